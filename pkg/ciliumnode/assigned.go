@@ -11,16 +11,17 @@ import (
 
 // Allocation is a CIDR that multi-pool mode has assigned to a node.
 type Allocation struct {
-	// Pool is the CiliumPodIPPool it belongs to.
+	// Pool is the CiliumPodIPPool it belongs to, also while it is parked.
 	Pool string
 	CIDR netip.Prefix
 }
 
 func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 	var out []Allocation
-	for _, pool := range cn.Spec.IPAM.Pools.Allocated {
-		for _, cidr := range prefixes(pool.CIDRs) {
-			out = append(out, Allocation{Pool: pool.Pool, CIDR: cidr})
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		pool, _ := unparked(entry.Pool)
+		for _, cidr := range prefixes(entry.CIDRs) {
+			out = append(out, Allocation{Pool: pool, CIDR: cidr})
 		}
 	}
 	return out

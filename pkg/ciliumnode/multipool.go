@@ -86,7 +86,7 @@ func (multiPool) view(obj client.Object) *View {
 	}
 	v.BlockDemand, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range v.entries {
-		if entry.Pool != defaultPool {
+		if pool, _ := unparked(entry.Pool); pool != defaultPool {
 			for _, cidr := range prefixes(entry.CIDRs) {
 				w.Taken = append(w.Taken, cidr.Masked())
 			}
@@ -104,16 +104,20 @@ func (multiPool) view(obj client.Object) *View {
 }
 
 // of extracts one Cilium pool from the lists: Requested, and which pods get the edge
-// addresses. It returns the CIDRs.
+// addresses. It returns the CIDRs, parked ones included.
 func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
 	for _, entry := range entries {
-		if entry.Pool == pool {
+		of, parked := unparked(entry.Pool)
+		if of != pool {
+			continue
+		}
+		if !parked {
 			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
-			for _, cidr := range prefixes(entry.CIDRs) {
-				cidrs = append(cidrs, cidr.Masked())
-			}
+		}
+		for _, cidr := range prefixes(entry.CIDRs) {
+			cidrs = append(cidrs, cidr.Masked())
 		}
 	}
 	for _, request := range w.requests {
@@ -219,9 +223,9 @@ type poolsPatch struct {
 	} `json:"spec"`
 }
 
-// patch lists the blocks of which an address is to be published. It never removes what
-// is listed: the agent may have given an address of it to a pod a moment ago, and there
-// is no handshake to ask.
+// patch lists the blocks of which an address is to be published, and parks blocks or
+// lists them again under their pool. It never removes what is listed: the agent may have
+// given an address of it to a pod a moment ago, and there is no handshake to ask.
 func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	more := map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
@@ -230,12 +234,14 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 			more[pool] = append(more[pool], cidr)
 		}
 	}
-	if len(more) == 0 {
+	moves := slices.ContainsFunc(v.Parked(), func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
+		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(v.Listed(), p) && !slices.Contains(v.Parked(), p) })
+	if len(more) == 0 && !moves {
 		return nil, nil
 	}
 	var p poolsPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pools.Allocated = v.entries
+	p.Spec.IPAM.Pools.Allocated = park(v.entries, c.Park, c.Unpark)
 	for _, pool := range slices.Sorted(maps.Keys(more)) {
 		p.Spec.IPAM.Pools.Allocated = withCIDRs(p.Spec.IPAM.Pools.Allocated, pool, more[pool])
 	}

@@ -17,6 +17,9 @@ type Change struct {
 	Blocks []netip.Prefix
 	// Pools are the Cilium pools that Blocks are for, other than the default one.
 	Pools map[netip.Prefix]string
+	// Park are listed blocks to park, and Unpark parked ones to list again under their
+	// own Cilium pool, in multi-pool mode.
+	Park, Unpark []netip.Prefix
 }
 
 // Add adds a block that the node holds, for a Cilium pool; "": the default.

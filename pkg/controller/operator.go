@@ -53,7 +53,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	cluster := state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
-		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused,
+		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
 	}

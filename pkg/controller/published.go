@@ -47,6 +47,7 @@ type published struct {
 	AgentSelector   string          `json:"agent-selector"`
 	AgentSettle     metav1.Duration `json:"agent-settle-time"`
 	KeepCiliumPools bool            `json:"keep-cilium-pod-ip-pools"`
+	ParkBlocks      bool            `json:"park-draining-blocks"`
 
 	IgnoreTaints      []string        `json:"ignore-node-taints"`
 	StartupTaints     []string        `json:"startup-taints"`
@@ -75,7 +76,7 @@ func (s *Settings) Publish() (string, error) {
 		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
 		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
-		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools,
+		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools, ParkBlocks: s.ParkBlocks,
 		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
 		OfferFamilies: families,
 	})
@@ -105,6 +106,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
+	s.ParkBlocks = p.ParkBlocks
 	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
 	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {

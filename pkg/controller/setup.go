@@ -46,6 +46,9 @@ type Settings struct {
 	// KeepCiliumPools: in multi-pool mode, maintain the CiliumPodIPPools that agents
 	// require.
 	KeepCiliumPools bool
+	// ParkBlocks: in multi-pool mode, park blocks that drain, so that their agent
+	// allocates none of their addresses to new pods.
+	ParkBlocks bool
 	// AgentNamespace and AgentSelector select the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector

@@ -31,6 +31,8 @@ type Block struct {
 	// Reason is why it is in Phase, and Since is since when. Empty in service.
 	Reason expand.Reason
 	Since  time.Time
+	// Closed is which run of its node's agent allocates none of it to new pods.
+	Closed expand.Closed
 	// Held is why its requested drain has not begun; empty otherwise.
 	Held string
 	// Conflict: it overlaps an older block.
@@ -63,6 +65,9 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
 	b.readPhase(obj.Status.Conditions)
+	if c := obj.Status.Closed; c != nil {
+		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time}
+	}
 
 	path := field.NewPath("spec")
 	var problems field.ErrorList
@@ -171,6 +176,11 @@ func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message strin
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,
 		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: reason, Message: message,
 	})
+}
+
+// SetBlockClosed records that an agent has closed a block.
+func SetBlockClosed(obj *v1alpha1.PodIPBlock, closed expand.Closed) {
+	obj.Status.Closed = &v1alpha1.BlockClosed{Container: closed.Agent, Since: metav1.NewTime(roundUp(closed.Since))}
 }
 
 func phaseName(phase ipalloc.Phase) v1alpha1.BlockPhase {

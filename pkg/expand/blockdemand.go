@@ -63,9 +63,12 @@ func (d *decision) countBlockDemand() {
 			d.plan.Demand++
 		case fresh:
 			waiting++
+		case !slices.ContainsFunc(pod.IPs, d.ours) && !d.useless():
+			d.hanging++
 		}
 	}
-	d.plan.Demand += d.admitted(waiting)
+	d.waiting = d.admitted(waiting)
+	d.plan.Demand += d.waiting
 }
 
 // countsPod reports whether a pod has an address of the node, or is recent and has
@@ -98,7 +101,7 @@ func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
 func (d *decision) setBlockTarget() {
-	w, demand, percent := d.state.BlockDemand, d.plan.Demand, d.policy.ExpandPercent
+	w, demand, percent := d.state.BlockDemand, d.plan.Demand+d.shut, d.policy.ExpandPercent
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
 		// It has what it can have.
@@ -113,7 +116,7 @@ func (d *decision) setBlockTarget() {
 	}
 	d.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
 	if most := limit(d.state.Limits.MaxAllocate); most > 0 {
-		d.hardCap = most
+		d.hardCap = most + d.shut
 	}
 }
 
@@ -151,7 +154,7 @@ func (d *decision) assignBlocks() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
 		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported && !d.state.BlockDemand.Fixed
-		if b.serving() && b.published == 0 && needed && d.room() > 0 {
+		if b.serving() && b.published == 0 && !b.closed && needed && d.room() > 0 {
 			d.assignBlock(b)
 		}
 	}

@@ -65,6 +65,7 @@ func (d *decision) decideBlocks() {
 	d.countBlockDemand()
 	d.classifyAssigned()
 	d.classify()
+	d.closeBlocks()
 	d.setBlockTarget()
 	d.assignBlocks()
 
@@ -78,11 +79,13 @@ func (d *decision) decideBlocks() {
 
 	d.drainAsked(covered)
 	d.drainAgain()
+	d.parkDraining()
 	d.clearAll()
 	d.freeEmpty()
 	d.deleteCooled()
 
 	d.explain()
+	d.plan.Capacity -= d.shut
 }
 
 // decision is one call of Decide: what it was given, what it has found out, and
@@ -122,6 +125,10 @@ type decision struct {
 	// own are the addresses in the demand that are the agent's own, not pods'; waiting
 	// are the bound pods in it that have no address.
 	own, waiting int
+	// hanging are the bound pods that have had no address for long.
+	hanging int
+	// shut are the free addresses of listed blocks that are closed.
+	shut int
 	// roomToMove: the agent has other addresses to take in place of those that retire.
 	roomToMove bool
 
@@ -142,6 +149,8 @@ type block struct {
 	coming    int // addresses that this or a later plan publishes
 	// counted: its open addresses are capacity, whatever is planned for it.
 	counted bool
+	// closed: its agent allocates no address of it to a new pod.
+	closed bool
 	// pinned: an address of it does not go by itself, as it is the agent's
 	// own or reserved by hand.
 	pinned bool

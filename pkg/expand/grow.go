@@ -121,7 +121,7 @@ func (d *decision) undrain() {
 	}
 	var leaving []*block
 	for i := range d.blocks {
-		if b := &d.blocks[i]; b.mayReturn() {
+		if b := &d.blocks[i]; b.mayReturn() && !b.closed {
 			leaving = append(leaving, b)
 		}
 	}
@@ -182,7 +182,7 @@ func (d *decision) claim() {
 		growth = room
 		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-growth-d.plan.ServedElsewhere)
+	d.plan.Shortage = max(0, d.plan.Demand+d.shut-d.plan.Capacity-growth-d.plan.ServedElsewhere)
 }
 
 // countServedElsewhere counts how much of the demand is met by addresses that are not

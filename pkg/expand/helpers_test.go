@@ -221,6 +221,9 @@ func describe(p Plan) []string {
 	for _, d := range p.Drain {
 		add("drain %s %s", d.CIDR, d.Reason)
 	}
+	for _, c := range p.Close {
+		add("close %s by %s since %s", c.CIDR, c.Agent, c.Since.Sub(noon))
+	}
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
@@ -228,6 +231,12 @@ func describe(p Plan) []string {
 		add("claim %d in %d blocks, room %d", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}
 	list("publish", p.Publish)
+	if p.Park.IsValid() {
+		add("park %s", p.Park)
+	}
+	for _, c := range p.Unpark {
+		add("unpark %s", c)
+	}
 	list("remove", p.Remove)
 	for _, f := range p.Free {
 		add("free %s %s", f.CIDR, f.Reason)

@@ -19,6 +19,8 @@ type Plan struct {
 	Undrain []netip.Prefix
 	// Drain sets the condition Draining.
 	Drain []Drain
+	// Close records on blocks that their agent has closed them.
+	Close []Close
 	// Clear deletes release-ips entries.
 	Clear []netip.Addr
 	// Mark sets release-ips entries to marked-for-release.
@@ -30,6 +32,10 @@ type Plan struct {
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
 	Publish []netip.Addr
+	// Park takes a whole block from the agent's list for a moment, so that the agent
+	// closes it. The zero Prefix: none. Unpark lists parked blocks again.
+	Park   netip.Prefix
+	Unpark []netip.Prefix
 	// Remove removes addresses from the pool: acked and held ones, and marked ones of a
 	// family that the agent does not run.
 	Remove []netip.Addr
@@ -57,6 +63,12 @@ type Plan struct {
 type Drain struct {
 	CIDR   netip.Prefix
 	Reason Reason
+}
+
+// Close is a block that its agent has closed.
+type Close struct {
+	CIDR netip.Prefix
+	Closed
 }
 
 // Free is a block that starts to cool down.

@@ -43,7 +43,7 @@ func (d *decision) drainAsked(covered bool) {
 // its reserve, either.
 func (d *decision) coveredAtLimit() bool {
 	grows := len(d.plan.Undrain) > 0 || d.plan.Claim != Claim{}
-	return !grows && d.plan.Capacity >= max(d.plan.Demand, agentFloor)
+	return !grows && d.plan.Capacity-d.shut >= max(d.plan.Demand, agentFloor)
 }
 
 // withdrawn says that a block in conflict has nothing left on the node, so that

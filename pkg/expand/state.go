@@ -69,6 +69,11 @@ type State struct {
 	// AgentSettled says that the agent's pod has been Ready for a while with
 	// the same container, so that its answers and its report can be trusted.
 	AgentSettled bool
+	// Agent is the container of the agent, "" if unknown, where it is assigned whole
+	// blocks. MayPark says that a block may be parked now: no other one of the node is.
+	// Replaceable says that a pool has a free block to take its place.
+	Agent                string
+	MayPark, Replaceable bool
 	// ReclaimBudget is how many reclaims may start now.
 	ReclaimBudget int
 	// ReclaimHold keeps reclaims from starting, whatever the budget.
@@ -115,6 +120,10 @@ type Block struct {
 	// that reads it. That agent may still run, whatever one that is assigned whole
 	// blocks has reported before or since.
 	Leftover bool
+	// Parked: it is listed under the reserved pool, from which no pod gets an address.
+	Parked bool
+	// Closed is what is recorded of when it was last parked.
+	Closed Closed
 	// CooldownUntil is when a cooling-down block may be assigned to another node.
 	CooldownUntil time.Time
 }
@@ -147,6 +156,8 @@ type Pod struct {
 	// AckTimeout, while its address is unknown, nothing is marked for
 	// release: it may be any that looks free.
 	Seen time.Time
+	// Created is when the API server created it. Zero: unknown.
+	Created time.Time
 }
 
 // Limits are the CiliumNode's spec.ipam.{min,pre,max}-allocate and
@@ -182,4 +193,9 @@ type Memory struct {
 	// Restored are the addresses in use for which a block was assigned again, and since
 	// when it has been seen to be Listed. Zero: not yet.
 	Restored map[netip.Addr]time.Time
+	// Parked are the blocks that were seen parked, until it is recorded that their agent
+	// has closed them.
+	Parked map[netip.Prefix]Parking
+	// EmptySince is since when nothing has been known to use a Listed block.
+	EmptySince map[netip.Prefix]time.Time
 }

@@ -10,7 +10,7 @@ import (
 // Empty says that there is nothing to write. Waits and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 &&
-		p.Claim == Claim{} && len(p.Publish) == 0 && len(p.Remove) == 0 &&
+		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish) == 0 && len(p.Remove) == 0 &&
 		len(p.Free) == 0 && len(p.Delete) == 0
 }
 
@@ -30,6 +30,9 @@ func (p Plan) String() string {
 	for _, b := range p.Drain {
 		add("drain %s (%s)", b.CIDR, b.Reason)
 	}
+	for _, b := range p.Close {
+		add("close %s", b.CIDR)
+	}
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
@@ -37,6 +40,12 @@ func (p Plan) String() string {
 		add("claim %d addresses (at most %d blocks, %d published)", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}
 	list("publish", p.Publish)
+	if p.Park.IsValid() {
+		add("park %s", p.Park)
+	}
+	for _, c := range p.Unpark {
+		add("unpark %s", c)
+	}
 	list("remove", p.Remove)
 	for _, b := range p.Free {
 		add("free %s (%s)", b.CIDR, b.Reason)

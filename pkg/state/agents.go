@@ -118,6 +118,20 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	return out
 }
 
+// Container is the ID of the container in which the agent of node runs, "" if it is not
+// known or one pod replaces another.
+func (a *Agents) Container(node string) string {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if len(a.byNode[node]) != 1 {
+		return ""
+	}
+	for _, run := range a.byNode[node] {
+		return run.container
+	}
+	return ""
+}
+
 // Settled reports whether the agent of node runs steadily at now, and, if it is only a
 // matter of time, when it will. While one pod replaces another, there are two, and it
 // does not.

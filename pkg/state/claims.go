@@ -10,9 +10,10 @@ import (
 )
 
 // Claim picks a block for node from the first of pools that has one, and reserves it in
-// this process. The node owns the block once it is created in the API server.
+// this process. The node owns the block once it is created in the API server. It picks
+// none that the node's agent, in the container given, has closed.
 // ipalloc.ErrExhausted: no pool has one left.
-func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
+func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	near := make([]netip.Prefix, 0, len(l.byNode[node]))
@@ -24,13 +25,31 @@ func (l *Ledger) Claim(f ipalloc.Family, node string, pools []*crd.Pool) (netip.
 		if !ok || pool.Paused {
 			continue
 		}
-		cidr, err := l.space.Claim(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, near)
+		cidr, err := l.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
 		if errors.Is(err, ipalloc.ErrExhausted) {
 			continue
 		}
 		return cidr, pool, err
 	}
 	return netip.Prefix{}, nil, ipalloc.ErrExhausted
+}
+
+// claimOpen picks a free block that an agent has not closed.
+func (l *Ledger) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (netip.Prefix, error) {
+	var closed []netip.Prefix
+	defer func() {
+		for _, cidr := range closed {
+			l.space.Release(cidr)
+		}
+	}()
+	for {
+		cidr, err := l.space.Claim(cut, o, near)
+		last, was := l.closed[cidr]
+		if err != nil || !was || last.Node != o.Node || last.Closed.Agent != agent {
+			return cidr, err
+		}
+		closed = append(closed, cidr)
+	}
 }
 
 // ContainsAddr reports whether one of the prefixes contains the address.

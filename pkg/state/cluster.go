@@ -35,6 +35,8 @@ type Cluster struct {
 	Taken func(pool string, f ipalloc.Family) int
 	// Defaults apply where a pool sets no value, or without a pool.
 	Defaults crd.Defaults
+	// ParkBlocks: draining blocks of agents that are assigned whole blocks are parked.
+	ParkBlocks bool
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
 	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
@@ -87,6 +89,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
 	s.Leftover = view != nil && view.Leftover(b.CIDR)
+	s.Parked, s.Closed = s.Listed && slices.Contains(view.Parked(), b.CIDR), b.Closed
 	pool := c.Pools.Get(b.Pool)
 	switch {
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:

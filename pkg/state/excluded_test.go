@@ -26,7 +26,7 @@ func TestClusterAddressesAreNotClaimed(t *testing.T) {
 	ledger.Exclude(services, fixtures.Prefixes("10.0.0.8/29"))
 	ledger.SetReady()
 	claim := func() (netip.Prefix, error) {
-		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", []*crd.Pool{pools.Get("p")})
+		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})
 		return cidr, err
 	}
 	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.4/30") {

@@ -31,13 +31,13 @@ func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 			l.UpsertCiliumNode(ciliumnode.ToStored(cn))
 			tear(l)
 			pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
-			if cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools); !errors.Is(err, ipalloc.ErrExhausted) {
+			if cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 				t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 			}
 			if !l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "5"))) {
 				t.Error("that nothing is named any more changes nothing")
 			}
-			if _, _, err := l.Claim(ipalloc.IPv4, "m", pools); err != nil {
+			if _, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); err != nil {
 				t.Errorf("once nothing is named: %v", err)
 			}
 		})
@@ -54,7 +54,7 @@ func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	l.RemoveCiliumNode(ciliumnode.ToStored(cn))
 	l.ForgetCiliumNode("n")
 	l.Remove(removed)
-	if _, _, err := l.Claim(ipalloc.IPv4, "m", []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}); err != nil {
+	if _, _, err := l.Claim(ipalloc.IPv4, "m", "", []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}); err != nil {
 		t.Error(err)
 	}
 }

@@ -98,7 +98,7 @@ func FuzzForeign(f *testing.F) {
 		l.UpsertCiliumNode(ciliumnode.ToStored(cn))
 		pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))}
 		for {
-			cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools)
+			cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools)
 			if err != nil {
 				break
 			}
@@ -162,7 +162,7 @@ func FuzzClaims(f *testing.F) {
 				delete(held, cidr)
 				continue
 			}
-			cidr, pool, err := l.Claim(ipalloc.IPv4, node, order)
+			cidr, pool, err := l.Claim(ipalloc.IPv4, node, "", order)
 			if err != nil {
 				if len(held) != 7 { // of 4, 2, and 1 that the pools do not share
 					t.Fatalf("%v with %d of 7 blocks held: %v", err, len(held), held)

@@ -38,6 +38,9 @@ type Ledger struct {
 	// taken, and the node's next claim retries the same block, so that one need ends in
 	// one block.
 	unknown map[string][]netip.Prefix
+	// closed are the last blocks of CIDRs that are free again, where an agent had closed
+	// them: to that node they would bring no address while this agent runs.
+	closed map[netip.Prefix]crd.Block
 	// shown are the held blocks that the watch has delivered, and gone those that are
 	// deleted, so that neither a late response nor a lagging watch brings one back.
 	shown, gone map[types.UID]bool
@@ -62,6 +65,7 @@ func NewLedger() *Ledger {
 		byNode:      map[string]map[netip.Prefix]struct{}{},
 		byPool:      map[string]map[netip.Prefix]struct{}{},
 		unknown:     map[string][]netip.Prefix{},
+		closed:      map[netip.Prefix]crd.Block{},
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
 		shownNow:    make(chan struct{}),
@@ -187,6 +191,7 @@ func (l *Ledger) set(b crd.Block) {
 		l.unpool(held)
 	}
 	l.blocks[b.CIDR] = b
+	delete(l.closed, b.CIDR)
 	if l.byPool[b.Pool] == nil {
 		l.byPool[b.Pool] = map[netip.Prefix]struct{}{}
 	}
@@ -221,6 +226,9 @@ func (l *Ledger) forgetUnknown(node string, i int) {
 
 func (l *Ledger) drop(b crd.Block) {
 	delete(l.blocks, b.CIDR)
+	if b.Closed.Agent != "" {
+		l.closed[b.CIDR] = b
+	}
 	delete(l.byNode[b.Node], b.CIDR)
 	if len(l.byNode[b.Node]) == 0 {
 		delete(l.byNode, b.Node)

@@ -108,7 +108,7 @@ func (m *ledgerModel) claim(t *testing.T, node string) {
 	if m.busy(node) {
 		return
 	}
-	cidr, _, err := m.ledger.Claim(ipalloc.IPv4, node, m.pools)
+	cidr, _, err := m.ledger.Claim(ipalloc.IPv4, node, "", m.pools)
 	if err != nil {
 		return
 	}

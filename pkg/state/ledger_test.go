@@ -107,7 +107,7 @@ func TestLedgerClaim(t *testing.T) {
 	}
 	claim := func(t *testing.T, l *Ledger, node string) bool {
 		t.Helper()
-		cidr, _, err := l.Claim(ipalloc.IPv4, node, only(t))
+		cidr, _, err := l.Claim(ipalloc.IPv4, node, "", only(t))
 		if err != nil && !errors.Is(err, ipalloc.ErrExhausted) {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestLedgerClaim(t *testing.T) {
 		}
 	})
 	t.Run("not before everything has been read", func(t *testing.T) {
-		if _, _, err := NewLedger().Claim(ipalloc.IPv4, "a", only(t)); !errors.Is(err, ipalloc.ErrNotReady) {
+		if _, _, err := NewLedger().Claim(ipalloc.IPv4, "a", "", only(t)); !errors.Is(err, ipalloc.ErrNotReady) {
 			t.Errorf("got %v, want ErrNotReady", err)
 		}
 	})
@@ -190,7 +190,7 @@ func TestLedgerClaim(t *testing.T) {
 		full, paused, next := fixtures.PodIPPool("full", 1, "10.0.0.0/30"), fixtures.PodIPPool("paused", 1, "10.0.1.0/30"), fixtures.PodIPPool("next", 1, "10.0.2.0/30")
 		paused.Spec.Paused = true
 		l := ReadyLedger(fixtures.Block("10.0.0.0/30", "full", "b", 1))
-		cidr, pool, err := l.Claim(ipalloc.IPv4, "a", []*crd.Pool{fixtures.PoolOf(t, full), fixtures.PoolOf(t, paused), fixtures.PoolOf(t, next)})
+		cidr, pool, err := l.Claim(ipalloc.IPv4, "a", "", []*crd.Pool{fixtures.PoolOf(t, full), fixtures.PoolOf(t, paused), fixtures.PoolOf(t, next)})
 		if err != nil || pool.Name != "next" || cidr != fixtures.Prefix("10.0.2.0/30") {
 			t.Errorf("got %s, %v, %v", cidr, pool, err)
 		}
@@ -202,7 +202,7 @@ func TestLedgerClaim(t *testing.T) {
 func TestLedgerWroteOfABlockGoneAgain(t *testing.T) {
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
 	l := ReadyLedger()
-	if _, _, err := l.Claim(ipalloc.IPv4, "a", pools); err != nil {
+	if _, _, err := l.Claim(ipalloc.IPv4, "a", "", pools); err != nil {
 		t.Fatal(err)
 	}
 	b := fixtures.Block("10.0.0.0/30", "p", "a", 10)

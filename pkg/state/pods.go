@@ -74,11 +74,13 @@ type BoundPod struct {
 	request requestHandle // of modes in which agents have several pools
 	// requests are how many addresses of each family it requests of the scheduler.
 	requests [2]uint16
+	created  time.Time // in modes in which agents have several pools
 }
 
 // ReadPodWithRequest reads a pod of a mode in which agents have several pools.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
+	p.created = pod.CreationTimestamp.Time
 	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
 	return p
 }
@@ -142,7 +144,7 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	held := p.byNode[pod.Node]
 	i := p.index(pod.PodKey)
 	if i < 0 {
-		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Requests: pod.requests, Seen: now}, pod.request})
+		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Requests: pod.requests, Seen: now, Created: pod.created}, pod.request})
 		return true
 	}
 	if slices.Equal(held[i].IPs, pod.ips) && held[i].request == pod.request {

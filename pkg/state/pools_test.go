@@ -209,7 +209,7 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 	})
 	go run(func(i int) { ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
 	go run(func(int) {
-		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", pools.Match(nil)); err == nil {
+		if cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", pools.Match(nil)); err == nil {
 			ledger.Forget("n", cidr)
 		}
 	})

@@ -58,6 +58,14 @@ func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
+// anyFree reports whether one of pools has a block of a family to claim.
+func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
+	return slices.ContainsFunc(pools, func(p *crd.Pool) bool {
+		cut, ok := p.Cut(f)
+		return ok && !p.Paused && c.Ledger.Free(cut) > 0
+	})
+}
+
 // split separates the blocks that are for a Cilium pool from those for others.
 func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
 	if !c.Defaults.CiliumPools {

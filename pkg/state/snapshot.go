@@ -131,6 +131,11 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
 		Ended: s.Ended, Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
 	}
+	if c.Defaults.CiliumPools {
+		known.Agent = c.Agents.Container(s.Name)
+		known.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+		known.Replaceable = known.MayPark && slices.ContainsFunc(s.Blocks, drains) && c.anyFree(f, share.Pools)
+	}
 	if c.Unscheduled != nil {
 		known.Offers, known.Scarce = true, c.Unscheduled.isScarce(f, share.Pools)
 		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, requestedBy(s.Pods)[f])
@@ -144,6 +149,8 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 	c.applyPressure(&share.State, s)
 	return share
 }
+
+func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
 
 // requestedBy is how many addresses of each family pods request.
 func requestedBy(pods []expand.Pod) (n [2]int) {

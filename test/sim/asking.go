@@ -16,6 +16,14 @@ func poolsOf(seed uint64) traits {
 	return 0
 }
 
+// parkingOf is the trait parking for every other seed, drawn apart as well.
+func parkingOf(seed uint64) traits {
+	if r := rand.New(rand.NewPCG(seed, 17)); r.IntN(2) == 0 {
+		return parking
+	}
+	return 0
+}
+
 // askForPools lets the pods of a world ask for Cilium's pools blue and green, and
 // people make and delete the PodIPPools that serve them, some of which are there
 // from the beginning.

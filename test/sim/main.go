@@ -102,7 +102,7 @@ func (o options) originOf(seed uint64) origin {
 		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: scheduling, modelAlone: o.modelAlone}
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
-	of.traits = ((traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)) & o.traits).in(of.mode)
+	of.traits = ((traitsOf(seed) | poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)) & o.traits).in(of.mode)
 	of.profile = cmp.Or(o.profile, profileOf(seed, of.mode))
 	of.modelAlone = o.modelAlone
 	return of.fit()

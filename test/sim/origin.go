@@ -23,7 +23,7 @@ type origin struct {
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | poolsOf(seed) | schedulingOf(seed)).in(mode)}.fit()
+	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)).in(mode)}.fit()
 }
 
 // fit leaves out what a profile has no use for: some are of crd mode, where nothing is

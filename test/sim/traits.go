@@ -29,6 +29,7 @@ const (
 	cluster                       // the cluster itself has addresses of the pools' ranges
 	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
 	moves                         // with labels: nodes move off pools that no longer select them
+	parking                       // blocks that drain are parked, in multi-pool mode
 	allTraits  = 1<<iota - 1
 
 	// modelledTraits bring nothing that the model of the address protocol does not have.
@@ -36,7 +37,7 @@ const (
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -85,14 +86,14 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
-// traitsOf are those of a seed, but for pools and scheduling. Every other one has none.
+// traitsOf are those of a seed, but for pools, scheduling and parking. Every other one has none.
 func traitsOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 5))
 	if r.IntN(2) == 0 {
 		return 0
 	}
 	var t traits
-	for _, one := range (allTraits &^ (pools | scheduling)).each() {
+	for _, one := range (allTraits &^ (pools | scheduling | parking)).each() {
 		if r.IntN(2) == 0 {
 			t |= one
 		}
@@ -110,6 +111,7 @@ func (t traits) marks() []string {
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
+		parking:    {"park", "unpark", "close"},
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes},
 		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
@@ -139,6 +141,7 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(scheduling) {
 		schedule(seed, c)
 	}
+	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
 }
 
 // in is what of the set a world of a mode can have; "": of any.
@@ -147,7 +150,7 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 		t &^= adoption | scheduling | moves
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
-		t &^= pools
+		t &^= pools | parking
 	}
 	return t
 }

@@ -105,6 +105,7 @@ annotations:
 - --exhaustion-horizon={{ .Values.exhaustionHorizon }}
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
+- --park-draining-blocks={{ .Values.cilium.parkDrainingBlocks }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}

@@ -58,7 +58,7 @@ func TestWhatComesFreeWakes(t *testing.T) {
 		return ciliumnode.ToStored(fixtures.CiliumNode("n", version, cidrs...))
 	}
 	claim := func(f *counted) netip.Prefix {
-		cidr, _, err := f.Ledger.Claim(ipalloc.IPv4, "n", []*crd.Pool{f.Pools.Get("p1")})
+		cidr, _, err := f.Ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{f.Pools.Get("p1")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,10 +19,10 @@ import (
 
 // act carries out plans in an order that is safe to interrupt after any step:
 //
-//  1. blocks go back into service, or start to drain;
+//  1. blocks go back into service, start to drain, or have been closed by their agent;
 //  2. marks for release are set and withdrawn, and the agent's own addresses retired;
 //  3. blocks are claimed;
-//  4. addresses are published and removed, for both families at once;
+//  4. addresses are published and removed, for both families at once, and blocks parked;
 //  5. blocks without an address cool down; blocks that have cooled down are released.
 //
 // Every write of the CiliumNode is conditional on the version that the plan is based
@@ -31,6 +31,9 @@ import (
 // It records in plans by how many addresses their claims fell short.
 func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
 	if err := r.actOnPhases(ctx, o, plans); err != nil {
+		return err
+	}
+	if err := r.actOnClosed(ctx, o, plans); err != nil {
 		return err
 	}
 	if o.CiliumNode == nil {
@@ -56,6 +59,10 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 		}
 		change.Publish = append(change.Publish, ready...)
 		change.Remove = append(change.Remove, plans[i].plan.Remove...)
+		change.Unpark = append(change.Unpark, plans[i].plan.Unpark...)
+		if cidr := plans[i].plan.Park; cidr.IsValid() {
+			change.Park = append(change.Park, cidr)
+		}
 	}
 	if err := r.toList(ctx, o, plans, &change); err != nil {
 		return err
@@ -130,6 +137,22 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 	return nil
 }
 
+// actOnClosed records which blocks their agent has closed.
+func (r *Reconciler) actOnClosed(ctx context.Context, o *observation, plans []familyPlan) error {
+	for i := range plans {
+		for _, c := range plans[i].plan.Close {
+			b, err := o.block(c.CIDR)
+			if err != nil {
+				return err
+			}
+			if err := r.Blocks.setClosed(ctx, b, c.Closed); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // unwritten reports whether err proves that a write was not carried out, or was never
 // sent.
 func unwritten(err error) bool {
@@ -175,6 +198,9 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
 	r.wroteNode(o, written)
+	for _, cidr := range change.Park { // its agent may answer before it is seen
+		r.memory.noteParked(o, cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
+	}
 	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
 		"pool", len(written.Pool), "podCIDRs", len(written.PodCIDRs))
 	return nil

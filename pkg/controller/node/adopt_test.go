@@ -113,7 +113,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 // claimFor tries whether another node could be given cidr.
 func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
 	for {
-		got, _, err := l.Claim(ipalloc.IPv4, node, []*crd.Pool{pool})
+		got, _, err := l.Claim(ipalloc.IPv4, node, "", []*crd.Pool{pool})
 		if err != nil || got == fixtures.Prefix(cidr) {
 			return got, err
 		}
@@ -354,11 +354,11 @@ func TestAllocatedStaysTaken(t *testing.T) {
 	l := state.ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool("10.0.0.0/30")))
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
-	if cidr, _, err := l.Claim(ipalloc.IPv4, "m", pools); !errors.Is(err, ipalloc.ErrExhausted) {
+	if cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 		t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 	}
 	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool()))
-	if _, _, err := l.Claim(ipalloc.IPv4, "m", pools); err != nil {
+	if _, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); err != nil {
 		t.Errorf("once nothing is named: %v", err)
 	}
 }

@@ -116,6 +116,15 @@ func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.P
 	})
 }
 
+// setClosed records that an agent has closed an observed block.
+func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.Closed) error {
+	_, err := c.updateStatus(ctx, b, "closed", func(obj *v1alpha1.PodIPBlock) bool {
+		crd.SetBlockClosed(obj, closed)
+		return true
+	})
+	return err
+}
+
 // setHeld writes why the requested drain of an observed block has not begun.
 func (c *BlockClient) setHeld(ctx context.Context, b crd.Block, why expand.WaitReason, message string) error {
 	_, err := c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {

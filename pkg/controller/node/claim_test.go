@@ -161,7 +161,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	woken := 0
-	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", b.r.Pools.Match(nil)); err != nil {
+	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", "", b.r.Pools.Match(nil)); err != nil {
 		t.Fatal(err)
 	}
 	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }

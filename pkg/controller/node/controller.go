@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -199,6 +200,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
 			r.giveTurns(w, &fo.State, now)
 		}
+		fo.State.MayPark = mayPark(fo, plans)
 		old := r.memory.recall(o, fo)
 		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
 		// If no pool serves the node any more, its drains are no longer paced.
@@ -219,6 +221,12 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	r.Pressure.SetIdle(o.Name, idle)
 	r.Metrics.sized(o.Name, plans)
 	return plans
+}
+
+// mayPark reports whether a block of a share may be parked beside the plans for others of
+// its node: one at a time.
+func mayPark(fo *state.Share, plans []familyPlan) bool {
+	return fo.State.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
 }
 
 func reclaims(plan expand.Plan) int {

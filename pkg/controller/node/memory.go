@@ -1,6 +1,9 @@
 package node
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,6 +94,25 @@ func (m *memory) remember(o *observation, share *state.Share, next expand.Memory
 	s.memory[share.Family] = next
 	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
 		m.nodes[o.Name].first = firstBlocks{}
+	}
+}
+
+// noteParked records that a block of the node was parked.
+func (m *memory) noteParked(o *observation, cidr netip.Prefix, parking expand.Parking) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range o.Shares {
+		share := &o.Shares[i]
+		s := m.shareOf(o.Name, share.CiliumPool)
+		if s.of != o.uid() || !slices.ContainsFunc(share.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr }) {
+			continue
+		}
+		parked := maps.Clone(s.memory[share.Family].Parked)
+		if parked == nil {
+			parked = map[netip.Prefix]expand.Parking{}
+		}
+		parked[cidr] = parking
+		s.memory[share.Family].Parked = parked
 	}
 }
 

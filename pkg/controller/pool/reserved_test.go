@@ -39,7 +39,7 @@ func TestReservedBlocksAreSkipped(t *testing.T) {
 		if taken := state.TakenPercent(pools.Get("p"), ipalloc.IPv4, ledger.Free(cut)); taken != 0 {
 			t.Errorf("%q: %d %% of an empty pool are taken", policy, taken)
 		}
-		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", []*crd.Pool{pools.Get("p")})
+		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})
 		if err != nil || cidr != want.first {
 			t.Errorf("%q: claimed %s, %v, want %s", policy, cidr, err, want.first)
 		}

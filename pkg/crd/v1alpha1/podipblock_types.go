@@ -91,6 +91,25 @@ type PodIPBlockStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// closed says that no new pod gets an address of the block, in multi-pool mode: a
+	// run of its node's agent saw it taken off its list while pods used it.
+	// +optional
+	Closed *BlockClosed `json:"closed,omitempty"`
+}
+
+// BlockClosed says which run of an agent allocates no address of a block to new pods.
+type BlockClosed struct {
+	// container is the ID of that agent's container, as its pod's status has it. Another
+	// container opens the block again.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +required
+	Container string `json:"container"`
+
+	// since is when the block was taken off the list.
+	// +required
+	Since metav1.Time `json:"since"`
 }
 
 // BlockPhase is where a block is between its claim and its end.

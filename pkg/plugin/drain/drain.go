@@ -41,7 +41,7 @@ func (f *flags) validate(mode ciliumnode.Mode) error {
 	case f.maxConcurrent < 1:
 		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
 	case f.evict && mode.WholeBlocks():
-		return exit.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict would not empty it; kubectl drain its Node", mode)
+		return exit.Usagef("in %s mode agents may give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, miss
 	blocks = []string{}
 	want := d.Plan.Claim
 	for got := 0; got < want.Addresses && len(blocks) < want.Blocks; {
-		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.Pools)
+		cidr, pool, err := c.Ledger.Claim(d.Family, d.State.Node, d.State.Agent, d.Pools)
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}

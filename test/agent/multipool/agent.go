@@ -8,6 +8,7 @@ package multipool
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -134,6 +135,10 @@ func (a *Agent) Forget(owner string) { delete(a.pending, owner) }
 
 // Uses reports whether an address of a CIDR is in use.
 func (a *Agent) Uses(c netip.Prefix) bool { return a.used(c) > 0 }
+
+// Closed returns the CIDRs that another writer took off the list while they were in use:
+// they serve no new owner before the agent restarts.
+func (a *Agent) Closed() []netip.Prefix { return slices.Collect(maps.Keys(a.removed)) }
 
 // Live returns the addresses in use, with their owners. Callers must not change it.
 func (a *Agent) Live() map[netip.Addr]string { return a.live }

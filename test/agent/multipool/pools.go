@@ -88,6 +88,26 @@ func (p *Pools) CIDRs() []netip.Prefix {
 	return out
 }
 
+// Uses reports whether an address of a CIDR is in use, of whatever pool.
+func (p *Pools) Uses(c netip.Prefix) bool {
+	for _, a := range p.agents {
+		if a.Uses(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// Closed returns the CIDRs that serve no new owner, of whatever pool, sorted.
+func (p *Pools) Closed() []netip.Prefix {
+	var out []netip.Prefix
+	for _, a := range p.agents {
+		out = append(out, a.Closed()...)
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}
+
 // Update calls Agent.Update for each pool, in order of name. A pool without a CIDR
 // is forgotten, with the CIDRs it has returned (updateLocalNode); owners that wait
 // for it keep waiting.

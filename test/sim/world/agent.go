@@ -200,6 +200,12 @@ func (m *machine) observe() {
 		return
 	}
 	m.read++
+	if m.whole != nil && m.w.cfg.Settings.ParkBlocks && m.w.pick(m.name, uint64(m.read), 3) == 0 {
+		// Cilium's resource.Events has the latest version of an object alone.
+		for later, more := m.nextSeen(); more; later, more = m.nextSeen() {
+			v, m.read = later, m.read+1
+		}
+	}
 	cn, _ := v.New.(*ciliumv2.CiliumNode)
 	if m.whole != nil {
 		m.seesList(cn)

@@ -120,6 +120,8 @@ func (c *Counts) didBlock(v Version) {
 		c.Did["claim"]++
 	case v.New == nil:
 		c.Did["give up"]++
+	case was == is && closedIn(v.New) != closedIn(v.Old):
+		c.Did["close"]++
 	case was == is:
 		if is := heldFor(v.New); is != "" && is != heldFor(v.Old) {
 			c.Did[is]++
@@ -134,6 +136,14 @@ func (c *Counts) didBlock(v Version) {
 	case is == "":
 		c.Did["undrain"]++
 	}
+}
+
+// closedIn is the run of an agent that has closed a block, and since when, or "".
+func closedIn(obj client.Object) string {
+	if b, _ := obj.(*v1alpha1.PodIPBlock); b != nil && b.Status.Closed != nil {
+		return b.Status.Closed.Container + b.Status.Closed.Since.String()
+	}
+	return ""
 }
 
 // heldFor is what a block waits for that has not begun to leave though it should,

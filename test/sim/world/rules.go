@@ -364,6 +364,7 @@ func (w *World) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
 	switch {
 	case e.forfeited, w.excused[addr].holds(m):
 		w.Counts.LostByHand++
+	case m.lostParked(addr):
 	case releasing(err) && w.left[addr] == m.name:
 		w.violate(2, "%s of node %s could not restore %s, as an operator that knew of the restart had left its mark", e.owner(), m.name, addr)
 	case releasing(err):

@@ -63,8 +63,17 @@ func (l listed) compare(other listed) int {
 
 func (l listed) String() string { return l.cidr.String() + " of pool " + l.pool }
 
-// listedIn is an agent's list.
+// listedIn is an agent's list. What is parked is listed for its own pool.
 func listedIn(cn *ciliumv2.CiliumNode) []listed {
+	out := entriesOf(cn)
+	for i := range out {
+		out[i].pool, _ = strings.CutSuffix(out[i].pool, parkedSuffix)
+	}
+	return out
+}
+
+// entriesOf is an agent's list as it stands.
+func entriesOf(cn *ciliumv2.CiliumNode) []listed {
 	var out []listed
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, p := range entry.CIDRs {
@@ -147,7 +156,7 @@ func (m *machine) update() {
 			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested}})
 		}
 	}
-	before, after := listedIn(m.seen), listedIn(cn)
+	before, after := entriesOf(m.seen), entriesOf(cn)
 	if slices.Equal(before, after) && equality.Semantic.DeepEqual(lists.Requested, m.seen.Spec.IPAM.Pools.Requested) {
 		return
 	}
@@ -191,8 +200,10 @@ func (w *World) holdWhole(v Version) {
 			w.holdServed(v.Key, l)
 		}
 	}
-	if sorted := listed.compare; slices.IsSortedFunc(before, sorted) && !slices.IsSortedFunc(after, sorted) {
-		w.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, after)
+	w.holdParked(v.Key, old, now)
+	was, is := entriesOf(old), entriesOf(now)
+	if sorted := listed.compare; slices.IsSortedFunc(was, sorted) && !slices.IsSortedFunc(is, sorted) {
+		w.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, is)
 	}
 	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
 		w.violate(7, "what the agent of node %s asks for was changed", v.Key)
@@ -311,8 +322,9 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
 	}
+	w.holdParkedRest(when, m, cn)
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
-		if free := w.freeBlocks(m.name, true, r.Pool); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
+		if free := w.freeBlocks(m.name, true, r.Pool) - w.closedTo(m); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
 			w.violate(9, "%s: node %s has %d addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has[r.Pool], r.Pool, r.Needed.IPv4Addrs, free)
 		}
 	}

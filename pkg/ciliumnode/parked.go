@@ -1,0 +1,82 @@
+package ciliumnode
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+)
+
+// parkedSuffix ends the names of the reserved pools. A CIDR is parked while it is listed
+// under the reserved pool of its Cilium pool, of which no pod requests an address:
+// other nodes route to it as before (pkg/k8s/node.go, ParseCiliumNode), its agent keeps
+// the addresses that are in use, and allocates none of it to a new pod from then on, even
+// after the CIDR is back (pkg/ipam/pool.go, updatePool, v1.20.1). With its next update
+// the agent itself lists a CIDR in use under its pool again, and drops an unused one.
+const parkedSuffix = ".draining.cilium-pool.io"
+
+// ParkedPool is the reserved pool under which CIDRs of a Cilium pool are parked, "" for
+// the default one.
+func ParkedPool(ciliumPool string) string {
+	if ciliumPool == "" {
+		ciliumPool = defaultPool
+	}
+	return ciliumPool + parkedSuffix
+}
+
+// unparked returns the Cilium pool whose CIDRs an entry of spec.ipam.pools.allocated
+// lists, and whether they are parked.
+func unparked(pool string) (ciliumPool string, parked bool) {
+	return strings.CutSuffix(pool, parkedSuffix)
+}
+
+// Parked returns the CIDRs that are parked, of all Cilium pools, without host bits. They
+// count as listed for their own Cilium pool.
+func (v *View) Parked() []netip.Prefix {
+	if v == nil || v.BlockDemand == nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, entry := range v.entries {
+		if _, parked := unparked(entry.Pool); parked {
+			for _, cidr := range prefixes(entry.CIDRs) {
+				out = append(out, cidr.Masked())
+			}
+		}
+	}
+	return out
+}
+
+// park moves CIDRs between the list of their Cilium pool and that of its reserved pool. It
+// never adds one that is on neither. The entry of the Cilium pool stays if it becomes
+// empty, as an agent ignores a pool without an entry; that of the reserved pool goes.
+func park(allocated []ipamtypes.IPAMPoolAllocation, parks, unparks []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+	out := slices.Clone(allocated)
+	for _, entry := range allocated {
+		pool, parked := unparked(entry.Pool)
+		move, to := parks, entry.Pool+parkedSuffix
+		if parked {
+			move, to = unparks, pool
+		}
+		var moved []netip.Prefix
+		kept := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
+			moves := p.IsValid() && slices.Contains(move, p.Masked())
+			if moves {
+				moved = append(moved, p.Masked())
+			}
+			return moves
+		})
+		if len(moved) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == entry.Pool })
+		out[at].CIDRs = kept
+		if parked && len(kept) == 0 {
+			out = slices.Delete(out, at, at+1)
+		}
+		out = withCIDRs(out, to, moved)
+	}
+	return out
+}

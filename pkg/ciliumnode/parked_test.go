@@ -1,0 +1,92 @@
+package ciliumnode
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// What is parked is listed for its own pool, and known to be parked.
+func TestParked(t *testing.T) {
+	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", ParkedPool("")+" 10.0.0.5/30")
+	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
+	v := MultiPool.View(cn)
+	if diff := cmp.Diff(cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked(), compareNetip()); diff != "" {
+		t.Errorf("parked (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(cidrs("10.0.0.4/30"), v.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("of the default pool (-want +got):\n%s", diff)
+	}
+	blue := v.Of("blue")
+	if diff := cmp.Diff(cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs, compareNetip()); diff != "" {
+		t.Errorf("of blue (-want +got):\n%s", diff)
+	}
+	if n := len(blue.Usable(cidrs("10.9.0.4/30")[0])); n != 3 {
+		t.Errorf("%d addresses of a /30 with its first one, want 3", n)
+	}
+	if diff := cmp.Diff(cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockDemand.Taken, compareNetip()); diff != "" {
+		t.Errorf("taken (-want +got):\n%s", diff)
+	}
+	for cidr, want := range map[string]string{"10.9.0.4/30": "blue", "10.0.0.4/30": ""} {
+		if got := v.ListedFor(cidrs(cidr)[0]); got != want {
+			t.Errorf("%s is listed for %q, want %q", cidr, got, want)
+		}
+	}
+	if parked := CRD.View(cn).Parked(); len(parked) > 0 {
+		t.Errorf("in crd mode %v are parked", parked)
+	}
+}
+
+func TestParkPatch(t *testing.T) {
+	const head = `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pools":{"allocated":[`
+	tests := map[string]struct {
+		entries []string
+		change  Change
+		want    string // "": nothing to write
+	}{
+		"parked": {
+			[]string{"default 10.0.0.0/30 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.0/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.4/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
+		"the last one leaves its entry": {
+			[]string{"blue 10.9.0.0/30", "green 10.7.0.0/30"}, Change{Park: cidrs("10.9.0.0/30")},
+			head + `{"pool":"blue"},{"pool":"blue.draining.cilium-pool.io","cidrs":["10.9.0.0/30"]},{"pool":"green","cidrs":["10.7.0.0/30"]}]}}}}`,
+		},
+		"back in its place": {
+			[]string{"default 10.0.0.0/30 10.0.0.8/30", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Unpark: cidrs("10.0.0.4/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30","10.0.0.8/30"]}]}}}}`,
+		},
+		"others stay parked": {
+			[]string{"default", "default.draining.cilium-pool.io 10.0.0.0/30 10.0.0.4/30"}, Change{Unpark: cidrs("10.0.0.4/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.4/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
+		"beside a new block": {
+			[]string{"default 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30"), Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.0/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.4/30"]}]}}}}`,
+		},
+		"not twice":                {[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
+		"not what is on no list":   {[]string{"default 10.0.0.0/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
+		"what is gone stays away":  {[]string{"default 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},
+		"what is back stays there": {[]string{"default 10.0.0.0/30 10.0.0.4/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},
+		"a parked block is not listed beside": {
+			[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Publish: addrs("10.0.0.5"), Blocks: cidrs("10.0.0.4/30")}, "",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cn := pooled(test.entries...)
+			before := cn.DeepCopy()
+			got, err := multiPool{}.patch(MultiPool.View(cn), test.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, cn, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,255 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// parkBed is node n with blocks of 6 addresses: one that stays, and one that was deleted
+// while a pod has an address of it.
+func parkBed(t *testing.T) *bed {
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30"),
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
+	b.park("c")
+	return b
+}
+
+// park lets the operator park blocks, whose agent has run in a container for an hour.
+func (b *bed) park(container string) {
+	b.r.ParkBlocks = true
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", container, true)), b.Clock.Now().Add(-time.Hour))
+	b.podAt("old", "10.0.0.5", -time.Hour)
+}
+
+// podAt adds a pod of node n that was created so long from now.
+func (b *bed) podAt(name, addr string, created time.Duration) {
+	pod := fixtures.Pod(name, name, "n", addr)
+	pod.CreationTimestamp = metav1.NewTime(b.Clock.Now().Add(created))
+	b.r.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
+}
+
+// later reconciles node n a little later, and returns the writes.
+func (b *bed) later() []string {
+	b.T.Helper()
+	b.Clock.SetTime(b.Clock.Now().Add(time.Second))
+	calls, err := b.reconcile()
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return fakeapi.WritesOf(calls)
+}
+
+// parked are the CIDRs of node n that are parked.
+func (b *bed) parked() []netip.Prefix { return b.CiliumNode().Parked() }
+
+// closedBy is which run of an agent has closed the block that drains.
+func (b *bed) closedBy() string {
+	b.T.Helper()
+	for _, block := range b.Blocks() {
+		if block.CIDR == fixtures.Prefix("10.0.0.4/30") {
+			return block.Closed.Agent
+		}
+	}
+	return ""
+}
+
+// A block that drains is parked, comes back, and is recorded to be closed.
+func TestParks(t *testing.T) {
+	b := parkBed(t)
+	steps := []struct {
+		writes []string
+		parked int
+		closed string
+	}{
+		{writes: []string{"update PodIPBlock status"}},
+		{writes: []string{"patch CiliumNode"}, parked: 1},
+		{writes: []string{"patch CiliumNode"}},
+		{writes: []string{"update PodIPBlock status"}, closed: "c"},
+		{closed: "c"},
+	}
+	for i, want := range steps {
+		if writes := b.later(); !slices.Equal(writes, want.writes) {
+			t.Fatalf("step %d: writes %v, want %v", i, writes, want.writes)
+		}
+		if n := len(b.parked()); n != want.parked || len(b.listed()) != 2 {
+			t.Errorf("step %d: parked %v, listed %v", i, b.parked(), b.listed())
+		}
+		if want.parked > 0 { // for a second
+			if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+				t.Errorf("step %d: at once %v, %v", i, calls, err)
+			}
+		}
+		if got := b.closedBy(); got != want.closed {
+			t.Errorf("step %d: closed by %q, want %q", i, got, want.closed)
+		}
+	}
+	b.Check("at the end")
+
+	b.restart() // nothing is to be done again
+	b.park("c")
+	for range 3 {
+		if writes := b.later(); len(writes) > 0 {
+			t.Errorf("a new leader writes %v", writes)
+		}
+	}
+}
+
+// Without the flag a block that drains stays listed.
+func TestParksNothingByDefault(t *testing.T) {
+	b := parkBed(t)
+	b.r.ParkBlocks = false
+	for range 5 {
+		b.later()
+	}
+	if len(b.parked()) > 0 || b.closedBy() != "" {
+		t.Errorf("parked %v, closed by %q", b.parked(), b.closedBy())
+	}
+}
+
+// What is parked is listed again by an operator that parks nothing itself.
+func TestUnparksWithoutTheFlag(t *testing.T) {
+	b := parkBed(t)
+	for len(b.parked()) == 0 {
+		b.later()
+	}
+	b.restart()
+	b.park("c")
+	b.r.ParkBlocks = false
+	for range 4 {
+		b.later()
+	}
+	if len(b.parked()) > 0 || b.closedBy() != "c" {
+		t.Errorf("parked %v, closed by %q", b.parked(), b.closedBy())
+	}
+}
+
+// The agent may answer before the operator has seen what it wrote.
+func TestAgentAnswersAtOnce(t *testing.T) {
+	b := parkBed(t)
+	for len(b.parked()) == 0 {
+		b.later()
+	}
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.4/30"]}]}}}}`)
+	b.later()
+	if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
+		t.Errorf("closed by %q, want c; parked %v", got, b.parked())
+	}
+}
+
+// An agent that runs in another container, or that gives the block to a new pod, has not
+// closed it.
+func TestParksAgain(t *testing.T) {
+	for name, happens := range map[string]func(*bed){
+		"the agent has restarted": func(b *bed) {
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "d", true)), b.Clock.Now().Add(-time.Hour))
+		},
+		"a new pod has an address": func(b *bed) { b.podAt("new", "10.0.0.6", time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := parkBed(t)
+			for b.closedBy() == "" {
+				b.later()
+			}
+			happens(b)
+			b.later()
+			if len(b.parked()) == 0 {
+				t.Error("it is not parked again")
+			}
+		})
+	}
+}
+
+// Of two blocks that drain, for two of Cilium's pools, one is parked at a time.
+func TestParksOneAtATime(t *testing.T) {
+	cn := fixtures.Listing("10.8.0.0/30")
+	cn.Spec.IPAM.Pools.Allocated[1].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
+	blue := fixtures.BeingDeleted(fixtures.BlockObject("10.8.0.0/30", ipalloc.InService))
+	blue.Spec.PoolName = "blues"
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"), cn, blue,
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
+	b.park("c")
+	b.podAt("blue", "10.8.0.1", -time.Hour)
+	was := 0
+	for range 12 {
+		b.later()
+		if n := len(b.parked()); n > 1 {
+			t.Fatalf("%v are parked at once", b.parked())
+		} else if n > was {
+			was = n
+		}
+	}
+	closed := 0
+	for _, block := range b.Blocks() {
+		if block.Closed.Agent == "c" {
+			closed++
+		}
+	}
+	if was != 1 || closed != 2 {
+		t.Errorf("%d parked at most, %d blocks closed; want 1 and 2", was, closed)
+	}
+}
+
+// Whatever write is the last one, or has its answer lost, the CIDR is listed all the time,
+// and the block is closed in the end.
+func TestParkSurvivesEveryWrite(t *testing.T) {
+	for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
+		for _, restart := range []bool{false, true} {
+			for fails := range 4 {
+				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
+					b := parkBed(t)
+					n := 0
+					b.Fate = func(string) fakeapi.Fate {
+						if n++; n == fails+1 {
+							return what
+						}
+						return fakeapi.Done
+					}
+					for failed := false; !failed; {
+						b.Clock.SetTime(b.Clock.Now().Add(time.Second))
+						_, err := b.reconcile()
+						failed = err != nil
+					}
+					if restart {
+						b.restart()
+						b.park("c")
+					}
+					for range 8 {
+						b.later()
+						if len(b.listed()) != 2 {
+							t.Fatalf("listed %v", b.listed())
+						}
+					}
+					if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
+						t.Errorf("closed by %q, parked %v", got, b.parked())
+					}
+					b.Check("at the end")
+				})
+			}
+		}
+	}
+}
+
+// A leader that fell asleep with the patch in its hand cannot list a block again that the
+// agent has dropped.
+func TestUnparkLosesAgainstTheAgent(t *testing.T) {
+	b := parkBed(t)
+	for len(b.parked()) == 0 {
+		b.later()
+	}
+	old := b.CiliumNode()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	if _, err := b.r.CiliumNodes.Apply(t.Context(), old, ciliumnode.Change{Unpark: fixtures.Prefixes("10.0.0.4/30")}); err == nil {
+		t.Error("the late patch was taken")
+	}
+}

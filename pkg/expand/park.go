@@ -1,0 +1,182 @@
+package expand
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// An agent that is assigned whole blocks has no handshake, but a block can be closed to
+// new pods: a block that is taken off its agent's list while pods use it serves these
+// pods and no others, until the agent restarts, even once it is listed again (Cilium
+// v1.20.1, pkg/ipam/pool.go, updatePool and allocateNext). Meanwhile the block is parked:
+// it counts as listed for other nodes. For its agent it is not, so an agent that restarts
+// then loses these pods. Hence a block is parked for as short as possible, and only where
+// the agent has run steadily.
+
+// parkFor is how long a block in use is parked: longer than the agent's watch takes.
+const parkFor = time.Second
+
+// Parking is a block that was seen parked.
+type Parking struct {
+	// Agent is the container of the agent that ran steadily then; "": none did.
+	Agent string
+	Since time.Time
+}
+
+// Closed is a block that was parked, and listed again.
+type Closed struct {
+	// Agent is the container of the agent that had it in use: that run of the agent
+	// allocates no address of it to a new pod. "": the block was never parked.
+	Agent string
+	// Since is when it was parked.
+	Since time.Time
+}
+
+// steadyAgent is the agent's container, or "" unless it runs steadily.
+func (d *decision) steadyAgent() string {
+	if !d.trusted {
+		return ""
+	}
+	return d.state.Agent
+}
+
+// closeBlocks finds the blocks whose free addresses no pod gets. The agent counts on these
+// all the same: it requests too little, and would return what replaces them. So pods that
+// do not fit into the other blocks raise the target, and they alone; also those that
+// have waited for long, as they may wait for just that.
+func (d *decision) closeBlocks() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		b.closed = b.Parked || b.Closed.Agent != "" && b.Closed.Agent == d.state.Agent && !d.hasNewer(b)
+		if b.closed && b.Listed {
+			d.shut += max(0, b.open-b.users)
+		}
+	}
+	if d.shut > 0 {
+		hanging := d.admitted(d.hanging)
+		d.waiting += hanging
+		d.plan.Demand += hanging
+	}
+}
+
+// hasNewer reports whether a pod has an address of a block that was created after the
+// block had been closed: its agent has not seen it parked, or did not use it then.
+func (d *decision) hasNewer(b *block) bool {
+	return slices.ContainsFunc(d.state.Pods, func(p Pod) bool {
+		return p.Created.After(b.Closed.Since) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
+	})
+}
+
+// parkDraining parks a draining block, lists parked ones in use again, and records which
+// the agent has closed.
+func (d *decision) parkDraining() {
+	for i := range d.blocks {
+		b := &d.blocks[i]
+		if !b.Listed {
+			continue
+		}
+		if b.users == 0 && b.Closed.Agent != "" {
+			d.memory.EmptySince = remember(d.memory.EmptySince, b.CIDR, sinceOr(d.old.EmptySince, b.CIDR, d.now))
+		}
+		d.parkBlock(b)
+	}
+}
+
+func (d *decision) parkBlock(b *block) {
+	parking, was := d.old.Parked[b.CIDR]
+	switch {
+	case b.Parked:
+		if !was {
+			parking = Parking{d.steadyAgent(), d.now}
+		}
+		d.memory.Parked = remember(d.memory.Parked, b.CIDR, parking)
+		d.unpark(b, parking)
+	case was && d.closedSince(b, parking):
+		d.memory.Parked = remember(d.memory.Parked, b.CIDR, parking)
+		d.plan.Close = append(d.plan.Close, Close{CIDR: b.CIDR, Closed: Closed(parking)})
+	case d.mayPark(b) && d.parks(b):
+		d.plan.Park = b.CIDR
+	}
+}
+
+// closedSince reports whether the agent that runs has closed a block which is back, and
+// that is yet to be recorded.
+func (d *decision) closedSince(b *block, parking Parking) bool {
+	recorded := b.Closed.Agent == parking.Agent && !b.Closed.Since.Before(parking.Since)
+	return parking.Agent != "" && parking.Agent == d.state.Agent && !recorded
+}
+
+// unpark lists a parked block in use again, once its agent must have seen that it was
+// parked, and at once if the agent may restart. One that nothing is known to use is the
+// agent's to drop: if it were back before that, the agent would allocate from it again.
+func (d *decision) unpark(b *block, parking Parking) {
+	if b.users == 0 {
+		return
+	}
+	if back := parking.Since.Add(parkFor); d.trusted && d.now.Before(back) {
+		d.requeueAt(back)
+		return
+	}
+	d.plan.Unpark = append(d.plan.Unpark, b.CIDR)
+}
+
+// mayPark reports whether a block that must go may be parked: no other one is, the agent
+// runs steadily, and no agent of crd mode may run in its place.
+func (d *decision) mayPark(b *block) bool {
+	drains := b.Phase == ipalloc.Draining && b.Request != None && !b.undrained
+	return drains && d.state.MayPark && !d.plan.Park.IsValid() && d.steadyAgent() != "" && !b.Leftover
+}
+
+// parks reports whether such a block is to be parked: one that is not closed, or that has
+// become empty, as its agent would keep it for its reserve. Pods must find an address
+// elsewhere.
+func (d *decision) parks(b *block) bool {
+	switch {
+	case !d.state.Replaceable && d.freeBeside(b) <= 0:
+		d.requeueAt(d.now.Add(reserveWait))
+		return false
+	case b.users > 0:
+		return !b.closed
+	case d.waiting > 0: // they may have an address of it already
+		return false
+	}
+	emptySince := d.memory.EmptySince[b.CIDR]
+	if b.Closed.Agent != d.state.Agent || b.Closed.Since.Before(emptySince) {
+		return true
+	}
+	// The agent has a user of it that is not known here: it is asked again, later each time.
+	again := emptySince.Add(max(givesBackWithin, 2*b.Closed.Since.Sub(emptySince)))
+	if d.now.Before(again) {
+		d.requeueAt(again)
+	}
+	return !d.now.Before(again)
+}
+
+// freeBeside is how many addresses the agent may give to pods without those of a block.
+func (d *decision) freeBeside(without *block) int {
+	n := d.state.BlockDemand.Foreign
+	for i := range d.blocks {
+		if b := &d.blocks[i]; b != without && b.Listed && !b.closed {
+			n += b.open - b.users
+		}
+	}
+	return n - d.waiting
+}
+
+func remember[V any](m map[netip.Prefix]V, cidr netip.Prefix, v V) map[netip.Prefix]V {
+	if m == nil {
+		m = map[netip.Prefix]V{}
+	}
+	m[cidr] = v
+	return m
+}
+
+func sinceOr(m map[netip.Prefix]time.Time, cidr netip.Prefix, now time.Time) time.Time {
+	if since, known := m[cidr]; known {
+		return since
+	}
+	return now
+}

@@ -1,0 +1,236 @@
+package expand
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// parks lets blocks of a node be parked whose agent runs in container c.
+func parks(s *State) { s.Agent, s.MayPark, s.Replaceable = "c", true, true }
+
+func unreplaceable(s *State) { s.Replaceable = false }
+
+func parked(b *Block) { b.Parked = true }
+
+// closed records that the agent in a container has closed a block, so long ago.
+func closed(agent string, ago time.Duration) func(*Block) {
+	return func(b *Block) { b.Closed = Closed{agent, noon.Add(-ago)} }
+}
+
+// born adds a pod with an address that was created so long ago.
+func born(name, addr string, ago time.Duration) func(*State) {
+	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addr), Created: noon.Add(-ago)}) }
+}
+
+func sawParked(cidr, agent string, ago time.Duration) Memory {
+	return Memory{Parked: map[netip.Prefix]Parking{netip.MustParsePrefix(cidr): {agent, noon.Add(-ago)}}}
+}
+
+func emptySince(cidr string, ago time.Duration) Memory {
+	return Memory{EmptySince: map[netip.Prefix]time.Time{netip.MustParsePrefix(cidr): noon.Add(-ago)}}
+}
+
+const stays, goes = "10.0.0.0/29", "10.0.0.8/30"
+
+// parking is a node with a block that stays and one that drains.
+func parking(edits ...func(*Block)) func(*State) {
+	return func(s *State) {
+		lone(stays)(s)
+		lone(goes, append([]func(*Block){draining(Deleted), request(Deleted)}, edits...)...)(s)
+		listing(2, stays, goes)(s)
+		parks(s)
+	}
+}
+
+func TestDecideParks(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"a block that drains": {
+			state: node(parking(), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"one at a time": {
+			state: node(parking(), lone("10.0.0.12/30", draining(Deleted), request(Deleted)), listing(2, stays, goes, "10.0.0.12/30"), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.13")),
+			want:  []string{"needs 2 of 10", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a", "10.0.0.12/30 waits for Pods a/b"},
+		},
+		"not unless the operator may": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.MayPark = false }),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not one in service": {
+			state: node(lone(stays), lone(goes), listing(2, stays, goes), parks, pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8"},
+		},
+		"not one whose drain is undone": {
+			state: node(lone(stays), lone(goes, draining(Deleted)), listing(2, stays, goes), parks, pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "undrain 10.0.0.8/30"},
+		},
+		"not where the agent may restart": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), unsettled),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not where the agent's container is unknown": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.Agent = "" }),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not where an agent of crd mode may run": {
+			state: node(parking(leftover), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not without a free address elsewhere": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"), unreplaceable),
+			want:  []string{"needs 2 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
+		},
+		"with one it does": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), unreplaceable),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not if a pod waits for it": {
+			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5"), came("a/new", noon), unreplaceable),
+			want:  []string{"needs 3 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
+		},
+		"not what the agent has closed": {
+			state: node(parking(closed("c", time.Minute)), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"what another run of the agent has": {
+			state: node(parking(closed("b", time.Minute)), pod("a/a", "10.0.0.9")),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"what the agent went on allocating from": {
+			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)),
+			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not for a pod that was there before": {
+			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", time.Minute)),
+			want:  []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a"},
+		},
+	})
+}
+
+// What is empty is parked for good: the agent would keep it for its reserve.
+func TestDecideParksEmpty(t *testing.T) {
+	runDecide(t, map[string]decideCase{
+		"at once":                        {state: node(parking()), want: []string{"needs 0 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"}},
+		"not while a pod has no address": {state: node(parking(), came("a/new", noon)), want: []string{"needs 1 of 8", "10.0.0.8/30 waits for Return"}},
+		"once its last pod has left": {
+			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),
+			want: []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
+		},
+		"by a new leader": {
+			state: node(parking(closed("c", time.Minute))),
+			want:  []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
+		},
+		"not again while the agent says that it is in use": {
+			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, time.Minute),
+			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 4m0s"},
+		},
+		"each time later": {
+			state: node(parking(closed("c", 6*time.Minute))), memory: emptySince(goes, 15*time.Minute),
+			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 3m0s"},
+		},
+		"again after a while": {
+			state: node(parking(closed("c", givesBackWithin))), memory: emptySince(goes, givesBackWithin),
+			want: []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
+		},
+	})
+}
+
+func TestDecideUnparks(t *testing.T) {
+	now, before := sawParked(goes, "c", 0), sawParked(goes, "c", time.Second)
+	untrusted, none := sawParked(goes, "", 0), Memory{}
+	runDecide(t, map[string]decideCase{
+		"it is seen": {
+			state: node(parking(parked), pod("a/a", "10.0.0.9")), remember: &now,
+			want: []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a", "again in 1s"},
+		},
+		"a moment later": {
+			state: node(parking(parked), pod("a/a", "10.0.0.9")), memory: before, remember: &before,
+			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"for the agent's own address": {
+			state: node(parking(parked), usedBy("10.0.0.9", "router")), memory: before,
+			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for AgentAddress router"},
+		},
+		"at once where the agent may restart": {
+			state: node(parking(parked), pod("a/a", "10.0.0.9"), unsettled), remember: &untrusted,
+			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"whoever parked it, and though nothing may be parked": {
+			state: node(parking(parked), pod("a/a", "10.0.0.9"), func(s *State) { s.MayPark = false }), memory: before,
+			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"not what is empty": {
+			state: node(parking(parked)), memory: before,
+			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return"},
+		},
+		"it is back": {
+			state: node(parking(), pod("a/a", "10.0.0.9")), memory: before, remember: &before,
+			want: []string{"needs 1 of 8", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"it is back once more": {
+			state: node(parking(closed("c", time.Minute)), pod("a/a", "10.0.0.9")), memory: before,
+			want: []string{"needs 1 of 7", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"that is recorded": {
+			state: node(parking(closed("c", time.Second)), pod("a/a", "10.0.0.9")), memory: before, remember: &none,
+			want: []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a"},
+		},
+		"another run of the agent has not seen it": {
+			state: node(parking(), pod("a/a", "10.0.0.9")), memory: sawParked(goes, "b", time.Second), remember: &none,
+			want: []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
+		},
+	})
+}
+
+// The free addresses of a closed block serve no pod. The agent counts on them, so only
+// pods that do not fit elsewhere bring another block.
+func TestDecideBesideClosed(t *testing.T) {
+	const full, fills = "10.0.0.0/29", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"
+	inService := func(edits ...func(*Block)) func(*State) {
+		return func(s *State) {
+			lone(full)(s)
+			lone(goes, edits...)(s)
+			listing(2, full, goes)(s)
+			parks(s)
+			for _, a := range ips(fills) {
+				s.Pods = append(s.Pods, Pod{Name: "a/" + a.String(), IPs: []netip.Addr{a}})
+			}
+		}
+	}
+	runDecide(t, map[string]decideCase{
+		"what the agent requests brings none": {
+			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockDemand.Requested = 8 }),
+			want:  []string{"needs 6 of 6"},
+		},
+		"a pod that does not fit does": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon)),
+			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
+		"however long it has waited": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))),
+			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
+		},
+		"past the cap on addresses": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon), limits(Limits{MaxAllocate: 8})),
+			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2"},
+		},
+		"there is no room": {
+			state:  node(inService(closed("c", time.Minute)), came("a/new", noon)),
+			policy: func(p *Policy) { p.MaxBlocks = 2 },
+			want:   []string{"needs 7 of 6", "short of 1"},
+		},
+		"another run of the agent": {
+			state: node(inService(closed("b", time.Minute)), came("a/new", noon)),
+			want:  []string{"needs 7 of 8"},
+		},
+		"what is unlisted is not listed again": {
+			state: node(lone(full), lone(goes, closed("c", time.Minute)), listing(8, full), parks),
+			want:  []string{"needs 0 of 6", "claim 2 in 2 blocks, room 2147483641", "free 10.0.0.8/30 Returned"},
+		},
+		"nor taken back while it cools down": {
+			state: node(lone(full), lone(goes, cooling(Returned, noon.Add(time.Minute)), closed("c", time.Minute)), listing(8, full), parks),
+			want:  []string{"needs 0 of 6", "claim 2 in 3 blocks, room 2147483641", "again in 1m0s"},
+		},
+	})
+}

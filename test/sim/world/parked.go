@@ -1,0 +1,163 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// parkedSuffix ends the names of the reserved pools, under which blocks are parked.
+const parkedSuffix = ".draining.cilium-pool.io"
+
+// parkedIn are the CIDRs of an agent's list that are parked.
+func parkedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, l := range entriesOf(cn) {
+		if strings.HasSuffix(l.pool, parkedSuffix) {
+			out = append(out, l.cidr)
+		}
+	}
+	return out
+}
+
+// holdParked checks what an operator parks, and what it lists again.
+func (w *World) holdParked(node string, old, now *ciliumv2.CiliumNode) {
+	before, after := parkedIn(old), parkedIn(now)
+	for _, cidr := range after {
+		if slices.Contains(before, cidr) {
+			continue
+		}
+		w.Counts.Did["park"]++
+		if len(after) > 1 {
+			w.violate(2, "%v of node %s are parked at once", after, node)
+		}
+		w.holdPark(node, cidr)
+		if !keepsEntry(old, now, cidr) {
+			w.violate(2, "%s of node %s was parked, and no entry of its pool is left: its agent will not see that", cidr, node)
+		}
+	}
+	for _, cidr := range before {
+		if slices.Contains(after, cidr) || !slices.Contains(allocatedIn(now), cidr) {
+			continue
+		}
+		w.Counts.Did["unpark"]++
+		if !w.podSays(cidr) && !slices.ContainsFunc(w.writer.podsOf(node), cidr.Contains) && !slices.ContainsFunc(ownIn(old), cidr.Contains) {
+			w.violate(2, "%s of node %s was listed again, and nothing is known to use it: its agent will allocate from it", cidr, node)
+		}
+	}
+}
+
+// holdPark checks that what is parked drains, while its agent runs steadily.
+func (w *World) holdPark(node string, cidr netip.Prefix) {
+	if f := w.writer.current; f != nil && !f.settled {
+		w.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
+	}
+	if b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock); ok && !w.hasDrained(b) {
+		w.violate(2, "%s of node %s was parked, and does not drain", cidr, node)
+	}
+}
+
+// hasDrained says that a block drains, or has.
+func (w *World) hasDrained(b *v1alpha1.PodIPBlock) bool {
+	return slices.ContainsFunc(w.api.history[KindBlock], func(v Version) bool {
+		was, ok := v.New.(*v1alpha1.PodIPBlock)
+		return ok && was.UID == b.UID && phaseOf(was) == v1alpha1.BlockDraining
+	})
+}
+
+// keepsEntry says that the pool from which a CIDR was parked has an entry yet.
+func keepsEntry(old, now *ciliumv2.CiliumNode, cidr netip.Prefix) bool {
+	for _, l := range entriesOf(old) {
+		if l.cidr == cidr {
+			return slices.ContainsFunc(now.Spec.IPAM.Pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == l.pool })
+		}
+	}
+	return false
+}
+
+// ownIn are the agent's own addresses.
+func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range cn.Spec.Addresses {
+		if addr, err := netip.ParseAddr(a.IP); err == nil && a.Type == addressing.NodeCiliumInternalIP {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// lostParked says that an agent saw a CIDR with an address parked as it started, and
+// counts that: it cannot restore the pod (docs/modes.md).
+func (m *machine) lostParked(addr netip.Addr) bool {
+	if m.seen == nil || !slices.ContainsFunc(parkedIn(m.seen), func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return false
+	}
+	m.w.Counts.Faults["lost while parked"]++
+	return true
+}
+
+// holdParkedRest checks at rest that nothing is parked, and that agents allocate from no
+// block that drains and keep none that is empty.
+func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	if parked := parkedIn(cn); len(parked) > 0 {
+		w.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
+	}
+	if !w.cfg.Settings.ParkBlocks || m.whole == nil || m.phase != serving {
+		return
+	}
+	for _, l := range listedIn(cn) {
+		b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+		if !ok || phaseOf(b) != v1alpha1.BlockDraining || w.isLost(m, l.cidr) {
+			continue
+		}
+		switch {
+		case w.freeBlocks(m.name, true, l.pool) <= w.closedTo(m): // nothing could take its place
+		case !m.whole.Uses(l.cidr):
+			w.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
+		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || w.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
+			w.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
+		}
+	}
+}
+
+// hasNewer says that a pod with an address of a CIDR was created after a time.
+func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
+	for _, e := range m.endpoints {
+		if slices.ContainsFunc(e.addrs(), cidr.Contains) && e.pod.GetCreationTimestamp().After(since) {
+			return true
+		}
+	}
+	return false
+}
+
+// closedTo is how many CIDRs without a block an agent has closed: they are of no use to
+// its node.
+func (w *World) closedTo(m *machine) int {
+	n := 0
+	for _, cidr := range m.whole.Closed() {
+		if w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// podsOf are the addresses that the status of pods of a node named as the reconcile under
+// way began.
+func (o *Operator) podsOf(node string) []netip.Addr {
+	var out []netip.Addr
+	if o.current != nil && o.current.name == node {
+		for addr := range o.current.pods {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
