@@ -260,23 +260,30 @@ func TestMultiPoolPatch(t *testing.T) {
 			if test.edges {
 				cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP, cn.Spec.IPAM.Pools.Allocated[0].AllowLastIP = true, true
 			}
-			before := cn.DeepCopy()
-			got, err := multiPool{}.patch(MultiPool.View(cn), test.change)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, string(got)); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, cn, compareNetip()); diff != "" {
-				t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
-			}
+			got := patchIs(t, cn, test.change, test.want)
 			again, err := multiPool{}.patch(MultiPool.View(patched(t, cn, got)), test.change)
 			if err != nil || again != nil {
 				t.Errorf("second patch is %s, %v; want none", again, err)
 			}
 		})
 	}
+}
+
+// patchIs checks the patch of a change, and that making it has not written into cn.
+func patchIs(t *testing.T, cn *ciliumv2.CiliumNode, change Change, want string) []byte {
+	t.Helper()
+	before := cn.DeepCopy()
+	got, err := multiPool{}.patch(MultiPool.View(cn), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, cn, compareNetip()); diff != "" {
+		t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
+	}
+	return got
 }
 
 func TestMultiPoolApplyLosesAgainstANewerVersion(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // What is parked is listed for its own pool, and known to be parked.
@@ -75,18 +74,7 @@ func TestParkPatch(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cn := pooled(test.entries...)
-			before := cn.DeepCopy()
-			got, err := multiPool{}.patch(MultiPool.View(cn), test.change)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, string(got)); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, cn, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
-			}
+			patchIs(t, pooled(test.entries...), test.change, test.want)
 		})
 	}
 }
