@@ -90,7 +90,7 @@ func skewClocks(ctx context.Context, c *chaos) error {
 func (o *operator) setClock(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.clock, o.clockEnv = by, "CLOCK_SKEW="+by.String()
+	o.clock = by
 }
 
 // setClocks lets each operator start with the clock that the other had.

@@ -56,10 +56,9 @@ type operator struct {
 	env  []string   // beside ours
 	link *link.Link // to the API server; nil: none
 	// clock is by how much its clock is wrong, metrics where it serves them.
-	clock    time.Duration
-	clockEnv string
-	metrics  string
-	log      *os.File
+	clock   time.Duration
+	metrics string
+	log     *os.File
 
 	mu   sync.Mutex
 	proc *process.Process
@@ -143,7 +142,7 @@ func (o *operator) start() (_ *process.Process, err error) {
 	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
 	// An empty GOGC lets the operator choose its own, whatever tests run with.
-	env := slices.Concat(os.Environ(), []string{"GOGC="}, o.env, []string{o.clockEnv})
+	env := slices.Concat(os.Environ(), []string{"GOGC=", "CLOCK_SKEW=" + o.clock.String()}, o.env)
 	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: env, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
