@@ -101,7 +101,7 @@ func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
 func (d *decision) setBlockTarget() {
-	w, demand, percent := d.state.BlockDemand, d.plan.Demand+d.shut, d.policy.ExpandPercent
+	w, demand := d.state.BlockDemand, d.plan.Demand+d.shut
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
 		// It has what it can have.
@@ -110,7 +110,7 @@ func (d *decision) setBlockTarget() {
 	case w.OnDemand:
 		d.target = max(demand, limit(w.Requested))
 	case !w.Reported:
-		d.target = max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+		d.target = d.withReserve(demand)
 	case !d.useless():
 		d.target = max(agentFloor, demand, limit(w.Requested))
 	}

@@ -193,10 +193,15 @@ func (d *decision) setTarget() {
 	}
 }
 
-// withReserve is how many addresses the policy has for a demand.
+// withReserve is how many addresses the policy has for a demand. The reserve is for no
+// more pods than the kubelet admits: others could use what is left.
 func (d *decision) withReserve(demand int) int {
 	percent := d.policy.ExpandPercent
-	return max(agentFloor, demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+	reserve := max(demand+d.policy.MinFree, (demand*100+percent-1)/percent)
+	if most := limit(d.state.MaxPods); most > 0 {
+		reserve = min(reserve, max(demand, most+max(agentFloor, d.own)))
+	}
+	return max(agentFloor, reserve)
 }
 
 // requestedBeyond is how many addresses bound pods request of the scheduler beyond the

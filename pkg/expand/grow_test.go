@@ -76,6 +76,16 @@ func TestDemandIsBoundByMaxPods(t *testing.T) {
 			state: node(pods(5000), maxPods(1)),
 			want:  []string{"needs 1 of 0", "claim 3 in 4 blocks, room 100"},
 		},
+		"no reserve for pods that the kubelet does not admit": {
+			policy: func(p *Policy) { p.ExpandPercent = 80 },
+			state:  node(full("10.0.0.0/27"), full("10.0.0.32/27"), usedBy("10.0.0.1", "router"), used("10.0.0.2-10.0.0.30"), used("10.0.0.33-10.0.0.53"), maxPods(58)),
+			want:   []string{"needs 51 of 60"},
+		},
+		"a reserve for those that it does": {
+			policy: func(p *Policy) { p.ExpandPercent = 80 },
+			state:  node(full("10.0.0.0/27"), full("10.0.0.32/27"), usedBy("10.0.0.1", "router"), used("10.0.0.2-10.0.0.30"), used("10.0.0.33-10.0.0.53"), maxPods(59)),
+			want:   []string{"needs 51 of 60", "claim 1 in 2 blocks, room 40"},
+		},
 		"of an agent that is assigned whole blocks": {
 			state: node(lone("10.0.0.0/26"), usedBy("10.0.0.1", "router"), came("default/a", noon), came("default/b", noon), came("default/c", noon),
 				pod("default/d", "10.0.0.2"), maxPods(2), listing(8, "10.0.0.0/26")),

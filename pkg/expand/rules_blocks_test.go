@@ -161,6 +161,9 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if full := left >= p.MaxBlocks || len(s.Pool)+len(s.Release)+len(plan.Publish) >= hardCap(p, s); full && reclaims == 0 {
 		least = min(least, max(plan.Demand, agentFloor))
 	}
+	if s.MaxPods > 0 { // the reserve is for pods alone
+		least = min(least, max(plan.Demand, s.MaxPods+agentFloor))
+	}
 	if s.NotRun { // it needs none
 		least = 0
 	}

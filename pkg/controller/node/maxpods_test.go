@@ -17,7 +17,7 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 		maxPods string // "": the Node does not say
 		want    int    // blocks of two addresses
 	}{
-		"a bound":  {"3", 4}, // 3 pods, 4 addresses free
+		"a bound":  {"3", 3}, // 3 pods, and 2 addresses for the agent
 		"no bound": {"", 16}, // maxBlocksPerNode
 	} {
 		t.Run(name, func(t *testing.T) {
