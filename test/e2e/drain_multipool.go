@@ -68,6 +68,7 @@ type listDrain struct {
 	node          *bed.Node
 	gate          *bed.Gate
 	probe         *bed.Pod
+	leaving       netip.Prefix // the CIDR of drained
 	kept, drained []*bed.Pod
 	placed        []*bed.Pod // those that came during drains
 }
@@ -84,7 +85,7 @@ func startListDrain(ctx context.Context, e *env) (*listDrain, error) {
 	if err := e.Client.Create(ctx, pool); err != nil {
 		return nil, fmt.Errorf("create CiliumPodIPPool: %w", err)
 	}
-	d := &listDrain{env: e}
+	d := &listDrain{env: e, leaving: listDrained}
 	var err error
 	if d.node, err = d.listed(ctx, "n1", listKept); err != nil {
 		return nil, err
@@ -224,7 +225,7 @@ func (d *listDrain) place(ctx context.Context, when string, count int) error {
 		return err
 	}
 	d.placed = append(d.placed, pods...)
-	in := countIn(pods, listDrained.String())
+	in := countIn(pods, d.leaving.String())
 	d.check(in == 0, when+": new pods, those with an address of the drained CIDR; ADDs tried again", "%d, %d; %d", count, in, again)
 	return nil
 }

@@ -78,6 +78,7 @@ func modes() []scenario {
 		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
 		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
 		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
+		{"modes-drain", "multi-pool mode: the operator drains a block with pods, and is killed while the block is parked", false, true, modesDrain},
 		{"drain-multipool", "multi-pool mode: a CIDR with pods is taken off an agent's list, in three ways", false, true, drainMultiPool},
 		{"drain-multipool-native", "the same with native routing", false, true, drainMultiPoolNative},
 	}
