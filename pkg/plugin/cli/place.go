@@ -8,8 +8,8 @@ import (
 )
 
 // Place is where commands run that do not find their cluster by a kubeconfig: a
-// simulated one, whose time is its own. All that migrate does goes through it;
-// commands that follow a cluster by watches do not.
+// simulated one, whose time is its own. All that migrate, drain and renumber do goes
+// through it; commands that follow a cluster by watches do not.
 type Place struct {
 	// Client reads and writes.
 	Client client.Client

@@ -126,7 +126,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
 		if f.evict {
-			_, err := newEvicter(c.Client, e.Out, f).plan(ctx, podsIn(c, rows))
+			_, err := newEvicter(e, c.Client, f).plan(ctx, podsIn(c, rows))
 			return err
 		}
 		return nil

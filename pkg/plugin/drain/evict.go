@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -43,9 +44,9 @@ type evicter struct {
 	said    map[types.NamespacedName]string
 }
 
-func newEvicter(c client.Client, out io.Writer, f flags) *evicter {
+func newEvicter(e *cli.Env, c client.Client, f flags) *evicter {
 	return &evicter{
-		client: c, out: out, now: time.Now, limit: f.maxConcurrent, emptyDirs: f.emptyDirs,
+		client: c, out: e.Out, now: e.TimeNow, limit: f.maxConcurrent, emptyDirs: f.emptyDirs,
 		alone:   map[types.NamespacedName]string{},
 		retryAt: map[types.NamespacedName]time.Time{},
 		said:    map[types.NamespacedName]string{},
@@ -58,6 +59,8 @@ type placed struct {
 	node    string
 	address netip.Addr
 	block   string
+	// leaves: it was on its way out when the cluster was read.
+	leaves bool
 }
 
 // podsIn are the pods with an address of the blocks, sorted by node and name.
@@ -74,7 +77,8 @@ func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
 		}
 		for _, r := range ofNode[p.Spec.NodeName] {
 			if a, in := addressIn(p, netip.MustParsePrefix(r.CIDR)); in { // written by BlockRows
-				out = append(out, placed{types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, r.Node, a, r.Block})
+				key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+				out = append(out, placed{key, r.Node, a, r.Block, p.DeletionTimestamp != nil})
 				break
 			}
 		}
@@ -100,14 +104,20 @@ func draining(rows []list.BlockRow) []list.BlockRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Phase != ipalloc.Draining.String() })
 }
 
-// step evicts pods until as many as may be are on their way out.
+// step evicts pods until as many as may be are on their way out. Those that are count
+// first: a pod before them may have waited for its budget.
 func (v *evicter) step(ctx context.Context, pods []placed) error {
 	leaving := 0
+	for _, p := range pods {
+		if p.leaves {
+			leaving++
+		}
+	}
 	for _, p := range pods {
 		if leaving >= v.limit {
 			return nil
 		}
-		if v.skips(p.key) {
+		if p.leaves || v.skips(p.key) {
 			continue
 		}
 		pod, err := v.read(ctx, p)

@@ -13,12 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
@@ -39,7 +41,7 @@ func podAt(name, ip string, edits ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 func at(name, ip string) placed {
-	return placed{types.NamespacedName{Namespace: "default", Name: name}, "n1", netip.MustParseAddr(ip), "10.0.0.0-24"}
+	return placed{types.NamespacedName{Namespace: "default", Name: name}, "n1", netip.MustParseAddr(ip), "10.0.0.0-24", false}
 }
 
 // eviction is one request.
@@ -72,7 +74,7 @@ func newWorld(pods ...client.Object) *world {
 }
 
 func (w *world) evicter(limit int) *evicter {
-	e := newEvicter(w, &w.out, flags{maxConcurrent: limit})
+	e := newEvicter(&cli.Env{IOStreams: genericiooptions.IOStreams{Out: &w.out}}, w, flags{maxConcurrent: limit})
 	e.now = func() time.Time { return w.now }
 	return e
 }
@@ -117,6 +119,21 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 	w.ends(t, "b")
 	if diff := cmp.Diff([]eviction{{"c", "uid-c"}}, w.step(t, e, all...)); diff != "" {
 		t.Errorf("once one has gone (-want +got):\n%s", diff)
+	}
+}
+
+// A pod that its budget has let go meanwhile waits for those behind it that were evicted
+// in its place.
+func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
+	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
+	leaving := at("b", "10.0.0.2")
+	leaving.leaves = true
+	e := w.evicter(1)
+	if got := w.step(t, e, at("a", "10.0.0.1"), leaving); len(got) > 0 {
+		t.Errorf("%v while b is on its way out", got)
+	}
+	if diff := cmp.Diff([]eviction{{"a", "uid-a"}}, w.step(t, e, at("a", "10.0.0.1"))); diff != "" {
+		t.Errorf("once b has gone (-want +got):\n%s", diff)
 	}
 }
 

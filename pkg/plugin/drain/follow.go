@@ -35,8 +35,6 @@ func repeat(
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	tick := time.NewTicker(max(f.every, time.Second))
-	defer tick.Stop()
 	for {
 		c, err := e.Read(reading)
 		if err != nil && reading.Err() == nil {
@@ -48,10 +46,8 @@ func repeat(
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if e.Sleep(ctx, max(f.every, time.Second)) != nil {
 			return stopped()
-		case <-tick.C:
 		}
 	}
 }
@@ -75,7 +71,7 @@ func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err
 	}
 	if w.flags.evict {
 		if w.evicter == nil {
-			w.evicter = newEvicter(c.Client, w.env.Out, w.flags)
+			w.evicter = newEvicter(w.env, c.Client, w.flags)
 		}
 		pods := podsIn(c, draining(left))
 		if err := w.evicter.step(ctx, pods); err != nil {

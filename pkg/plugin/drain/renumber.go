@@ -204,7 +204,7 @@ func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err 
 // push evicts pods and restarts agents, and returns the rows with what people must do.
 func (w *mover) push(ctx context.Context, c *cluster.Cluster, left []list.BlockRow) ([]list.BlockRow, error) {
 	if w.evicter == nil {
-		w.evicter, w.restarter = newEvicter(c.Client, w.env.Out, w.flags.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
+		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
 	}
 	if w.flags.evict {
 		pods := podsIn(c, draining(left))

@@ -73,7 +73,7 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f re
 	if f.evict {
 		fmt.Fprint(e.Out, "3. ")
 		var err error
-		if evicts, err = newEvicter(c.Client, e.Out, f.flags).plan(ctx, podsIn(c, rows)); err != nil {
+		if evicts, err = newEvicter(e, c.Client, f.flags).plan(ctx, podsIn(c, rows)); err != nil {
 			return err
 		}
 		if err := printBudgets(ctx, e, c, evicts); err != nil {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -122,6 +123,22 @@ func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	a.Objects.Agents = a.Objects.Agents[:0] // no agent's pod is there
 	if got, people := a.step(t, a.restarter(5), "a1"); len(got)+len(people) > 0 {
 		t.Errorf("restarted %v without an agent, people must act on %v", got, people)
+	}
+}
+
+// An agent on its way out counts while it is still Ready, and one of a node that has opted
+// out of the pools never does.
+func TestRestartsCountAgentsThatMatter(t *testing.T) {
+	a := newAgents(t, "a1:a", "b1:b")
+	a.Objects.Agents[1].DeletionTimestamp = &metav1.Time{Time: a.Now}
+	if got, people := a.step(t, a.restarter(1), "a1"); len(got)+len(people) > 0 {
+		t.Errorf("restarted %v while b1 ends, people must act on %v", got, people)
+	}
+	a = newAgents(t, "a1:a", "b1:b")
+	a.Nodes["b1"].Labels[v1alpha1.OptOutLabel] = "true"
+	a.starts("b1", "new")
+	if got, _ := a.step(t, a.restarter(1), "a1"); !slices.Equal(got, []string{"cilium-a1 a1-old"}) {
+		t.Errorf("restarted %v, want a1", got)
 	}
 }
 

@@ -1,0 +1,125 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// What cannot be meant is refused before anything is read of how far it is.
+func TestParseMove(t *testing.T) {
+	other := fixtures.PodIPPool("q", 1, "10.2.0.0/24")
+	both := []client.Object{ranged(oldCIDR), other}
+	for name, test := range map[string]struct {
+		objects      []client.Object
+		from, to     string
+		wrong, taken string // the error, or the pool whose range is left
+	}{
+		"a new CIDR":            {both, oldCIDR, newCIDR, "", "p"},
+		"it was taken out":      {[]client.Object{ranged(newCIDR)}, oldCIDR, newCIDR, "", "p"},
+		"the same":              {both, oldCIDR, oldCIDR, "are the same", ""},
+		"a CIDR and a pool":     {both, oldCIDR, "q", "must be two CIDRs, or two pools", ""},
+		"another family":        {both, oldCIDR, "fd00::/64", "different families", ""},
+		"host bits":             {both, oldCIDR, "10.1.0.1/24", "host bits", ""},
+		"a part of it":          {both, oldCIDR, "10.0.0.0/25", "10.0.0.0/24 and 10.0.0.0/25 overlap", ""},
+		"of another pool":       {both, oldCIDR, "10.2.0.0/24", "10.0.0.0/24 is a CIDR of pool p, and 10.2.0.0/24 of pool q", ""},
+		"overlaps another pool": {both, oldCIDR, "10.2.0.0/23", "10.2.0.0/23 overlaps 10.2.0.0/24 of pool q", ""},
+		"of no pool":            {both, "10.8.0.0/24", "10.9.0.0/24", "neither", ""},
+		"pools":                 {both, "p", "q", "", "p"},
+		"no such pool":          {both, "p", "qq", "there is no PodIPPool qq", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := parseMove(readOf(t, test.objects...).Cluster, test.from, test.to)
+			switch {
+			case test.wrong == "" && (err != nil || m.old.pool != test.taken):
+				t.Errorf("of pool %q, %v; want %q", m.old.pool, err, test.taken)
+			case test.wrong != "" && (err == nil || !strings.Contains(err.Error(), test.wrong)):
+				t.Errorf("%v, want %q", err, test.wrong)
+			}
+		})
+	}
+}
+
+func TestValidateRenumber(t *testing.T) {
+	good := renumberFlags{flags: flags{maxConcurrent: 1}, from: "a", to: "b", maxRestarts: 1}
+	if err := good.validate(); err != nil {
+		t.Error(err)
+	}
+	for name, edit := range map[string]func(*renumberFlags){
+		"no --from":          func(f *renumberFlags) { f.from = "" },
+		"no --to":            func(f *renumberFlags) { f.to = "" },
+		"--status --abort":   func(f *renumberFlags) { f.status, f.abort = true, true },
+		"--max-concurrent 0": func(f *renumberFlags) { f.maxConcurrent = 0 },
+		"--max-restarts 0":   func(f *renumberFlags) { f.maxRestarts = 0 },
+	} {
+		f := good
+		edit(&f)
+		if err := f.validate(); !errors.As(err, &exit.UsageError{}) {
+			t.Errorf("%s: %v, want a usage error", name, err)
+		}
+	}
+}
+
+// at makes an env whose API server has what the cluster was read of. Its lists know no
+// selectors.
+func (r *renumbered) at() *cli.Env {
+	all := interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			return c.List(ctx, list)
+		},
+	})
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &r.out, ErrOut: &r.errOut}
+	e := cli.NewEnv(streams, "", &cli.Place{Client: all, Now: fixtures.Noon, Sleep: func(context.Context, time.Duration) error { return nil }})
+	e.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	return e
+}
+
+// Nothing is written by a command that was not confirmed, nor where it does not work.
+func TestRenumberWritesNothing(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cli.LeaseNamespace, Name: cli.LeaseName, Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},
+	}}
+	usage := func(err error) bool { return errors.As(err, &exit.UsageError{}) }
+	for name, test := range map[string]struct {
+		objects []client.Object
+		edit    func(*renumberFlags)
+		as      func(error) bool
+		says    string
+	}{
+		"not confirmed":         {nil, func(*renumberFlags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
+		"--dry-run":             {nil, func(f *renumberFlags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
+		"--dry-run --yes":       {nil, func(f *renumberFlags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
+		"--status":              {nil, func(f *renumberFlags) { f.status = true }, func(err error) bool { return errors.Is(err, exit.Failed) }, "not begun"},
+		"in another mode":       {[]client.Object{lease}, func(f *renumberFlags) { f.yes = true }, usage, ""},
+		"to abort in that mode": {[]client.Object{lease}, func(f *renumberFlags) { f.abort = true }, usage, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
+			f := renumberFlags{flags: flags{maxConcurrent: 1, timeout: time.Second}, from: oldCIDR, to: newCIDR, maxRestarts: 1}
+			test.edit(&f)
+			if err := renumber(t.Context(), r.at(), f); !test.as(err) {
+				t.Errorf("%v\n%s", err, r.errOut.String())
+			}
+			if !strings.Contains(r.out.String(), test.says) {
+				t.Errorf("%q is not in:\n%s", test.says, r.out.String())
+			}
+			if got := r.policies(t); got != oldCIDR {
+				t.Errorf("the pool has %s, want %s", got, oldCIDR)
+			}
+		})
+	}
+}
