@@ -27,6 +27,7 @@ func TestHolds(t *testing.T) {
 	for _, r := range []row{
 		{name: "rules", config: size(2, 1, 1, 2)},
 		{name: "changed", config: changed(size(2, 1, 1, 2))},
+		{name: "entries", config: entries(size(2, 1, 1, 2))},
 		{name: "progress", config: thresholds(size(2, 1, 1, 1)), progress: true},
 	} {
 		if x := explored(r, 5_000_000); !x.asExpected() {

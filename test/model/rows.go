@@ -36,6 +36,11 @@ func changed(c protocol.Config) protocol.Config {
 	return c
 }
 
+func entries(c protocol.Config) protocol.Config {
+	c.FenceMarks = true
+	return c
+}
+
 func thresholds(c protocol.Config) protocol.Config {
 	c.Thresholds = true
 	return c
@@ -49,6 +54,7 @@ func sections() []section {
 			{name: "four-leaders", about: "two nodes, two blocks, four leaders", config: size(2, 2, 1, 4)},
 			{name: "addresses", about: "two nodes and leaders, a block of two addresses", config: size(2, 1, 2, 2)},
 			{name: "changed", about: "as blocks, with the change to Cilium: every pod is restored", config: changed(size(2, 2, 1, 2))},
+			{name: "entries", about: "two nodes, a block, two leaders; the marks of fences stand", config: entries(size(2, 1, 1, 2))},
 			{name: "three-blocks", about: "two nodes, three blocks, two leaders", config: size(2, 3, 1, 2), big: true},
 			{name: "blocks-addresses", about: "two nodes, leaders, blocks, and addresses in each", config: size(2, 2, 2, 2), big: true},
 		}},

@@ -22,10 +22,11 @@ const Leaders = 4
 // no block is Withdrawn.
 type View = protocol.State
 
-// Model is the instance that a Monitor follows. Caches may be of any age.
+// Model is the instance that a Monitor follows. Caches may be of any age, and entries
+// stand as they do.
 func Model() *protocol.Model {
 	m, err := protocol.New(protocol.Config{
-		Nodes: 2, Blocks: 1, Addresses: 1, Leaders: Leaders, Cilium: protocol.AsShipped(), OldCaches: true,
+		Nodes: 2, Blocks: 1, Addresses: 1, Leaders: Leaders, Cilium: protocol.AsShipped(), OldCaches: true, FenceMarks: true,
 	})
 	if err != nil {
 		panic(err)
@@ -86,7 +87,8 @@ func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 	if now == x.now {
 		x.each(func(s *protocol.State) { x.model.NodeWritten(s, node, leader) })
 	} else if !x.explain(now, 1, func(a protocol.Action) bool {
-		return a.Leader == leader && a.Node == node && of(a.Verb, protocol.Publishes, protocol.Marks, protocol.Clears, protocol.Removes)
+		return a.Leader == leader && a.Node == node &&
+			of(a.Verb, protocol.Publishes, protocol.Marks, protocol.Clears, protocol.Removes, protocol.Fences)
 	}) {
 		return x.fail("a leader has written the CiliumNode", now)
 	}

@@ -151,6 +151,15 @@ func (r *run) cooling() {
 	r.clear()
 }
 
+// fenced is one up to where a block that was never published cools down, and leader 0
+// has marked its address to change the version.
+func (r *run) fenced() {
+	r.claim(0)
+	r.phase(protocol.Draining)
+	r.phase(protocol.CoolingDown)
+	r.mark()
+}
+
 // TestRefuses: what the model does not allow is found, and so is none of what comes
 // before it.
 func TestRefuses(t *testing.T) {
@@ -172,6 +181,12 @@ func TestRefuses(t *testing.T) {
 				r.touch(0)
 				r.x.ReadsBlock(1)
 			}, func(r *run) { r.publish(1) },
+		},
+		"published over the mark of a fence": {
+			func(r *run) { r.fenced(); r.phase(protocol.InService); r.x.ReadsBlock(0) }, func(r *run) { r.publish(0) },
+		},
+		"claimed and published over the mark of a fence": {
+			func(r *run) { r.fenced(); r.cooled(); r.x.ReadsNode(0); r.deleted(0); r.claim(0) }, func(r *run) { r.publish(0) },
 		},
 		"removed unmarked": {(*run).inService, func(r *run) { r.remove() }},
 		"removed unanswered": {
@@ -254,6 +269,33 @@ func TestAllows(t *testing.T) {
 			r.phase(protocol.CoolingDown)
 			r.publish(0)
 			r.phase(protocol.Draining)
+		},
+		"fenced again by a leader that has had no answer": func(r *run) {
+			r.fenced()
+			r.clear()
+			r.mark()
+		},
+		"fenced by a leader that has not been shown that the block is gone": func(r *run) {
+			r.fenced()
+			r.clear()
+			r.cooled()
+			r.x.ReadsNode(0)
+			r.deleted(0)
+			r.mark()
+		},
+		"refused by an agent that has yet to open": func(r *run) {
+			r.fenced()
+			r.agent(func(n *protocol.Node) { n.Agent = protocol.Down })
+			r.reports(protocol.Refused, true)
+		},
+		"claimed again once the mark of a fence is gone": func(r *run) {
+			r.fenced()
+			r.cooled()
+			r.x.ReadsNode(0)
+			r.deleted(0)
+			r.clear()
+			r.claim(0)
+			r.publish(0)
 		},
 		"made by a person": func(r *run) {
 			r.x.PeopleWriteBlock(r.change(func(v *View) { v.Blocks[0] = protocol.Block{Owner: 2, Phase: protocol.Draining} }))

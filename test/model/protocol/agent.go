@@ -27,13 +27,16 @@ func agents() []Step {
 				m.NodeWritten(s, a.Node, NoLeader)
 			},
 		}, {
-			// The same, where the pod is gone since the agent saw the mark.
+			// The same, where the pod is gone since the agent saw the mark. An address that is
+			// in no pool it refuses as soon as it runs, before it is open.
 			RefusesLate, ANode | AnAddress,
 			func(m *Model, s *State, a Action) bool {
-				return !m.Thresholds && s.Nodes[a.Node].Agent == Serving && s.at(a).Entry == Marked
+				refuses := s.Nodes[a.Node].Agent == Serving || !s.at(a).Published
+				return !m.Thresholds && refuses && s.at(a).Entry == Marked
 			},
 			func(m *Model, s *State, a Action) {
-				s.at(a).Entry, s.Nodes[a.Node].Unreported = Refused, false
+				n := &s.Nodes[a.Node]
+				s.at(a).Entry, n.Unreported = Refused, n.Agent != Serving
 				m.NodeWritten(s, a.Node, NoLeader)
 			},
 		}, {

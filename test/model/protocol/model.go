@@ -17,6 +17,9 @@ type Config struct {
 	// OldCaches: a leader's cache may be older than the whole release of an address
 	// takes, from its mark on. By default that is too long for a cache to lag.
 	OldCaches bool
+	// FenceMarks: a fence leaves the mark that it is, and entries outlive their block, of
+	// one address then. By default a fence is a version and no more. Not with Thresholds.
+	FenceMarks bool
 	// CarefulMarks: no address is marked that a pod has at that moment, as if no cache
 	// ever lagged.
 	CarefulMarks bool
@@ -65,6 +68,8 @@ func New(c Config) (*Model, error) {
 		return nil, fmt.Errorf("blocks must be 1 to %d, not %d", MaxBlocks, c.Blocks)
 	case c.Addresses < 1 || c.Blocks*c.Addresses > MaxAddresses:
 		return nil, fmt.Errorf("all blocks together must have 1 to %d addresses, not %d", MaxAddresses, c.Blocks*c.Addresses)
+	case c.FenceMarks && (c.Addresses > 1 || c.Thresholds):
+		return nil, fmt.Errorf("with fence marks a block must have one address, not %d, and leaders no thresholds", c.Addresses)
 	case c.Leaders < 1 || c.Leaders > MaxLeaders:
 		return nil, fmt.Errorf("leaders must be 1 to %d, not %d", MaxLeaders, c.Leaders)
 	}
@@ -290,12 +295,12 @@ func (m *Model) Off(g Guard) bool { return m.off[g] }
 // addresses of a block.
 func (m *Model) addresses(block int) []int { return m.of[block] }
 
-func (m *Model) published(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return at.Published })
-}
-
 func (m *Model) entries(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
+}
+
+func (m *Model) published(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return at.Published })
 }
 
 // lacks says that an address of the block can be published.

@@ -189,17 +189,20 @@ func cooldown() []Step {
 			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, CoolingDown) },
 		}, {
 			// BumpVersion: an entry is written that is deleted again, so that the version
-			// changes.
+			// changes. With FenceMarks it stands until then: a mark of the first address, if
+			// that is in no pool; where an entry stands already, that is deleted. A leader whose
+			// cache of the block is old may do so at any moment.
 			Fences, ALeader | ANode | ABlock,
-			func(m *Model, s *State, a Action) bool {
-				b := s.Blocks[a.Block]
-				due := b.Cooled || !m.Thresholds
-				return s.owns(a) && b.Phase == CoolingDown && due && !s.fenced(a) && !m.Off(FenceByMark)
+			func(m *Model, s *State, a Action) bool { return m.mayFence(s, a) },
+			func(m *Model, s *State, a Action) {
+				if m.FenceMarks {
+					m.fenceMark(s, a)
+				}
+				m.NodeWritten(s, a.Node, a.Leader)
 			},
-			func(m *Model, s *State, a Action) { m.NodeWritten(s, a.Node, a.Leader) },
 		}, {
 			// giveUp: the CiliumNode, read live, names nothing of the block. Entries of it
-			// are deleted before.
+			// are deleted before; with FenceMarks, any may outlive the block.
 			ReadsNode, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return s.idle(a) && s.owns(a) && m.isFree(s, a) },
 			func(_ *Model, s *State, a Action) { s.hold(a, Delete, a.Block) },
@@ -228,6 +231,24 @@ func cooldown() []Step {
 	}
 }
 
+func (m *Model) mayFence(s *State, a Action) bool {
+	b := s.Blocks[a.Block]
+	due := b.Cooled || !m.Thresholds
+	needed := s.owns(a) && b.Phase == CoolingDown && due && !s.fenced(a)
+	return (needed || m.FenceMarks) && !m.Off(FenceByMark)
+}
+
+// fenceMark writes what a fence leaves.
+func (m *Model) fenceMark(s *State, a Action) {
+	switch at := &s.Nodes[a.Node].Addresses[m.addresses(a.Block)[0]]; {
+	case at.Published: // then it is the entry of an address of no block
+	case at.Entry == NoEntry:
+		at.Entry = Marked
+	default:
+		at.Entry = NoEntry
+	}
+}
+
 // isFree says that a leader may delete a block, by what the CiliumNode is.
 func (m *Model) isFree(s *State, a Action) bool {
 	b := s.Blocks[a.Block]
@@ -235,5 +256,5 @@ func (m *Model) isFree(s *State, a Action) bool {
 		(b.Cooled || m.Off(WaitCooldown)) &&
 		(s.fenced(a) || m.Off(Fence)) &&
 		(!m.published(s, a.Node, a.Block) || m.Off(ReadNodeLive)) &&
-		!m.entries(s, a.Node, a.Block)
+		(!m.entries(s, a.Node, a.Block) || m.FenceMarks)
 }

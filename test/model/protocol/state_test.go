@@ -124,6 +124,8 @@ func TestNewRefuses(t *testing.T) {
 		"nothing":        {},
 		"many nodes":     {Nodes: 3, Blocks: 1, Addresses: 1, Leaders: 1},
 		"many addresses": {Nodes: 2, Blocks: 3, Addresses: 2, Leaders: 1},
+		"fence marks":    {Nodes: 1, Blocks: 1, Addresses: 2, Leaders: 1, FenceMarks: true},
+		"progress":       {Nodes: 1, Blocks: 1, Addresses: 1, Leaders: 1, FenceMarks: true, Thresholds: true},
 		"many leaders":   {Nodes: 2, Blocks: 1, Addresses: 1, Leaders: 5},
 	} {
 		if _, err := New(c); err == nil {

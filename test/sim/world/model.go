@@ -71,12 +71,8 @@ func (r *refinement) view(f *follower) mapping.View {
 	v.Blocks[0].Owner = 0
 	for i, n := range f.nodes {
 		seen := &r.nodes[n]
-		at := protocol.Address{Published: seen.published[f.addr], Entry: seen.entries[f.addr], Pod: seen.pods[f.addr]}
-		if !at.Published && at.Entry != protocol.Ready {
-			at.Entry = protocol.NoEntry // a fence, or a request for a report
-		}
 		v.Nodes[i] = protocol.Node{Agent: seen.agent, Unreported: !seen.reported[ipalloc.FamilyOf(f.addr)]}
-		v.Nodes[i].Addresses[0] = at
+		v.Nodes[i].Addresses[0] = protocol.Address{Published: seen.published[f.addr], Entry: seen.entries[f.addr], Pod: seen.pods[f.addr]}
 		if owner == n {
 			v.Blocks[0].Owner = uint8(i + 1)
 		}
@@ -245,7 +241,11 @@ func (r *refinement) cooled() {
 		if b.Phase != protocol.CoolingDown || b.Cooled {
 			continue
 		}
-		now, err := crd.BlockFrom(r.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock))
+		obj, ok := r.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if !ok {
+			continue // it has just been deleted
+		}
+		now, err := crd.BlockFrom(obj)
 		if err == nil && r.block(now).Cooled {
 			b.Cooled = true
 			r.blocks[name] = b
