@@ -10,10 +10,14 @@ func (d *director) leaving() {
 	if len(blocks) == 0 {
 		return
 	}
-	if d.odds(.5) {
-		d.reportsNothing(leader, node, blocks[d.r.IntN(len(blocks))])
-	} else {
+	block := blocks[d.r.IntN(len(blocks))]
+	switch n := d.r.IntN(3); {
+	case n == 0 || d.w.Marked(node): // an agent that restarts now could lose pods
 		d.entryTaken(leader, node)
+	case n == 1:
+		d.answersEarly(leader, node, block)
+	default:
+		d.reportsNothing(leader, node, block)
 	}
 	d.release()
 }
@@ -42,4 +46,23 @@ func (d *director) entryTaken(leader, node string) {
 	d.hold(is(world.AgentReport, node, ""))
 	d.pods(node, 8)
 	d.drive(100, never, works(leader))
+}
+
+// answersEarly: an address is marked of which the agent has just started. It answers, and
+// reports nothing, as it has yet to restore its pods, and nothing more for long.
+func (d *director) answersEarly(leader, node, block string) {
+	d.drive(60, never, is(world.PodStatus, node, ""), watches(leader, "")) // or pods would be lost
+	d.hold(lives(node))
+	d.one(is(world.BlockDelete, "people", block))
+	d.drive(80, func() bool { return d.w.InHand(leader, "node/"+node) == "patch CiliumNode "+node+" status" }, works(leader))
+	d.release()
+	d.one(is(world.AgentDies, node, ""))
+	d.one(is(world.AgentStart, node, ""))
+	d.one(is(world.AgentOpen, node, ""))
+	d.drive(40, func() bool { return d.w.Marked(node) }, works(leader))
+	d.drive(10, never, is(world.AgentSee, node, ""))
+	d.drive(4, func() bool { return !d.w.Marked(node) }, is(world.AgentReport, node, ""), is(world.Pass, "", "15s"))
+	d.hold(is(world.AgentReport, node, ""))
+	d.drive(8, func() bool { return d.w.Serves(node) }, starts(node))
+	d.drive(120, never, works(leader), is(world.AgentPod, node, ""), passes)
 }

@@ -25,10 +25,11 @@ const (
 	window     profile = "window"      // a pod comes, an address is marked, and the agent restarts, in every order
 	leaving    profile = "leaving"     // a block leaves whose agent reports nothing, or people take its addresses away
 	rival      profile = "rival"       // two leaders want one block, or one comes to be another object
+	overtaken  profile = "overtaken"   // blocks leave and come back, and a leader goes by what was before
 )
 
 func profiles() []profile {
-	return []profile{plain, lateLeader, blind, lostAnswer, window, leaving, rival}
+	return []profile{plain, lateLeader, blind, lostAnswer, window, leaving, rival, overtaken}
 }
 
 func parseProfile(s string) (profile, error) {
@@ -42,16 +43,24 @@ func parseProfile(s string) (profile, error) {
 // that there is in no other mode.
 func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
-		return []profile{window, window, leaving, rival}[r.IntN(4)]
+		return []profile{window, window, leaving, rival, overtaken}[r.IntN(5)]
 	}
 	all := []profile{plain, lateLeader, blind, lostAnswer, lateLeader} // where most fences are
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
+}
+
+// modelledProfileOf is the profile of a seed where the model of the address protocol judges
+// alone: mostly one in which blocks leave.
+func modelledProfileOf(seed uint64) profile {
+	all := []profile{plain, lateLeader, lostAnswer, window, leaving, leaving, rival, overtaken, overtaken, overtaken, overtaken}
+	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
 }
 
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
 		lateLeader: (*director).lateLeader, blind: (*director).blind, lostAnswer: (*director).lostAnswer,
 		window: (*director).window, leaving: (*director).leaving, rival: (*director).rival,
+		overtaken: (*director).overtaken,
 	}[p]
 }
 
@@ -64,6 +73,7 @@ func (p profile) needs() world.Faults {
 		window:     world.Lag | world.AgentKill | world.BlockEdits,
 		leaving:    world.Lag | world.AgentKill | world.AgentEmpty | world.BlockEdits | world.Edits,
 		rival:      world.Lag | world.Freeze | world.Kill | world.BlockEdits | world.PoolEdits | world.CiliumNodeGone | world.Edits | world.Restore,
+		overtaken:  world.Lag | world.HandlerLag | world.Freeze | world.Fail | world.BlockEdits | world.PoolEdits,
 	}[p]
 }
 
@@ -72,15 +82,18 @@ func (p profile) needs() world.Faults {
 // die, and calls fail: an operator that is away or is shown old lists cannot guard it.
 func (p profile) unwanted() world.Faults {
 	return map[profile]world.Faults{
-		blind:   world.Relist,
-		window:  world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
-		leaving: world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
-		rival:   world.Torn | world.NodeGone | world.StaleList,
+		blind:     world.Relist,
+		window:    world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
+		leaving:   world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
+		rival:     world.Torn | world.NodeGone | world.StaleList,
+		overtaken: world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.StaleList,
 	}[p]
 }
 
 // ofCRD says that there are worlds of the profile in crd mode alone.
-func (p profile) ofCRD() bool { return slices.Contains([]profile{window, leaving, rival}, p) }
+func (p profile) ofCRD() bool {
+	return slices.Contains([]profile{window, leaving, rival, overtaken}, p)
+}
 
 // adapt makes the world of a profile of that of a seed.
 func (p profile) adapt(seed uint64, c *world.Config) {
@@ -100,6 +113,11 @@ func (p profile) adapt(seed uint64, c *world.Config) {
 		}
 	}
 	c.Nodes = 2
+	if p == overtaken { // nodes begin with blocks of another pool; fences mark what can be published
+		ranges.CIDRs = []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/28", AllocationPolicy: v1alpha1.AllocationDrain}}
+		ranges.AllowFirstIP, c.Other.Spec.IPv4.BlockSize, c.PodsPerNode = true, 29, 8
+		c.Pools = append(c.Pools, c.Other)
+	}
 	if p == rival { // what people write into pools by hand comes to be of a range
 		c.Spare = []v1alpha1.PoolCIDR{{CIDR: "172.16.0.0/29"}}
 	}

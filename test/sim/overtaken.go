@@ -1,0 +1,241 @@
+package main
+
+import (
+	"strings"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// overtaken: blocks leave service and come back, and what a leader goes by is from
+// before. Nodes live on pool other. A block that a person pins to one in pool main leaves
+// as people drain that pool, without an address ever published.
+func (d *director) overtaken() {
+	leader, other, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	reports := func() bool {
+		cn, ok := d.w.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode)
+		return ok && len(cn.Status.IPAM.Used) > 0 && d.w.Serves(node)
+	}
+	d.await(120, reports, works(leader), starts(node), is(world.AgentSee, node, ""), is(world.AgentReport, node, ""))
+	if !reports() {
+		return
+	}
+	plots := []func(leader, other, node string){
+		d.takenBack, d.leftMeanwhile, d.publishedLate, d.fencedBefore, d.fencedBefore, d.claimedAgain, d.takenLeaving,
+	}
+	plots[d.r.IntN(len(plots))](leader, other, node)
+	d.release()
+}
+
+// takenBack: a leader knows a block to drain that the other one has taken back. Its cache
+// has the block as it is, and its handler not yet.
+func (d *director) takenBack(leader, other, node string) {
+	d.drainMain(true, leader)
+	block := d.pin(node)
+	d.await(80, func() bool { return d.inPhase(block, ipalloc.Draining) }, works(leader), is(world.AgentReport, node, ""))
+	d.drive(30, never, but(works(leader), is(world.Reconcile, leader, "node/"+node)))
+	if !d.inPhase(block, ipalloc.Draining) {
+		return
+	}
+	d.one(is(world.FreezeOp, leader, ""))
+	d.hold(lives(node))
+	d.drainMain(false, other)
+	d.takeOver(other)
+	d.await(80, func() bool { return d.inPhase(block, ipalloc.InService) }, works(other))
+	d.hold(watches(leader, "PodIPPool"))
+	d.hold(is(world.Tell, leader, "PodIPBlock"))
+	d.one(is(world.Thaw, leader, ""))
+	d.drive(10, never, is(world.Watch, leader, "PodIPBlock"))
+	d.drive(15, never, is(world.Reconcile, leader, "node/"+node), is(world.Call, leader, "node/"+node))
+}
+
+// leftMeanwhile: a leader is about to read a block live that it will publish, and the
+// other one begins to drain it.
+func (d *director) leftMeanwhile(leader, other, node string) {
+	d.drainMain(false, leader)
+	block := d.pin(node)
+	reads := func() bool {
+		b, ok := d.known(block)
+		return ok && b.Finalized && d.w.InHand(leader, "node/"+node) == "get PodIPBlock "+block
+	}
+	d.await(80, reads, works(leader))
+	if !reads() {
+		return
+	}
+	d.one(is(world.FreezeOp, leader, ""))
+	d.hold(lives(node)) // what its agent writes makes the patch lose
+	d.drainMain(true, other)
+	d.takeOver(other)
+	d.await(80, func() bool { return !d.inPhase(block, ipalloc.InService) }, works(other))
+	d.one(is(world.Thaw, leader, ""))
+	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
+}
+
+// publishedLate: the patch of a leader that sleeps publishes a block while it cools down,
+// and the other one, which is to delete it, is not shown that.
+func (d *director) publishedLate(leader, other, node string) {
+	d.drainMain(false, leader)
+	block := d.pin(node)
+	d.await(80, func() bool { return d.w.InHand(leader, "node/"+node) == "patch CiliumNode "+node }, works(leader))
+	d.sleep(leader, node)
+	d.hold(lives(node))
+	d.drainMain(true, other)
+	d.takeOver(other)
+	d.await(100, func() bool { return d.inPhase(block, ipalloc.CoolingDown) }, works(other))
+	d.hold(watches(other, "CiliumNode"))
+	d.one(is(world.Thaw, leader, ""))
+	d.one(is(world.Call, leader, "node/"+node))
+	d.await(100, func() bool { return !d.there(block) }, works(other))
+}
+
+// fencedBefore: a block is taken back whose deletion has failed after the fence, whose
+// mark the agent does not answer. Then it is filled, or leaves again.
+func (d *director) fencedBefore(leader, _, node string) {
+	d.drainMain(true, leader)
+	block := d.pin(node)
+	d.unanswered(node)
+	deletes := func() bool {
+		return d.inPhase(block, ipalloc.CoolingDown) && d.w.InHand(leader, "node/"+node) == "patch PodIPBlock "+block
+	}
+	d.await(150, deletes, works(leader))
+	if !deletes() {
+		return
+	}
+	d.one(is(world.CallFails, leader, "node/"+node))
+	for range 2 {
+		d.pods(node, 8)
+	}
+	d.drainMain(false, leader)
+	d.await(80, func() bool { return d.inPhase(block, ipalloc.InService) }, works(leader))
+	if !d.inPhase(block, ipalloc.InService) || d.odds(.5) {
+		d.drive(40, never, works(leader))
+		return
+	}
+	d.hold(is(world.Reconcile, leader, "node/"+node))
+	d.drive(30, never, is(world.PodDelete, node, ""), is(world.PodDel, node, ""), is(world.PodGone, node, ""))
+	d.drainMain(true, leader)
+	d.drive(20, never, watches(leader, ""))
+	d.release()
+	d.unanswered(node)
+	d.await(150, func() bool { return !d.there(block) }, works(leader))
+}
+
+// claimedAgain: a block is deleted, and claimed again before its fence's mark is gone.
+func (d *director) claimedAgain(leader, _, node string) {
+	d.drainMain(true, leader)
+	first := d.pinSome(node)
+	d.unanswered(node)
+	d.await(150, func() bool { return !d.there(first) }, works(leader))
+	for range 2 {
+		d.pods(node, 8)
+	}
+	d.drainMain(false, leader)
+	d.drive(80, never, works(leader))
+}
+
+// takenLeaving: a leader claims a block that is its node's already and cools down, which
+// it has not been shown.
+func (d *director) takenLeaving(leader, other, node string) {
+	d.drainMain(true, leader)
+	d.drive(40, never, watches(other, ""))
+	d.hold(watches(other, "PodIPBlock"))
+	block := d.pinSome(node)
+	d.await(120, func() bool { return d.inPhase(block, ipalloc.CoolingDown) }, works(leader), is(world.AgentReport, node, ""))
+	d.one(is(world.FreezeOp, leader, ""))
+	d.drainMain(false, other)
+	d.takeOver(other)
+	for range 2 {
+		d.pods(node, 8)
+	}
+	waits := func() bool { return strings.HasPrefix(d.w.InHand(other, "node/"+node), "wait for") }
+	d.await(60, waits, works(other))
+	d.release()
+	d.hold(lives(node))
+	d.drive(40, never, works(other))
+}
+
+// await is as drive, but lets time pass only where nothing else can happen.
+func (d *director) await(n int, wanted func() bool, fit ...fits) {
+	for range n {
+		if wanted() || !d.one(fit...) && !d.one(is(world.Pass, "", "next")) && !d.one(passes) {
+			return
+		}
+	}
+}
+
+// unanswered keeps the agent of a node from answering marks.
+func (d *director) unanswered(node string) {
+	d.hold(is(world.AgentSee, node, ""))
+	d.hold(is(world.AgentReport, node, ""))
+}
+
+// drainMain lets people drain the range of pool main, or give it back, and shows an
+// operator its pools.
+func (d *director) drainMain(drain bool, operator string) {
+	ranges := func() []v1alpha1.PoolCIDR {
+		return d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv4.CIDRs
+	}
+	for len(ranges()) > 1 {
+		if !d.one(is(world.PoolEdit, "people", "remove")) {
+			return
+		}
+	}
+	if drains := ranges()[0].AllocationPolicy == v1alpha1.AllocationDrain; drains != drain {
+		d.one(is(world.PoolEdit, "people", "drain"))
+	}
+	d.drive(20, never, watches(operator, "PodIPPool"))
+}
+
+// pin pins a block of pool main to a node, and returns its name, or "" if none is free.
+func (d *director) pin(node string) string {
+	had := map[string]bool{}
+	for _, name := range d.w.API().Keys(world.KindBlock) {
+		had[name] = true
+	}
+	d.one(func(a world.Action) bool { return a.Verb == world.BlockMake && a.Who == node && a.What == "" })
+	for _, name := range d.w.API().Keys(world.KindBlock) {
+		if !had[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// pinSome pins some blocks, and returns the lowest, which is claimed and deleted first.
+func (d *director) pinSome(node string) string {
+	lowest := ""
+	for range 1 + d.r.IntN(4) {
+		if name := d.pin(node); name != "" {
+			lowest = name
+		}
+	}
+	return lowest
+}
+
+// known is a block as it is stored, if it is there.
+func (d *director) known(block string) (crd.Block, bool) {
+	obj, ok := d.w.API().Get(world.KindBlock, block).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return crd.Block{}, false
+	}
+	b, err := crd.BlockFrom(obj)
+	return b, err == nil
+}
+
+func (d *director) there(block string) bool {
+	_, ok := d.known(block)
+	return ok
+}
+
+func (d *director) inPhase(block string, phase ipalloc.Phase) bool {
+	b, ok := d.known(block)
+	return ok && b.Phase == phase
+}
