@@ -35,6 +35,12 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			if plot := s.profile.plot(); plot != nil {
 				plot(d)
 			}
+			if s.traits.has(renumbering) {
+				d.renumber()
+			}
+			if s.traits.has(families) && d.odds(.5) {
+				d.switchOff()
+			}
 		}
 	}
 }

@@ -95,14 +95,14 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, err
 }
 
-// originOf is what a seed makes of what is not asked for. Where scheduling is the only
-// trait that is, each seed has it.
+// originOf is what a seed makes of what is not asked for. Where a trait of few seeds is the
+// only one that is, each seed has it.
 func (o options) originOf(seed uint64) origin {
-	if o.traits == scheduling && !o.mode.WholeBlocks() {
-		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: scheduling, modelAlone: o.modelAlone}
+	if one := o.traits & (scheduling | renumbering | families); one == o.traits && len(one.each()) == 1 && !o.mode.WholeBlocks() {
+		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
-	of.traits = ((traitsOf(seed) | poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)) & o.traits).in(of.mode)
+	of.traits = ((traitsOf(seed) | apartOf(seed)) & o.traits).in(of.mode)
 	of.profile = cmp.Or(o.profile, profileOf(seed, of.mode))
 	if of.modelAlone = o.modelAlone; o.modelAlone {
 		of.profile = cmp.Or(o.profile, modelledProfileOf(seed))

@@ -23,7 +23,7 @@ type origin struct {
 // originOf is what a seed makes of everything that is not asked for.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
-	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)).in(mode)}.fit()
+	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | apartOf(seed)).in(mode)}.fit()
 }
 
 // fit leaves out what a profile has no use for: some are of crd mode, where nothing is
@@ -32,8 +32,13 @@ func (o origin) fit() origin {
 	if o.profile.ofCRD() {
 		o.mode, o.traits = ciliumnode.CRD, 0
 	}
-	if o.traits.has(scheduling) {
+	switch {
+	case o.traits.has(scheduling):
 		o.traits &= withScheduling
+	case o.traits.has(renumbering):
+		o.traits &= withRenumbering
+	case o.traits.has(adoption): // of nodes with IPv4 alone
+		o.traits &^= families
 	}
 	return o
 }

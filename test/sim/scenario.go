@@ -102,10 +102,11 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.NodeDelete: .1, world.NodeOff: .1, world.NodeMake: 1, world.CNDelete: .2, world.CNEdit: .3,
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
 		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3,
-		world.Migrate: .7, world.MigrateCall: 40, world.MigrateFails: .2, world.MigrateUnheard: .5, world.MigrateKills: .3,
-		world.MigrateDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
+		world.Migrate: .7, world.CommandCall: 40, world.CommandFails: .2, world.CommandUnheard: .5, world.CommandKills: .3,
+		world.CommandDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
 		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
 		world.NodeLabel: 4, world.NodeAddress: 2, world.ServiceEdit: 1.5,
+		world.Renumber: .7, world.EvictionRefused: 10, world.AgentFamilies: .3,
 		world.PodWait: 4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
 	}
 	for _, group := range [][]world.Verb{

@@ -26,6 +26,12 @@ func TestLongPools(t *testing.T) {
 	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
+// TestRenumbering plays some in which people replace a range by another.
+func TestRenumbering(t *testing.T) { plays(t, "-seeds=8", "-traits=renumbering") }
+
+// TestFamilies plays some in which IPv6 goes from a pool and from agents, and comes back.
+func TestFamilies(t *testing.T) { plays(t, "-seeds=8", "-traits=families") }
+
 func plays(t *testing.T, args ...string) {
 	t.Helper()
 	var out strings.Builder

@@ -19,25 +19,30 @@ import (
 type traits uint32
 
 const (
-	windows    traits = 1 << iota // pools have maintenance windows, and people change them
-	pace                          // blocks that begin to drain per hour, and reclaims per minute, are limited
-	pressure                      // full pools shorten idle times, and nodes are cordoned
-	adoption                      // nodes begin in another IPAM, and move out of it, or back
-	shadow                        // operators only look on, until they are upgraded
-	pools                         // pods ask for several of Cilium's pools, which people make and delete
-	labels                        // labels of Nodes choose among pools, come late, and change
-	cluster                       // the cluster itself has addresses of the pools' ranges
-	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
-	moves                         // with labels: nodes move off pools that no longer select them
-	parking                       // blocks that drain are parked, in multi-pool mode
-	allTraits  = 1<<iota - 1
+	windows     traits = 1 << iota // pools have maintenance windows, and people change them
+	pace                           // blocks that begin to drain per hour, and reclaims per minute, are limited
+	pressure                       // full pools shorten idle times, and nodes are cordoned
+	adoption                       // nodes begin in another IPAM, and move out of it, or back
+	shadow                         // operators only look on, until they are upgraded
+	pools                          // pods ask for several of Cilium's pools, which people make and delete
+	labels                         // labels of Nodes choose among pools, come late, and change
+	cluster                        // the cluster itself has addresses of the pools' ranges
+	scheduling                     // a scheduler binds pods by the addresses that Nodes offer
+	moves                          // with labels: nodes move off pools that no longer select them
+	parking                        // blocks that drain are parked, in multi-pool mode
+	renumbering                    // a range is replaced by another, with evictions and restarts of agents
+	families                       // a pool and agents lose IPv6, and get it again
+	allTraits   = 1<<iota - 1
+
+	// drawnApart are those that few seeds have, or seeds of one mode alone.
+	drawnApart = pools | scheduling | parking | renumbering | families
 
 	// modelledTraits bring nothing that the model of the address protocol does not have.
 	modelledTraits = windows | pace | pressure | scheduling
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "renumbering", "families"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -86,14 +91,14 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
-// traitsOf are those of a seed, but for pools, scheduling and parking. Every other one has none.
+// traitsOf are those of a seed, but for those that are drawn apart. Every other one has none.
 func traitsOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 5))
 	if r.IntN(2) == 0 {
 		return 0
 	}
 	var t traits
-	for _, one := range (allTraits &^ (pools | scheduling | parking)).each() {
+	for _, one := range (allTraits &^ drawnApart).each() {
 		if r.IntN(2) == 0 {
 			t |= one
 		}
@@ -106,14 +111,17 @@ func traitsOf(seed uint64) traits {
 func (t traits) marks() []string {
 	return map[traits][]string{
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
-		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "migrate killed", string(world.AgentGives)},
+		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "command killed", string(world.AgentGives)},
 		shadow:     {"upgraded"},
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
 		parking:    {"park", "unpark", "close"},
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes},
-		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
+		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",
+			"take a range out", "abort a renumber", "command killed"},
+		families: {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
+		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
 }
 
@@ -141,13 +149,19 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(scheduling) {
 		schedule(seed, c)
 	}
+	if t.has(families) {
+		switchFamilies(c)
+	}
+	if t.has(renumbering) {
+		replaceRange(seed, c)
+	}
 	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
 }
 
 // in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | scheduling | moves
+		t &^= adoption | scheduling | moves | renumbering | families
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking
@@ -210,6 +224,9 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 	if t.has(labels) || t.has(moves) {
 		w[world.AgentStart] = 1.5 // labels come before
+	}
+	if t.has(families) {
+		w[world.PoolEdit] = max(w[world.PoolEdit], 1)
 	}
 	if t.has(scheduling) { // most pods come by the scheduler
 		w[world.PodNew], w[world.PoolEdit] = .3, .2

@@ -111,15 +111,18 @@ const (
 	Collect Verb = "collect"
 )
 
-// What people do to move nodes, and what becomes of their command.
+// What people do to move nodes, and to replace a range, and what becomes of their command.
 const (
 	Configure      Verb = "configure"
 	Migrate        Verb = "migrate"
-	MigrateCall    Verb = "migrate-call"
-	MigrateFails   Verb = "migrate-call-fails"
-	MigrateUnheard Verb = "migrate-call-unheard"
-	MigrateKills   Verb = "migrate-call-kills"
-	MigrateDies    Verb = "migrate-dies"
+	Renumber       Verb = "renumber"
+	CommandCall    Verb = "command-call"
+	CommandFails   Verb = "command-call-fails"
+	CommandUnheard Verb = "command-call-unheard"
+	CommandKills   Verb = "command-call-kills"
+	CommandDies    Verb = "command-dies"
+
+	EvictionRefused Verb = "eviction-refused"
 )
 
 // What people do, in people.go.

@@ -19,7 +19,7 @@ func (v Verb) GoesOn() bool {
 	switch v {
 	case Start, Lead, Watch, Tell, Reconcile, Call, Shown, Timeout, Thaw,
 		AgentStart, AgentOpen, AgentRestore, AgentServe, AgentSee, AgentReport, AgentPod, AgentSync,
-		PodAdd, PodStatus, PodDel, PodGone, Collect, MigrateCall, AgentRollout, SchedulerSee, Schedule:
+		PodAdd, PodStatus, PodDel, PodGone, Collect, CommandCall, AgentRollout, SchedulerSee, Schedule:
 		return true
 	}
 	return false
@@ -82,7 +82,8 @@ func (w *World) anyCalm() (Action, bool) {
 // away, and checks again. Faults are over.
 func (w *World) Finish() {
 	w.leaveShadow()
-	if len(w.Violations) > 0 || !w.endMove() || !w.replaceFirst() {
+	w.endFamilies()
+	if len(w.Violations) > 0 || !w.endMove() || !w.endRenumbering() || !w.replaceFirst() {
 		return
 	}
 	if w.rest("with pods") {

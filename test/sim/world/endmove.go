@@ -18,7 +18,7 @@ import (
 // of the two ends: in crd mode with its move finished, or back in its old one.
 // Whatever was killed on the way, the same commands lead there.
 func (w *World) endMove() bool {
-	if w.mover == nil {
+	if w.cfg.Move == nil {
 		return true
 	}
 	faults := w.cfg.Faults
@@ -42,8 +42,11 @@ func (w *World) endMove() bool {
 }
 
 // migrate runs a command to its end, and returns what it has said.
-func (w *World) migrate(command string) string {
-	w.Do(Action{Migrate, people, command})
+func (w *World) migrate(command string) string { return w.kubectl(Migrate, command) }
+
+// kubectl runs a command to its end, and returns what it has said.
+func (w *World) kubectl(verb Verb, command string) string {
+	w.Do(Action{verb, people, command})
 	for range w.restWithin() {
 		if !w.mover.busy() {
 			return w.mover.out.String() + w.mover.err.String()
@@ -58,7 +61,7 @@ func (w *World) migrate(command string) string {
 		}
 		w.pass(d)
 	}
-	w.violate(9, "migrate %s does not end", command)
+	w.violate(9, "%s %s does not end", verb, command)
 	return ""
 }
 

@@ -7,6 +7,7 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
@@ -36,6 +37,46 @@ func (m *machine) setFamilies(what string) {
 	m.switched = true
 	if m.phase != down {
 		m.crash()
+	}
+}
+
+// switchFamily takes IPv6 out of a pool, as the API server lets people: its ranges drain, or
+// serve again, and they go once the pool's status counts no block of them. Then they come back.
+func (w *World) switchFamily(pool *v1alpha1.PodIPPool) {
+	if pool.Spec.IPv6 == nil {
+		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
+		w.Counts.Did["IPv6 comes back to a pool"]++
+		return
+	}
+	draining := !slices.ContainsFunc(pool.Spec.IPv6.CIDRs, allocates)
+	if s := pool.Status.IPv6; draining && s != nil && s.Blocks.InService+s.Blocks.Draining+s.Blocks.CoolingDown == 0 {
+		pool.Spec.IPv6 = nil
+		w.Counts.Did["IPv6 goes from a pool"]++
+		return
+	}
+	policy := v1alpha1.AllocationDrain
+	if draining && w.pick("family", w.api.version, 4) == 0 {
+		policy = v1alpha1.AllocationAllocate
+	}
+	for i := range pool.Spec.IPv6.CIDRs {
+		pool.Spec.IPv6.CIDRs[i].AllocationPolicy = policy
+	}
+}
+
+// endFamilies has the first pool serve both families again, and some agents run them.
+func (w *World) endFamilies() {
+	if !w.cfg.SwitchesFamilies {
+		return
+	}
+	if stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok {
+		pool := stored.DeepCopy()
+		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
+		w.must(w.api.Update(pool, false))
+	}
+	for _, m := range w.machines {
+		if len(m.families) < len(w.cfg.Families) && !m.off && w.pick(m.name, 2, 2) == 0 {
+			w.Do(Action{AgentFamilies, m.name, allOfThem})
+		}
 	}
 }
 

@@ -3,31 +3,25 @@ package world
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 	"regexp"
 	"strings"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// mover is kubectl cilium-pool migrate, one command at a time: the plugin's own
-// code, which hands over at each call to the API server and while it sleeps.
+// mover is kubectl cilium-pool migrate and renumber, one command at a time: the plugin's
+// own code, which hands over at each call to the API server and while it sleeps.
 type mover struct {
 	w *World
-	// command is what was last begun, as in "start" or "abort/n1".
+	// verb and command are what was last begun, as in Migrate and "abort/n1".
+	verb     Verb
 	command  string
 	pending  *call // nil: no command is under way
 	out, err bytes.Buffer
@@ -36,6 +30,8 @@ type mover struct {
 	woken time.Time // when it wakes up, while it sleeps
 	// ready are the nodes that may go back as soon as their agents restart.
 	ready map[string]bool
+	// read is what renumber was answered last.
+	read readings
 
 	yield func(*call) bool
 	next  func() (*call, bool)
@@ -45,7 +41,14 @@ type mover struct {
 func (m *mover) busy() bool { return m != nil && m.pending != nil }
 
 // commandLine is what people type.
-func commandLine(command string) []string {
+func (m *mover) commandLine() []string {
+	if m.verb == Renumber {
+		return m.w.cfg.Renumbering.commandLine(m.command)
+	}
+	return migrateLine(m.command)
+}
+
+func migrateLine(command string) []string {
 	verb, node, one := strings.Cut(command, "/")
 	switch {
 	case one:
@@ -57,13 +60,13 @@ func commandLine(command string) []string {
 }
 
 // begin starts a command, up to its first call.
-func (m *mover) begin(command string) {
-	m.command, m.code = command, -1
+func (m *mover) begin(verb Verb, command string) {
+	m.verb, m.command, m.code = verb, command, -1
 	m.out.Reset()
 	m.err.Reset()
 	streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &m.out, ErrOut: &m.err}
 	root := plugin.NewAt(cli.Place{Client: desk{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
-	root.SetArgs(commandLine(command))
+	root.SetArgs(m.commandLine())
 	m.next, m.stop = iter.Pull(func(yield func(*call) bool) {
 		defer func() {
 			if thrown := recover(); thrown != nil && thrown != any(crash{}) {
@@ -83,8 +86,8 @@ func (m *mover) resume() {
 		return
 	}
 	m.pending = nil
-	m.w.tracef("migrate %s ended with %d: %s%s", m.command, m.code, m.out.String(), m.err.String())
-	m.w.Counts.Did["migrate "+strings.SplitN(m.command, "/", 2)[0]]++
+	m.w.tracef("%s %s ended with %d: %s%s", m.verb, m.command, m.code, m.out.String(), m.err.String())
+	m.w.Counts.Did[string(m.verb)+" "+strings.SplitN(m.command, "/", 2)[0]]++
 	for _, line := range regexp.MustCompile(`(?m)^node/(\S+) is (back|ready)`).FindAllStringSubmatch(m.out.String(), -1) {
 		if m.ready[line[1]] = line[2] == "ready"; line[2] == "back" {
 			m.w.machine(line[1]).moved, m.w.machine(line[1]).served = false, false
@@ -98,7 +101,7 @@ func (m *mover) die() {
 	if m.busy() {
 		m.stop()
 		m.pending = nil
-		m.w.Counts.Faults["migrate killed"]++
+		m.w.Counts.Faults["command killed"]++
 	}
 }
 
@@ -126,6 +129,8 @@ func (m *mover) send(c *call) error {
 	switch c.fate {
 	case failed:
 		return errLine
+	case throttled: // a PodDisruptionBudget lets no pod go for now
+		return apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	case unheard:
 		_ = m.carryOut(c)
 		return errLine
@@ -144,7 +149,7 @@ func (m *mover) carryOut(c *call) error {
 	defer func() { m.w.byMover = false }()
 	err := c.do()
 	if err != nil {
-		m.w.tracef("migrate %s: %v", c, err)
+		m.w.tracef("%s %s: %v", m.verb, c, err)
 	}
 	return err
 }
@@ -156,27 +161,39 @@ func (w *World) enableMover() {
 		return
 	}
 	if !m.busy() {
-		for _, command := range []string{"start", "finish", "abort"} {
-			w.can(Migrate, people, command)
-		}
-		for _, node := range w.machines {
-			w.can(Migrate, people, "start/"+node.name)
-			w.can(Migrate, people, "abort/"+node.name)
-		}
+		w.enableMigrate()
+		w.enableRenumber()
 		return
 	}
-	w.canIf(Kill, MigrateDies, people, "")
+	w.canIf(Kill, CommandDies, people, "")
 	if m.pending.verb == "sleep" {
 		if !w.now.Before(m.woken) && w.prompt() {
-			w.can(MigrateCall, people, "")
+			w.can(CommandCall, people, "")
 		}
 		return
 	}
-	w.can(MigrateCall, people, "")
-	w.canIf(Fail, MigrateFails, people, "")
+	w.can(CommandCall, people, "")
+	w.canIf(Fail, CommandFails, people, "")
+	if m.pending.sub == eviction {
+		w.can(EvictionRefused, people, "")
+	}
 	if m.pending.writes() {
-		w.canIf(Unheard, MigrateUnheard, people, "")
-		w.canIf(KillAfterWrite, MigrateKills, people, "")
+		w.canIf(Unheard, CommandUnheard, people, "")
+		w.canIf(KillAfterWrite, CommandKills, people, "")
+	}
+}
+
+// enableMigrate is what people type of nodes that move.
+func (w *World) enableMigrate() {
+	if w.cfg.Move == nil {
+		return
+	}
+	for _, command := range []string{"start", "finish", "abort"} {
+		w.can(Migrate, people, command)
+	}
+	for _, node := range w.machines {
+		w.can(Migrate, people, "start/"+node.name)
+		w.can(Migrate, people, "abort/"+node.name)
 	}
 }
 
@@ -200,102 +217,29 @@ func (w *World) prompt() bool {
 func (w *World) doMover(verb Verb, command string) bool {
 	m := w.mover
 	switch verb {
-	case Migrate:
-		m.begin(command)
-	case MigrateCall:
+	case Migrate, Renumber:
+		m.begin(verb, command)
+	case CommandCall:
 		m.resume()
-	case MigrateFails:
-		w.Counts.Faults["migrate's call failed"]++
+	case CommandFails:
+		w.Counts.Faults["command's call failed"]++
 		m.pending.fate = failed
 		m.resume()
-	case MigrateUnheard:
-		w.Counts.Faults["migrate's answer lost"]++
+	case EvictionRefused:
+		w.Counts.Faults["eviction refused"]++
+		m.pending.fate = throttled
+		m.resume()
+	case CommandUnheard:
+		w.Counts.Faults["command's answer lost"]++
 		m.pending.fate = unheard
 		m.resume()
-	case MigrateKills:
+	case CommandKills:
 		_ = m.carryOut(m.pending)
 		m.die()
-	case MigrateDies:
+	case CommandDies:
 		m.die()
 	default:
 		return false
 	}
 	return true
-}
-
-// desk is a client of all that the plugin reads.
-type desk struct{ live }
-
-// Get reads an object, or the mode that all agents start in which no label names.
-func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	config, ok := obj.(*corev1.ConfigMap)
-	if !ok {
-		return d.live.Get(ctx, key, obj, opts...)
-	}
-	return d.send(&call{verb: "get", key: key.String(), do: func() error {
-		config.Data = map[string]string{"ipam": "crd", "enable-endpoint-routes": "true"}
-		return nil
-	}})
-}
-
-// List reads all objects of a kind.
-func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o := (&client.ListOptions{}).ApplyOptions(opts)
-	w := d.in()
-	return d.send(&call{verb: "list", key: o.Namespace, do: func() error {
-		switch l := list.(type) {
-		case *corev1.PodList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindPod) {
-				pod := w.api.Get(KindPod, key).(*corev1.Pod)
-				if o.LabelSelector == nil && needsAddress(pod) || o.LabelSelector != nil && isAgent(pod) {
-					l.Items = append(l.Items, *pod.DeepCopy())
-				}
-			}
-		case *corev1.NodeList:
-			l.Items = allOf[corev1.Node](w, KindNode)
-		case *ciliumv2.CiliumNodeList:
-			l.Items = allOf[ciliumv2.CiliumNode](w, KindCiliumNode)
-		case *v1alpha1.PodIPPoolList:
-			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
-		case *v1alpha1.PodIPBlockList:
-			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
-		case *v1alpha1.PodIPPoolHistoryList:
-			l.Items = allOf[v1alpha1.PodIPPoolHistory](w, KindHistory)
-		case *networkingv1.ServiceCIDRList:
-			l.Items = nil // no Services here
-		case *unstructured.UnstructuredList:
-			l.Items = w.nodeConfigs()
-		default:
-			panic(fmt.Sprintf("the simulated API server does not list %T", list))
-		}
-		return nil
-	}})
-}
-
-// allOf are copies of all objects of a kind.
-func allOf[T any](w *World, kind Kind) []T {
-	var out []T
-	for _, key := range w.api.Keys(kind) {
-		out = append(out, *any(w.api.Get(kind, key).DeepCopyObject()).(*T))
-	}
-	return out
-}
-
-// nodeConfigs are the CiliumNodeConfigs by which nodes start in their old mode.
-func (w *World) nodeConfigs() []unstructured.Unstructured {
-	var out []unstructured.Unstructured
-	for _, m := range w.machines {
-		if m.starts == adopt.None {
-			continue
-		}
-		out = append(out, unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": m.name},
-			"spec": map[string]any{
-				"defaults":     map[string]any{"ipam": string(m.starts)},
-				"nodeSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/hostname": m.name}},
-			},
-		}})
-	}
-	return out
 }

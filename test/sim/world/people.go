@@ -71,6 +71,9 @@ func (w *World) enablePeople() {
 	if w.cfg.Maintenance != nil && len(w.cfg.Maintenance.Edits) > 0 {
 		w.canIf(PoolEdits, PoolEdit, people, "maintenance")
 	}
+	if w.cfg.SwitchesFamilies && len(w.cfg.Families) > 1 {
+		w.canIf(PoolEdits, PoolEdit, people, "family")
+	}
 	w.enableBlockEdits()
 	w.canIf(Restore, BackupTake, people, "")
 	if w.backup != nil && w.allListed() { // the same

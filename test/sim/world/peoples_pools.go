@@ -217,6 +217,8 @@ func (w *World) editPool(what string) {
 		pool.Spec.Paused = !pool.Spec.Paused
 	case "maintenance":
 		w.cfg.Maintenance.setMaintenance(pool)
+	case "family":
+		w.switchFamily(pool)
 	}
 	w.must(w.api.Update(pool, false))
 }

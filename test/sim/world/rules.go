@@ -52,6 +52,8 @@ func (w *World) judged(v Version) {
 		if !w.byMover {
 			w.noteExcuses(v)
 		}
+	case KindPool:
+		w.holdTakenOut(v)
 	case KindBlock:
 		delete(w.torn, v.Key)
 		if v.New == nil {

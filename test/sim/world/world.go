@@ -47,6 +47,8 @@ type Config struct {
 	Other *v1alpha1.PodIPPool
 	// Move is another IPAM in which the world begins. Nil: none.
 	Move *Move
+	// Renumbering is a range that people replace by another. Nil: none.
+	Renumbering *Renumbering
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
 	// Labels of Nodes choose among pools. Nil: they choose nothing.
@@ -91,12 +93,12 @@ type World struct {
 		renewed time.Time
 	}
 	slots []string
-	mover *mover     // of a world that begins in another IPAM
+	mover *mover     // nil: people type no command
 	sched *scheduler // nil: none
 
 	judge *invariant.Judge
 	// writer is the operator whose write is being carried out, or nil; byMover says
-	// that it is one of kubectl cilium-pool migrate.
+	// that it is one of kubectl cilium-pool.
 	writer  *Operator
 	byMover bool
 	// dropped are pods, by UID, that were not restored; refused is when a pod's
@@ -183,7 +185,7 @@ func New(cfg Config) *World {
 			w.beginElsewhere(m, cfg.Move.Given[i])
 		}
 	}
-	if cfg.Move != nil {
+	if cfg.Move != nil || cfg.Renumbering != nil {
 		w.mover = &mover{w: w, ready: map[string]bool{}}
 	}
 	if cfg.Model {

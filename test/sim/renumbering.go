@@ -1,0 +1,97 @@
+package main
+
+import (
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
+)
+
+// withRenumbering are the traits that worlds can have in which a range is replaced.
+const withRenumbering = renumbering | windows | pace | pressure | families
+
+// apartOf are the traits of a seed that are drawn apart: renumbering for every fourth, and
+// families too.
+func apartOf(seed uint64) traits {
+	t := poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)
+	r := rand.New(rand.NewPCG(seed, 18))
+	if r.IntN(4) == 0 {
+		t |= renumbering
+	}
+	if r.IntN(4) == 0 {
+		t |= families
+	}
+	return t
+}
+
+// replaceRange has people replace the first range of the first pool by one with room for
+// all nodes. What people tear away or restore by hand is left to worlds without: here a
+// range has to be gone in the end.
+func replaceRange(seed uint64, c *world.Config) {
+	r := rand.New(rand.NewPCG(seed, 19))
+	c.Nodes, c.PodsPerNode = 2, 2+r.IntN(3)
+	c.Renumbering = &world.Renumbering{
+		From: netip.MustParsePrefix(c.Pools[0].Spec.IPv4.CIDRs[0].CIDR), To: netip.MustParsePrefix("10.0.16.0/25"),
+		MaxConcurrent: 1 + r.IntN(2), Alone: []int{0, 4}[r.IntN(2)],
+	}
+	c.Faults &^= world.Torn | world.Restore
+}
+
+// switchFamilies gives a world both families, of which people take IPv6 out of the first
+// pool and off agents, and put it back. No watch lags: of a family that an agent does not
+// run it answers no mark, and the operator goes by the pods that it has been shown.
+func switchFamilies(c *world.Config) {
+	c.Families, c.SwitchesFamilies = []agent.Family{agent.IPv4, agent.IPv6}, true
+	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/122"}}}
+	c.Faults = c.Faults&^(world.Lag|world.HandlerLag|world.StaleList) | world.PoolEdits
+}
+
+// renumber lets a command that replaces a range, or aborts that, go on for a while with all
+// that it waits for, while processes die, and a little happen by chance in between.
+func (d *director) renumber() {
+	d.one(is(world.Renumber, "people", ""))
+	for range 1 + d.r.IntN(4) {
+		d.drive(20+d.r.IntN(80), never, goesOn, passes, dies)
+		d.wander(d.r.IntN(5))
+	}
+}
+
+// dies is the end of an operator or a command at any time, and what becomes of calls. Agents
+// die by chance alone: between a mark and a report that costs pods (docs/reliability.md).
+func dies(a world.Action) bool {
+	switch a.Verb {
+	case world.KillOperator, world.CallKills, world.CallUnheard,
+		world.CommandDies, world.CommandKills, world.CommandUnheard, world.CommandFails, world.EvictionRefused:
+		return true
+	}
+	return false
+}
+
+// switchOff takes IPv6 off all agents and out of the pool, and puts it back, with time for
+// blocks to leave in between.
+func (d *director) switchOff() {
+	both := func(what string) {
+		for _, node := range []string{"n1", "n2", "n3"} {
+			d.one(is(world.AgentFamilies, node, what))
+		}
+	}
+	family := is(world.PoolEdit, "people", "family")
+	both("ipv4")
+	d.one(family)
+	d.drive(3, never, is(world.PodDelete, "", ""))
+	gone := d.w.Counts.Did["IPv6 goes from a pool"]
+	for range 4 {
+		d.drive(80, never, goesOn, passes, dies)
+		if d.one(family); d.w.Counts.Did["IPv6 goes from a pool"] > gone {
+			break
+		}
+	}
+	d.drive(d.r.IntN(60), never, goesOn, passes, dies)
+	d.one(family)
+	both("all")
+}
+
+// goesOn is what needs no people.
+func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }
