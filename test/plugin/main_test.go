@@ -8,7 +8,6 @@ package plugin
 import (
 	"flag"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -26,7 +25,7 @@ const root = "../.."
 
 var (
 	update = flag.Bool("update", false, "write what the scripts and pages should be")
-	shared cptest.Shared
+	planes cptest.Pool
 )
 
 // program is the test's own binary as kubectl-cilium_pool.
@@ -37,10 +36,10 @@ func program() {
 	os.Exit(plugin.Run(cmd, streams))
 }
 
-// run lets the tests share a control plane.
+// run lets the tests take turns at control planes.
 type run struct{ *testing.M }
 
-func (r run) Run() int { return shared.Main(r.M) }
+func (r run) Run() int { return planes.Main(r.M) }
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
@@ -50,56 +49,60 @@ func TestMain(m *testing.M) {
 
 // TestScripts gives each script the cluster for itself, empty at first.
 func TestScripts(t *testing.T) {
-	w := newWorld(t)
-	var alone sync.Mutex
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup: func(e *testscript.Env) error {
-			alone.Lock()
-			e.Defer(alone.Unlock)
-			return w.setup(e)
-		},
+		Setup:               func(e *testscript.Env) error { return newWorld(e.T().(testing.TB)).setup(e) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"pool":     w.cmdPool,
-			"node":     w.cmdNode,
-			"pod":      w.cmdPod,
-			"waiting":  w.cmdWaiting,
-			"block":    w.cmdBlock,
-			"lease":    w.cmdLease,
-			"phase":    w.cmdPhase,
-			"owner":    w.cmdOwner,
-			"annotate": w.cmdAnnotate,
-			"unlease":  w.cmdUnlease,
+			"pool":     of((*world).cmdPool),
+			"node":     of((*world).cmdNode),
+			"pod":      of((*world).cmdPod),
+			"waiting":  of((*world).cmdWaiting),
+			"block":    of((*world).cmdBlock),
+			"lease":    of((*world).cmdLease),
+			"phase":    of((*world).cmdPhase),
+			"owner":    of((*world).cmdOwner),
+			"annotate": of((*world).cmdAnnotate),
+			"unlease":  of((*world).cmdUnlease),
 			"plain":    cmdPlain,
 			"exits":    cmdExits,
-			"admin":    w.cmdAdmin,
-			"apply":    w.cmdApply,
-			"history":  w.cmdHistory,
+			"admin":    of((*world).cmdAdmin),
+			"apply":    of((*world).cmdApply),
+			"history":  of((*world).cmdHistory),
 
-			"given":   w.cmdGiven,
-			"oldpod":  w.cmdOldPod,
-			"publish": w.cmdPublish,
-			"report":  w.cmdReport,
-			"answer":  w.cmdAnswer,
-			"entry":   w.cmdEntry,
-			"budget":  w.cmdBudget,
-			"config":  w.cmdConfig,
-			"moveto":  w.cmdMoveTo,
-			"assign":  w.cmdAssign,
-			"request": w.cmdRequest,
-			"names":   w.cmdNames,
-			"lists":   w.cmdLists,
+			"given":   of((*world).cmdGiven),
+			"oldpod":  of((*world).cmdOldPod),
+			"publish": of((*world).cmdPublish),
+			"report":  of((*world).cmdReport),
+			"answer":  of((*world).cmdAnswer),
+			"entry":   of((*world).cmdEntry),
+			"budget":  of((*world).cmdBudget),
+			"config":  of((*world).cmdConfig),
+			"moveto":  of((*world).cmdMoveTo),
+			"assign":  of((*world).cmdAssign),
+			"request": of((*world).cmdRequest),
+			"names":   of((*world).cmdNames),
+			"lists":   of((*world).cmdLists),
 
-			"assigned": w.cmdAssigned,
+			"assigned": of((*world).cmdAssigned),
 
-			"wakes":   w.cmdWakes,
-			"version": w.cmdVersion,
+			"wakes":   of((*world).cmdWakes),
+			"version": of((*world).cmdVersion),
 
-			"withdraw": w.cmdWithdraw,
+			"withdraw": of((*world).cmdWithdraw),
 			"await":    cmdAwait,
 		},
 	})
+}
+
+// worldKey is what a script's environment has its world under.
+type worldKey struct{}
+
+// of runs a command in the world of its script.
+func of(cmd func(*world, *testscript.TestScript, bool, []string)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		cmd(ts.Value(worldKey{}).(*world), ts, neg, args)
+	}
 }

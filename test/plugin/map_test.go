@@ -170,7 +170,7 @@ func TestMapWithoutRights(t *testing.T) {
 	if err := w.client.Create(w.ctx, account); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	config, err := shared.Cluster(t).ConfigFor(t.Context(), "default", "unprivileged")
+	config, err := w.cluster.ConfigFor(t.Context(), "default", "unprivileged")
 	if err != nil {
 		t.Fatal(err)
 	}

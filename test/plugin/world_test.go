@@ -24,8 +24,9 @@ import (
 
 // world is the cluster that scripts fill and the command reads.
 type world struct {
-	ctx    context.Context //nolint:containedctx // commands of scripts are given none
-	client client.Client
+	ctx     context.Context //nolint:containedctx // commands of scripts are given none
+	cluster *controlplane.Cluster
+	client  client.Client
 	// reader is a kubeconfig with the rights to read in docs/kubectl/README.md, admin
 	// one with all rights. The user importer has the rights in docs/import.md.
 	reader, admin string
@@ -33,9 +34,9 @@ type world struct {
 	bin, sources string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	cluster := shared.Cluster(t)
+	cluster := planes.Cluster(t)
 	s, err := controller.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{ctx: t.Context(), client: c, bin: cluster.BinDir(), sources: sources}
+	w := &world{ctx: t.Context(), cluster: cluster, client: c, bin: cluster.BinDir(), sources: sources}
 	dir := t.TempDir()
 	w.admin, w.reader = filepath.Join(dir, "admin"), filepath.Join(dir, "reader")
 	if err := cluster.WriteKubeconfig(w.admin); err != nil {
@@ -78,6 +79,7 @@ func newWorld(t *testing.T) *world {
 
 // setup empties the cluster. Scripts begin with the rights of a reader.
 func (w *world) setup(e *testscript.Env) error {
+	e.Values[worldKey{}] = w
 	e.Setenv("KUBECONFIG", w.reader)
 	e.Setenv("KUBECTL", filepath.Join(w.bin, "kubectl"))
 	e.Setenv("PLUGIN", w.sources)
