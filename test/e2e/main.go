@@ -30,7 +30,7 @@ const (
 	exitSkipped = 4
 
 	// scenarioTimeout bounds one scenario.
-	scenarioTimeout = 20 * time.Minute
+	scenarioTimeout = 40 * time.Minute
 )
 
 type options struct {

@@ -52,6 +52,7 @@ func scenarios() []scenario {
 		{"recreate", "the CiliumNode is deleted under a running agent", false, false, recreate},
 		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, false, gone},
 		{"vacate", "the CIDR with a node's first block, and the agent's own addresses, is drained", false, false, vacate},
+		{"schedule", "1,000 pods that the scheduler binds, on exactly 1,000 addresses", false, true, schedule},
 		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
 	}
 }

@@ -151,12 +151,14 @@ func (n *Node) Register(ctx context.Context, labels map[string]string) error {
 	if err := n.bed.Client.Create(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
+	created := node.DeepCopy()
 	for _, a := range n.Addresses {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
 	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
-	if err := n.bed.Client.Status().Update(ctx, node); err != nil {
+	// As a patch, which an offer of the operator does not refuse.
+	if err := n.bed.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(created)); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
 	return nil

@@ -33,8 +33,8 @@ type Pod struct {
 	// Addresses are the result of CNI ADD, IPv4 first; Address is the first.
 	Addresses []netip.Addr
 	Address   netip.Addr
-	// Created is when the API server had answered the create, Added when CNI ADD had
-	// returned.
+	// Created is when the API server had answered the create, or the pod was seen bound,
+	// Added when CNI ADD had returned.
 	Created, Added time.Time
 
 	node    *Node
@@ -60,9 +60,14 @@ func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod,
 	if err := n.bed.Client.Create(ctx, object); err != nil {
 		return nil, fmt.Errorf("create pod %s: %w", name, err)
 	}
+	return n.newPod(meta.Namespace, name), nil
+}
+
+// newPod is a pod whose object has just been created, or bound.
+func (n *Node) newPod(namespace, name string) *Pod {
 	var id [32]byte
 	_, _ = rand.Read(id[:])
-	return &Pod{Namespace: meta.Namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}, nil
+	return &Pod{Namespace: namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}
 }
 
 // Attach gives the pod its network by one CNI ADD. It does not retry; the caller may.
