@@ -18,18 +18,22 @@ import (
 
 const (
 	addressResource = "cilium-pool.io/ipv4"
-	// tooManyPods is more than the addresses of manifests/small-pool.yaml.
-	tooManyPods = 80
+	// tooManyPods is more than the addresses of manifests/small-pool.yaml, manyPods more than
+	// those of the pool with all CIDRs that it gets, of 14 addresses in each of 28 blocks.
+	tooManyPods, manyPods = 80, 400
 	// fullFor is how long nothing may change once all addresses are in use.
 	fullFor     = 20 * time.Second
-	addAnyCIDR  = `kubectl patch podippool small --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"100.162.225.0/25"}}]'`
+	fillTimeout = 15 * time.Minute
+	moreCIDR    = "100.162.225.0/25"
+	manyCIDR    = "100.162.226.0/24"
+	addCIDR     = `kubectl patch podippool small --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"%s"}}]'`
 	enableOffer = upgradeOperator + "--set scheduling.enabled=true"
 	endOffer    = upgradeOperator + "--set scheduling.enabled=false"
 )
 
 // scheduleScenario: with scheduling.enabled as many pods of a Deployment run as there
-// are addresses, and the others stay pending until the pool gets more. Kubelets that
-// restart keep their pods, and disabling it evicts none.
+// are addresses, and the others stay pending until the pool gets more: few at first, then
+// hundreds. Kubelets that restart keep their pods, and disabling it evicts none.
 func scheduleScenario(ctx context.Context, t *trial) error {
 	s := setup{name: "few addresses", pools: []string{"test/cluster/manifests/small-pool.yaml"}}
 	if err := t.startWith(ctx, s); err != nil {
@@ -42,7 +46,7 @@ func scheduleScenario(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{t.enableOffers, t.fillUp, t.moreAddresses, t.disableOffers} {
+	for _, step := range []func(context.Context) error{t.enableOffers, t.fillUp, t.moreAddresses, t.fillWithMany, t.disableOffers} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -90,35 +94,50 @@ func (t *trial) fillUp(ctx context.Context) error {
 	if err := t.cluster.Apply(ctx, webManifest); err != nil {
 		return err
 	}
-	began := time.Now()
-	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "web", fmt.Sprintf("--replicas=%d", tooManyPods)); err != nil {
+	if err := t.fill(ctx, tooManyPods); err != nil {
 		return err
 	}
-	var u addressUse
-	err := kube.Await(ctx, podsTimeout, "all addresses are in use", func(ctx context.Context) (bool, string) {
-		var err error
-		u, err = t.addressUse(ctx)
-		return err == nil && u.full(), fmt.Sprintf("%+v, %v", u, err)
-	})
-	t.check(fmt.Sprintf("of %d pods run as many as there are addresses for, after %s", tooManyPods, seconds(began)), fmt.Sprintf("%d of %d", u.running, u.addresses), err == nil)
-	if err != nil {
-		return err
-	}
-	t.check("the others are pending, with Insufficient "+addressResource, fmt.Sprintf("%d of %d", u.insufficient, tooManyPods-u.running), u.insufficient == tooManyPods-u.running)
 	if err := t.keepsPods(ctx, "kubelet of n2 restarts", t.restartKubelet); err != nil {
 		return err
 	}
 	if err := harness.Sleep(ctx, fullFor); err != nil {
 		return err
 	}
-	u, err = t.addressUse(ctx)
-	t.check(fmt.Sprintf("%s later as many run", fullFor), u.running, err == nil && u.full())
+	u, err := t.addressUse(ctx)
+	t.check(fmt.Sprintf("%s later as many run", fullFor), u.running, err == nil && u.full(tooManyPods))
 	return err
+}
+
+// fill creates so many pods that all addresses are in use.
+func (t *trial) fill(ctx context.Context, pods int) error {
+	began := time.Now()
+	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "web", fmt.Sprintf("--replicas=%d", pods)); err != nil {
+		return err
+	}
+	var u addressUse
+	err := kube.Await(ctx, fillTimeout, "all addresses are in use", func(ctx context.Context) (bool, string) {
+		var err error
+		u, err = t.addressUse(ctx)
+		return err == nil && u.full(pods), fmt.Sprintf("%+v, %v", u, err)
+	})
+	t.check(fmt.Sprintf("of %d pods run as many as there are addresses for, after %s", pods, seconds(began)), fmt.Sprintf("%d of %d", u.running, u.addresses), err == nil)
+	if err == nil {
+		t.check("the others are pending, with Insufficient "+addressResource, fmt.Sprintf("%d of %d", u.insufficient, pods-u.running), u.insufficient == pods-u.running)
+	}
+	return err
+}
+
+// fillWithMany is fillUp with hundreds of pods.
+func (t *trial) fillWithMany(ctx context.Context) error {
+	if _, err := t.shell(ctx, fmt.Sprintf(addCIDR, manyCIDR)); err != nil {
+		return err
+	}
+	return t.fill(ctx, manyPods)
 }
 
 func (t *trial) moreAddresses(ctx context.Context) error {
 	began := time.Now()
-	if _, err := t.shell(ctx, addAnyCIDR); err != nil {
+	if _, err := t.shell(ctx, fmt.Sprintf(addCIDR, moreCIDR)); err != nil {
 		return err
 	}
 	err := t.awaitPods(ctx, "web", tooManyPods)
@@ -186,8 +205,8 @@ type addressUse struct {
 	free string
 }
 
-func (u addressUse) full() bool {
-	return u.free == "0" && u.running == u.addresses && u.running+u.insufficient == tooManyPods
+func (u addressUse) full(pods int) bool {
+	return u.free == "0" && u.running == u.addresses && u.running+u.insufficient == pods
 }
 
 // addressList is what addressUse looks at of CiliumNodes.
