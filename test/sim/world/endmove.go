@@ -21,13 +21,7 @@ func (w *World) endMove() bool {
 	if w.cfg.Move == nil {
 		return true
 	}
-	faults := w.cfg.Faults
-	w.cfg.Faults = 0
-	defer func() { w.cfg.Faults = faults }()
-	w.unpause()
-	for _, o := range w.operators {
-		o.frozen = false
-	}
+	defer w.endFaults()()
 	w.mover.die()
 	back := w.cfg.Move.From != adopt.CRD && w.pick("back", 1, 2) == 0
 	for _, m := range w.machines {
@@ -39,6 +33,17 @@ func (w *World) endMove() bool {
 		}
 	}
 	return true
+}
+
+// endFaults ends pauses, and faults until what it returns is called.
+func (w *World) endFaults() (begin func()) {
+	faults := w.cfg.Faults
+	w.cfg.Faults = 0
+	w.unpause()
+	for _, o := range w.operators {
+		o.frozen = false
+	}
+	return func() { w.cfg.Faults = faults }
 }
 
 // migrate runs a command to its end, and returns what it has said.

@@ -21,13 +21,7 @@ func (w *World) endRenumbering() bool {
 	if r == nil {
 		return true
 	}
-	faults := w.cfg.Faults
-	w.cfg.Faults = 0
-	defer func() { w.cfg.Faults = faults }()
-	w.unpause()
-	for _, o := range w.operators {
-		o.frozen = false
-	}
+	defer w.endFaults()()
 	w.pass(0) // who has lost the lead sees it
 	w.mover.die()
 	w.openAll()
