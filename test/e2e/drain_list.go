@@ -89,6 +89,11 @@ func (d *listDrain) traffic(pods ...*bed.Pod) (t listTraffic, err error) {
 	return t, nil
 }
 
+// drainTraffic is traffic with the pods that are drained, and one that is not.
+func (d *listDrain) drainTraffic() (listTraffic, error) {
+	return d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+}
+
 // judge checks that no ping was lost.
 func (d *listDrain) judge(t listTraffic, what string) {
 	d.judgePings(slices.Concat(t.pods, t.host), what+": pings lost")

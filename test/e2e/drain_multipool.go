@@ -153,7 +153,7 @@ func (d *listDrain) outright(ctx context.Context) error {
 
 // restart restarts the agent, which forgets what was taken off its list.
 func (d *listDrain) restart(ctx context.Context, what string) error {
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d *listDrain) all() []*bed.Pod { return slices.Concat(d.kept, d.drained, d
 
 // inPodCIDRs moves the CIDR to podCIDRs, and waits for the agent to list it as well.
 func (d *listDrain) inPodCIDRs(ctx context.Context) error {
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (d *listDrain) place(ctx context.Context, when string, count int) error {
 
 // parked moves the CIDR to a pool of its own and back, and no other write follows.
 func (d *listDrain) parked(ctx context.Context) error {
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (d *listDrain) away(ctx context.Context, cidr netip.Prefix, others ...netip
 // restartedAway restarts the agent while the CIDR is away, and lists it again before the
 // agent restores its pods.
 func (d *listDrain) restartedAway(ctx context.Context) error {
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}

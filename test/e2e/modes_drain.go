@@ -108,7 +108,7 @@ func (d *blockDrain) block() *v1alpha1.PodIPBlock {
 
 // closes waits until no new pod gets an address of the block, and runs new pods.
 func (d *blockDrain) closes(ctx context.Context) error {
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (d *blockDrain) killed(ctx context.Context) error {
 	if err := d.restart(ctx, "agent killed"); err != nil {
 		return err
 	}
-	t, err := d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
+	t, err := d.drainTraffic()
 	if err != nil {
 		return err
 	}
@@ -183,14 +183,14 @@ func (d *blockDrain) killed(ctx context.Context) error {
 
 // killOperator kills the operator as soon as the block is parked.
 func (d *blockDrain) killOperator(ctx context.Context) error {
-	if err := d.parked(ctx); err != nil {
+	if err := d.awaitParked(ctx); err != nil {
 		return err
 	}
 	return d.operator.Kill()
 }
 
-// parked waits until the block is parked.
-func (d *blockDrain) parked(ctx context.Context) error {
+// awaitParked waits until the block is parked.
+func (d *blockDrain) awaitParked(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("the block was not parked"))
 	defer cancel()
 	return harness.Until(ctx, parkedTick, func(ctx context.Context) error {

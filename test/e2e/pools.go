@@ -218,12 +218,17 @@ func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.Pod
 	})
 }
 
+// addCIDR is an edit that adds a CIDR to a pool.
+func addCIDR(cidr string) func(*v1alpha1.PodIPPool) {
+	return func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr})
+	}
+}
+
 // relieve adds a CIDR to the pool of zone a, and retries the waiting pods.
 func (z *zones) relieve(ctx context.Context, waiting []*bed.Pod) error {
 	began := time.Now()
-	err := z.editPool(ctx, "zone-a", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: addedToA})
-	})
+	err := z.editPool(ctx, "zone-a", addCIDR(addedToA))
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func schedule(ctx context.Context, e *env) error {
 		return err
 	}
 	e.note(fmt.Sprintf("%d pods on exactly %d addresses, all running after", scheduledPods, scheduledPods), "%.0f s", exact.Seconds())
-	if err := e.addCIDR(ctx, plentyCIDR); err != nil {
+	if err := e.editPool(ctx, "all", addCIDR(plentyCIDR)); err != nil {
 		return err
 	}
 	plenty, err := k.burst(ctx, "plenty", scheduledPods)
@@ -75,12 +75,7 @@ func (e *env) startScheduling(ctx context.Context) (map[string]*bed.Node, error)
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
-	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize}
-	for _, cidr := range exactCIDRs {
-		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr})
-	}
-	if err := e.Client.Create(ctx, p); err != nil {
+	if err := e.Client.Create(ctx, zonePool("all", "", 0, blockSize, exactCIDRs...)); err != nil {
 		return nil, fmt.Errorf("create pool: %w", err)
 	}
 	if err := e.watch(ctx); err != nil {
@@ -104,15 +99,6 @@ func (e *env) startScheduling(ctx context.Context) (map[string]*bed.Node, error)
 		nodes[n.Name] = n
 	}
 	return nodes, e.StartScheduler()
-}
-
-func (e *env) addCIDR(ctx context.Context, cidr string) error {
-	p := &v1alpha1.PodIPPool{}
-	if err := e.Client.Get(ctx, client.ObjectKey{Name: "all"}, p); err != nil {
-		return err
-	}
-	p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr})
-	return e.Client.Update(ctx, p)
 }
 
 // kubelets attach what the scheduler binds.

@@ -103,10 +103,11 @@ func (o options) originOf(seed uint64) origin {
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
 	of.traits = ((traitsOf(seed) | apartOf(seed)) & o.traits).in(of.mode)
-	of.profile = cmp.Or(o.profile, profileOf(seed, of.mode))
-	if of.modelAlone = o.modelAlone; o.modelAlone {
-		of.profile = cmp.Or(o.profile, modelledProfileOf(seed))
+	ofSeed := profileOf(seed, of.mode)
+	if o.modelAlone {
+		ofSeed = modelledProfileOf(seed)
 	}
+	of.profile, of.modelAlone = cmp.Or(o.profile, ofSeed), o.modelAlone
 	return of.fit()
 }
 

@@ -295,12 +295,12 @@ func (m *Model) Off(g Guard) bool { return m.off[g] }
 // addresses of a block.
 func (m *Model) addresses(block int) []int { return m.of[block] }
 
-func (m *Model) entries(s *State, node, block int) bool {
-	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
-}
-
 func (m *Model) published(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return at.Published })
+}
+
+func (m *Model) entries(s *State, node, block int) bool {
+	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
 }
 
 // lacks says that an address of the block can be published.
