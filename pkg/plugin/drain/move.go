@@ -272,7 +272,29 @@ func (m *move) named(c *cluster.Cluster) []string {
 	return out
 }
 
-// names are all addresses and CIDRs that a CiliumNode names.
+// stale are the nodes whose CiliumNode names addresses of the old range that the agent had
+// when it ran their family. It names them until it runs the family again, and no other node
+// gets them meanwhile, so they need not go.
+func (m *move) stale(c *cluster.Cluster) []string {
+	var out []string
+	for _, node := range c.NodeNames() {
+		view := c.Ledger.CiliumNode(node)
+		if view != nil && slices.ContainsFunc(view.Stale, func(a netip.Addr) bool { return overlapsAny(netip.PrefixFrom(a, a.BitLen()), m.old.ranges) }) {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// gone says that a move is over.
+func (m *move) gone(c *cluster.Cluster) string {
+	if stale := m.stale(c); len(stale) > 0 {
+		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, output.Few(stale))
+	}
+	return m.from + " is gone: no PodIPBlock and no CiliumNode names anything of it"
+}
+
+// names are all addresses and CIDRs that a CiliumNode names, but for stale ones.
 func names(view *ciliumnode.View) []netip.Prefix {
 	all := slices.Concat(view.Named(), view.Listed())
 	for _, addrs := range [][]netip.Addr{view.InUse(), slices.Collect(maps.Keys(view.Used)), slices.Collect(maps.Keys(view.Release))} {

@@ -115,6 +115,9 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 	if err != nil {
 		return err
 	}
+	if !m.byCIDR() && m.pool(c) == nil && len(m.rows(c)) == 0 {
+		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, output.DidYouMean(m.old.pool, c.Pools.Names()))
+	}
 	switch {
 	case f.status:
 		return printStatus(e, c, m)
@@ -197,7 +200,7 @@ func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err 
 		fmt.Fprintln(w.env.Out, m.ending(c))
 		return false, m.remove(ctx, c)
 	}
-	fmt.Fprintf(w.env.Out, "%s is gone: no PodIPBlock and no CiliumNode names anything of it\n", m.from)
+	fmt.Fprintln(w.env.Out, m.gone(c))
 	return true, nil
 }
 

@@ -322,3 +322,22 @@ func TestTakesOutWhatNothingNames(t *testing.T) {
 		})
 	}
 }
+
+// An agent goes on naming its addresses of a family that it ran once. They keep no range.
+func TestStale(t *testing.T) {
+	cn := fixtures.CiliumNode("n", "", "10.1.0.0/28")
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.1.0.9"}, {Type: "CiliumInternalIP", IP: "fd00::9"}}
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.1.0.9": {Owner: "router"}}
+	for from, want := range map[string]string{
+		"fd00::/120": "CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: n",
+		"fd07::/120": "no CiliumNode names anything of it",
+	} {
+		m, r := cidrMove(from, "fd01::/120"), readOf(t, cn)
+		if named := m.named(r.Cluster); len(named) > 0 {
+			t.Errorf("%s: named by %v", from, named)
+		}
+		if got := m.gone(r.Cluster); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q", from, got, want)
+		}
+	}
+}

@@ -254,7 +254,7 @@ func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, output.Few(named))
 			return exit.NotReached
 		}
-		fmt.Fprintf(e.Out, "done: %s is gone\n", m.from)
+		fmt.Fprintln(e.Out, "done: "+m.gone(c))
 		return nil
 	case toRemove:
 		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
