@@ -7,13 +7,8 @@
 package chart
 
 import (
-	"bytes"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,46 +30,21 @@ var shared cptest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// The major versions of Helm in use.
-const helm3, helm4 = "v3", "v4"
+const helm3, helm4 = harness.Helm3, harness.Helm4
 
 func majors() []string { return []string{helm3, helm4} }
 
-// helmPath is where make puts Helm.
 func helmPath(t *testing.T, major string) string {
 	t.Helper()
-	name := map[string]string{helm3: "helm3", helm4: "helm"}[major]
-	mod, err := os.ReadFile(root + "/hack/tools/" + name + "/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`helm\.sh/helm/` + major + ` (v\S+)`).FindSubmatch(mod)
-	if version == nil {
-		t.Fatalf("hack/tools/%s/go.mod does not name a version of Helm", name)
-	}
-	path, err := filepath.Abs(root + "/.cache/tools/" + name + "-" + string(version[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: make helm builds it", err)
-	}
+	path, err := harness.HelmPath(major)
+	harness.Must(t, err)
 	return path
 }
 
 // tryHelm runs a Helm with a home of its own and returns what it prints.
 func tryHelm(t *testing.T, major string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), helmPath(t, major), args...)
-	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-		"KUBECONFIG=/nonexistent")
-	var out, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return out.String(), nil
+	return harness.Helm(t.Context(), major, t.TempDir(), args...)
 }
 
 func helm(t *testing.T, major string, args ...string) string {

@@ -75,6 +75,8 @@ func operatorAttempts() map[string]attempt {
 		"labels of a CiliumNode":       {who: "crd", kind: carrier, patch: `{"metadata":{"labels":{"a":"b"}}}`, want: "metadata of a CiliumNode"},
 		"annotations of a CiliumNode":  {who: "crd", kind: carrier, patch: `{"metadata":{"annotations":{"a":"b"}}}`, want: "metadata of a CiliumNode"},
 		"marks and withdrawn answers":  {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"marked-for-release","10.20.0.5":null}}}}`},
+		"an agent's address retired":   {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`},
+		"one retired outside the pool": {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.6":"released"}}}}`, want: "to retire addresses of spec.ipam.pool"},
 		"an agent's answer":            {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.4":"ready-for-release"}}}}`, want: "only ipam.release-ips"},
 		"an agent's report":            {who: "crd", kind: carrier, status: true, patch: `{"status":{"ipam":{"used":null}}}`, want: "only ipam.release-ips"},
 		"a Node's CiliumNode": {who: "crd", create: &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
@@ -85,6 +87,7 @@ func operatorAttempts() map[string]attempt {
 		"allocated CIDRs":           {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.20.0.0/28"]}]}}}}`},
 		"what an agent requests":    {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pools":{"requested":[]}}}}`, want: "only ipam.pools.allocated"},
 		"pool, in multi-pool mode":  {who: "multi-pool", kind: carrier, patch: `{"spec":{"ipam":{"pool":{"10.20.0.3":{}}}}}`, want: "only ipam.pools.allocated"},
+		"retired, in that mode":     {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"10.20.0.1":"released"}}}}`, want: "only ipam.release-ips"},
 		"marks, in multi-pool mode": {who: "multi-pool", kind: carrier, status: true, patch: `{"status":{"ipam":{"release-ips":{"192.0.2.1":"marked-for-release"}}}}`},
 	}
 }

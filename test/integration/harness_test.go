@@ -202,7 +202,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 			return wrap(direct), nil
 		}
 	}
-	mgr, err := ctrl.NewManager(e.cluster.Config(), options)
+	mgr, err := ctrl.NewManager(e.configOf(s.Mode), options)
 	if err != nil {
 		e.TB.Fatal(err)
 	}

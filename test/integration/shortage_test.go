@@ -60,7 +60,7 @@ func (e *env) shortage(node string, status corev1.ConditionStatus) {
 func TestShortageTaint(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
-	s.ShortageTaint = "example.org/no-addresses"
+	s.ShortageTaint = shortageTaint
 	e.start(s)
 	e.pool("tiny", nil, "10.1.0.0/27")
 	e.node("n1", nil)
@@ -72,7 +72,7 @@ func TestShortageTaint(t *testing.T) {
 			if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
 				return err
 			}
-			has := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.org/no-addresses" })
+			has := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == shortageTaint })
 			if has != want {
 				return fmt.Errorf("taints are %v", n.Spec.Taints)
 			}

@@ -33,6 +33,9 @@ func (c *Cluster) Waits(node string) map[string]Wait {
 		for _, w := range d.Plan.Waits {
 			is := Wait{What: waitsFor(w), Action: c.actionOn(w, &d)}
 			is.Restart = w.For == expand.WaitRestart && is.Action != ""
+			if w.For == expand.WaitRestart && !is.Restart && !c.hasPods(w, &d) {
+				is.What = "the operator to retire the agent's own " + output.Few(w.By)
+			}
 			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
 				is.What = "its Node to be deleted"
 			}
