@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
@@ -96,5 +97,17 @@ func (o *options) logger() (*zap.Logger, error) {
 		return nil, err
 	}
 	config.Level = level
-	return config.Build()
+	return config.Build(lazily)
+}
+
+// lazily lets loggers encode their fields lazily.
+var lazily = zap.WrapCore(func(core zapcore.Core) zapcore.Core { return lazyFields{core} })
+
+// lazyFields encodes a logger's fields once it writes a line. Every reconcile gets a
+// logger with fields of its own, and nearly all of them write none.
+type lazyFields struct{ zapcore.Core }
+
+// With returns a core with more fields.
+func (l lazyFields) With(fields []zapcore.Field) zapcore.Core {
+	return lazyFields{zapcore.NewLazyWith(l.Core, fields)}
 }

@@ -75,7 +75,7 @@ func serve(ctx context.Context, o *options) error {
 // newManager elects a leader by a Lease that also has the settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
-		Scheme: scheme, Cache: informer.CacheOptions(),
+		Scheme: scheme, Cache: informer.CacheOptions(), NewClient: informer.NewClient,
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
 		LeaseDuration:    &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),

@@ -3,6 +3,7 @@ package informer
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// onePass decodes watches of one custom resource in JSON. The serializers of apimachinery
-// parse every event four times and check its syntax as often: for the kind of the event,
-// for its object's bytes, for the kind of the object, and for the object. Here the kind
-// is known, and an event is cut where its object begins. What does not begin as the API
-// server writes that kind, such as a Status, goes to those serializers.
+// onePass decodes one custom resource in JSON: events of its watches, and the responses to
+// writes. The serializers of apimachinery parse every event six times: twice to find its
+// end, and twice for each of the kind of the event, its object's bytes, the kind of the
+// object, and the object, where each second time checks the syntax. Here an event is a
+// line, the kind is known, and the event is cut where its object begins. What does not
+// begin as the API server writes that kind, such as a Status, goes to those serializers.
+// Objects lose their managed fields, which are about half of a CiliumNode.
 type onePass struct {
 	runtime.NegotiatedSerializer
 	kind   schema.GroupVersionKind
@@ -28,7 +31,7 @@ func (s onePass) SupportedMediaTypes() []runtime.SerializerInfo {
 	for i := range types {
 		if types[i].MediaType == runtime.ContentTypeJSON {
 			stream := *types[i].StreamSerializer
-			stream.Serializer = eventDecoder{stream.Serializer}
+			stream.Serializer, stream.Framer = eventDecoder{stream.Serializer}, lineFramer{stream.Framer}
 			types[i].StreamSerializer = &stream
 		}
 	}
@@ -78,18 +81,66 @@ type objectDecoder struct {
 	create func() (runtime.Object, error)
 }
 
-// Decode decodes an object. As everywhere in clients, it has no kind of its own.
+// Decode decodes an object, into the given one if there is one, and changes data. As
+// everywhere in clients, the object has no kind of its own.
 func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if into != nil || !bytes.HasPrefix(data, d.begin) {
-		return d.Decoder.Decode(data, defaults, into)
-	}
 	obj, err := d.create()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := json.Unmarshal(data, obj); err != nil {
+	known := bytes.HasPrefix(data, d.begin)
+	if into != nil {
+		reflect.ValueOf(into).Elem().SetZero() // or maps would keep what data lacks
+		known = known && reflect.TypeOf(into) == reflect.TypeOf(obj)
+		obj = into
+	}
+	if !known {
+		return d.Decoder.Decode(data, defaults, into)
+	}
+	if err := json.Unmarshal(withoutManagedFields(data), obj); err != nil {
 		return nil, &d.kind, fmt.Errorf("decoding %s: %w", d.kind.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, &d.kind, nil
+}
+
+// managedFields begins metadata.managedFields. It is not found within a string, where the
+// second quote would have a backslash before it.
+var managedFields = []byte(`"managedFields":[`)
+
+// withoutManagedFields cuts metadata.managedFields out of an object, in place. It leaves
+// an object as it is that does not look as the API server writes it.
+func withoutManagedFields(object []byte) []byte {
+	begin := bytes.Index(object, managedFields)
+	if begin < 0 {
+		return object
+	}
+	list := object[begin+len(managedFields)-1:]
+	end := endOfValue(list)
+	if end < 0 || end == len(list) || list[end] != ',' {
+		return object
+	}
+	return append(object[:begin], list[end+1:]...)
+}
+
+// endOfValue returns the length of the object or array at the beginning of data, or -1.
+func endOfValue(data []byte) int {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return -1
 }

@@ -1,0 +1,105 @@
+package informer
+
+import (
+	"context"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// NewClient returns a client for a manager that decodes the responses to writes of
+// CiliumNodes and PodIPBlocks in one pass. They have no managed fields.
+func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
+	c, err := client.New(config, options)
+	if err != nil {
+		return nil, err
+	}
+	l := lists{config: config, http: options.HTTPClient, scheme: options.Scheme}
+	w := writer{Client: c, kinds: map[schema.GroupVersionKind]written{}}
+	for kind, plural := range map[schema.GroupVersionKind]string{
+		ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition): ciliumv2.CNPluralName,
+		v1alpha1.GroupVersion.WithKind("PodIPBlock"):                    "podipblocks",
+	} {
+		api, err := l.client(kind)
+		if err != nil {
+			return nil, err
+		}
+		w.kinds[kind] = written{api, plural}
+	}
+	return w, nil
+}
+
+// writer writes the kinds that it knows itself, where a write has no options.
+type writer struct {
+	client.Client
+	kinds map[schema.GroupVersionKind]written
+}
+
+// written is a kind without namespaces.
+type written struct {
+	api    rest.Interface
+	plural string
+}
+
+func (w writer) of(obj client.Object) (written, bool) {
+	kind, err := w.GroupVersionKindFor(obj)
+	r, ok := w.kinds[kind]
+	return r, ok && err == nil
+}
+
+// Create creates an object, and decodes the response into it.
+func (w writer) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	r, ok := w.of(obj)
+	if !ok || len(opts) > 0 {
+		return w.Client.Create(ctx, obj, opts...)
+	}
+	return r.api.Post().Resource(r.plural).Body(obj).Do(ctx).Into(obj)
+}
+
+// Patch patches an object, and decodes the response into it.
+func (w writer) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	r, ok := w.of(obj)
+	if !ok || len(opts) > 0 {
+		return w.Client.Patch(ctx, obj, patch, opts...)
+	}
+	return r.patch(ctx, obj, patch)
+}
+
+// patch patches an object or a subresource of it.
+func (r written) patch(ctx context.Context, obj client.Object, patch client.Patch, subresource ...string) error {
+	data, err := patch.Data(obj)
+	if err != nil {
+		return err
+	}
+	return r.api.Patch(patch.Type()).Resource(r.plural).Name(obj.GetName()).SubResource(subresource...).Body(data).Do(ctx).Into(obj)
+}
+
+// Status returns a writer of status.
+func (w writer) Status() client.SubResourceWriter { return statusWriter{w.Client.Status(), w} }
+
+type statusWriter struct {
+	client.SubResourceWriter
+	writer writer
+}
+
+// Update replaces the status of an object, and decodes the response into it.
+func (s statusWriter) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+	r, ok := s.writer.of(obj)
+	if !ok || len(opts) > 0 {
+		return s.SubResourceWriter.Update(ctx, obj, opts...)
+	}
+	return r.api.Put().Resource(r.plural).Name(obj.GetName()).SubResource("status").Body(obj).Do(ctx).Into(obj)
+}
+
+// Patch patches the status of an object, and decodes the response into it.
+func (s statusWriter) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	r, ok := s.writer.of(obj)
+	if !ok || len(opts) > 0 {
+		return s.SubResourceWriter.Patch(ctx, obj, patch, opts...)
+	}
+	return r.patch(ctx, obj, patch, "status")
+}

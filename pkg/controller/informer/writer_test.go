@@ -1,0 +1,158 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+const blockObject = `{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"creationTimestamp":"2026-01-01T12:00:00Z","managedFields":[{"manager":"m"}],` +
+	`"name":"10.0.0.0-27","resourceVersion":"8","uid":"u"},"spec":{"cidr":"10.0.0.0/27","nodeName":"n","poolName":"p"},"status":{"phase":"InService"}}`
+
+// answering is an API server that gives one response to everything, and records the
+// requests.
+type answering struct {
+	code     int
+	body     string
+	requests []string
+}
+
+func (a *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	a.requests = append(a.requests, fmt.Sprintf("%s %s %s %s %s %s", r.Method, r.URL, r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.UserAgent(), body))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.code)
+	_, _ = io.WriteString(w, a.body)
+}
+
+// writers are the client of controller-runtime and that of NewClient.
+func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), meta.RESTScopeRoot)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("PodIPBlock"), meta.RESTScopeRoot)
+	config := &rest.Config{Host: server.URL, QPS: -1, UserAgent: "operator"}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}
+	if plain, err = client.New(config, options); err != nil {
+		t.Fatal(err)
+	}
+	if quick, err = NewClient(config, options); err != nil {
+		t.Fatal(err)
+	}
+	return plain, quick
+}
+
+// used has an entry that a response does not repeat.
+func used() *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	cn.Spec.IPAM.Pool = fixtures.AllocationMap("192.0.2.1")
+	return cn
+}
+
+// Requests, decoded responses and errors are those of controller-runtime's client.
+func TestClientWritesAlike(t *testing.T) {
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"resourceVersion":"6"}}`))
+	block := func() *v1alpha1.PodIPBlock { return fixtures.BlockObject("10.0.0.0/27", 0) }
+	writes := map[string]func(context.Context, client.Client) (client.Object, error){
+		"create a block": func(ctx context.Context, c client.Client) (client.Object, error) {
+			obj := block()
+			return obj, c.Create(ctx, obj)
+		},
+		"update the status of a block": func(ctx context.Context, c client.Client) (client.Object, error) {
+			obj := block()
+			return obj, c.Status().Update(ctx, obj)
+		},
+		"patch a CiliumNode": func(ctx context.Context, c client.Client) (client.Object, error) {
+			obj := used()
+			return obj, c.Patch(ctx, obj, patch)
+		},
+		"patch the status of a CiliumNode": func(ctx context.Context, c client.Client) (client.Object, error) {
+			obj := used()
+			return obj, c.Status().Patch(ctx, obj, patch)
+		},
+		"dry runs": func(ctx context.Context, c client.Client) (client.Object, error) {
+			obj := used()
+			_ = c.Create(ctx, block(), client.DryRunAll)
+			_ = c.Status().Update(ctx, block(), client.DryRunAll)
+			_ = c.Status().Patch(ctx, used(), patch, client.DryRunAll)
+			return obj, c.Patch(ctx, obj, patch, client.DryRunAll)
+		},
+	}
+	refused := func(code int, reason metav1.StatusReason) answering {
+		return answering{code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":%q,"code":%d}`, reason, code), nil}
+	}
+	answers := map[string]answering{
+		"CiliumNode": {200, nodeObject, nil}, "PodIPBlock": {201, blockObject, nil},
+		"conflict": refused(409, metav1.StatusReasonConflict), "exists": refused(409, metav1.StatusReasonAlreadyExists),
+		"forbidden": refused(403, metav1.StatusReasonForbidden), "invalid": refused(422, metav1.StatusReasonInvalid),
+		"unavailable": {503, "no", nil}, "empty": {200, "", nil}, "cut off": {200, nodeObject[:100], nil},
+		"failure of a success": {200, refused(500, metav1.StatusReasonInternalError).body, nil},
+	}
+	for name, write := range writes {
+		for kind, answer := range answers {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				api := answer
+				plain, quick := writers(t, &api)
+				want, wantErr := write(t.Context(), plain)
+				requests := api.requests
+				api.requests = nil
+				got, err := write(t.Context(), quick)
+				want.SetManagedFields(nil)
+				got.SetManagedFields(nil)
+				if diff := cmp.Diff(fmt.Sprint(requests), fmt.Sprint(api.requests)); diff != "" {
+					t.Errorf("requests: -controller-runtime +NewClient:\n%s", diff)
+				}
+				if diff := cmp.Diff(fmt.Sprintf("%T %v", wantErr, wantErr), fmt.Sprintf("%T %v", err, err)); diff != "" && !strings.Contains(kind, "cut off") {
+					t.Errorf("errors: -controller-runtime +NewClient:\n%s", diff)
+				}
+				if (err == nil) != (wantErr == nil) {
+					t.Errorf("%v, want %v", err, wantErr)
+				}
+				if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" && err == nil {
+					t.Errorf("objects: -controller-runtime +NewClient:\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// NewClient itself decodes the responses: they have no managed fields.
+func TestClientLeavesOutManagedFields(t *testing.T) {
+	_, quick := writers(t, &answering{200, nodeObject, nil})
+	cn := used()
+	if err := quick.Patch(t.Context(), cn, client.RawPatch(types.MergePatchType, []byte(`{}`))); err != nil || cn.ManagedFields != nil || cn.ResourceVersion != "7" {
+		t.Errorf("%v: %+v", err, cn.ObjectMeta)
+	}
+	_, quick = writers(t, &answering{201, blockObject, nil})
+	b := fixtures.BlockObject("10.0.0.0/27", 0)
+	if err := quick.Status().Update(t.Context(), b); err != nil || b.ManagedFields != nil || b.ResourceVersion != "8" {
+		t.Errorf("%v: %+v", err, b.ObjectMeta)
+	}
+}
