@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +48,7 @@ func newBed(t *testing.T, opts Options) *bed {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	b := &bed{t: t, c: c, ctx: ctx}
-	opts.NodeName = strings.ToLower(t.Name())
+	opts.NodeName = harness.UniqueName(t)
 	opts.UpdateRate, opts.PollInterval, opts.CrashBackoff = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
 	opts.OnEvent = func(e Event) {
 		b.mu.Lock()

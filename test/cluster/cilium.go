@@ -70,7 +70,7 @@ func ciliumScenario(ctx context.Context, t *trial) error {
 	if err := t.growsAfter(ctx); err != nil {
 		return err
 	}
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // growsAfter starts more pods on one node than its block has addresses: the new

@@ -53,7 +53,7 @@ func installScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check("a Service answers each node and a pod on each", fmt.Sprintf("%d of %d", served, asked), served == asked)
-	if err := t.operatorRestarts(ctx); err != nil {
+	if err := t.checkOperator(ctx); err != nil {
 		return err
 	}
 	return t.upgradeUnchanged(ctx, commands)
@@ -71,19 +71,25 @@ func shortened(line string) string {
 	return strings.Join(kept[:min(4, len(kept))], " ")
 }
 
-// operatorRestarts counts what a first install should do without.
-func (t *trial) operatorRestarts(ctx context.Context) error {
+// checkOperator checks that the operator neither restarted nor lacked a right.
+func (t *trial) checkOperator(ctx context.Context) error {
 	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
 	if err != nil {
 		return err
 	}
-	restarts := 0
+	restarts, refused := 0, 0
 	for _, pod := range pods.Items {
+		log, err := t.cluster.Kubectl(ctx, "logs", "--namespace=kube-system", pod.Name)
+		if err != nil {
+			return err
+		}
+		refused += strings.Count(log, " is forbidden: ")
 		for _, c := range pod.Status.ContainerStatuses {
 			restarts += int(c.RestartCount)
 		}
 	}
 	t.check("restarts of the operator's containers", restarts, restarts == 0)
+	t.check("requests of the operator refused for want of rights", refused, refused == 0)
 	return nil
 }
 

@@ -73,7 +73,7 @@ func migrationScenario(ctx context.Context, t *trial) error {
 	if err != nil {
 		t.say("%s", out)
 	}
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // runs gives a step that runs a block of the page.

@@ -76,7 +76,7 @@ func (t *trial) works(ctx context.Context, s setup) error {
 		t.say("for example: %s", example)
 	}
 	t.check("sandboxes that failed for lack of an address", lacked, lacked == 0)
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // crowd starts more pods on one node than its first block has addresses.

@@ -143,7 +143,7 @@ func (t *trial) kept(ctx context.Context, step string, addresses map[string]stri
 	if err := t.noPingLost(ctx, step+": pings lost so far"); err != nil {
 		return err
 	}
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // growsAndReturns: the new operator gives a node of the old one's more blocks, and

@@ -46,7 +46,7 @@ func policiesScenario(ctx context.Context, t *trial) error {
 	if err := t.networkPolicies(ctx); err != nil {
 		return err
 	}
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 func (t *trial) networkPolicies(ctx context.Context) error {

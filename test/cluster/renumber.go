@@ -170,7 +170,7 @@ func (t *trial) judgeRenumbered(ctx context.Context, b *budgets, flows []flow, a
 	if err != nil {
 		t.say("%s", out)
 	}
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // renumbered collects what the move has come to.
@@ -193,14 +193,18 @@ func (t *trial) renumbered(ctx context.Context, b *budgets, flows []flow) (renum
 		}
 	}
 	r.pings, r.judged = lostByStaying(flows, now, results)
+	read := false
 	err = kube.Await(ctx, routesTimeout, "nothing names "+oldRange, func(ctx context.Context) (bool, string) {
-		r.left, err = t.leftOf(ctx, netip.MustParsePrefix(oldRange))
-		return err == nil && len(r.left) == 0, fmt.Sprint(r.left, err)
+		left, err := t.leftOf(ctx, netip.MustParsePrefix(oldRange))
+		if err == nil {
+			read, r.left = true, left
+		}
+		return err == nil && len(left) == 0, fmt.Sprint(left, err)
 	})
-	if err != nil {
-		t.say("%v", err)
+	if !read {
+		return r, err
 	}
-	return r, nil
+	return r, nil // judged by what was left at last
 }
 
 // leftOf returns what blocks, CiliumNodes, pools and the routes of nodes name of a range.

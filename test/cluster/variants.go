@@ -129,7 +129,7 @@ func (v variant) run(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.check("no pod is replaced", before == after, before == after)
-	return t.operatorRestarts(ctx)
+	return t.checkOperator(ctx)
 }
 
 // step runs a line and puts it into the table.

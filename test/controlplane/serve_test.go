@@ -78,7 +78,11 @@ func TestInstallCRDsTwice(t *testing.T) {
 // The operator lets the API server filter pods; its selector is this one.
 func TestPodFieldSelector(t *testing.T) {
 	const selector = "spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
-	pods := clientFor(t, shared.Cluster(t).Config()).CoreV1().Pods(metav1.NamespaceDefault)
+	c, namespace := clientFor(t, shared.Cluster(t).Config()).CoreV1(), harness.UniqueName(t)
+	if _, err := c.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := c.Pods(namespace)
 	for name, p := range map[string]struct {
 		node        string
 		hostNetwork bool
@@ -145,7 +149,7 @@ func TestPodFieldSelector(t *testing.T) {
 func TestTokenIsSubjectToRBAC(t *testing.T) {
 	c := shared.Cluster(t)
 	admin := clientFor(t, c.Config())
-	const namespace, name = metav1.NamespaceDefault, "reader"
+	namespace, name := metav1.NamespaceDefault, harness.UniqueName(t)
 	if _, err := c.ConfigFor(t.Context(), namespace, name); !apierrors.IsNotFound(err) {
 		t.Errorf("token of a missing ServiceAccount: %v, want not found", err)
 	}

@@ -98,6 +98,7 @@ func runInside(ctx context.Context, o options) int {
 	case err != nil:
 		e.rows = append(e.rows, failure(e.name, err))
 	}
+	e.checkRights()
 	if err := errors.Join(e.close(), writeRows(o.logs, e.rows)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return exitFailed

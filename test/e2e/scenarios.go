@@ -168,6 +168,21 @@ func (e *env) close() error {
 	return e.Stop()
 }
 
+// checkRights checks that the rights which the chart gives the operator are enough.
+func (e *env) checkRights() {
+	if e.Bed == nil {
+		return
+	}
+	refused, err := e.Refused()
+	if err != nil {
+		e.Logf("%v", err)
+	}
+	for _, what := range refused {
+		e.Logf("the operator may not: %s", what)
+	}
+	e.check(err == nil && len(refused) == 0, "requests of the operator refused for want of rights", "%d", len(refused))
+}
+
 // note adds a figure to the table that has no effect on the result.
 func (e *env) note(what, format string, args ...any) {
 	e.add(row{What: what, Figure: fmt.Sprintf(format, args...), Result: noted})

@@ -73,6 +73,23 @@ func Eventually(t testing.TB, what string, holds func() error) {
 	}
 }
 
+var (
+	namesMu sync.Mutex
+	names   = map[string]int{}
+)
+
+// UniqueName is the test's name as one of an object. A test that runs again in the same
+// process, as go test -count has it, gets another.
+func UniqueName(t testing.TB) string {
+	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	namesMu.Lock()
+	defer namesMu.Unlock()
+	if names[name]++; names[name] > 1 {
+		return fmt.Sprintf("%s-%d", name, names[name])
+	}
+	return name
+}
+
 // Root is the folder of the module that the process runs in, or of the one around it
 // where that is a test's.
 func Root() string {

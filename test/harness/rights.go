@@ -1,14 +1,18 @@
 package harness
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
@@ -29,4 +33,26 @@ func Bind(role string, to rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{to},
 	}
+}
+
+// OperatorRights returns what the chart says of the rights of each mode's operator, whose
+// ServiceAccount in ChartNamespace has the name of the mode: accounts, roles, and the
+// policies that limit its writes. Those let it set shortageTaint.
+func OperatorRights(ctx context.Context, shortageTaint string) ([]*unstructured.Unstructured, error) {
+	var rights []*unstructured.Unstructured
+	for _, mode := range ciliumnode.Modes() {
+		all, err := RenderChart(ctx, "fullnameOverride="+string(mode), "mode="+string(mode), "nodes.shortageTaint="+shortageTaint,
+			fmt.Sprintf("scheduling.enabled=%t", mode == ciliumnode.CRD), "admissionPolicies.blocks.enabled=false")
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range all {
+			switch o.GetKind() {
+			case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
+				"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+				rights = append(rights, o)
+			}
+		}
+	}
+	return rights, nil
 }

@@ -26,25 +26,8 @@ const shortageTaint = "example.org/no-addresses"
 // granted are the control planes on which the operator of each mode has the chart's rights.
 var granted sync.Map // of *controlplane.Cluster to *sync.Once
 
-// rightsOf renders what the chart says of the rights of each mode's operator, whose
-// ServiceAccount has the name of the mode.
-var rightsOf = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
-	var rights []*unstructured.Unstructured
-	for _, mode := range ciliumnode.Modes() {
-		all, err := harness.RenderChart(context.Background(), "fullnameOverride="+string(mode), "mode="+string(mode),
-			"nodes.shortageTaint="+shortageTaint, fmt.Sprintf("scheduling.enabled=%t", mode == ciliumnode.CRD), "admissionPolicies.blocks.enabled=false")
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range all {
-			switch o.GetKind() {
-			case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
-				"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-				rights = append(rights, o)
-			}
-		}
-	}
-	return rights, nil
+var rights = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
+	return harness.OperatorRights(context.Background(), shortageTaint)
 })
 
 // configOf returns the configuration of an operator of a mode, under the roles and the
@@ -62,9 +45,9 @@ func (e *env) configOf(mode ciliumnode.Mode) *rest.Config {
 // grant installs the rights, and waits until they and the policies are in force.
 func (e *env) grant() {
 	e.TB.Helper()
-	rights, err := rightsOf()
+	all, err := rights()
 	e.Must(err)
-	for _, o := range rights {
+	for _, o := range all {
 		e.Create(o.DeepCopy())
 	}
 	for _, mode := range ciliumnode.Modes() {

@@ -50,7 +50,7 @@ func newPair(t *testing.T, cluster *controlplane.Cluster) *pair {
 	p := &pair{
 		t: t, c: c, hub: agent.NewHub(c),
 		kubeconfig: filepath.Join(cluster.Dir(), "kubeconfig"),
-		name:       strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")),
+		name:       harness.UniqueName(t),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var hub sync.WaitGroup

@@ -42,10 +42,11 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 			continue
 		}
 		agent, zone := agentOn(c, r.Node), zoneOf(c.Nodes[r.Node])
+		anew := agent != nil && v.restarted[r.Node] != "" && v.restarted[r.Node] != agent.UID
 		switch {
-		case agent != nil && v.restarted[r.Node] != "" && v.restarted[r.Node] != agent.UID:
-			continue // it has restarted, and still has its addresses
-		case agent == nil || v.restarted[r.Node] == agent.UID || busy >= v.limit || zones[zone]:
+		case anew && reportsAnew(c, r.Node):
+			continue // it still has its addresses
+		case agent == nil || v.restarted[r.Node] != "" || busy >= v.limit || zones[zone]:
 		default:
 			if err := v.restart(ctx, r.Node, agent); err != nil {
 				return nil, err
@@ -65,6 +66,13 @@ func (v *restarter) restart(ctx context.Context, node string, agent *corev1.Pod)
 		return fmt.Errorf("deleting pod %s/%s: %w", agent.Namespace, agent.Name, err)
 	}
 	return nil
+}
+
+// reportsAnew says that an agent has run for so long that its CiliumNode no longer has the
+// report of the one before.
+func reportsAnew(c *cluster.Cluster, node string) bool {
+	settled, _ := c.Agents.Settled(node, c.Now.Add(-4*reportEvery))
+	return settled
 }
 
 // unsettled counts the agents that do not run steadily, and returns their zones.

@@ -151,7 +151,13 @@ func TestRestartsOnce(t *testing.T) {
 	if got, people := a.step(t, v, "a1"); len(got)+len(people) > 0 {
 		t.Errorf("restarted %v again before it has gone, people must act on %v", got, people)
 	}
-	a.runs("a1", "new")
+	a.runs("a1", "new") // for an hour, of which it was to settle for a minute
+	later := a.Now
+	a.Now = later.Add(-time.Hour + time.Minute + 2*reportEvery)
+	if got, people := a.step(t, v, "a1"); len(got)+len(people) > 0 {
+		t.Errorf("restarted %v again before it has reported, people must act on %v", got, people)
+	}
+	a.Now = later
 	if got, people := a.step(t, v, "a1"); len(got) > 0 || !slices.Equal(people, []string{"a1"}) {
 		t.Errorf("restarted %v again, people must act on %v", got, people)
 	}

@@ -44,6 +44,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	c := shared.Cluster(t)
 	b := harness.NewBed(t, c.Config())
+	b.Wipe(&corev1.NodeList{}, &corev1.PodList{}, &coordinationv1.LeaseList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{})
 	return &bed{T: t, Bed: b, cluster: c, store: New(b.Client.Scheme(), filepath.Join(c.Dir(), controlplane.EtcdSocket(0)))}
 }
 

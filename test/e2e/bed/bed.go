@@ -148,6 +148,9 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 	if b.Client, err = client.NewWithWatch(b.cluster.Config(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
+	if err := b.grant(ctx); err != nil {
+		return err
+	}
 	b.Logf("control plane up")
 	if b.moves() {
 		return b.EditConfig(ctx, b.config)

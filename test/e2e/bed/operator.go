@@ -25,11 +25,12 @@ const (
 // Operator is a running cilium-pool-operator.
 type Operator struct{ process *process.Process }
 
-// StartOperator starts an operator with its defaults, except for the given flags.
+// StartOperator starts an operator with its defaults, except for the given flags, and
+// with the rights that the chart gives it.
 func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 	argv := append([]string{
 		filepath.Join(b.opts.BinDir, operatorName),
-		"--kubeconfig=" + b.kubeconfig,
+		"--kubeconfig=" + b.operatorKubeconfig(modeOf(flags)),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--log-format=console", "--log-level=debug",
 	}, flags...)
