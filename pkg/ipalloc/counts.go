@@ -21,7 +21,7 @@ func (s *Space) Counts(pool string) Counts {
 	nodes := map[string]struct{}{}
 	for f := range s.tries {
 		t := &s.tries[f]
-		t.overlaps(prefix{}, func(n *node, place uint8) bool {
+		t.overlaps(prefix{}, byBlock, func(n *node, place uint8) bool {
 			if o := t.owners.at(*t.ownerAt(n, place)); o.Pool == pool {
 				c.Blocks[f].add(o.Phase)
 				nodes[o.Node] = struct{}{}

@@ -308,6 +308,15 @@ func compare(t *testing.T, script *tape, s *Space, o *oracle) {
 	if diff := gocmp.Diff(o.overlapping(p), s.Overlapping(p), byValue); diff != "" {
 		t.Errorf("Overlapping(%s): %s", p, diff)
 	}
+	reserved := 0
+	for r, n := range o.reserved {
+		if r.Overlaps(p) {
+			reserved += n
+		}
+	}
+	if got := s.Reservations(p); got != reserved {
+		t.Errorf("Reservations(%s) = %d, want %d", p, got, reserved)
+	}
 	got, ok := s.Owner(p)
 	if want, wantOK := o.blocks[p]; got != want || ok != wantOK {
 		t.Errorf("Owner(%s) = %v, %v", p, got, ok)

@@ -70,6 +70,22 @@ func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 // taken are the places held or reserved.
 func (n *node) taken() uint64 { return n.held | n.reserved }
 
+// taking is a way in which a place is taken.
+type taking uint8
+
+const (
+	byBlock taking = iota
+	byReservation
+)
+
+// places are those taken in one way.
+func (n *node) places(by taking) uint64 {
+	if by == byReservation {
+		return n.reserved
+	}
+	return n.held
+}
+
 // around says whether p is n's prefix, or lies in it.
 func (n *node) around(p prefix) bool { return n.prefix().contains(p) }
 

@@ -146,35 +146,36 @@ func beside(in, n, bits uint8) uint64 {
 	return 1<<(bits-in) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
 }
 
-// overlaps yields all blocks that share addresses with p, as node and place, in
-// order of address, then length, until yield says no. One that has p itself is
-// among them.
-func (t *trie) overlaps(p prefix, yield func(n *node, place uint8) bool) {
+// overlaps yields all that is taken in one way and shares addresses with p, as node and
+// place, in order of address, then length, until yield says no. What has p itself is among
+// them.
+func (t *trie) overlaps(p prefix, by taking, yield func(n *node, place uint8) bool) {
 	tr := t.seek(p)
 	for _, n := range tr.nodes[:tr.len] {
-		for rest := n.held & above[n.place(p)]; rest != 0; rest &= rest - 1 {
+		for rest := n.places(by) & above[n.place(p)]; rest != 0; rest &= rest - 1 {
 			if !yield(n, uint8(bits.TrailingZeros64(rest))) {
 				return
 			}
 		}
 	}
 	if n := tr.last(); n.has(p) {
-		t.walk(n, n.place(p), yield)
+		t.walk(n, n.place(p), by, yield)
 	} else if n = t.inside(&tr, p); n != nil {
-		t.walk(n, 1, yield)
+		t.walk(n, 1, by, yield)
 	}
 }
 
-// walk yields the blocks in a place or slot of n, in the order of overlaps.
-func (t *trie) walk(n *node, place uint8, yield func(n *node, place uint8) bool) bool {
+// walk yields what is taken in a place or slot of n, in the order of overlaps.
+func (t *trie) walk(n *node, place uint8, by taking, yield func(n *node, place uint8) bool) bool {
 	if place >= slotCount {
 		c := t.child(n, place)
-		return c == nil || t.walk(c, 1, yield)
+		return c == nil || t.walk(c, 1, by, yield)
 	}
-	if n.held&within[place] == 0 && n.below&slotsOf[place] == 0 {
+	places := n.places(by)
+	if places&within[place] == 0 && n.below&slotsOf[place] == 0 {
 		return true
 	}
-	return (n.held>>place&1 == 0 || yield(n, place)) && t.walk(n, 2*place, yield) && t.walk(n, 2*place+1, yield)
+	return (places>>place&1 == 0 || yield(n, place)) && t.walk(n, 2*place, by, yield) && t.walk(n, 2*place+1, by, yield)
 }
 
 // pow2 returns 2^n, at most MaxUint64.

@@ -96,7 +96,7 @@ func (s *Space) Overlapping(cidr netip.Prefix) []Held {
 	p = p.masked()
 	t := &s.tries[f]
 	var found []Held
-	t.overlaps(p, func(n *node, place uint8) bool {
+	t.overlaps(p, byBlock, func(n *node, place uint8) bool {
 		if n.at(place) != p {
 			found = append(found, t.held(f, n, place))
 		}
@@ -127,6 +127,22 @@ func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	return s.tries[f].unreserve(p.masked())
 }
 
+// Reservations returns how many Reserve calls that have not been undone share addresses
+// with cidr. It looks at all that is held or reserved inside cidr. Bits beyond the length
+// of cidr are ignored, and nothing shares addresses with an invalid one.
+func (s *Space) Reservations(cidr netip.Prefix) int {
+	if !cidr.IsValid() {
+		return 0
+	}
+	f, p := split(cidr)
+	t, sum := &s.tries[f], 0
+	t.overlaps(p.masked(), byReservation, func(n *node, place uint8) bool {
+		sum += int(t.reserved[n.at(place)])
+		return true
+	})
+	return sum
+}
+
 // block takes a CIDR apart, and says whether it can be a block: it is valid and
 // has no bits set beyond its length.
 func block(cidr netip.Prefix) (f Family, p prefix, ok bool) {
@@ -144,7 +160,7 @@ func (t *trie) held(f Family, n *node, place uint8) Held {
 
 // firstOverlap returns the first block that shares addresses with p.
 func (t *trie) firstOverlap(f Family, p prefix) (first Held, found bool) {
-	t.overlaps(p, func(n *node, place uint8) bool {
+	t.overlaps(p, byBlock, func(n *node, place uint8) bool {
 		first, found = t.held(f, n, place), true
 		return false
 	})

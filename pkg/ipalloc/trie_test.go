@@ -200,7 +200,7 @@ func (s *Space) blocks() []Held {
 	var all []Held
 	for f := range s.tries {
 		t := &s.tries[f]
-		t.overlaps(prefix{}, func(n *node, place uint8) bool {
+		t.overlaps(prefix{}, byBlock, func(n *node, place uint8) bool {
 			all = append(all, t.held(Family(f), n, place))
 			return true
 		})

@@ -70,7 +70,9 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	was := l.ciliumNodes.seen[cn.Name]
 	l.ciliumNodes.seen[cn.Name] = cn
 	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report that
-		l.taken = slices.AppendSeq(l.taken, maps.Keys(l.byNode[cn.Name]))
+		for _, held := range l.byNode[cn.Name] {
+			l.taken = append(l.taken, held.CIDR)
+		}
 	}
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
@@ -98,13 +100,15 @@ func (l *Ledger) knowsLater(cn *ciliumnode.Stored) bool {
 // the list.
 func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.Stored {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	names := slices.Collect(maps.Keys(l.ciliumNodes.seen))
+	l.mu.Unlock()
 	var out []*ciliumnode.Stored
-	for name, cn := range l.ciliumNodes.seen {
-		if !l.ciliumNodes.gone[name] && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
+	inParts(&l.mu, names, func(name string) {
+		cn := l.ciliumNodes.seen[name]
+		if cn != nil && !l.ciliumNodes.gone[name] && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
 			out = append(out, cn.At(version))
 		}
-	}
+	})
 	return out
 }
 
@@ -183,8 +187,8 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	}
 	taken := cn.AssignedCIDRs()
 	covers := slices.Clone(taken)
-	for cidr := range l.byNode[node] {
-		covers = append(covers, cidr)
+	for _, held := range l.byNode[node] {
+		covers = append(covers, held.CIDR)
 	}
 	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own), slices.Values(cn.Stale)} {
 		for addr := range addrs {
@@ -201,10 +205,20 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 }
 
 // NamedElsewhere returns what CiliumNodes of other nodes name of cidr, outside their
-// own blocks. It walks them all: for the rare case that a block is published again.
+// own blocks. It walks them all if anything but this node's CiliumNode reserves a part of
+// cidr, which is rare.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	own := 0
+	for _, p := range l.ciliumNodes.foreign[node] {
+		if p.Overlaps(cidr) {
+			own++
+		}
+	}
+	if l.space.Reservations(cidr) == own {
+		return nil
+	}
 	var out []netip.Prefix
 	for name, taken := range l.ciliumNodes.foreign {
 		if name == node {

@@ -17,8 +17,8 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	near := make([]netip.Prefix, 0, len(l.byNode[node]))
-	for cidr := range l.byNode[node] {
-		near = append(near, cidr)
+	for _, held := range l.byNode[node] {
+		near = append(near, held.CIDR)
 	}
 	for _, pool := range pools {
 		cut, ok := pool.Cut(f)

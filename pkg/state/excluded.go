@@ -42,8 +42,8 @@ func (l *Ledger) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) 
 // isNodes reports whether an address lies in a block of a CiliumNode's node, or in a CIDR
 // that it lists.
 func (l *Ledger) isNodes(cn *ciliumnode.Stored, addr netip.Addr) bool {
-	for cidr := range l.byNode[cn.Name] {
-		if cidr.Contains(addr) {
+	for _, held := range l.byNode[cn.Name] {
+		if held.CIDR.Contains(addr) {
 			return true
 		}
 	}

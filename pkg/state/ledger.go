@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,9 +30,9 @@ type Ledger struct {
 	mu     sync.Mutex
 	space  *ipalloc.Space
 	ready  chan struct{}
-	blocks map[netip.Prefix]crd.Block
-	// byNode and byPool are the blocks of each node and of each pool.
-	byNode, byPool map[string]map[netip.Prefix]struct{}
+	blocks map[netip.Prefix]*heldBlock
+	// byNode are the blocks of each node, sorted by address; byPool those of each pool.
+	byNode, byPool map[string][]*heldBlock
 	// unknown are claims, by node, whose write was sent but not answered. They stay
 	// taken, and the node's next claim retries the same block, so that one need ends in
 	// one block.
@@ -61,9 +60,9 @@ func NewLedger() *Ledger {
 	return &Ledger{
 		space:       ipalloc.NewSpace(),
 		ready:       make(chan struct{}),
-		blocks:      map[netip.Prefix]crd.Block{},
-		byNode:      map[string]map[netip.Prefix]struct{}{},
-		byPool:      map[string]map[netip.Prefix]struct{}{},
+		blocks:      map[netip.Prefix]*heldBlock{},
+		byNode:      map[string][]*heldBlock{},
+		byPool:      map[string][]*heldBlock{},
 		unknown:     map[string][]netip.Prefix{},
 		closed:      map[netip.Prefix]crd.Block{},
 		shown:       map[types.UID]bool{},
@@ -141,7 +140,7 @@ func (l *Ledger) Remove(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.drop(held)
+		l.drop(held.Block)
 	}
 	l.bury(b)
 }
@@ -152,7 +151,7 @@ func (l *Ledger) AssumeDeleted(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.drop(held)
+		l.drop(held.Block)
 	}
 	l.bury(b)
 }
@@ -186,20 +185,11 @@ func (l *Ledger) set(b crd.Block) {
 			return
 		}
 		if held.UID != b.UID {
-			l.drop(held)
+			l.drop(held.Block)
 		}
-		l.unpool(held)
 	}
-	l.blocks[b.CIDR] = b
 	delete(l.closed, b.CIDR)
-	if l.byPool[b.Pool] == nil {
-		l.byPool[b.Pool] = map[netip.Prefix]struct{}{}
-	}
-	l.byPool[b.Pool][b.CIDR] = struct{}{}
-	if l.byNode[b.Node] == nil {
-		l.byNode[b.Node] = map[netip.Prefix]struct{}{}
-	}
-	l.byNode[b.Node][b.CIDR] = struct{}{}
+	l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
 		l.space.Release(b.CIDR) // a claim of ours that another writer won
@@ -225,26 +215,14 @@ func (l *Ledger) forgetUnknown(node string, i int) {
 }
 
 func (l *Ledger) drop(b crd.Block) {
-	delete(l.blocks, b.CIDR)
 	if b.Closed.Agent != "" {
 		l.closed[b.CIDR] = b
 	}
-	delete(l.byNode[b.Node], b.CIDR)
-	if len(l.byNode[b.Node]) == 0 {
-		delete(l.byNode, b.Node)
-	}
+	l.unindex(b.CIDR)
 	delete(l.shown, b.UID)
-	l.unpool(b)
 	l.release(b.CIDR)
 	// What the node's CiliumNode names of the block is no longer covered.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
-}
-
-func (l *Ledger) unpool(b crd.Block) {
-	delete(l.byPool[b.Pool], b.CIDR)
-	if len(l.byPool[b.Pool]) == 0 {
-		delete(l.byPool, b.Pool)
-	}
 }
 
 func (l *Ledger) notifyShown() {
@@ -281,8 +259,10 @@ func (l *Ledger) Shown(uid types.UID) bool {
 func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, ok := l.blocks[cidr]
-	return b, ok
+	if held, ok := l.blocks[cidr]; ok {
+		return held.Block, true
+	}
+	return crd.Block{}, false
 }
 
 // NodeBlocks returns the blocks a node holds, sorted by address.
@@ -290,10 +270,9 @@ func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]crd.Block, 0, len(l.byNode[node]))
-	for cidr := range l.byNode[node] {
-		out = append(out, l.blocks[cidr])
+	for _, held := range l.byNode[node] {
+		out = append(out, held.Block)
 	}
-	slices.SortFunc(out, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	return out
 }
 
@@ -318,20 +297,6 @@ func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 		return true
 	}
 	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
-}
-
-// PoolBlocks iterates over the blocks of a pool, in no order. It holds the ledger's
-// lock meanwhile: the caller must not call the ledger.
-func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
-	return func(yield func(crd.Block) bool) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for cidr := range l.byPool[pool] {
-			if !yield(l.blocks[cidr]) {
-				return
-			}
-		}
-	}
 }
 
 // Free returns how many blocks could be claimed from cut now.
