@@ -244,7 +244,7 @@ func (c *canon) fields(v reflect.Value) {
 func (c *canon) each(v reflect.Value, but ...string) {
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
-		if f.IsZero() || slices.Contains(but, name) || slices.Contains(c.but, v.Type().String()+"."+name) || f.Kind() == reflect.Map && c.nothing(f) {
+		if f.IsZero() || follows(v.Type(), name) || slices.Contains(but, name) || slices.Contains(c.but, v.Type().String()+"."+name) || f.Kind() == reflect.Map && c.nothing(f) {
 			continue
 		}
 		c.number(uint64(i) + 1)
@@ -275,6 +275,11 @@ func (c *canon) leaves(key reflect.Value) bool {
 // ofAll are the maps by node of which a reconcile of one node reads all.
 func ofAll(t reflect.Type, field string) bool {
 	return t.String() == "state.Ledger" && field == "byNode" || t.String() == "state.ciliumNodes" && field == "foreign"
+}
+
+// follows are the fields that follow from others, but for an order that nothing goes by.
+func follows(t reflect.Type, field string) bool {
+	return t.String() == "state.Ledger" && field == "byPool" || t.String() == "state.heldBlock" && field == "inPool"
 }
 
 // instant writes a time, whose fields (time.Time, Go 1.26) may be hidden.

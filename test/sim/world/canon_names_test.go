@@ -28,6 +28,15 @@ func TestNamesOfTheCanonicalForm(t *testing.T) {
 			t.Errorf("%s.%s is not among the maps by node of which a reconcile reads all", of.t, of.field)
 		}
 	}
+	blocks, _ := ledger.FieldByName("blocks")
+	for _, of := range []struct {
+		t     reflect.Type
+		field string
+	}{{ledger, "byPool"}, {blocks.Type.Elem().Elem(), "inPool"}} {
+		if _, ok := of.t.FieldByName(of.field); !ok || !follows(of.t, of.field) {
+			t.Errorf("%s.%s is not among the fields that follow from others", of.t, of.field)
+		}
+	}
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[node.Metrics](), reflect.TypeFor[poolcontroller.Metrics](), reflect.TypeFor[metrics.Shared](), reflect.TypeFor[event.Recorder](), reflect.TypeFor[invariant.Stats](),
 		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
