@@ -217,9 +217,11 @@ func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []strin
 		add(time.Duration(n)*grace, "%s of evictions of up to %s (the longest grace period)", output.Count(n, "round"), grace)
 	}
 	if n := m.restartRounds(c, agents, f); n > 0 {
-		add(time.Duration(n)*(settings.AgentSettle+reportEvery), "%s of restarts of %s (--agent-settle-time, a report)", output.Count(n, "round"), settings.AgentSettle+reportEvery)
+		round := settings.AgentSettle + reportEvery + release
+		add(time.Duration(n)*round, "%s of restarts of %s (--agent-settle-time, a report, %s for the release)", output.Count(n, "round"), round, release)
+	} else {
+		add(release, "%s for the release (two reports, the hold)", release)
 	}
-	add(release, "%s for the release (two reports, the hold)", release)
 	if pool := c.Pools.Get(m.old.pool); pool != nil {
 		add(pool.Cooldown, "%s of cooldown", pool.Cooldown)
 	}

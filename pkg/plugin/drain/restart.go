@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
@@ -20,8 +22,7 @@ import (
 type restarter struct {
 	client client.Client
 	out    io.Writer
-	// limit is how many agents may be restarting at a time, whoever restarts them. Of a
-	// zone it is one.
+	// limit is how many agents restart at a time, while no other does. Of a zone it is one.
 	limit int
 	// restarted are the agents' pods that were deleted, by node.
 	restarted map[string]types.UID
@@ -31,10 +32,15 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 	return &restarter{client: c, out: out, limit: limit, restarted: map[string]types.UID{}}
 }
 
-// step restarts agents that rows wait for, until as many restart as may. Rows that it takes
-// care of need no user action.
+// step restarts agents that rows wait for, a batch of as many as may at a time. Rows that it
+// takes care of need no user action.
+//
+// A batch begins once the blocks of the last have left, and no other is leaving: an agent
+// removes a route only if it sees a CIDR go, so one that restarts meanwhile keeps it
+// (Cilium v1.20.1, pkg/datapath/linux/node.go, nodeUpdate).
 func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
-	busy, zones := unsettled(c)
+	begins := allSettled(c) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, &r) })
+	began, zones := 0, map[string]bool{}
 	rows = slices.Clone(rows)
 	for i := range rows {
 		r := &rows[i]
@@ -42,20 +48,37 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 			continue
 		}
 		agent, zone := agentOn(c, r.Node), zoneOf(c.Nodes[r.Node])
-		anew := agent != nil && v.restarted[r.Node] != "" && v.restarted[r.Node] != agent.UID
 		switch {
-		case anew && reportsAnew(c, r.Node):
+		case v.restartedAnew(agent) && reportsAnew(c, r.Node):
 			continue // it still has its addresses
-		case agent == nil || v.restarted[r.Node] != "" || busy >= v.limit || zones[zone]:
+		case !begins || agent == nil || v.restarted[r.Node] != "" || began >= v.limit || zones[zone]:
 		default:
 			if err := v.restart(ctx, r.Node, agent); err != nil {
 				return nil, err
 			}
-			busy, zones[zone] = busy+1, true
+			began, zones[zone] = began+1, true
 		}
 		r.NeedsAction = ""
 	}
 	return rows, nil
+}
+
+// leaves reports whether a block is about to leave its node without a restart or people, or has
+// left its PodIPPool and not its CiliumNode. One in service has most of its way ahead.
+func (v *restarter) leaves(c *cluster.Cluster, r *list.BlockRow) bool {
+	switch {
+	case r.Phase == ipalloc.CoolingDown.String():
+		view := c.Ledger.CiliumNode(r.Node)
+		return view != nil && slices.ContainsFunc(view.Listed(), func(p netip.Prefix) bool { return p.String() == r.CIDR })
+	case r.NeedsRestart:
+		return v.restartedAnew(agentOn(c, r.Node)) && !reportsAnew(c, r.Node)
+	}
+	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""
+}
+
+// restartedAnew reports whether an agent came after one that was restarted.
+func (v *restarter) restartedAnew(agent *corev1.Pod) bool {
+	return agent != nil && v.restarted[agent.Spec.NodeName] != "" && v.restarted[agent.Spec.NodeName] != agent.UID
 }
 
 func (v *restarter) restart(ctx context.Context, node string, agent *corev1.Pod) error {
@@ -75,20 +98,18 @@ func reportsAnew(c *cluster.Cluster, node string) bool {
 	return settled
 }
 
-// unsettled counts the agents that do not run steadily, and returns their zones.
-func unsettled(c *cluster.Cluster) (n int, zones map[string]bool) {
-	zones = map[string]bool{}
+// allSettled reports whether all agents run steadily.
+func allSettled(c *cluster.Cluster) bool {
 	for name, node := range c.Nodes {
 		if c.OptedOut(node) {
 			continue
 		}
 		agent := agentOn(c, name)
 		if settled, _ := c.Agents.Settled(name, c.Now); !settled || agent == nil || agent.DeletionTimestamp != nil {
-			n++
-			zones[zoneOf(node)] = true
+			return false
 		}
 	}
-	return n, zones
+	return true
 }
 
 // zoneOf is the zone of a Node, which may be nil; "": it has none.

@@ -91,6 +91,7 @@ func (a *agents) step(t *testing.T, v *restarter, nodes ...string) (restarted, p
 
 func (a *agents) restarter(limit int) *restarter { return newRestarter(a.client, &a.out, limit) }
 
+// One of a zone restarts, as many as may, and the next batch once all agents run.
 func TestRestartsOneOfAZone(t *testing.T) {
 	a := newAgents(t, "a1:a", "a2:a", "b1:b", "c1:c")
 	v := a.restarter(2)
@@ -100,24 +101,66 @@ func TestRestartsOneOfAZone(t *testing.T) {
 	}
 	a.starts("a1", "new")
 	a.runs("b1", "new")
-	if got, _ := a.step(t, v, "a1", "a2", "c1"); !slices.Equal(got, []string{"cilium-c1 c1-old"}) {
-		t.Errorf("restarted %v while a1 starts, want c1", got)
+	if got, _ := a.step(t, v, "a1", "a2", "c1"); len(got) > 0 {
+		t.Errorf("restarted %v while a1 starts", got)
 	}
-	a.runs("c1", "new")
 	a.runs("a1", "new")
-	if got, _ := a.step(t, v, "a2"); !slices.Equal(got, []string{"cilium-a2 a2-old"}) {
-		t.Errorf("restarted %v, want a2", got)
+	if got, _ := a.step(t, v, "a2", "c1"); !slices.Equal(got, []string{"cilium-a2 a2-old", "cilium-c1 c1-old"}) {
+		t.Errorf("restarted %v, want a2 and c1", got)
 	}
 	if !strings.Contains(a.out.String(), "the agent on a2 is restarted\n") {
 		t.Error(a.out.String())
 	}
 }
 
-// Whoever restarts an agent, no more than the limit are away.
+// An agent that restarts while a block leaves another node would keep its route to it.
+func TestRestartsOnceNothingLeaves(t *testing.T) {
+	for name, test := range map[string]struct {
+		other list.BlockRow
+		want  bool
+	}{
+		"alone":                            {list.BlockRow{}, true},
+		"it is in service":                 {list.BlockRow{Phase: "InService"}, true},
+		"it waits for pods":                {list.BlockRow{Phase: "Draining", WaitsFor: "pods"}, false},
+		"it waits for people":              {list.BlockRow{Phase: "Draining", NeedsAction: "drain the Node"}, true},
+		"it cools down":                    {list.BlockRow{Phase: "CoolingDown", CIDR: "10.0.0.16/28"}, true},
+		"it cools down, and is routed":     {list.BlockRow{Phase: "CoolingDown", CIDR: "10.0.0.0/28"}, false},
+		"its agent has yet to report":      {list.BlockRow{Phase: "Draining", NeedsAction: "restart", NeedsRestart: true, Node: "b1"}, false},
+		"its agent restarted in vain":      {list.BlockRow{Phase: "Draining", NeedsAction: "restart", NeedsRestart: true, Node: "c1"}, true},
+		"its agent is yet to be restarted": {list.BlockRow{Phase: "Draining", NeedsAction: "restart", NeedsRestart: true, Node: "d1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, "a1:a", "b1:b", "c1:c", "d1:d")
+			a.Ledger = readOf(t, fixtures.CiliumNode("n", "", "10.0.0.0/28")).Ledger
+			a.runs("c1", "new")
+			b1 := state.ReadAgent(a.runs("b1", "new"))
+			a.Agents.Delete(b1.PodKey)
+			a.Agents.Set(b1, a.Now.Add(-time.Minute-time.Second)) // just settled
+			v := a.restarter(1)
+			v.restarted["b1"], v.restarted["c1"] = "b1-old", "c1-old"
+			rows := []list.BlockRow{{Node: "a1", Phase: "Draining", NeedsAction: "restart the agent", NeedsRestart: true}}
+			if test.other.Phase != "" {
+				if test.other.Node == "" {
+					test.other.Node = "n"
+				}
+				rows = append(rows, test.other)
+			}
+			a.deleted = nil
+			if _, err := v.step(t.Context(), a.Cluster, rows); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(a.deleted, "cilium-a1 a1-old"); got != test.want {
+				t.Errorf("a1 is restarted: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// Whoever restarts an agent, none is restarted beside it.
 func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	a := newAgents(t, "a1:a", "b1:b", "c1:c")
 	a.starts("c1", "new")
-	if got, people := a.step(t, a.restarter(1), "a1", "b1"); len(got)+len(people) > 0 {
+	if got, people := a.step(t, a.restarter(2), "a1", "b1"); len(got)+len(people) > 0 {
 		t.Errorf("restarted %v while c1 starts, people must act on %v", got, people)
 	}
 	a.Objects.Agents = a.Objects.Agents[:0] // no agent's pod is there
