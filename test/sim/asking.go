@@ -26,10 +26,11 @@ func parkingOf(seed uint64) traits {
 
 // askForPools lets the pods of a world ask for Cilium's pools blue and green, and
 // people make and delete the PodIPPools that serve them, some of which are there
-// from the beginning.
+// from the beginning. IPv4 alone.
 func askForPools(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	size := int32(29 + r.IntN(2))
+	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
 	c.Asking = &world.Asking{Served: []*v1alpha1.PodIPPool{
 		served("blue", "blue", size, "10.0.5.0/28"), served("green", "green", 30, "10.0.6.0/28"),
 		served("more-blue", "blue", 30, "10.0.7.0/29"),

@@ -73,15 +73,14 @@ func faultsIn(mode ciliumnode.Mode) world.Faults {
 	return world.AllFaults()
 }
 
-// adaptTo gives the world of a seed another mode than crd. IPv4 alone. A move out of
-// another IPAM is left to worlds in crd mode.
+// adaptTo gives the world of a seed another mode than crd. A move out of another IPAM is
+// left to worlds in crd mode.
 func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	if mode == ciliumnode.CRD {
 		return
 	}
 	r := rand.New(rand.NewPCG(seed, 9))
 	c.Settings.Mode, c.Upgraded.Mode = mode, mode
-	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
 	c.Reserve = []int{1, 2, 4}[r.IntN(3)]
 	c.Faults &= faultsIn(mode)
 }

@@ -187,9 +187,9 @@ func musts(mode ciliumnode.Mode) []string {
 	all := []string{"cool down", "give up", "drain", "undrain"}
 	switch mode {
 	case ciliumnode.Kubernetes:
-		return append(all, "move")
+		return append(all, "move", "publish IPv6")
 	case ciliumnode.MultiPool:
-		return append(all, "mark", "give back", "make a CiliumNode")
+		return append(all, "mark", "give back", "make a CiliumNode", "publish IPv6", "give back IPv6")
 	case ciliumnode.CRD:
 		return append(all, "mark", "remove", "make a CiliumNode")
 	}

@@ -1,7 +1,7 @@
-// Package multipool models the allocator of Cilium's agent in multi-pool mode, for
-// one family: which addresses it allocates from its assigned CIDRs, how many it
-// requests, and which CIDRs it returns. Agent models one pool, Pools all of them. It
-// needs no clock and no API server.
+// Package multipool models the allocator of Cilium's agent in multi-pool mode: which
+// addresses it allocates from its assigned CIDRs, how many it requests, and which CIDRs
+// it returns. Agent models one family of one pool, Pools all of them. It needs no clock
+// and no API server.
 //
 // Source: pkg/ipam/pool.go and pkg/ipam/multipool_manager.go of Cilium v1.20.1.
 package multipool

@@ -4,77 +4,126 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Pools is one run of an agent with several pools, by name. The zero Pools has no
-// CIDR and keeps no reserve.
+// CIDR, keeps no reserve and runs IPv4 alone.
 type Pools struct {
-	// Reserve is how many addresses of each pool the agent wants to keep free. Of a
-	// pool not listed here it wants none until a pod requests one.
+	// Reserve is how many addresses of each pool, and of each family, the agent wants to
+	// keep free. Of a pool not listed here it wants none until a pod requests one.
 	Reserve map[string]int
+	// IPv6 says that it runs both families. Each has an allocator of its own
+	// (poolPair).
+	IPv6 bool
 
-	agents   map[string]*Agent
+	agents   map[string]*pair
 	restored bool
 }
+
+// pair is one pool, by family; nil: the agent does not run the family.
+type pair [2]*Agent
 
 // Share is what the agent would write for one pool.
 type Share struct {
 	Pool string
-	// CIDRs are sorted. Requested is how many addresses it requests.
+	// CIDRs are sorted, IPv4 first. Requested is how many addresses it requests, by
+	// family.
 	CIDRs     []netip.Prefix
-	Requested int
+	Requested [2]int
 }
 
-func (p *Pools) of(pool string) *Agent {
+// families are those that the agent runs.
+func (p *Pools) families() []ipalloc.Family {
+	if p.IPv6 {
+		return []ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}
+	}
+	return []ipalloc.Family{ipalloc.IPv4}
+}
+
+func (p *Pools) of(pool string) *pair {
 	if p.agents == nil {
-		p.agents = map[string]*Agent{}
+		p.agents = map[string]*pair{}
 	}
 	if p.agents[pool] == nil {
-		p.agents[pool] = &Agent{Reserve: p.Reserve[pool], restored: p.restored}
+		p.agents[pool] = &pair{}
+		for _, f := range p.families() {
+			p.agents[pool][f] = &Agent{Reserve: p.Reserve[pool], restored: p.restored}
+		}
 	}
 	return p.agents[pool]
 }
 
-// Sees takes in the assigned CIDRs of one pool as the agent's watch shows them. A
-// pool that is no longer listed stays as it was
-// (multiPoolManager.ciliumNodeUpdated).
-func (p *Pools) Sees(pool string, assigned []netip.Prefix) { p.of(pool).Sees(assigned) }
+// all are the allocators of all pools, in order of name and family.
+func (p *Pools) all() []*Agent {
+	var out []*Agent
+	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
+		for _, f := range p.families() {
+			out = append(out, p.agents[pool][f])
+		}
+	}
+	return out
+}
 
-// Ready reports whether each pool with a reserve has a free address.
+// Sees takes in the assigned CIDRs of one pool as the agent's watch shows them, but for
+// those of a family that it does not run (multiPoolManager.upsertPoolLocked). A pool that
+// is no longer listed stays as it was (multiPoolManager.ciliumNodeUpdated).
+func (p *Pools) Sees(pool string, assigned []netip.Prefix) {
+	for _, f := range p.families() {
+		var some []netip.Prefix
+		for _, c := range assigned {
+			if ipalloc.FamilyOf(c.Addr()) == f {
+				some = append(some, c)
+			}
+		}
+		p.of(pool)[f].Sees(some)
+	}
+}
+
+// Ready reports whether each pool with a reserve has a free address of each family.
 func (p *Pools) Ready() bool {
 	for pool := range p.Reserve {
-		if !p.of(pool).Ready() {
-			return false
+		for _, f := range p.families() {
+			if !p.of(pool)[f].Ready() {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-// Allocate allocates an address of a pool, or records that the owner waits.
-func (p *Pools) Allocate(pool, owner string) (netip.Addr, error) { return p.of(pool).Allocate(owner) }
+// Allocate allocates an address of a pool, or records that the owner waits. The agent
+// must run the family.
+func (p *Pools) Allocate(pool string, f ipalloc.Family, owner string) (netip.Addr, error) {
+	return p.of(pool)[f].Allocate(owner)
+}
 
 // Wait records that an owner waits for an address of a pool.
-func (p *Pools) Wait(pool, owner string) { p.of(pool).Wait(owner) }
+func (p *Pools) Wait(pool string, f ipalloc.Family, owner string) { p.of(pool)[f].Wait(owner) }
 
 // Forget drops an owner that waits for an address of a pool.
-func (p *Pools) Forget(pool, owner string) { p.of(pool).Forget(owner) }
+func (p *Pools) Forget(pool string, f ipalloc.Family, owner string) { p.of(pool)[f].Forget(owner) }
 
 // Restore allocates the address of a pool that an owner had before the restart.
 func (p *Pools) Restore(pool string, addr netip.Addr, owner string) error {
-	return p.of(pool).Restore(addr, owner)
+	if a := p.of(pool)[ipalloc.FamilyOf(addr)]; a != nil {
+		return a.Restore(addr, owner)
+	}
+	return ErrNotInPool
 }
 
 // Restored records that all addresses have been restored.
 func (p *Pools) Restored() {
 	p.restored = true
-	for _, a := range p.agents {
+	for _, a := range p.all() {
 		a.Restored()
 	}
 }
 
 // Release frees an address.
 func (p *Pools) Release(addr netip.Addr) {
-	for _, a := range p.agents {
+	for _, a := range p.all() {
 		a.Release(addr)
 	}
 }
@@ -82,48 +131,49 @@ func (p *Pools) Release(addr netip.Addr) {
 // CIDRs returns the CIDRs of all pools that the agent allocates from or has in use.
 func (p *Pools) CIDRs() []netip.Prefix {
 	var out []netip.Prefix
-	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
-		out = append(out, p.agents[pool].CIDRs()...)
+	for _, a := range p.all() {
+		out = append(out, a.CIDRs()...)
 	}
 	return out
 }
 
 // Uses reports whether an address of a CIDR is in use, of whatever pool.
 func (p *Pools) Uses(c netip.Prefix) bool {
-	for _, a := range p.agents {
-		if a.Uses(c) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.all(), func(a *Agent) bool { return a.Uses(c) })
 }
 
 // Closed returns the CIDRs that serve no new owner, of whatever pool, sorted.
 func (p *Pools) Closed() []netip.Prefix {
 	var out []netip.Prefix
-	for _, a := range p.agents {
+	for _, a := range p.all() {
 		out = append(out, a.Closed()...)
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return out
 }
 
-// Update calls Agent.Update for each pool, in order of name. A pool without a CIDR
-// is forgotten, with the CIDRs it has returned (updateLocalNode); owners that wait
-// for it keep waiting.
+// Update calls Agent.Update for each pool, in order of name. A pool without a CIDR of
+// either family is forgotten, with the CIDRs it has returned (updateLocalNode); owners
+// that wait for it keep waiting.
 func (p *Pools) Update() []Share {
 	for pool := range p.Reserve {
 		p.of(pool)
 	}
 	var out []Share
 	for _, pool := range slices.Sorted(maps.Keys(p.agents)) {
-		a := p.agents[pool]
-		cidrs, requested := a.Update()
-		if len(cidrs) == 0 {
-			p.agents[pool] = &Agent{Reserve: a.Reserve, pending: a.pending, restored: a.restored}
+		s := Share{Pool: pool}
+		for _, f := range p.families() {
+			cidrs, requested := p.agents[pool][f].Update()
+			s.CIDRs, s.Requested[f] = append(s.CIDRs, cidrs...), requested
 		}
-		if len(cidrs) > 0 || requested > 0 {
-			out = append(out, Share{pool, cidrs, requested})
+		if len(s.CIDRs) == 0 {
+			for _, f := range p.families() {
+				a := p.agents[pool][f]
+				p.agents[pool][f] = &Agent{Reserve: a.Reserve, pending: a.pending, restored: a.restored}
+			}
+		}
+		if len(s.CIDRs) > 0 || s.Requested != [2]int{} {
+			out = append(out, s)
 		}
 	}
 	return out

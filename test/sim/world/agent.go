@@ -222,8 +222,7 @@ func (m *machine) mayOpen() bool {
 	case m.store != nil:
 		return m.store.MinimumReached()
 	}
-	_, assigned := podCIDROf(m.w.api.Get(KindNode, m.name))
-	return assigned
+	return m.hasPodCIDRs()
 }
 
 // restore takes the endpoints' addresses again. One that is refused loses its

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -175,7 +176,11 @@ func (w *World) makeNamespaces() {
 }
 
 // waitsFor is an owner that waits for an address of a pool, as the agent knows.
-type waitsFor struct{ pool, owner string }
+type waitsFor struct {
+	pool   string
+	family ipalloc.Family
+	owner  string
+}
 
 // patience is how long it counts that does not ask again (pkg/ipam/multipool_manager.go,
 // pendingAllocationTTL, v1.20.1).
@@ -197,7 +202,7 @@ func (m *machine) tired() bool {
 func (m *machine) forget(which func(waitsFor, time.Time) bool) {
 	maps.DeleteFunc(m.waits, func(f waitsFor, since time.Time) bool {
 		if which(f, since) {
-			m.whole.Forget(f.pool, f.owner)
+			m.whole.Forget(f.pool, f.family, f.owner)
 			return true
 		}
 		return false
@@ -207,15 +212,15 @@ func (m *machine) forget(which func(waitsFor, time.Time) bool) {
 // takeOf gives an owner an address of a pool, or notes that it waits for one. Of a
 // pool without a CiliumPodIPPool there is none (pkg/ipam/multipool.go,
 // shouldSkipMasqForPool, v1.20.1).
-func (m *machine) takeOf(pool, owner string) (netip.Addr, error) {
+func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (netip.Addr, error) {
 	addr, err := netip.Addr{}, agent.ErrNotInPool
 	if m.w.cfg.Asking == nil || m.w.ciliumPool(pool) != nil {
-		addr, err = m.whole.Allocate(pool, owner)
+		addr, err = m.whole.Allocate(pool, family, owner)
 	} else {
-		m.whole.Wait(pool, owner)
+		m.whole.Wait(pool, family, owner)
 		m.w.Counts.Did["refused without a CiliumPodIPPool"]++
 	}
-	if f := (waitsFor{pool, owner}); err != nil {
+	if f := (waitsFor{pool, family, owner}); err != nil {
 		m.waits[f] = m.w.now
 	} else {
 		delete(m.waits, f)
@@ -239,9 +244,12 @@ func (w *World) countAdd(pod *corev1.Pod, pool string, err error) {
 }
 
 // countGivenBack counts a CIDR that an agent took off its list of a pool.
-func (w *World) countGivenBack(pool string) {
+func (w *World) countGivenBack(l listed) {
 	w.Counts.Did["give back"]++
-	if pool != crd.DefaultCiliumPool {
+	if l.cidr.Addr().Is6() {
+		w.Counts.Did["give back IPv6"]++
+	}
+	if l.pool != crd.DefaultCiliumPool {
 		w.Counts.Did["give back of another pool"]++
 	}
 }

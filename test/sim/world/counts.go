@@ -2,6 +2,7 @@ package world
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -71,12 +72,22 @@ func (c *Counts) didNode(v Version) {
 	if offerOf(v.Old.(*corev1.Node)) != offerOf(v.New.(*corev1.Node)) {
 		c.Did["offer"]++
 	}
-	_, had := podCIDROf(v.Old)
-	switch _, has := podCIDROf(v.New); {
-	case has && !had:
+	before, after := podCIDRsOf(v.Old), podCIDRsOf(v.New)
+	c.didPublishIPv6(before, after)
+	switch {
+	case len(after) > len(before):
 		c.Did["publish"]++
 	case !maps.Equal(v.Old.GetAnnotations(), v.New.GetAnnotations()):
 		c.Did["move"]++
+	}
+}
+
+// didPublishIPv6 counts IPv6 blocks that are assigned to an agent whole.
+func (c *Counts) didPublishIPv6(before, after []netip.Prefix) {
+	for _, cidr := range after {
+		if cidr.Addr().Is6() && !slices.Contains(before, cidr) {
+			c.Did["publish IPv6"]++
+		}
 	}
 }
 
@@ -102,6 +113,7 @@ func (c *Counts) didPublish(v Version) {
 	if old == nil || now == nil {
 		return
 	}
+	c.didPublishIPv6(allocatedIn(old), allocatedIn(now))
 	before := listedIn(old)
 	for _, l := range listedIn(now) {
 		if l.pool != crd.DefaultCiliumPool && !slices.Contains(before, l) {

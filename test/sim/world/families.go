@@ -83,7 +83,7 @@ func (w *World) endFamilies() {
 // runs says that the node's agent runs a family: of another one it neither uses an address
 // nor answers a mark.
 func (m *machine) runs(f ipalloc.Family) bool {
-	return slices.Contains(m.families, map[ipalloc.Family]agent.Family{ipalloc.IPv4: agent.IPv4, ipalloc.IPv6: agent.IPv6}[f])
+	return slices.ContainsFunc(m.families, func(run agent.Family) bool { return familyOf(run) == f })
 }
 
 // loseFamily is the end of a pod's second address if its agent does not run the family.

@@ -28,10 +28,10 @@ func (w *World) InHand(operator, reconcile string) string {
 
 // Assigned returns the CIDRs that are assigned to a node's agent.
 func (w *World) Assigned(node string) []netip.Prefix {
-	if assigned, ok := podCIDROf(w.api.Get(KindNode, node)); ok && w.fixed() {
-		return []netip.Prefix{assigned}
+	if w.fixed() {
+		return podCIDRsOf(w.api.Get(KindNode, node))
 	}
-	if cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok && !w.fixed() {
+	if cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
 		return w.listOf(cn)
 	}
 	return nil

@@ -8,12 +8,13 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // oldAgent is a run of an agent in one of Cilium's other IPAM modes. It gives out
 // the addresses of the CIDRs that its node was given when it started, reads no
-// pool, and neither reports nor answers. IPv4 alone.
+// pool, and neither reports nor answers.
 type oldAgent struct {
 	cidrs []netip.Prefix
 	taken map[netip.Addr]string
@@ -31,10 +32,14 @@ func (a *oldAgent) take(addr netip.Addr, owner string) error {
 	return nil
 }
 
-// free returns the free addresses: all but the first and the last of each CIDR.
-func (a *oldAgent) free() []netip.Addr {
+// free returns the free addresses of a family: all but the first and the last of each
+// CIDR.
+func (a *oldAgent) free(f ipalloc.Family) []netip.Addr {
 	var out []netip.Addr
 	for _, cidr := range a.cidrs {
+		if ipalloc.FamilyOf(cidr.Addr()) != f {
+			continue
+		}
 		for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
 			if _, busy := a.taken[addr]; !busy {
 				out = append(out, addr)
@@ -90,13 +95,25 @@ func (m *machine) take(pool string, addr netip.Addr, owner string) error {
 
 // takeNext allocates any address for the router.
 func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error) {
-	switch {
-	case m.whole != nil:
-		return m.takeOf(crd.DefaultCiliumPool, owner)
-	case m.old == nil:
+	if m.store != nil {
 		return m.store.AllocateNextWithoutSync(family, owner)
 	}
-	free := m.old.free()
+	return m.takeAny(crd.DefaultCiliumPool, familyOf(family), owner)
+}
+
+func familyOf(f agent.Family) ipalloc.Family {
+	if f == agent.IPv6 {
+		return ipalloc.IPv6
+	}
+	return ipalloc.IPv4
+}
+
+// takeAny allocates any address of a pool and a family from whole blocks.
+func (m *machine) takeAny(pool string, family ipalloc.Family, owner string) (netip.Addr, error) {
+	if m.whole != nil {
+		return m.takeOf(pool, family, owner)
+	}
+	free := m.old.free(family)
 	if len(free) == 0 {
 		return netip.Addr{}, agent.ErrExhausted
 	}
@@ -106,19 +123,25 @@ func (m *machine) takeNext(family agent.Family, owner string) (netip.Addr, error
 	return addr, nil
 }
 
-// allocate is for a pod, of the pool that it asks for.
+// allocate is for a pod, of the pool that it asks for: IPv6 first, which is given back
+// where there is no IPv4 (pkg/ipam/allocator.go, AllocateNext, v1.20.1).
 func (m *machine) allocate(pool, owner string) (v4, v6 netip.Addr, err error) {
-	switch {
-	case m.whole != nil:
-		m.asked = true
-		v4, err = m.takeOf(pool, owner)
-	case m.old != nil:
-		m.asked = true
-		v4, err = m.takeNext(agent.IPv4, owner)
-	default:
+	if m.store != nil {
 		return m.store.AllocateNext(owner)
 	}
-	return v4, v6, err
+	m.asked = true
+	if m.runs(ipalloc.IPv6) {
+		if v6, err = m.takeAny(pool, ipalloc.IPv6, owner); err != nil {
+			return netip.Addr{}, netip.Addr{}, err
+		}
+	}
+	if v4, err = m.takeAny(pool, ipalloc.IPv4, owner); err != nil {
+		if v6.IsValid() {
+			m.release(v6)
+		}
+		return netip.Addr{}, netip.Addr{}, err
+	}
+	return v4, v6, nil
 }
 
 func (m *machine) release(addr netip.Addr) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // parkedSuffix ends the names of the reserved pools, under which blocks are parked.
@@ -65,11 +66,12 @@ func (w *World) holdPark(node string, cidr netip.Prefix) {
 	}
 }
 
-// hasDrained says that a block drains, or has.
+// hasDrained says that a block of a node drains, or has. A backup that is restored makes
+// it another object, in service again, which an operator may have yet to see.
 func (w *World) hasDrained(b *v1alpha1.PodIPBlock) bool {
 	return slices.ContainsFunc(w.api.history[KindBlock], func(v Version) bool {
 		was, ok := v.New.(*v1alpha1.PodIPBlock)
-		return ok && was.UID == b.UID && phaseOf(was) == v1alpha1.BlockDraining
+		return ok && was.Name == b.Name && was.Spec.NodeName == b.Spec.NodeName && phaseOf(was) == v1alpha1.BlockDraining
 	})
 }
 
@@ -119,7 +121,7 @@ func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode)
 			continue
 		}
 		switch {
-		case w.freeBlocks(m.name, true, l.pool) <= w.closedTo(m): // nothing could take its place
+		case w.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= w.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // nothing could take its place
 		case !m.whole.Uses(l.cidr):
 			w.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
 		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || w.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
@@ -138,12 +140,12 @@ func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	return false
 }
 
-// closedTo is how many CIDRs without a block an agent has closed: they are of no use to
-// its node.
-func (w *World) closedTo(m *machine) int {
+// closedTo is how many CIDRs of a family without a block an agent has closed: they are of
+// no use to its node.
+func (w *World) closedTo(m *machine, f ipalloc.Family) int {
 	n := 0
 	for _, cidr := range m.whole.Closed() {
-		if w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
+		if ipalloc.FamilyOf(cidr.Addr()) == f && w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
 			n++
 		}
 	}

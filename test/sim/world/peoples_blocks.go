@@ -94,7 +94,7 @@ func (w *World) makeWideBlock(m *machine) {
 // named reports whether a CiliumNode names an address of cidr.
 func (w *World) named(cidr netip.Prefix) bool {
 	for _, m := range w.machines {
-		if assigned, ok := podCIDROf(w.api.Get(KindNode, m.name)); ok && assigned.Overlaps(cidr) {
+		if slices.ContainsFunc(podCIDRsOf(w.api.Get(KindNode, m.name)), cidr.Overlaps) {
 			return true
 		}
 		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)

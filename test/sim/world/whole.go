@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
@@ -111,7 +112,8 @@ func allocationOf(pool string, cidrs []netip.Prefix) ipamtypes.IPAMPoolAllocatio
 // bootWhole starts an agent in multi-pool mode.
 func (m *machine) bootWhole() {
 	m.store, m.asked, m.phase = nil, true, waiting
-	m.whole, m.seen = &multipool.Pools{Reserve: map[string]int{crd.DefaultCiliumPool: m.w.cfg.Reserve}}, nil
+	m.whole = &multipool.Pools{Reserve: map[string]int{crd.DefaultCiliumPool: m.w.cfg.Reserve}, IPv6: m.runs(ipalloc.IPv6)}
+	m.seen = nil
 	m.waits = map[waitsFor]time.Time{}
 	m.discover()
 	m.read = len(m.w.api.history[KindCiliumNode])
@@ -152,8 +154,9 @@ func (m *machine) update() {
 		if len(s.CIDRs) > 0 {
 			lists.Allocated = append(lists.Allocated, allocationOf(s.Pool, s.CIDRs))
 		}
-		if s.Requested > 0 {
-			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested}})
+		if s.Requested != [2]int{} {
+			needed := ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested[ipalloc.IPv4], IPv6Addrs: s.Requested[ipalloc.IPv6]}
+			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: needed})
 		}
 	}
 	before, after := entriesOf(m.seen), entriesOf(cn)
@@ -166,7 +169,7 @@ func (m *machine) update() {
 	}
 	for _, l := range before {
 		if !slices.Contains(after, l) {
-			m.w.countGivenBack(l.pool)
+			m.w.countGivenBack(l)
 		}
 	}
 }
@@ -303,9 +306,8 @@ func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 // holdWholeRest checks at rest that each block of a node is assigned or was returned,
 // and that the node has what its agent requests as far as blocks are free.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
-	entries, has := listedIn(cn), map[string]int{}
+	entries := listedIn(cn)
 	for _, l := range entries {
-		has[l.pool] += len(multipool.Inner(l.cidr))
 		w.holdAssignedRest(when, m, l)
 	}
 	for _, name := range w.api.Keys(KindBlock) {
@@ -324,8 +326,22 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 	}
 	w.holdParkedRest(when, m, cn)
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
-		if free := w.freeBlocks(m.name, true, r.Pool) - w.closedTo(m); has[r.Pool] < r.Needed.IPv4Addrs && free > 0 {
-			w.violate(9, "%s: node %s has %d addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has[r.Pool], r.Pool, r.Needed.IPv4Addrs, free)
+		for _, f := range ipalloc.Families() {
+			w.holdRequestedRest(when, m, r, f)
 		}
+	}
+}
+
+// holdRequestedRest checks at rest that a node has the addresses of a pool and a family
+// that its agent requests, as far as blocks are free.
+func (w *World) holdRequestedRest(when string, m *machine, r ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
+	has, needed := 0, [2]int{ipalloc.IPv4: r.Needed.IPv4Addrs, ipalloc.IPv6: r.Needed.IPv6Addrs}[f]
+	for _, l := range listedIn(w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
+		if l.pool == r.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {
+			has += len(multipool.Inner(l.cidr))
+		}
+	}
+	if free := w.freeBlocks(m.name, f == ipalloc.IPv4, r.Pool) - w.closedTo(m, f); has < needed && free > 0 {
+		w.violate(9, "%s: node %s has %d %s addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has, f, r.Pool, needed, free)
 	}
 }
