@@ -63,7 +63,7 @@ func (d *decision) countBlockDemand() {
 			d.plan.Demand++
 		case fresh:
 			waiting++
-		case !slices.ContainsFunc(pod.IPs, d.ours) && !d.useless():
+		case !slices.ContainsFunc(pod.IPs, d.ours) && !d.useless() && !d.state.OtherFamilyFull:
 			d.hanging++
 		}
 	}
@@ -101,18 +101,23 @@ func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
 func (d *decision) setBlockTarget() {
-	w, demand := d.state.BlockDemand, d.plan.Demand+d.shut
+	w, demand, requested := d.state.BlockDemand, d.plan.Demand+d.shut, limit(d.state.BlockDemand.Requested)
+	if d.shut > 0 && d.state.OtherFamilyFull {
+		// Pods that find no address beside a closed block make the agent request some. Once
+		// they have found one they fail for the other family, and the agent returns it.
+		requested = 0
+	}
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
 		// It has what it can have.
 	case w.Fixed:
 		d.target = 1
 	case w.OnDemand:
-		d.target = max(demand, limit(w.Requested))
+		d.target = max(demand, requested)
 	case !w.Reported:
 		d.target = d.withReserve(demand)
 	case !d.useless():
-		d.target = max(agentFloor, demand, limit(w.Requested))
+		d.target = max(agentFloor, demand, requested)
 	}
 	d.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
 	if most := limit(d.state.Limits.MaxAllocate); most > 0 {

@@ -1,6 +1,7 @@
 package expand
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -46,7 +47,8 @@ func (d *decision) steadyAgent() string {
 // closeBlocks finds the blocks whose free addresses no pod gets. The agent counts on these
 // all the same: it requests too little, and would return what replaces them. So pods that
 // do not fit into the other blocks raise the target, and they alone; also those that
-// have waited for long, as they may wait for just that.
+// have waited for long, as they may wait for just that, unless what they lack is an address
+// of the other family.
 func (d *decision) closeBlocks() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -60,6 +62,35 @@ func (d *decision) closeBlocks() {
 		d.waiting += hanging
 		d.plan.Demand += hanging
 	}
+}
+
+// HasFree reports whether an agent that is assigned whole blocks has an address for a new
+// pod: one of a listed block that it has not closed, and that nothing is known to use.
+// Foreign addresses count as free.
+func (s *State) HasFree() bool {
+	free := s.BlockDemand.Foreign
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if closed := b.Parked || b.Closed.Agent != "" && b.Closed.Agent == s.Agent; b.Listed && !closed {
+			free += len(b.Usable) - s.usersIn(b.CIDR)
+		}
+	}
+	return free > 0
+}
+
+// usersIn is how many addresses of a CIDR pods have, or the agent itself.
+func (s *State) usersIn(cidr netip.Prefix) int {
+	used := map[netip.Addr]bool{}
+	for a := range s.Used {
+		used[a] = true
+	}
+	for _, pod := range s.Pods {
+		for _, a := range pod.IPs {
+			used[a] = true
+		}
+	}
+	maps.DeleteFunc(used, func(a netip.Addr, _ bool) bool { return !cidr.Contains(a) })
+	return len(used)
 }
 
 // hasNewer reports whether a pod has an address of a block that was created after the
@@ -136,11 +167,12 @@ func (d *decision) mayPark(b *block) bool {
 func (d *decision) parks(b *block) bool {
 	switch {
 	case !d.state.Replaceable && d.freeBeside(b) <= 0:
-		d.requeueAt(d.now.Add(reserveWait))
+		d.lookAgain()
 		return false
 	case b.users > 0:
 		return !b.closed
 	case d.waiting > 0: // they may have an address of it already
+		d.lookAgain()
 		return false
 	}
 	emptySince := d.memory.EmptySince[b.CIDR]
@@ -154,6 +186,9 @@ func (d *decision) parks(b *block) bool {
 	}
 	return !d.now.Before(again)
 }
+
+// lookAgain requeues the node in a while: that pods have waited for too long is no event.
+func (d *decision) lookAgain() { d.requeueAt(d.now.Add(reserveWait)) }
 
 // freeBeside is how many addresses the agent may give to pods without those of a block.
 func (d *decision) freeBeside(without *block) int {

@@ -9,6 +9,8 @@ import (
 // parks lets blocks of a node be parked whose agent runs in container c.
 func parks(s *State) { s.Agent, s.MayPark, s.Replaceable = "c", true, true }
 
+func otherFamilyFull(s *State) { s.OtherFamilyFull = true }
+
 func unreplaceable(s *State) { s.Replaceable = false }
 
 func parked(b *Block) { b.Parked = true }
@@ -111,8 +113,11 @@ func TestDecideParks(t *testing.T) {
 // What is empty is parked for good: the agent would keep it for its reserve.
 func TestDecideParksEmpty(t *testing.T) {
 	runDecide(t, map[string]decideCase{
-		"at once":                        {state: node(parking()), want: []string{"needs 0 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"}},
-		"not while a pod has no address": {state: node(parking(), came("a/new", noon)), want: []string{"needs 1 of 8", "10.0.0.8/30 waits for Return"}},
+		"at once": {state: node(parking()), want: []string{"needs 0 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"}},
+		"not while a pod has no address": {
+			state: node(parking(), came("a/new", noon)),
+			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Return", "again in 1m0s"},
+		},
 		"once its last pod has left": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),
 			want: []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
@@ -211,6 +216,22 @@ func TestDecideBesideClosed(t *testing.T) {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))),
 			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
 		},
+		"not if it lacks an address of the other family": {
+			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour)), otherFamilyFull),
+			want:  []string{"needs 6 of 6"},
+		},
+		"nor what the agent requests for it": {
+			state: node(inService(closed("c", time.Minute)), otherFamilyFull, func(s *State) { s.BlockDemand.Requested = 16 }),
+			want:  []string{"needs 6 of 6"},
+		},
+		"what the agent requests beyond that does": {
+			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockDemand.Requested = 16 }),
+			want:  []string{"needs 6 of 6", "claim 8 in 2 blocks, room 2147483639"},
+		},
+		"where nothing is closed it does": {
+			state: node(inService(), otherFamilyFull, func(s *State) { s.BlockDemand.Requested = 16 }),
+			want:  []string{"needs 6 of 8", "claim 8 in 2 blocks, room 2147483639"},
+		},
 		"past the cap on addresses": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon), limits(Limits{MaxAllocate: 8})),
 			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2"},
@@ -233,4 +254,31 @@ func TestDecideBesideClosed(t *testing.T) {
 			want:  []string{"needs 0 of 6", "claim 2 in 3 blocks, room 2147483641", "again in 1m0s"},
 		},
 	})
+}
+
+// What is closed, parked, not listed or in use is of no use to a new pod.
+func TestHasFree(t *testing.T) {
+	const four = "10.0.0.8/29"
+	fill := pod("a/a", "10.0.0.9 10.0.0.10 10.0.0.11 10.0.0.12 10.0.0.13")
+	last, listed := usedBy("10.0.0.14", "router"), listing(2, four)
+	tests := map[string]struct {
+		state State
+		want  bool
+	}{
+		"one is left":                  {node(lone(four), listed, fill), true},
+		"none is":                      {node(lone(four), listed, fill, last), false},
+		"two pods have the same":       {node(lone(four), listed, fill, pod("a/b", "10.0.0.9")), true},
+		"the block is closed":          {node(lone(four, closed("c", time.Minute)), listed, parks), false},
+		"an earlier run has closed it": {node(lone(four, closed("b", time.Minute)), listed, parks), true},
+		"it is parked":                 {node(lone(four, parked), listed), false},
+		"it is not listed":             {node(lone(four), listing(2)), false},
+		"a foreign CIDR":               {node(listing(2, "10.9.0.0/30")), true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.state.HasFree(); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
 }

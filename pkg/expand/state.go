@@ -74,6 +74,10 @@ type State struct {
 	// Replaceable says that a pool has a free block to take its place.
 	Agent                string
 	MayPark, Replaceable bool
+	// OtherFamilyFull says, where blocks may be parked, that the agent runs the other
+	// family as well, and neither has a free address of it nor gets one: pods that wait do
+	// so for that.
+	OtherFamilyFull bool
 	// ReclaimBudget is how many reclaims may start now.
 	ReclaimBudget int
 	// ReclaimHold keeps reclaims from starting, whatever the budget.

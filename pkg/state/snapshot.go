@@ -83,7 +83,24 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 			}
 		}
 	}
+	c.setOtherFamilyFull(s)
 	return s
+}
+
+// setOtherFamilyFull finds out for each share whether pods wait for an address of the
+// agent's other family: of no Cilium pool is one free, nor has a PodIPPool a block for one.
+func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
+	if !c.ParkBlocks || s.CiliumNode == nil || s.CiliumNode.BlockDemand == nil {
+		return
+	}
+	demand := s.CiliumNode.BlockDemand
+	for i := range s.Shares {
+		other := 1 - s.Shares[i].Family
+		hasRoom := func(share Share) bool {
+			return share.Family == other && (share.State.HasFree() || c.anyFree(other, share.Pools))
+		}
+		s.Shares[i].State.OtherFamilyFull = demand.Reported() && demand.Uses(other) && !slices.ContainsFunc(s.Shares, hasRoom)
+	}
 }
 
 // hasEntry reports whether there is a release entry of the family. The one that fenced a

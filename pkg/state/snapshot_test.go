@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -107,5 +108,54 @@ func TestSnapshotAdopting(t *testing.T) {
 		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Adopting != test.want || got.OtherIPAM {
 			t.Errorf("%s: adopting %t, of another IPAM %t", name, got.Adopting, got.OtherIPAM)
 		}
+	}
+}
+
+// Pods wait for an address of the other family where its agent runs that, none is free, and
+// no pool has a block of it.
+func TestOtherFamilyFull(t *testing.T) {
+	for name, test := range map[string]struct {
+		ipv4  string // the pool's range
+		pods  []string
+		spoil func(*Cluster, *ciliumv2.CiliumNode)
+		want  bool // for IPv6
+	}{
+		"neither address nor block is left": {ipv4: "10.0.0.0/30", pods: []string{"10.0.0.1", "10.0.0.2"}, want: true},
+		"an address is":                     {ipv4: "10.0.0.0/30", pods: []string{"10.0.0.1"}},
+		"a block is":                        {ipv4: "10.0.0.0/29", pods: []string{"10.0.0.1", "10.0.0.2"}},
+		"no block is ever parked": {ipv4: "10.0.0.0/30", pods: []string{"10.0.0.1", "10.0.0.2"}, spoil: func(c *Cluster, _ *ciliumv2.CiliumNode) {
+			c.ParkBlocks = false
+		}},
+		"the agent does not run it": {ipv4: "10.0.0.0/30", pods: []string{"10.0.0.1", "10.0.0.2"}, spoil: func(_ *Cluster, cn *ciliumv2.CiliumNode) {
+			cn.Spec.IPAM.Pools.Requested[0].Needed.IPv4Addrs = 0
+		}},
+		"the agent has not reported": {ipv4: "10.0.0.0/30", pods: []string{"10.0.0.1", "10.0.0.2"}, spoil: func(_ *Cluster, cn *ciliumv2.CiliumNode) {
+			cn.Spec.IPAM.Pools.Requested = nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1), fixtures.Block("fd00::/126", "p", "n", 2))
+			c.ParkBlocks, c.Defaults.CiliumPools = true, true
+			pool, cn := fixtures.DualStack(), fixtures.Pooled(4, "10.0.0.0/30", "fd00::/126")
+			pool.Generation, pool.Spec.IPv4.CIDRs[0].CIDR = 2, test.ipv4
+			cn.Spec.IPAM.Pools.Requested[0].Needed.IPv6Addrs = 4
+			if test.spoil != nil {
+				test.spoil(c, cn)
+			}
+			c.Pools.Set(pool)
+			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(cn))
+			for _, ip := range test.pods {
+				c.Pods.Set(ReadPodWithRequest(fixtures.Pod(ip, ip, "n", ip)), fixtures.Noon())
+			}
+			s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
+			if len(s.Shares) != 2 {
+				t.Fatalf("%d families", len(s.Shares))
+			}
+			for i := range s.Shares {
+				if got, want := s.Shares[i].State.OtherFamilyFull, test.want && s.Shares[i].Family == ipalloc.IPv6; got != want {
+					t.Errorf("%s: %t, want %t", s.Shares[i].Family, got, want)
+				}
+			}
+		})
 	}
 }
