@@ -169,7 +169,7 @@ func (s *searching) idle() []string {
 		return out
 	}
 	for _, fault := range (s.opts.faults & faultsIn(s.opts.mode)).Each() {
-		out = append(out, s.missing(possible(s.opts.mode, fault.Marks()))...)
+		out = append(out, s.missing(fault.Marks())...)
 	}
 	for _, trait := range s.opts.traits.in(s.opts.mode).each() {
 		switch n := s.with[trait]; {
@@ -187,23 +187,12 @@ func musts(mode ciliumnode.Mode) []string {
 	all := []string{"cool down", "give up", "drain", "undrain"}
 	switch mode {
 	case ciliumnode.Kubernetes:
-		return append(all, "move", "publish IPv6")
+		return append(all, "move", "publish IPv6", "publish a wide block", "Node back under its agent")
 	case ciliumnode.MultiPool:
-		return append(all, "mark", "give back", "make a CiliumNode", "publish IPv6", "give back IPv6")
+		return append(all, "mark", "give back", "make a CiliumNode", "publish IPv6", "give back IPv6", "publish a wide block",
+			"Node back under its agent")
 	case ciliumnode.CRD:
 		return append(all, "mark", "remove", "make a CiliumNode")
 	}
 	return append(all, "mark", "remove", "make a CiliumNode", "give back")
-}
-
-// possible are those of what faults leave in counts that worlds of a mode can have:
-// with whole blocks no Node is deleted under a machine that runs on, and no block
-// made of another size.
-func possible(mode ciliumnode.Mode, marks []string) []string {
-	if !mode.WholeBlocks() {
-		return marks
-	}
-	return slices.DeleteFunc(marks, func(mark string) bool {
-		return mark == string(world.NodeDelete) || mark == "block of another size made"
-	})
 }

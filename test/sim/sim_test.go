@@ -131,8 +131,8 @@ func TestIdle(t *testing.T) {
 func TestIdleInMode(t *testing.T) {
 	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
 		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move", "make a CiliumPodIPPool"}},
-		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "block-tear", "upgraded", "make a CiliumPodIPPool"}, []string{"remove", "node-delete", "migrate start"}},
-		ciliumnode.Kubernetes: {[]string{"move", "block-tear", "node-off"}, []string{"mark", "ciliumnode-delete", "block of another size made"}},
+		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "node-delete", "block-tear", "upgraded", "make a CiliumPodIPPool", "publish a wide block"}, []string{"remove", "migrate start"}},
+		ciliumnode.Kubernetes: {[]string{"move", "block-tear", "node-off", "publish IPv6", "block of another size made"}, []string{"mark", "ciliumnode-delete"}},
 	}
 	for mode, test := range tests {
 		s := newSearch(options{faults: world.AllFaults(), traits: allTraits, mode: mode}, &strings.Builder{})

@@ -172,6 +172,9 @@ func (m *machine) discover() {
 			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})
 		}
 	}
+	if m.w.fixed() {
+		m.tellPodCIDRs(cn)
+	}
 	if exists {
 		m.w.must(m.w.api.Update(cn, false))
 	} else {

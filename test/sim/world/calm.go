@@ -130,7 +130,15 @@ func (w *World) rest(when string) bool {
 	if len(w.Violations) > 0 {
 		return false
 	}
-	if limit := w.restWithin(); !w.Calm(limit) && len(w.Violations) == 0 {
+	if w.cfg.Settings.ParkBlocks {
+		w.replaceLost() // pods that hang bring blocks that agents return, without end (docs/architecture.md)
+	}
+	limit := w.restWithin()
+	calm := w.Calm(limit)
+	if len(w.Violations) == 0 && w.restartClosed() {
+		calm = w.Calm(limit)
+	}
+	if !calm && len(w.Violations) == 0 {
 		w.violate(9, "%s: no rest within %d actions", when, limit)
 	}
 	w.replaceLost()

@@ -158,6 +158,7 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 	case AgentReport:
 		m.report()
 	case AgentSync:
+		w.Counts.Did["Node back under its agent"]++
 		m.discover()
 	case AgentPod:
 		m.writePod()

@@ -52,28 +52,30 @@ func podCIDRsOf(obj client.Object) []netip.Prefix {
 	return out
 }
 
-// bootFixed starts an agent in kubernetes mode, which waits for its podCIDRs.
+// bootFixed starts an agent in kubernetes mode, which waits for its podCIDRs. Its
+// CiliumNode is made only once it serves (daemon/cmd/daemon.go, configureDaemon: only in
+// cluster-pool, multi-pool and ENI mode before; v1.20.1).
 func (m *machine) bootFixed() {
 	m.store, m.asked, m.phase = nil, false, waiting
-	m.discover()
+	m.node = m.w.api.Get(KindNode, m.name).GetUID()
 }
 
 // openFixed takes the podCIDR of each family that the agent runs, for as long as this run
-// lasts, and says so in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource, v1.20.1).
+// lasts.
 func (m *machine) openFixed() {
 	m.old = &oldAgent{taken: map[netip.Addr]string{}}
 	for _, family := range m.families {
 		cidr, _ := podCIDROf(m.w.api.Get(KindNode, m.name), familyOf(family))
 		m.old.cidrs = append(m.old.cidrs, cidr)
 	}
-	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
-		cn = cn.DeepCopy()
-		cn.Spec.IPAM.PodCIDRs = nil
-		for _, cidr := range m.old.cidrs {
-			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(cidr))
-		}
-		m.w.must(m.w.api.Update(cn, false))
+}
+
+// tellPodCIDRs says in its CiliumNode which podCIDRs the agent runs with, each time that it
+// writes that (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
+func (m *machine) tellPodCIDRs(cn *ciliumv2.CiliumNode) {
+	cn.Spec.IPAM.PodCIDRs = nil
+	for _, cidr := range m.old.cidrs {
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(cidr))
 	}
 }
 
@@ -99,24 +101,113 @@ func (w *World) holdFixed(v Version) {
 		case had && before != after:
 			w.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
 		case has && !had:
-			w.holdPodCIDR(w.machine(v.Key), after)
+			w.holdPodCIDR(v.New, w.machine(v.Key), after)
 		}
 	}
 }
 
-// holdPodCIDR checks a podCIDR that a Node is assigned.
-func (w *World) holdPodCIDR(m *machine, cidr netip.Prefix) {
+// holdPodCIDR checks a podCIDR that a Node is assigned. Where people deleted the Node of
+// an agent that runs on, and the range of its block drains, the new Node gets another one.
+func (w *World) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
 	w.holdAlone(m, cidr)
-	if b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock); !ok || b.Spec.NodeName != m.name {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+	if !ok || b.Spec.NodeName != m.name {
 		w.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
+	} else {
+		w.countWide(b)
 	}
-	if m.old != nil && !slices.Contains(m.old.cidrs, cidr) {
-		w.violate(2, "Node %s was assigned %s while its agent runs with %v", m.name, cidr, m.old.cidrs)
+	switch has := w.otherBlocks(m, cidr); {
+	case len(has) == 0:
+	case (m.old == nil || node.GetUID() != m.node) && !slices.ContainsFunc(has, func(p netip.Prefix) bool { return !w.mustLeave(m, p) }):
+		m.lostNode()
+	default:
+		w.violate(2, "Node %s was assigned %s while its agent or pods have %v", m.name, cidr, has)
 	}
 }
 
-// holdAlone checks that a CIDR that a node gets is assigned to no other node, and that
-// no pod elsewhere has an address of it.
+// otherBlocks are the CIDRs other than one, of its family, that the agent of a machine runs
+// with, or that its pods have addresses of.
+func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	if m.old != nil {
+		out = slices.Clone(m.old.cidrs)
+	}
+	for _, e := range m.endpoints {
+		for _, addr := range e.addrs() {
+			if !e.forfeited && !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				out = append(out, w.blockWith(m.name, addr))
+			}
+		}
+	}
+	return slices.DeleteFunc(out, func(p netip.Prefix) bool {
+		return p == but || ipalloc.FamilyOf(p.Addr()) != ipalloc.FamilyOf(but.Addr())
+	})
+}
+
+// blockWith is the CIDR of a node's block that has an address, or that address alone.
+func (w *World) blockWith(node string, addr netip.Addr) netip.Prefix {
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
+			return cidr
+		}
+	}
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+// mustLeave says that the block of a CIDR that an agent runs with has gone, or has to.
+func (w *World) mustLeave(m *machine, cidr netip.Prefix) bool {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+	return !ok || b.Spec.NodeName != m.name || b.DeletionTimestamp != nil || w.asked(b)
+}
+
+// runsWith are the podCIDRs that an agent has said it runs with.
+func (w *World) runsWith(m *machine) []netip.Prefix {
+	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return nil
+	}
+	return w.listOf(cn)
+}
+
+// runsWithout says that the agent of a Node that people deleted under it runs with a
+// podCIDR of a family that its Node does not get back, as the block must leave. Nor does it
+// get another one (docs/modes.md).
+func (w *World) runsWithout(m *machine, f ipalloc.Family) bool {
+	return slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool {
+		return ipalloc.FamilyOf(cidr.Addr()) == f && w.mustLeave(m, cidr)
+	})
+}
+
+// hasSpareBlock says that a node in kubernetes mode holds a block that its Node is not
+// assigned. It could be the one that the Node gets if it is made again.
+func (w *World) hasSpareBlock(m *machine) bool {
+	return w.fixed() && slices.ContainsFunc(w.api.Keys(KindBlock), func(name string) bool {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		return b.Spec.NodeName == m.name && !w.lists(b)
+	})
+}
+
+// mayHaveAnother says that an agent has run in kubernetes mode with a podCIDR that its Node,
+// made again, is yet to get back: it could be another block that people pin.
+func (w *World) mayHaveAnother(m *machine) bool {
+	return w.fixed() && (m.old != nil || len(m.router) > 0) && !m.hasPodCIDRs()
+}
+
+// lostNode is what becomes of a machine that ran on while its Node was gone, and whose
+// addresses are others' since, or are to be: Kubernetes deletes the pods of a Node that is
+// gone, its agent's among them (pkg/controller/podgc, gcOrphaned), so that the agent starts
+// anew.
+func (m *machine) lostNode() {
+	m.w.Counts.Did["agent starts anew after its Node"]++
+	for _, e := range m.endpoints {
+		e.forfeited = true
+	}
+	m.crash()
+}
+
+// holdAlone checks that a CIDR that a node is assigned is no other node's, and that no pod
+// elsewhere has an address of it.
 func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	for _, other := range w.machines {
 		if other == m {
@@ -133,14 +224,34 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	}
 }
 
-// holdUnassigned checks that a deleted block is assigned to no Node.
-func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock) {
+// holdUnassigned checks that a block that is deleted, or that another node gets, is
+// assigned to no Node, and that no pod elsewhere has an address of it. Of two blocks that
+// overlap the later one may be made before its claimer can know of the other.
+func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
-		if assigned := podCIDRsOf(w.api.Get(KindNode, m.name)); w.fixed() && slices.ContainsFunc(assigned, cidr.Overlaps) {
-			w.violate(1, "block %s was given up, and Node %s is assigned %v", b.Name, m.name, assigned)
+		if !w.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
+			continue
+		}
+		for _, assigned := range podCIDRsOf(w.api.Get(KindNode, m.name)) {
+			if assigned.Overlaps(cidr) && !w.isBeside(b, m.name, assigned) {
+				w.violate(1, "block %s was %s, and Node %s is assigned %s", b.Name, how, m.name, assigned)
+			}
+		}
+		for slot, e := range m.endpoints {
+			for _, addr := range e.addrs() {
+				if cidr.Contains(addr) && !e.forfeited && m.name != b.Spec.NodeName && !w.inBlockOf(m.name, addr) {
+					w.violate(1, "block %s was %s, and pod %s on node %s has %s", b.Name, how, slot, m.name, addr)
+				}
+			}
 		}
 	}
+}
+
+// isBeside says that a CIDR is another block, of the node that has it.
+func (w *World) isBeside(b *v1alpha1.PodIPBlock, node string, cidr netip.Prefix) bool {
+	other, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+	return ok && other.Name != b.Name && other.Spec.NodeName == node
 }
 
 // holdFixedRest checks at rest that every Node has its block of each family as long as
@@ -150,6 +261,7 @@ func (w *World) holdFixedRest(when string, m *machine) {
 		f := familyOf(family)
 		assigned, has := podCIDROf(w.api.Get(KindNode, m.name), f)
 		switch free := w.freeBlocks(m.name, f == ipalloc.IPv4, crd.DefaultCiliumPool); {
+		case !has && w.runsWithout(m, f): // people have to drain the Node and delete it
 		case !has && free > 0:
 			w.violate(9, "%s: Node %s has no podCIDR of %s, and %d blocks are free", when, m.name, f, free)
 		case has && m.hasPodCIDRs() && m.phase != serving:
@@ -160,9 +272,16 @@ func (w *World) holdFixedRest(when string, m *machine) {
 			w.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
 		}
 	}
+	w.holdCooledRest(when, m)
+}
+
+// holdCooledRest checks at rest that no block of a node cools down, unless people have to
+// act before anything else is done for the node.
+func (w *World) holdCooledRest(when string, m *machine) {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown) {
+		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
+		if cools && !slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool { return w.mustLeave(m, cidr) }) {
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		}
 	}

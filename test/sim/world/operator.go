@@ -177,7 +177,7 @@ func (o *Operator) watch(versionsAgo int) {
 		case watch.Agents:
 			s.name, s.wants, s.agents = "Agent", isAgent, o.agents
 		case kind == KindNode && watch.Store != nil:
-			s.name = "Carrier" // in a CiliumNode's place
+			s.name, s.cluster = "Carrier", nil // in a CiliumNode's place: it is read for the podCIDR alone
 		case kind == KindPod && watch.From != nil && watch.From == o.parts.Feed.From.Unscheduled:
 			s.name, s.wants = "Unscheduled", isUnscheduled
 		case kind == KindPod:

@@ -130,6 +130,31 @@ func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode)
 	}
 }
 
+// restartClosed restarts the agents that have closed a CIDR of which their node has a block
+// again, while pods get no address: an operator that has started since has forgotten that
+// (docs/modes.md). It reports whether there is one.
+func (w *World) restartClosed() bool {
+	restarted := false
+	for _, m := range w.machines {
+		if m.whole != nil && m.lacksAddresses() && slices.ContainsFunc(m.whole.Closed(), func(cidr netip.Prefix) bool {
+			b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+			return ok && b.Spec.NodeName == m.name && b.Status.Closed == nil
+		}) {
+			m.crash()
+			restarted = true
+		}
+	}
+	return restarted
+}
+
+// lacksAddresses says that a pod of the machine has no address.
+func (m *machine) lacksAddresses() bool {
+	return slices.ContainsFunc(m.w.slots, func(slot string) bool {
+		pod := m.podObject(slot)
+		return pod != nil && !finished(pod) && m.endpoints[slot] == nil
+	})
+}
+
 // hasNewer says that a pod with an address of a CIDR was created after a time.
 func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	for _, e := range m.endpoints {
@@ -143,6 +168,9 @@ func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 // closedTo is how many CIDRs of a family without a block an agent has closed: they are of
 // no use to its node.
 func (w *World) closedTo(m *machine, f ipalloc.Family) int {
+	if m.whole == nil { // its agent is down
+		return 0
+	}
 	n := 0
 	for _, cidr := range m.whole.Closed() {
 		if ipalloc.FamilyOf(cidr.Addr()) == f && w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {

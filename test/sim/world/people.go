@@ -8,7 +8,6 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -21,7 +20,7 @@ func (w *World) enableCollect(m *machine) {
 	if cn := w.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
 		w.can(Collect, m.name, "ciliumnode")
 	}
-	if node == nil && (!w.fixed() || w.api.Get(KindCiliumNode, m.name) == nil) { // it says what the agent had
+	if node == nil {
 		w.can(NodeMake, m.name, "")
 	}
 	if !m.off {
@@ -54,8 +53,11 @@ func (w *World) enablePeople() {
 	for _, m := range w.machines {
 		w.enableNodeEdits(m)
 		w.enableCiliumNodeEdits(m)
+		if w.mayHaveAnother(m) {
+			continue
+		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
-		if !w.cfg.Faults.Has(Relist) && !w.whole() && !w.fixed() { // docs/reliability.md: what we do not promise
+		if !w.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
 		}
 		for _, name := range w.servedNow() {
@@ -93,7 +95,7 @@ func (w *World) enableNodeEdits(m *machine) {
 	}
 	w.enableLabels(m)
 	w.enableAddresses(m)
-	if !w.whole() && !w.fixed() { // whose agents go on with what they have
+	if !w.hasSpareBlock(m) { // the Node could come back with that one
 		w.canIf(NodeGone, NodeDelete, m.name, "")
 	}
 	w.canIf(NodeGone, NodeOff, m.name, "")
@@ -365,10 +367,7 @@ func (w *World) unpause() {
 	}
 	for _, m := range w.machines {
 		m.silent = false
-		if _, ok := w.api.Get(KindNode, m.name).(*corev1.Node); !ok {
-			if w.fixed() && w.api.Get(KindCiliumNode, m.name) != nil {
-				w.collect(m, "ciliumnode")
-			}
+		if w.api.Get(KindNode, m.name) == nil {
 			w.doPeople(Action{NodeMake, m.name, ""})
 		}
 		w.untaint(m.name)

@@ -91,7 +91,14 @@ func (w *World) makeWideBlock(m *machine) {
 	}
 }
 
-// named reports whether a CiliumNode names an address of cidr.
+// countWide counts one that is assigned to an agent whole.
+func (w *World) countWide(b *v1alpha1.PodIPBlock) {
+	if !w.onGrid(b.Name) {
+		w.Counts.Did["publish a wide block"]++
+	}
+}
+
+// named reports whether a CiliumNode names an address of cidr, be it the agent's own.
 func (w *World) named(cidr netip.Prefix) bool {
 	for _, m := range w.machines {
 		if slices.ContainsFunc(podCIDRsOf(w.api.Get(KindNode, m.name)), cidr.Overlaps) {
@@ -112,7 +119,7 @@ func (w *World) named(cidr netip.Prefix) bool {
 		for _, p := range cn.Spec.IPAM.PodCIDRs {
 			listed = append(listed, p.Prefix)
 		}
-		if slices.ContainsFunc(listed, cidr.Overlaps) {
+		if slices.ContainsFunc(listed, cidr.Overlaps) || slices.ContainsFunc(ownIn(cn), cidr.Contains) {
 			return true
 		}
 	}

@@ -233,9 +233,7 @@ func (w *World) holdBlock(v Version) {
 		w.holdMoves(v)
 	default:
 		w.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
-		if b := v.New.(*v1alpha1.PodIPBlock); w.fixed() {
-			w.holdAlone(w.machine(b.Spec.NodeName), netip.MustParsePrefix(b.Spec.CIDR))
-		}
+		w.holdUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
 		w.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
 		w.holdLabelled(v.New.(*v1alpha1.PodIPBlock))
@@ -265,7 +263,7 @@ func (w *World) holdGivenUp(v Version) {
 	}
 	w.holdUnpublished(v.Key, b, "given up")
 	w.holdFenced(v, b)
-	w.holdUnassigned(b)
+	w.holdUnassigned(b, "given up")
 }
 
 // holdFenced checks that what tells an agent its blocks has changed since a block began to
@@ -326,6 +324,9 @@ func (w *World) blockGone(v Version) {
 		// It may be back just as its time is over.
 		alive = alive && c.Reason != v1alpha1.ReasonNodeGone
 	}
+	if !alive && m.isLeftWith(cidr) {
+		m.lostNode()
+	}
 	for slot, e := range m.endpoints {
 		for _, addr := range e.addrs() {
 			switch {
@@ -337,6 +338,17 @@ func (w *World) blockGone(v Version) {
 			}
 		}
 	}
+}
+
+// isLeftWith says that the agent of a machine runs with a whole block which is given up
+// as its Node was gone. Only in kubernetes mode is it another Node's, too, that has an agent
+// already.
+func (m *machine) isLeftWith(cidr netip.Prefix) bool {
+	if m.whole != nil {
+		return slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
+	}
+	node := m.w.api.Get(KindNode, m.name)
+	return m.w.fixed() && m.old != nil && slices.Contains(m.old.cidrs, cidr) && (node == nil || node.GetUID() != m.node)
 }
 
 // allocated is called for each address that an agent gave to a pod.

@@ -216,8 +216,11 @@ func (w *World) holdWhole(v Version) {
 // holdListed checks a CIDR that an operator lists on a node.
 func (w *World) holdListed(node string, l listed) {
 	c := l.cidr
-	if b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock); !ok || b.Spec.NodeName != node {
+	b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
+	if !ok || b.Spec.NodeName != node {
 		w.violate(1, "%s was listed on node %s, and is no block of it", c, node)
+	} else {
+		w.countWide(b)
 	}
 	for _, m := range w.machines {
 		if m.name == node {
@@ -263,8 +266,10 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 		if m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
-		if slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps) {
-			w.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %v", b.Name, how, m.name, m.whole.CIDRs())
+		for _, has := range m.whole.CIDRs() {
+			if has.Overlaps(cidr) && !w.isBeside(b, m.name, has) {
+				w.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %s", b.Name, how, m.name, has)
+			}
 		}
 	}
 }
@@ -320,6 +325,8 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 			// Which of Cilium's pools it is for is unknown: it goes with the pod.
 		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// It was assigned again, and returned.
+		case w.isPartOfListed(b, entries):
+			// It goes with the block that it overlaps.
 		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
@@ -332,14 +339,24 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 	}
 }
 
+// isPartOfListed says that a block overlaps another one, which is assigned to its node.
+func (w *World) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
+	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && w.isBeside(b, b.Spec.NodeName, l.cidr) })
+}
+
 // holdRequestedRest checks at rest that a node has the addresses of a pool and a family
-// that its agent requests, as far as blocks are free.
+// that its agent requests, as far as blocks are free. Where blocks are parked, it gets no
+// more of one family than pods use while there are none of the other.
 func (w *World) holdRequestedRest(when string, m *machine, r ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
 	has, needed := 0, [2]int{ipalloc.IPv4: r.Needed.IPv4Addrs, ipalloc.IPv6: r.Needed.IPv6Addrs}[f]
 	for _, l := range listedIn(w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
 		if l.pool == r.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {
 			has += len(multipool.Inner(l.cidr))
 		}
+	}
+	if w.cfg.Settings.ParkBlocks && len(w.cfg.Families) > 1 && w.room(m.name) == 0 {
+		return
 	}
 	if free := w.freeBlocks(m.name, f == ipalloc.IPv4, r.Pool) - w.closedTo(m, f); has < needed && free > 0 {
 		w.violate(9, "%s: node %s has %d %s addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has, f, r.Pool, needed, free)
