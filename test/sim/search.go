@@ -28,13 +28,15 @@ type searching struct {
 	counts  world.Counts
 	// simulated is the time that passed in all worlds.
 	simulated time.Duration
-	// inWindow and elsewhere are the pods lost in worlds about the window, and in others.
+	// inWindow and elsewhere are what was lost in worlds about the window, and in others.
 	inWindow, elsewhere losses
 	failed              *outcome
 }
 
 func newSearch(o options, out io.Writer) *searching {
-	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}}
+	s := &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}}
+	s.inWindow, s.elsewhere = o.planLosses()
+	return s
 }
 
 // run returns the outcome of the first seed that failed, or nil. Each seed is a
@@ -77,7 +79,7 @@ func (s *searching) finish(o outcome) {
 	if o.profile == window {
 		of = &s.inWindow
 	}
-	of.lost, of.marks = of.lost+o.counts.Lost, of.marks+o.counts.Marks
+	of.add(o)
 	for _, one := range o.faults.Each() {
 		s.on[one.String()]++
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,31 +189,78 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestBudget: a search that loses more pods than the window of the agents' protocol can
-// account for fails, whatever its worlds are about.
+// TestBudget: a search in which more worlds lose pods than the window of the agents' protocol
+// can account for fails, whatever they are about, and so does one world that loses pods at
+// restart after restart. At the budget it passes.
 func TestBudget(t *testing.T) {
-	tests := map[string]struct {
-		profile profile
-		lost    int
-		marks   int
-		over    bool
-	}{
-		"none":                     {profile: plain, marks: 1},
-		"one by chance":            {profile: plain, lost: 1, marks: 10},
-		"two by chance":            {profile: plain, lost: 2, marks: shareElsewhere - 1, over: true},
-		"two of many":              {profile: lateLeader, lost: 2, marks: shareElsewhere},
-		"what the window accounts": {profile: window, lost: spareInWindow + 1, marks: shareInWindow},
-		"more than that":           {profile: window, lost: spareInWindow + 2, marks: 2*shareInWindow - 1, over: true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := newSearch(options{seeds: 2}, &strings.Builder{})
-			s.finish(outcome{origin: origin{profile: test.profile}, counts: world.Counts{Lost: test.lost, Marks: test.marks}})
-			_, more := s.take()
-			if over := s.overspent(); (over != "") != test.over || more == test.over {
-				t.Errorf("overspent: %q; goes on: %t", over, more)
+	for _, kind := range []profile{plain, window} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
+			budget := s.elsewhere
+			if kind == window {
+				budget = s.inWindow
+			}
+			if budget.planned < 100 || budget.mayWorlds == 0 || budget.mayWorlds > budget.planned/10 || budget.mayRestarts == 0 {
+				t.Fatalf("budget %+v", budget)
+			}
+			loses := func(restarts int) outcome {
+				return outcome{origin: origin{mode: ciliumnode.CRD, profile: kind}, counts: world.Counts{Lost: 3 * restarts, LossyRestarts: restarts}}
+			}
+			s.finish(loses(budget.mayRestarts)) // it counts once
+			for range budget.mayWorlds - 1 {
+				s.finish(loses(1))
+			}
+			if _, more := s.take(); s.overspent() != "" || !more {
+				t.Errorf("at the budget: %q; goes on: %t", s.overspent(), more)
+			}
+			s.finish(loses(0))
+			if over := s.overspent(); over != "" {
+				t.Errorf("a world without a loss: %q", over)
+			}
+			s.finish(loses(1))
+			if _, more := s.take(); s.overspent() == "" || more {
+				t.Errorf("one world more: %q; goes on: %t", s.overspent(), more)
+			}
+
+			s = newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
+			s.finish(loses(budget.mayRestarts + 1))
+			if _, more := s.take(); s.overspent() == "" || more {
+				t.Errorf("a world that loses pods again and again: %q; goes on: %t", s.overspent(), more)
 			}
 		})
+	}
+}
+
+// TestBounds: each bound is exceeded with the probability that it is given at most, and the
+// number before with more. docs/testing.md has these.
+func TestBounds(t *testing.T) {
+	for _, test := range []struct {
+		worlds, steps int
+		rate          float64
+		want          int
+	}{
+		{100, 500, rateInWindow, 10}, {1000, 500, rateInWindow, 41}, {1000, 1000, rateInWindow, 68},
+		{100, 500, rateElsewhere, 2}, {10_000, 500, rateElsewhere, 10}, {100_000, 500, rateElsewhere, 42},
+	} {
+		p := perWorld(test.rate, test.steps)
+		got := binomialBound(test.worlds, p, falseAlarm)
+		if got != test.want {
+			t.Errorf("%d worlds of %d actions, one in %.0f: %d, want %d", test.worlds, test.steps, 1/test.rate, got, test.want)
+		}
+		exactly, upTo := math.Pow(1-p, float64(test.worlds)), 0.0
+		for k := range got + 1 {
+			if 1-upTo <= falseAlarm {
+				t.Errorf("%d worlds: %d would do", test.worlds, k-1)
+			}
+			upTo += exactly
+			exactly *= float64(test.worlds-k) / float64(k+1) * p / (1 - p)
+		}
+		if 1-upTo > falseAlarm {
+			t.Errorf("%d worlds: %d is exceeded with %g", test.worlds, got, 1-upTo)
+		}
+	}
+	if got := poissonBound(-math.Log1p(-rateInWindow), falseAlarm/1000); got != 3 {
+		t.Errorf("restarts with a loss of each of 1000 worlds about the window: %d", got)
 	}
 }
 

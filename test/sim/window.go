@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
@@ -88,30 +87,4 @@ func starts(node string) fits {
 		}
 		return false
 	}
-}
-
-// losses are the pods that agents did not restore in the window of their protocol, and the
-// addresses that were marked.
-type losses struct{ lost, marks int }
-
-func (l losses) String() string {
-	return fmt.Sprintf("%d pods were not restored, of %d addresses marked for release", l.lost, l.marks)
-}
-
-// The budgets of losses: so many, and one of so many marks.
-const (
-	spareInWindow, shareInWindow   = 3, 50 // of worlds where all is done to lose pods
-	spareElsewhere, shareElsewhere = 1, 20_000
-)
-
-// overspent says where more pods were lost than may be, or is "".
-func (s *searching) overspent() string {
-	switch {
-	case s.opts.modelAlone:
-	case s.inWindow.lost > spareInWindow+s.inWindow.marks/shareInWindow:
-		return s.inWindow.String() + " in worlds about the window of the agents' protocol"
-	case s.elsewhere.lost > spareElsewhere+s.elsewhere.marks/shareElsewhere:
-		return s.elsewhere.String()
-	}
-	return ""
 }

@@ -236,6 +236,11 @@ func (m *machine) restore() {
 	if m.whole != nil {
 		defer m.whole.Restored()
 	}
+	defer func(lost int) {
+		if m.w.Counts.Lost > lost {
+			m.w.Counts.LossyRestarts++
+		}
+	}(m.w.Counts.Lost)
 	for _, slot := range sortedKeys(m.endpoints) {
 		e := m.endpoints[slot]
 		e.loseFamily(m)

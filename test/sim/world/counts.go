@@ -23,9 +23,10 @@ type Counts struct {
 	Ops, Faults, Did map[string]int
 	// Marks is how many addresses of pools were marked for release. Lost is how
 	// many pods were not restored as their address was so marked: the window of
-	// the agent's protocol (docs/reliability.md). LostByHand are those that had
-	// lost their address as people deleted something.
-	Marks, Lost, LostByHand int
+	// the agent's protocol (docs/reliability.md), and LossyRestarts in how many
+	// restarts of agents. LostByHand are those that had lost their address as people
+	// deleted something.
+	Marks, Lost, LossyRestarts, LostByHand int
 }
 
 func newCounts() Counts {
@@ -180,5 +181,6 @@ func (c *Counts) Add(other Counts) {
 	}
 	c.Marks += other.Marks
 	c.Lost += other.Lost
+	c.LossyRestarts += other.LossyRestarts
 	c.LostByHand += other.LostByHand
 }
