@@ -81,10 +81,16 @@ func (d *decision) countPods() {
 		if d.reportedByIP(pod) {
 			continue
 		}
+		if d.state.NotRun {
+			if len(pod.IPs) == 0 { // its agent may have run the family as it came
+				d.awaitAddress(pod)
+			}
+			continue
+		}
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; ok || d.state.NotRun {
+		if _, ok := known[pod.Name]; ok {
 			continue
 		}
 		if slices.ContainsFunc(pod.IPs, d.ours) {

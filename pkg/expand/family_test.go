@@ -10,7 +10,7 @@ func notRun(s *State) { s.NotRun = true }
 
 func TestDecideFamilyNotRun(t *testing.T) {
 	const handshaking = "10.0.0.0/29 waits for Handshake"
-	const unrun = "10.0.0.1-10.0.0.6"
+	const unrun, report = "10.0.0.1-10.0.0.6", "192.0.2.1"
 	leavingUnrun := full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining))
 	markedUnrun := entries(unrun, Marked)
 	runDecide(t, map[string]decideCase{
@@ -30,21 +30,40 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			state: node(leavingUnrun, pods(20), notRun),
 			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
 		},
-		"they are removed without an answer, which such an agent never gives": {
+		"once the marks have stood for long enough, the agent is asked for a report": {
 			state:  node(leavingUnrun, markedUnrun, notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
-			want:   []string{"needs 0 of 0", "remove 10.0.0.1-10.0.0.6", handshaking},
+			want:   []string{"needs 0 of 0", "ask", handshaking},
 		},
-		"but not before the mark has stood for long enough": {
+		"but not before": {
 			state:  node(leavingUnrun, markedUnrun, notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute-time.Second, unrun)},
 			want:   []string{"needs 0 of 0", handshaking, "again in 1s"},
 		},
-		"an answer from before is as good as a mark": {
+		"its answer is waited for": {
+			state:  node(leavingUnrun, markedUnrun, entries(report, Marked), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
+			want:   []string{"needs 0 of 0", handshaking, "again in 2m0s"},
+		},
+		"and asked for again if it is lost": {
+			state:  node(leavingUnrun, markedUnrun, entries(report, Marked), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, unrun+" "+report)},
+			want:   []string{"needs 0 of 0", "clear " + report, handshaking},
+		},
+		"with it the addresses are removed": {
+			state:  node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
+			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1-10.0.0.6", handshaking},
+		},
+		"an answer to another question removes none that were marked just now": {
+			state: node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),
+			want:  []string{"needs 0 of 0", "clear " + report, handshaking, "again in 2m0s"},
+		},
+		"an answer to the mark from before is as good as the mark": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),
-				entries("10.0.0.1", Ready), notRun),
+				entries("10.0.0.1", Ready), entries(report, DoNotRelease), notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, "10.0.0.1")},
-			want:   []string{"needs 0 of 0", "remove 10.0.0.1", handshaking},
+			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1", handshaking},
 		},
 		"a block of which nothing is left cools down": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), notRun),
@@ -71,6 +90,14 @@ func TestDecideFamilyNotRun(t *testing.T) {
 		"a pod whose status has an address of the family keeps that": {
 			state: node(full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), pod("a/a", "10.0.0.1"), notRun),
 			want:  []string{"needs 0 of 0", "mark 10.0.0.2-10.0.0.6", "10.0.0.0/29 waits for Pods a/a"},
+		},
+		"nothing is marked just after a pod came whose status names no address: it may have one of before": {
+			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun),
+			want:  []string{"needs 0 of 0", handshaking, "again in 1m0s"},
+		},
+		"one with an IPv6 address alone has none of the other family": {
+			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun, func(s *State) { s.Pods[0].IPs = ips("fd00::1") }),
+			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
 		},
 		"nor is it removed where it was marked": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),

@@ -15,7 +15,7 @@ import (
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
 //
-// An agent that does not run the family answers no mark: see leaveNotRun.
+// An agent that does not run the family answers no mark of its pool: see leaveNotRun.
 //
 // The agent's own addresses in a block that people want back have another beginning:
 // see retire.
@@ -110,25 +110,40 @@ func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stan
 	return entry == Marked && free && !d.reported
 }
 
+// ReportAddress is an address that is in no pool, of the documentation (RFC 5737, RFC 3849).
+// An agent answers its mark whatever families it runs, with do-not-release and a report of
+// all that it uses (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
+func ReportAddress(f ipalloc.Family) netip.Addr {
+	if f == ipalloc.IPv6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+}
+
 // leaveNotRun takes an address of a family that the agent does not run one step further.
-// The agent gives it to no pod and answers no mark. The mark is for an agent that may
-// restart with the family on: it assigns and restores no marked address. One that
-// restarted just before the mark shows in AckTimeout, by a container that is not settled,
-// by its report, or by its answer.
+// The agent gives it to no pod and does not answer its mark. The mark is for an agent that
+// may restart with the family on: it assigns and restores no marked address. One that
+// restarted just before the mark may not have reported yet. So once the mark has stood for
+// AckTimeout, the agent is asked for a report. It writes that only on the version of its
+// CiliumNode that it has read last, so it knows of the mark by then; and it still does not
+// run the family, or State.NotRun were unset.
 func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
-	free := !d.inUse(a)
+	ready := !d.inUse(a) && d.state.AgentSettled
+	marked := entry == Marked || entry == Ready
+	answer, asked := d.state.Release[ReportAddress(d.state.Family)]
 	_, stands := d.state.Release[a]
 	switch {
-	case !stands && free && d.state.AgentSettled:
+	case !stands && ready:
 		d.mark(a)
 	case !stands:
 		// It may be in use, or may be soon.
-	case free && d.state.AgentSettled && (entry == Marked || entry == Ready):
-		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
-			d.plan.Remove = append(d.plan.Remove, a)
-		}
-	default:
+	case !ready || !marked:
 		d.plan.Clear = append(d.plan.Clear, a)
+	case !d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout):
+	case answer == DoNotRelease:
+		d.plan.Remove = append(d.plan.Remove, a)
+	case !asked:
+		d.plan.Ask = true
 	}
 }
 

@@ -227,6 +227,9 @@ func describe(p Plan) []string {
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
+	if p.Ask {
+		add("ask")
+	}
 	if p.Claim != (Claim{}) {
 		add("claim %d in %d blocks, room %d", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}

@@ -28,6 +28,8 @@ type Plan struct {
 	// Retire sets the release-ips entries of the agent's own addresses to released, so
 	// that it takes others when it restarts. They stay in the pool until then.
 	Retire []netip.Addr
+	// Ask asks the agent to report, by marking ReportAddress for release.
+	Ask bool
 	// Claim requests new blocks. Zero: none.
 	Claim Claim
 	// Publish adds addresses of blocks in service to the pool.
@@ -36,8 +38,8 @@ type Plan struct {
 	// closes it. The zero Prefix: none. Unpark lists parked blocks again.
 	Park   netip.Prefix
 	Unpark []netip.Prefix
-	// Remove removes addresses from the pool: acked and held ones, and marked ones of a
-	// family that the agent does not run.
+	// Remove removes addresses from the pool: acked and held ones; and of a family that the
+	// agent does not run, marked ones, once it has reported since.
 	Remove []netip.Addr
 	// Free lets blocks without a published address cool down.
 	Free []Free

@@ -93,9 +93,9 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	for _, a := range plan.Remove {
 		brokenRemove(now, p, s, m, a, fail)
 	}
-	if len(plan.Mark) > 0 && !s.NotRun {
+	if len(plan.Mark) > 0 {
 		for _, pod := range s.Pods {
-			if now.Before(pod.Seen.Add(p.AckTimeout)) && unreported(s, pod) {
+			if now.Before(pod.Seen.Add(p.AckTimeout)) && unreported(s, pod) && !(s.NotRun && len(pod.IPs) > 0) {
 				fail("marks while the address of %s is unreported", pod.Name)
 			}
 		}
@@ -104,6 +104,9 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 		if entry, stands := s.Release[a]; stands && entry != Released || !mayLeave(s, a) {
 			fail("marks %s", a)
 		}
+	}
+	if _, stands := s.Release[ReportAddress(s.Family)]; plan.Ask && (stands || !s.NotRun) {
+		fail("asks for a report in vain")
 	}
 	for _, a := range plan.Retire {
 		brokenRetire(s, a, fail)
@@ -167,6 +170,8 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
 	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
 		fail("removes %s before its mark has stood for long enough", a)
+	case s.Release[ReportAddress(s.Family)] != DoNotRelease:
+		fail("removes %s before the agent has reported", a)
 	}
 }
 
@@ -280,6 +285,9 @@ func checkArbitrary(t *testing.T, d dice) {
 	}
 	if d.percent(5) {
 		s.NotRun, s.Used, s.Own = true, map[netip.Addr]string{}, nil
+		if d.percent(50) {
+			s.Release[ReportAddress(s.Family)] = DoNotRelease
+		}
 	}
 	plan, next := checkPure(t, p, s, m)
 	for _, rule := range broken(noon, p, s, m, plan) {

@@ -62,8 +62,8 @@ type State struct {
 	// Fresh says that no agent has read the CiliumNode yet: no agent assigns an address
 	// that is marked now to a pod, or has a pod to restore there.
 	Fresh bool
-	// NotRun says that the agent does not run the family: no pod can have an address
-	// of it, and the agent answers no mark.
+	// NotRun says that the agent does not run the family, by its last report: it assigns no
+	// address of it, and answers no mark of one in the pool.
 	NotRun bool
 
 	// AgentSettled says that the agent's pod has been Ready for a while with

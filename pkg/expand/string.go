@@ -9,7 +9,7 @@ import (
 
 // Empty says that there is nothing to write. Waits and RequeueAt may still be set.
 func (p Plan) Empty() bool {
-	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 &&
+	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Ask &&
 		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish) == 0 && len(p.Remove) == 0 &&
 		len(p.Free) == 0 && len(p.Delete) == 0
 }
@@ -36,6 +36,9 @@ func (p Plan) String() string {
 	list("clear", p.Clear)
 	list("mark", p.Mark)
 	list("retire", p.Retire)
+	if p.Ask {
+		add("ask for a report")
+	}
 	if p.Claim != (Claim{}) {
 		add("claim %d addresses (at most %d blocks, %d published)", p.Claim.Addresses, p.Claim.Blocks, p.Claim.Room)
 	}

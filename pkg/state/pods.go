@@ -94,6 +94,24 @@ func ReadPod(pod *corev1.Pod) BoundPod {
 	return p
 }
 
+// UsedByPods returns the addresses that the statuses of pods name which need one, and
+// whether there is one that is not among those shown and names none yet.
+func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool, unseen bool) {
+	used = map[netip.Addr]bool{}
+	for i := range pods {
+		pod := ReadPod(&pods[i])
+		if !pod.needs {
+			continue
+		}
+		for _, addr := range pod.ips {
+			used[addr] = true
+		}
+		isShown := func(p expand.Pod) bool { return p.Name == pod.name }
+		unseen = unseen || len(pod.ips) == 0 && !slices.ContainsFunc(shown, isShown)
+	}
+	return used, unseen
+}
+
 func podIPs(pod *corev1.Pod) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range pod.Status.PodIPs {

@@ -90,6 +90,7 @@ func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster 
 		Before: func(string) {}, Fate: func(string) Fate { return Done },
 	}
 	b.API = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(b.hooks()).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&v1alpha1.PodIPBlock{}, "spec.poolName", func(obj client.Object) []string { return []string{obj.(*v1alpha1.PodIPBlock).Spec.PoolName} }).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}, &corev1.Node{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}).Build()
 	b.Restart()

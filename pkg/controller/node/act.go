@@ -39,6 +39,9 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	if o.CiliumNode == nil {
 		return r.actOnBlocks(ctx, o, plans)
 	}
+	if err := r.keepPodAddresses(ctx, o, plans); err != nil {
+		return err
+	}
 	view, err := r.actOnHandshake(ctx, o, plans)
 	if err != nil {
 		return err
@@ -165,6 +168,9 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans [
 		change.Mark = append(change.Mark, p.plan.Mark...)
 		change.Retire = append(change.Retire, p.plan.Retire...)
 		change.Clear = append(change.Clear, p.plan.Clear...)
+		if p.plan.Ask {
+			change.Mark = append(change.Mark, expand.ReportAddress(p.Family))
+		}
 	}
 	view, err := r.release(ctx, o, o.CiliumNode, change)
 	if err == nil && view != o.CiliumNode {

@@ -19,17 +19,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// reportAddress is marked for release to request a fresh report from the agent: it is
-// in no pool, so the agent answers do-not-release together with everything it uses
-// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1). It is a documentation address
-// (RFC 5737, RFC 3849) of a family that the node has and that is not paused, so that
-// the entry is cleared again.
+// reportAddress is marked for release to request a fresh report from the agent. It is of a
+// family that the node has and that is not paused, so that the entry is cleared again.
 func (o *observation) reportAddress() netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
-	if i >= 0 && o.Shares[i].Family == ipalloc.IPv6 {
-		return netip.MustParseAddr("2001:db8::1")
+	if i >= 0 {
+		return expand.ReportAddress(o.Shares[i].Family)
 	}
-	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	return expand.ReportAddress(ipalloc.IPv4)
 }
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its

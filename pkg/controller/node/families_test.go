@@ -1,11 +1,20 @@
 package node
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -41,4 +50,84 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 		t.Errorf("blocks are %+v, want an IPv6 one, for which the agent waits", b.Blocks())
 	}
 	b.Check("at the end")
+}
+
+// An address of a family that the agent does not run leaves once its mark has stood, and the
+// agent has reported since. That no pod has it is read live, as the watch of pods, which has
+// shown nothing here, may lag.
+func TestFamilyNotRunIsRemoved(t *testing.T) {
+	const pod, free, report = "fd00::1", "fd00::2", "2001:db8::1"
+	finished := fixtures.Pod("c", "4", "n", "10.0.0.3", free)
+	finished.Status.Phase = corev1.PodSucceeded
+	tests := map[string]struct {
+		pods         []client.Object
+		late         *corev1.Pod // written once addresses are marked
+		marked, left []string
+	}{
+		"a pod has an address":             {pods: []client.Object{fixtures.Pod("a", "2", "n", "10.0.0.2", pod)}, marked: []string{free}, left: []string{pod}},
+		"a pod's status comes late":        {late: fixtures.Pod("a", "2", "n", "10.0.0.2", pod), marked: []string{pod, free}, left: []string{pod}},
+		"a pod has come, without a status": {pods: []client.Object{fixtures.Pod("a", "2", "n")}, left: []string{pod, free}},
+		"pods elsewhere, or that finished": {pods: []client.Object{fixtures.Pod("b", "3", "m", "10.0.0.9", free), finished}, marked: []string{pod, free}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pool, cn := fixtures.DualStack(), fixtures.IPv4Agent()
+			maps.Copy(cn.Spec.IPAM.Pool, fixtures.AllocationMap(pod, free))
+			pool.Spec.IPv6.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("fd00::/126"))
+			b := newBed(t, append(test.pods, fixtures.Node(), pool, cn,
+				fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("fd00::/126", ipalloc.InService))...)
+			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+			b.settle()
+			b.compareIPv6("at first", []string{pod, free}, test.marked)
+			b.Clock.SetTime(b.Clock.Now().Add(b.Defaults().Policy.AckTimeout))
+			b.settle()
+			if test.marked == nil {
+				b.compareIPv6("later", test.left, nil)
+				return
+			}
+			b.compareIPv6("once marks have stood", []string{pod, free}, append([]string{report}, test.marked...))
+			if test.late != nil {
+				if err := b.API.Create(t.Context(), test.late); err != nil {
+					t.Fatal(err)
+				}
+			}
+			answered := fixtures.CiliumNode("n", "")
+			if err := b.API.Get(t.Context(), client.ObjectKeyFromObject(answered), answered); err != nil {
+				t.Fatal(err)
+			}
+			answered.Status.IPAM.ReleaseIPs[report] = "do-not-release"
+			if err := b.API.Status().Update(t.Context(), answered); err != nil {
+				t.Fatal(err)
+			}
+			b.settle()
+			b.Clock.SetTime(b.Clock.Now().Add(b.Defaults().Policy.AckTimeout))
+			b.settle() // entries of what has left go
+			b.compareIPv6("once the agent has answered", test.left, nil)
+		})
+	}
+}
+
+// compareIPv6 compares the IPv6 addresses in the pool of node n, and those marked.
+func (b *bed) compareIPv6(when string, pool, marked []string) {
+	b.T.Helper()
+	type addresses struct{ Pool, Marked []netip.Addr }
+	got, cn := addresses{}, b.CiliumNode()
+	for addr := range cn.Pool {
+		if addr.Is6() {
+			got.Pool = append(got.Pool, addr)
+		}
+	}
+	for addr, state := range cn.Release {
+		if addr.Is6() && state == expand.Marked {
+			got.Marked = append(got.Marked, addr)
+		}
+	}
+	slices.SortFunc(got.Pool, netip.Addr.Compare)
+	slices.SortFunc(got.Marked, netip.Addr.Compare)
+	want := addresses{fixtures.Addrs(pool...), fixtures.Addrs(marked...)}
+	if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
+		b.T.Errorf("%s (-want +got):\n%s", when, diff)
+	}
 }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,12 +136,19 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves what is listed live: a pool's blocks, and all pools.
+// List serves what is listed live: a node's pods, a pool's blocks, and all pools.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
 		return l.send(&call{verb: "list", kind: KindPool, do: func() error {
 			pools.Items = allOf[v1alpha1.PodIPPool](l.in(), KindPool)
+			return nil
+		}})
+	}
+	if pods, ok := list.(*corev1.PodList); ok {
+		return l.send(&call{verb: "list", kind: KindPod, key: o.FieldSelector.String(), do: func() error {
+			node, _ := o.FieldSelector.RequiresExactMatch("spec.nodeName")
+			pods.Items = slices.DeleteFunc(allOf[corev1.Pod](l.in(), KindPod), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 			return nil
 		}})
 	}

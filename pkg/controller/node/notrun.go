@@ -1,0 +1,60 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// keepPodAddresses keeps the addresses of pods out of what is about to be marked, asked
+// about or removed of a family that the node's agent does not run. An agent that runs it refuses
+// the mark of an address in use, however late the watch of pods is. One that does not
+// refuses nothing; but once restarted with the family, it takes up again the addresses
+// that its pods had, and a pod whose address is marked or gone by then loses its network,
+// in both families (Cilium v1.20.1, daemon/cmd/endpoint_restore.go, allocateIPsLocked).
+// So the statuses of pods are read live, and the mark of an address that one names is
+// withdrawn. Nothing is marked while there is a pod that the watch has not shown, and whose
+// status names no address yet.
+func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan) error {
+	leaves := func(p familyPlan) bool {
+		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
+	}
+	if !slices.ContainsFunc(plans, leaves) {
+		return nil
+	}
+	pods := &corev1.PodList{}
+	if err := r.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": o.Name}); err != nil {
+		return fmt.Errorf("reading the pods of node %s: %w", o.Name, err)
+	}
+	used, unseen := state.UsedByPods(pods.Items, o.Pods)
+	for i := range plans {
+		if leaves(plans[i]) && plans[i].keep(used, unseen) {
+			o.withheld = true
+			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", plans[i].Family)
+		}
+	}
+	return nil
+}
+
+// keep takes addresses in use out of what is about to be marked and removed, with unseen all
+// out of what is to be marked, and withdraws marks of addresses in use. It reports whether
+// there were any.
+func (p *familyPlan) keep(used map[netip.Addr]bool, unseen bool) bool {
+	inUse := func(addr netip.Addr) bool { return used[addr] }
+	left, cleared := len(p.plan.Mark)+len(p.plan.Remove), len(p.plan.Clear)
+	for addr := range p.State.Release {
+		if inUse(addr) && !slices.Contains(p.plan.Clear, addr) {
+			p.plan.Clear = append(p.plan.Clear, addr)
+		}
+	}
+	p.plan.Mark = slices.DeleteFunc(p.plan.Mark, func(addr netip.Addr) bool { return unseen || inUse(addr) })
+	p.plan.Remove = slices.DeleteFunc(p.plan.Remove, inUse)
+	return len(p.plan.Mark)+len(p.plan.Remove) < left || len(p.plan.Clear) > cleared
+}
