@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -39,15 +37,6 @@ func replaceRange(seed uint64, c *world.Config) {
 	c.Faults &^= world.Torn | world.Restore
 }
 
-// switchFamilies gives a world both families, of which people take IPv6 out of the first
-// pool and off agents, and put it back. No watch lags: of a family that an agent does not
-// run it answers no mark, and the operator goes by the pods that it has been shown.
-func switchFamilies(c *world.Config) {
-	c.Families, c.SwitchesFamilies = []agent.Family{agent.IPv4, agent.IPv6}, true
-	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/122"}}}
-	c.Faults = c.Faults&^(world.Lag|world.HandlerLag|world.StaleList) | world.PoolEdits
-}
-
 // renumber lets a command that replaces a range, or aborts that, go on for a while with all
 // that it waits for, while processes die, and a little happen by chance in between.
 func (d *director) renumber() {
@@ -67,30 +56,6 @@ func dies(a world.Action) bool {
 		return true
 	}
 	return false
-}
-
-// switchOff takes IPv6 off all agents and out of the pool, and puts it back, with time for
-// blocks to leave in between.
-func (d *director) switchOff() {
-	both := func(what string) {
-		for _, node := range []string{"n1", "n2", "n3"} {
-			d.one(is(world.AgentFamilies, node, what))
-		}
-	}
-	family := is(world.PoolEdit, "people", "family")
-	both("ipv4")
-	d.one(family)
-	d.drive(3, never, is(world.PodDelete, "", ""))
-	gone := d.w.Counts.Did["IPv6 goes from a pool"]
-	for range 4 {
-		d.drive(80, never, goesOn, passes, dies)
-		if d.one(family); d.w.Counts.Did["IPv6 goes from a pool"] > gone {
-			break
-		}
-	}
-	d.drive(d.r.IntN(60), never, goesOn, passes, dies)
-	d.one(family)
-	both("all")
 }
 
 // goesOn is what needs no people.

@@ -321,7 +321,7 @@ func (w *World) enablePods(m *machine) {
 			continue
 		case pod.DeletionTimestamp == nil:
 			w.can(PodDelete, m.name, slot)
-			if m.endpoints[slot] != nil && !finished(pod) && (w.sched == nil || m.phase == serving) {
+			if m.endpoints[slot] != nil && !finished(pod) && (!w.sandboxesGoFirst() || m.phase == serving) {
 				w.can(PodFinish, m.name, slot)
 			}
 		case m.endpoints[slot] == nil:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
@@ -92,13 +93,14 @@ type endpoint struct {
 	pod    client.Object
 	pool   string // of Cilium's, that they are of
 	v4, v6 netip.Addr
-	lost6  bool // its agent ran another family since
+	off6   bool // its agent does not run the family of v6
 	// forfeited: its Node was gone for so long that its block went to others.
 	forfeited bool
 }
 
+// addrs are its addresses that its agent holds.
 func (e *endpoint) addrs() []netip.Addr {
-	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() || e.lost6 && a == e.v6 })
+	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() || e.off6 && a == e.v6 })
 }
 
 func (e *endpoint) owner() string { return keyOf(e.pod) }
@@ -243,7 +245,7 @@ func (m *machine) restore() {
 	}(m.w.Counts.Lost)
 	for _, slot := range sortedKeys(m.endpoints) {
 		e := m.endpoints[slot]
-		e.loseFamily(m)
+		e.off6 = e.v6.IsValid() && !m.runs(ipalloc.IPv6) // it is taken up again with the family
 		if pod := m.w.api.Get(KindPod, e.owner()); pod == nil || pod.GetUID() != e.pod.GetUID() {
 			delete(m.endpoints, slot) // its pod is gone
 			continue

@@ -44,6 +44,9 @@ type call struct {
 	// cluster is what the process knew, as it made the call, that the cluster itself
 	// has.
 	cluster []netip.Prefix
+	// named is, for a claim where families are switched, what it knew that agents name as
+	// their own, and the nodes of these.
+	named map[netip.Addr]string
 }
 
 // looks says that a block is read live.
@@ -74,6 +77,9 @@ type crash struct{}
 // send hands a call over, and returns once the world let it happen.
 func (o *Operator) send(c *call) error {
 	c.cluster = o.cluster.all()
+	if o.w.cfg.SwitchesFamilies && c.verb == "create" && c.kind == KindBlock {
+		c.named = o.named()
+	}
 	if !o.current.yield(c) {
 		panic(crash{})
 	}

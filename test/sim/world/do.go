@@ -213,11 +213,15 @@ func (w *World) doTime(a Action) {
 	switch {
 	case a.Verb == JumpFar:
 		w.Counts.Faults["clock jumped"]++
+		w.kubeletsWrite(duration(a.What))
 		w.now = w.now.Add(duration(a.What)) // no lease is renewed meanwhile
-	case a.What == "next":
-		w.pass(w.next().Sub(w.now))
 	default:
-		w.pass(duration(a.What))
+		d := w.next().Sub(w.now)
+		if a.What != "next" {
+			d = duration(a.What)
+		}
+		w.kubeletsWrite(d)
+		w.pass(d)
 	}
 }
 

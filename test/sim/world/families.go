@@ -3,8 +3,10 @@ package world
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -63,33 +65,130 @@ func (w *World) switchFamily(pool *v1alpha1.PodIPPool) {
 	}
 }
 
-// endFamilies has the first pool serve both families again, and some agents run them.
+// endFamilies ends what people do about IPv6. In one world of two it serves again, and some
+// agents run it; in the others people are done with it.
 func (w *World) endFamilies() {
 	if !w.cfg.SwitchesFamilies {
 		return
 	}
-	if stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok {
+	w.ipv6Over = w.pick("people", 2, 2) == 1
+	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	if ok && !(w.ipv6Over && stored.Spec.IPv6 == nil) {
 		pool := stored.DeepCopy()
 		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
+		for i := range pool.Spec.IPv6.CIDRs {
+			if w.ipv6Over {
+				pool.Spec.IPv6.CIDRs[i].AllocationPolicy = v1alpha1.AllocationDrain
+			}
+		}
 		w.must(w.api.Update(pool, false))
 	}
 	for _, m := range w.machines {
-		if len(m.families) < len(w.cfg.Families) && !m.off && w.pick(m.name, 2, 2) == 0 {
-			w.Do(Action{AgentFamilies, m.name, allOfThem})
+		switch off := len(m.families) < len(w.cfg.Families); {
+		case w.ipv6Over && !off:
+			m.setFamilies(ipv4Alone)
+		case !w.ipv6Over && off && !m.off && w.pick(m.name, 2, 2) == 0:
+			m.setFamilies(allOfThem)
 		}
 	}
 }
+
+// holdFamiliesRest checks that no IPv6 block is left once people are done with IPv6, but
+// those of which pods' statuses name addresses.
+func (w *World) holdFamiliesRest(when string) {
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), w.machine(b.Spec.NodeName)
+		if !w.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || w.isHeld(b.Spec.PoolName) || w.othersMove(b) {
+			continue
+		}
+		named := func(slot string) bool { pod := m.podObject(slot); return pod != nil && statusIn(pod, cidr) }
+		if !slices.ContainsFunc(w.slots, named) {
+			w.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, name)
+		}
+	}
+}
+
+// holdFamily checks that no block is claimed of a family that its claimer knew the agent of
+// the node not to run, nor with an address that it knew another agent to name, in use or
+// not: others map it to that node. A block that podCIDRs lists is made again, which is no
+// claim.
+func (w *World) holdFamily(b *v1alpha1.PodIPBlock) {
+	f, cidr := w.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
+	if f == nil || f.controller != nodes || w.lists(b) {
+		return
+	}
+	if f.notRun[ipalloc.FamilyOf(cidr.Addr())] {
+		w.violate(9, "block %s was claimed for node %s, whose agent does not run its family", b.Name, b.Spec.NodeName)
+	}
+	for addr, node := range f.pending.named {
+		if cidr.Contains(addr) && node != b.Spec.NodeName {
+			w.violate(1, "block %s was claimed for node %s, and the agent of node %s names %s", b.Name, b.Spec.NodeName, node, addr)
+		}
+	}
+}
+
+// named are the addresses that an operator knows agents to name as their own.
+func (o *Operator) named() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, m := range o.w.machines {
+		if view := o.parts.Node.Ledger.CiliumNode(m.name); view != nil {
+			for _, addr := range slices.Concat(view.Own, view.Stale) {
+				out[addr] = m.name
+			}
+		}
+	}
+	return out
+}
+
+// notRun are the families that an operator knows the agent of a node not to run: it runs
+// steadily, and its report says so.
+func (o *Operator) notRun(node string) [2]bool {
+	if view := o.parts.Node.Ledger.CiliumNode(node); view != nil && o.agents.settled(node) {
+		return view.FamiliesNotRun()
+	}
+	return [2]bool{}
+}
+
+// stillNotRun notes which families a reconcile knows no more that the agent does not run.
+func (f *flight) stillNotRun(o *Operator) {
+	for family, off := range o.notRun(f.name) {
+		f.notRun[family] = f.notRun[family] && off
+	}
+}
+
+// KnowsIPv6Off reports whether an operator knows the agent of a node to run without IPv6.
+func (w *World) KnowsIPv6Off(operator, node string) bool {
+	o := w.operator(operator)
+	return o.up && o.notRun(node)[ipalloc.IPv6]
+}
+
+// kubeletsWrite has kubelets write what they know before a while passes. Of a family that
+// an agent does not run, nothing but the statuses of pods says which addresses they have.
+func (w *World) kubeletsWrite(within time.Duration) {
+	if !w.cfg.SwitchesFamilies || within < 15*time.Second {
+		return
+	}
+	for _, m := range w.machines {
+		for _, slot := range w.slots {
+			if m.wantsStatus(slot, m.podObject(slot)) {
+				m.writeStatus(slot)
+			}
+		}
+		if m.podDue() {
+			m.writePod()
+		}
+	}
+}
+
+// sandboxesGoFirst reports whether kubelets say that a pod has ended only once they have
+// torn its sandbox down, as real ones do: its address is free then, whoever asks.
+func (w *World) sandboxesGoFirst() bool { return w.sched != nil || w.cfg.SwitchesFamilies }
 
 // runs says that the node's agent runs a family: of another one it neither uses an address
 // nor answers a mark.
 func (m *machine) runs(f ipalloc.Family) bool {
 	return slices.ContainsFunc(m.families, func(run agent.Family) bool { return familyOf(run) == f })
-}
-
-// loseFamily is the end of a pod's second address if its agent does not run the family.
-// Its status goes on naming it.
-func (e *endpoint) loseFamily(m *machine) {
-	e.lost6 = e.lost6 || e.v6.IsValid() && !m.runs(ipalloc.IPv6)
 }
 
 // statusIn reports whether the status of a pod names an address of a CIDR.
@@ -121,6 +220,17 @@ func (w *World) holdRouter(node string, before, after ipamtypes.AllocationMap) {
 		_, was := before[addr.String()]
 		if _, is := after[addr.String()]; was && !is {
 			w.violate(2, "%s, which the router of node %s has, was taken out of its pool", addr, node)
+		}
+	}
+}
+
+// holdUnanswered checks that nothing leaves a pool unanswered while the operator knows that
+// the agent may have restarted.
+func (w *World) holdUnanswered(old, now *ciliumv2.CiliumNode) {
+	f := w.writer.current
+	for key := range old.Spec.IPAM.Pool {
+		if _, still := now.Spec.IPAM.Pool[key]; !still && isMarked(old, key) && f != nil && !f.settled {
+			w.violate(2, "%s left the pool of node %s unanswered, and its agent may have restarted", key, old.Name)
 		}
 	}
 }

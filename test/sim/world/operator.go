@@ -85,8 +85,9 @@ type flight struct {
 	marked []netip.Addr
 	// awaited are the pods of each family whose address it could not know.
 	awaited [2][]string
-	called  bool // it has come to a call
-	early   bool // it began before everything had been read
+	notRun  [2]bool // the families that it has known the agent not to run, since it began
+	called  bool    // it has come to a call
+	early   bool    // it began before everything had been read
 	// others are the blocks that it has read live, and that were other objects than those
 	// it had been shown.
 	others []string
@@ -289,7 +290,7 @@ func (o *Operator) within(f *flight) context.Context {
 }
 
 func (f *flight) know(o *Operator) {
-	f.settled = o.agents.settled(f.name)
+	f.settled, f.notRun = o.agents.settled(f.name), o.notRun(f.name)
 	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
 	for _, pod := range o.parts.Node.Pods.On(f.name) {
@@ -321,6 +322,7 @@ func (o *Operator) resume(f *flight) {
 	o.current = f
 	if f.controller == nodes { // it observes again after a repair
 		f.settled = f.settled || o.agents.settled(f.name)
+		f.stillNotRun(o)
 	}
 	f.chance(o)
 	f.noteMemory(o)

@@ -109,10 +109,9 @@ func (m *machine) writeStatus(slot string) {
 	m.w.must(m.w.api.Update(pod, false))
 }
 
-// finish writes that a pod has ended. Kubelets that the scheduler goes by do so once they
-// have torn its sandbox down.
+// finish writes that a pod has ended.
 func (m *machine) finish(slot string) {
-	if m.w.sched != nil {
+	if m.w.sandboxesGoFirst() {
 		m.del(slot)
 	}
 	pod := m.podObject(slot).DeepCopy()

@@ -43,6 +43,7 @@ func (w *World) holdRest(when string) {
 		}
 		w.holdBlocks(when, m, cn)
 	}
+	w.holdFamiliesRest(when)
 	w.holdCiliumPoolsRest(when)
 	w.holdScheduledRest(when)
 }
@@ -285,7 +286,7 @@ func (w *World) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) i
 // one of each an agent does not come up, and no block is replaced.
 func (w *World) room(node string) int {
 	n := w.freeBlocks(node, true, crd.DefaultCiliumPool)
-	if len(w.cfg.Families) > 1 {
+	if len(w.cfg.Families) > 1 && !w.ipv6Over {
 		n = min(n, w.freeBlocks(node, false, crd.DefaultCiliumPool))
 	}
 	return n

@@ -166,6 +166,7 @@ func (w *World) holdCiliumNode(v Version) {
 	}
 	w.holdPool(v.Key, old, now, alive)
 	if alive {
+		w.holdUnanswered(old, now)
 		w.holdRouter(v.Key, w.poolOf(old), w.poolOf(now))
 	}
 	w.holdPublished(v.Key, old, now)
@@ -239,6 +240,7 @@ func (w *World) holdBlock(v Version) {
 		w.holdLabelled(v.New.(*v1alpha1.PodIPBlock))
 		w.holdNotCluster(v.New.(*v1alpha1.PodIPBlock))
 		w.holdOneNeed(v)
+		w.holdFamily(v.New.(*v1alpha1.PodIPBlock))
 	}
 }
 

@@ -111,6 +111,7 @@ type World struct {
 	// restarts: address to node. stories are what happened to addresses: see happened.
 	left, stories map[netip.Addr]string
 	torn          map[string]tornBlock
+	ipv6Over      bool                     // people are done with IPv6
 	first         map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
 	sent          int                      // writes of operators, of which some changed nothing
 	lasting       int                      // those that tell more than the hour
