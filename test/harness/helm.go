@@ -14,7 +14,10 @@ import (
 )
 
 // The major versions of Helm in use.
-const Helm3, Helm4 = "v3", "v4"
+const (
+	Helm3 = "v3"
+	Helm4 = "v4"
+)
 
 // HelmPath is where make puts Helm.
 func HelmPath(major string) (string, error) {
