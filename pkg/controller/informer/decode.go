@@ -6,10 +6,13 @@ import (
 	"reflect"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 // onePass decodes one custom resource in JSON: events of its watches, and the responses to
@@ -97,11 +100,18 @@ func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	if !known {
 		return d.Decoder.Decode(data, defaults, into)
 	}
-	if err := json.Unmarshal(withoutManagedFields(data), obj); err != nil {
+	if err := decodeInto(obj, withoutManagedFields(data)); err != nil {
 		return nil, &d.kind, fmt.Errorf("decoding %s: %w", d.kind.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, &d.kind, nil
+}
+
+func decodeInto(obj runtime.Object, data []byte) error {
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
+		return ciliumnode.Decode(data, cn)
+	}
+	return json.Unmarshal(data, obj)
 }
 
 // managedFields begins metadata.managedFields. It is not found within a string, where the

@@ -1,0 +1,93 @@
+package ciliumnode
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// Decode decodes a CiliumNode from JSON. Its addresses, most of it, are not left to
+// reflection.
+func Decode(data []byte, cn *ciliumv2.CiliumNode) error {
+	var d decoded
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	*cn = ciliumv2.CiliumNode{TypeMeta: d.TypeMeta, ObjectMeta: d.ObjectMeta, Spec: d.Spec.NodeSpec, Status: d.Status.NodeStatus}
+	cn.Spec.IPAM, cn.Status.IPAM = d.Spec.IPAM.IPAMSpec, d.Status.IPAM.IPAMStatus
+	cn.Spec.IPAM.Pool, cn.Status.IPAM.Used = ipamtypes.AllocationMap(d.Spec.IPAM.Pool), ipamtypes.AllocationMap(d.Status.IPAM.Used)
+	return nil
+}
+
+// decoded is a CiliumNode whose addresses are decoded by addressMap. Its fields hide those
+// of the same name that are embedded beside them.
+type decoded struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		ciliumv2.NodeSpec
+
+		IPAM struct {
+			ipamtypes.IPAMSpec
+
+			Pool addressMap `json:"pool"`
+		} `json:"ipam"`
+	} `json:"spec"`
+	Status struct {
+		ciliumv2.NodeStatus
+
+		IPAM struct {
+			ipamtypes.IPAMStatus
+
+			Used addressMap `json:"used"`
+		} `json:"ipam"`
+	} `json:"status"`
+}
+
+// addressMap is spec.ipam.pool or status.ipam.used.
+type addressMap ipamtypes.AllocationMap
+
+// UnmarshalJSON reads it as the API server writes it, and leaves anything else to
+// reflection.
+func (m *addressMap) UnmarshalJSON(data []byte) error {
+	read := make(ipamtypes.AllocationMap, bytes.Count(data, []byte(`":{`)))
+	if utf8.Valid(data) && readAddresses(string(data), read) {
+		*m = addressMap(read)
+		return nil
+	}
+	return json.Unmarshal(data, (*ipamtypes.AllocationMap)(m))
+}
+
+// readAddresses reads {"10.0.0.1":{},"10.0.0.2":{"owner":"default/web-0"}}. It reports
+// whether all of data is of that form.
+func readAddresses(data string, into ipamtypes.AllocationMap) bool {
+	if data == "{}" {
+		return true
+	}
+	for before := `{"`; data != "}"; before = `,"` {
+		rest, ok := strings.CutPrefix(data, before)
+		key, rest, found := strings.Cut(rest, `":{`)
+		if !ok || !found || strings.ContainsAny(key, `"\`) {
+			return false
+		}
+		var ip ipamtypes.AllocationIP
+		if owned, ok := strings.CutPrefix(rest, `"owner":"`); ok {
+			ip.Owner, rest, found = strings.Cut(owned, `"`)
+			if !found || strings.Contains(ip.Owner, `\`) {
+				return false
+			}
+			ip.Owner = strings.Clone(ip.Owner) // it is kept, and would keep all of data
+		}
+		if data, ok = strings.CutPrefix(rest, "}"); !ok {
+			return false
+		}
+		into[key] = ip
+	}
+	return true
+}
