@@ -210,19 +210,18 @@ func (w *World) doPod(verb Verb, m *machine, slot string) bool {
 }
 
 func (w *World) doTime(a Action) {
-	switch {
-	case a.Verb == JumpFar:
+	if a.Verb == JumpFar {
 		w.Counts.Faults["clock jumped"]++
 		w.kubeletsWrite(duration(a.What))
 		w.now = w.now.Add(duration(a.What)) // no lease is renewed meanwhile
-	default:
-		d := w.next().Sub(w.now)
-		if a.What != "next" {
-			d = duration(a.What)
-		}
-		w.kubeletsWrite(d)
-		w.pass(d)
+		return
 	}
+	d := w.next().Sub(w.now)
+	if a.What != "next" {
+		d = duration(a.What)
+	}
+	w.kubeletsWrite(d)
+	w.pass(d)
 }
 
 func duration(s string) time.Duration {

@@ -73,7 +73,7 @@ func (w *World) endFamilies() {
 	}
 	w.ipv6Over = w.pick("people", 2, 2) == 1
 	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
-	if ok && !(w.ipv6Over && stored.Spec.IPv6 == nil) {
+	if ok && (!w.ipv6Over || stored.Spec.IPv6 != nil) {
 		pool := stored.DeepCopy()
 		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
 		for i := range pool.Spec.IPv6.CIDRs {
