@@ -449,7 +449,7 @@ BINDS ?= 10000
 schedule: controlplane $(helm) $(BIN)/kube-scheduler ## Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1; or RUN=exact: 1,000 pods on 1,000 addresses
 	@echo "building the operator and the program: up to 2 minutes the first time"
 	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
-	@$(BIN)/schedule -helm=$(helm) -binds=$(BINDS) $(call schedule-given,RUN,run) $(call schedule-given,NODES,nodes) $(if $(PLANT),-plant)
+	@$(BIN)/schedule -binds=$(BINDS) $(call schedule-given,RUN,run) $(call schedule-given,NODES,nodes) $(if $(PLANT),-plant)
 
 # containerd-part NAME,TIME
 define containerd-part

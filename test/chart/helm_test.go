@@ -64,9 +64,9 @@ func render(t *testing.T, args ...string) []*unstructured.Unstructured {
 
 func renderBy(t *testing.T, major string, args ...string) []*unstructured.Unstructured {
 	t.Helper()
-	// A Helm 3 from a Go module takes no newer Kubernetes for granted than 1.20.
-	all := append([]string{"template", release, chart, "--namespace", namespace, "--kube-version", "1.36"}, args...)
-	return objects(t, helm(t, major, all...))
+	found, err := harness.RenderChart(t.Context(), major, args...)
+	harness.Must(t, err)
+	return found
 }
 
 func objects(t *testing.T, manifest string) []*unstructured.Unstructured {

@@ -58,18 +58,16 @@ func Helm(ctx context.Context, major, home string, args ...string) (string, erro
 // ChartNamespace is where RenderChart installs.
 const ChartNamespace = "kube-system"
 
-// RenderChart returns the objects of the chart with these values, each as of --set.
-func RenderChart(ctx context.Context, values ...string) ([]*unstructured.Unstructured, error) {
+// RenderChart returns the objects of the chart as a Helm renders it with further arguments.
+func RenderChart(ctx context.Context, major string, args ...string) ([]*unstructured.Unstructured, error) {
 	home, err := os.MkdirTemp("", "helm-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(home)
-	args := []string{"template", "cilium-pool-operator", filepath.Join(Root(), "charts/cilium-pool-operator"), "--namespace", ChartNamespace, "--kube-version", "1.36"}
-	for _, v := range values {
-		args = append(args, "--set", v)
-	}
-	manifest, err := Helm(ctx, Helm4, home, args...)
+	// A Helm 3 from a Go module takes no newer Kubernetes for granted than 1.20.
+	all := []string{"template", "cilium-pool-operator", filepath.Join(Root(), "charts/cilium-pool-operator"), "--namespace", ChartNamespace, "--kube-version", "1.36"}
+	manifest, err := Helm(ctx, major, home, append(all, args...)...)
 	if err != nil {
 		return nil, err
 	}

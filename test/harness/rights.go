@@ -41,8 +41,8 @@ func Bind(role string, to rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 func OperatorRights(ctx context.Context, shortageTaint string) ([]*unstructured.Unstructured, error) {
 	var rights []*unstructured.Unstructured
 	for _, mode := range ciliumnode.Modes() {
-		all, err := RenderChart(ctx, "fullnameOverride="+string(mode), "mode="+string(mode), "nodes.shortageTaint="+shortageTaint,
-			fmt.Sprintf("scheduling.enabled=%t", mode == ciliumnode.CRD), "admissionPolicies.blocks.enabled=false")
+		all, err := RenderChart(ctx, Helm4, "--set", fmt.Sprintf("fullnameOverride=%s,mode=%s,nodes.shortageTaint=%s,scheduling.enabled=%t,admissionPolicies.blocks.enabled=false",
+			mode, mode, shortageTaint, mode == ciliumnode.CRD))
 		if err != nil {
 			return nil, err
 		}

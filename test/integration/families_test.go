@@ -193,13 +193,7 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	if got := e.ofFamily(false); len(got) > 0 {
 		t.Errorf("IPv6 blocks %v are left", got)
 	}
-	e.Eventually("the operator has seen that", func() error {
-		p := &v1alpha1.PodIPPool{}
-		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "both"}, p); err != nil || p.Status.ObservedGeneration != p.Generation {
-			return fmt.Errorf("generation %d, seen %d: %w", p.Generation, p.Status.ObservedGeneration, err)
-		}
-		return nil
-	})
+	e.condition("both", v1alpha1.PoolReady, metav1.ConditionTrue, "") // of the edited pool
 	e.bareNode("n2", nil)
 	e.eventuallyOn("a new node gets IPv4 alone", "n2", func(cn *ciliumv2.CiliumNode) error {
 		if len(cn.Spec.IPAM.PodCIDRs) != 1 || len(e.ofFamily(false)) > 0 {

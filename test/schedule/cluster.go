@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -26,7 +24,6 @@ import (
 
 const (
 	release   = "cilium-pool-operator"
-	chart     = "charts/cilium-pool-operator"
 	stopGrace = 10 * time.Second
 	// updateRate is how often an agent reports, where real ones take 15 s: so that
 	// blocks come and go within a run.
@@ -60,7 +57,8 @@ func startCluster(ctx context.Context, s settings) (_ *cluster, err error) {
 		return nil, err
 	}
 	c := &cluster{settings: s}
-	if c.chart, err = render(ctx, s.helm); err != nil {
+	c.chart, err = harness.RenderChart(ctx, harness.Helm4, "--set", "scheduling.enabled=true", "--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+	if err != nil {
 		return nil, err
 	}
 	if c.Cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, BinDir: s.binDir}); err != nil {
@@ -85,23 +83,6 @@ func startCluster(ctx context.Context, s settings) (_ *cluster, err error) {
 		return nil, err
 	}
 	return c, c.startScheduler()
-}
-
-// render returns what the chart makes with scheduling.enabled.
-func render(ctx context.Context, helm string) ([]*unstructured.Unstructured, error) {
-	cmd := exec.CommandContext(ctx, helm, "template", release, chart, "--namespace", metav1.NamespaceSystem, "--kube-version", "1.36",
-		"--set", "scheduling.enabled=true", "--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("helm template: %w: %s", err, &stderr)
-	}
-	all, err := harness.Objects(string(out))
-	if err != nil {
-		return nil, fmt.Errorf("helm template: %w", err)
-	}
-	return all, nil
 }
 
 // apply creates the chart's objects of these kinds.

@@ -35,7 +35,7 @@ const (
 // settings of a run.
 type settings struct {
 	run               string
-	binDir, helm, dir string
+	binDir, dir       string
 	nodes             int
 	binds, floorBinds int
 	rate              int
@@ -68,7 +68,6 @@ func command(ctx context.Context) error {
 	var s settings
 	flag.StringVar(&s.run, "run", runBinds, "binds: pods are bound while nodes and pools change; exact: as many pods as addresses; kinds: static pods, DaemonSets, preemption and the like")
 	flag.StringVar(&s.binDir, "bin", ".cache/bin", "folder of the binaries")
-	flag.StringVar(&s.helm, "helm", "helm", "Helm 4")
 	flag.StringVar(&s.dir, "dir", ".run/schedule", "folder for state and logs")
 	flag.IntVar(&s.nodes, "nodes", 0, "nodes, 4 to 1000; 0: 40, and 10 of -run=exact, whose addresses are for 1,000 pods")
 	flag.IntVar(&s.binds, "binds", 10000, "pods to be bound while nodes and pools change")

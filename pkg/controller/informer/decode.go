@@ -24,8 +24,9 @@ import (
 // Objects lose their managed fields, which are about half of a CiliumNode.
 type onePass struct {
 	runtime.NegotiatedSerializer
-	kind   schema.GroupVersionKind
-	create func() (runtime.Object, error)
+	kind schema.GroupVersionKind
+	// of is the type of its objects, which are pointers to it.
+	of reflect.Type
 }
 
 // SupportedMediaTypes returns those of apimachinery, with an eventDecoder for JSON.
@@ -45,7 +46,7 @@ func (s onePass) SupportedMediaTypes() []runtime.SerializerInfo {
 func (s onePass) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return objectDecoder{
 		Decoder: s.NegotiatedSerializer.DecoderToVersion(d, gv),
-		kind:    s.kind, create: s.create,
+		kind:    s.kind, of: s.of,
 		// Custom resources have their keys in order.
 		begin: fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,`, s.kind.GroupVersion(), s.kind.Kind),
 	}
@@ -79,26 +80,25 @@ func (d eventDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, int
 // objectDecoder decodes objects of one kind.
 type objectDecoder struct {
 	runtime.Decoder
-	kind   schema.GroupVersionKind
-	begin  []byte
-	create func() (runtime.Object, error)
+	kind  schema.GroupVersionKind
+	of    reflect.Type
+	begin []byte
 }
 
 // Decode decodes an object, into the given one if there is one, and changes data. As
 // everywhere in clients, the object has no kind of its own.
 func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	obj, err := d.create()
-	if err != nil {
-		return nil, nil, err
-	}
 	known := bytes.HasPrefix(data, d.begin)
 	if into != nil {
 		reflect.ValueOf(into).Elem().SetZero() // or maps would keep what data lacks
-		known = known && reflect.TypeOf(into) == reflect.TypeOf(obj)
-		obj = into
+		known = known && reflect.TypeOf(into) == reflect.PointerTo(d.of)
 	}
 	if !known {
 		return d.Decoder.Decode(data, defaults, into)
+	}
+	obj := into
+	if obj == nil {
+		obj = reflect.New(d.of).Interface().(runtime.Object)
 	}
 	if err := decodeInto(obj, withoutManagedFields(data)); err != nil {
 		return nil, &d.kind, fmt.Errorf("decoding %s: %w", d.kind.Kind, err)

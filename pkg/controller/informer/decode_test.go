@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func codecs(t testing.TB) (plain runtime.NegotiatedSerializer, quick onePass) {
 	}
 	kind := ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
 	plain = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return plain, onePass{plain, kind, func() (runtime.Object, error) { return scheme.New(kind) }}
+	return plain, onePass{plain, kind, reflect.TypeFor[ciliumv2.CiliumNode]()}
 }
 
 // decoderOf is what client-go makes of a serializer for a watch in JSON.

@@ -3,6 +3,7 @@ package informer
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,8 +140,12 @@ func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	if clientgoscheme.Scheme.Recognizes(gvk) {
 		return apiutil.RESTClientForGVK(gvk, false, false, l.config, codecs, l.http)
 	}
+	obj, err := l.scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
 	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
 	config.APIPath, config.GroupVersion = "/apis", &version
-	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, func() (runtime.Object, error) { return l.scheme.New(gvk) }}
+	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, reflect.TypeOf(obj).Elem()}
 	return rest.RESTClientForConfigAndClient(config, l.http)
 }
