@@ -77,6 +77,8 @@ type chances struct {
 	drain   map[string]bool
 	// ruling are the pools that ruled a family meanwhile.
 	ruling [2]map[string]bool
+	// recalled are the blocks that the node should have returned at once.
+	recalled []netip.Prefix
 }
 
 // chance notes what an operator may let begin just now.
@@ -88,6 +90,8 @@ func (f *flight) chance(o *Operator) {
 	if f.may.drain == nil {
 		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
 	}
+	_, recalled := o.w.needsOf(o, f.name)
+	f.may.recalled = append(f.may.recalled, recalled...)
 	for _, pool := range slices.Concat(o.w.cfg.Pools, []*v1alpha1.PodIPPool{o.w.cfg.Other}) {
 		if pool == nil {
 			continue
@@ -153,7 +157,7 @@ func (w *World) holdBegin(v Version) {
 	switch why {
 	case v1alpha1.ReasonDeleted, v1alpha1.ReasonPoolChanged:
 	case v1alpha1.ReasonReclaim:
-		if _, recall := w.needsOf(o, now.Spec.NodeName); !slices.Contains(recall, cidr) {
+		if !slices.Contains(may.recalled, cidr) { // pods may have ceased to wait since it was decided
 			w.holdIdle(v.Key)
 		}
 		w.holdReclaimAllowed(v.Key, family)
