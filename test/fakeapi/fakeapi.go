@@ -240,7 +240,7 @@ func (b *Cluster) hooks() interceptor.Funcs {
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			return b.write("delete "+kindOf(obj), func() error {
 				err := c.Delete(ctx, obj, opts...)
-				if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil {
+				if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil && !b.Blind {
 					left := &v1alpha1.PodIPBlock{}
 					if err := c.Get(ctx, client.ObjectKeyFromObject(obj), left); apierrors.IsNotFound(err) {
 						b.Ledger.Remove(b.ReadBlock(block))
