@@ -1,6 +1,9 @@
 package state
 
 import (
+	"net/netip"
+	"slices"
+	"strconv"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -120,5 +123,36 @@ func TestStaleAddressIsTaken(t *testing.T) {
 	}
 	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("fd00::/126", "fd00::4/126"), BlockBits: 126}); n != 1 {
 		t.Errorf("%d blocks are free, want the one without the address", n)
+	}
+}
+
+// What a CiliumNode names beside its node's blocks is reported as taken, and as freed once
+// it is named no longer; its own block is neither, as its claim was reported before.
+func TestChangedNamesWhatIsForeign(t *testing.T) {
+	l := NewLedger()
+	var freed, taken []netip.Prefix
+	l.Changed = func(f, t []netip.Prefix) { freed, taken = append(freed, f...), append(taken, t...) }
+	l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	freed, taken = nil, nil
+	steps := []struct {
+		name         string
+		podCIDRs     []string
+		taken, freed []netip.Prefix
+	}{
+		{"its block is published", []string{"10.0.0.0/30"}, nil, nil},
+		{"another CIDR beside it", []string{"10.0.0.0/30", "10.0.0.8/30"}, fixtures.Prefixes("10.0.0.8/30"), nil},
+		{"the other alone", []string{"10.0.0.8/30"}, nil, nil},
+		{"none", nil, nil, fixtures.Prefixes("10.0.0.8/30")},
+	}
+	for i, step := range steps {
+		l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", strconv.Itoa(i+1), step.podCIDRs...)))
+		if !slices.Equal(taken, step.taken) || !slices.Equal(freed, step.freed) {
+			t.Errorf("%s: taken %v, freed %v; want %v, %v", step.name, taken, freed, step.taken, step.freed)
+		}
+		freed, taken = nil, nil
+	}
+	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	if want := fixtures.Prefixes("10.0.0.0/30"); !slices.Equal(freed, want) {
+		t.Errorf("its block is gone: freed %v; want %v", freed, want)
 	}
 }

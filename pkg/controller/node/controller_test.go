@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -33,6 +35,20 @@ func TestReconcileFirstBlocks(t *testing.T) {
 	}
 	b.Check("at the end")
 	b.settled()
+}
+
+// Until everything has been read nothing is decided: what other nodes hold is unknown.
+func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Ledger = state.NewLedger()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.r.Reconcile(ctx, fakeapi.RequestOf("n")); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if len(b.Calls) > 0 {
+		t.Errorf("calls are %v", b.Calls)
+	}
 }
 
 // Whatever write is the last one, or has its answer lost, the rules hold and the
