@@ -162,6 +162,42 @@ func TestForFamily(t *testing.T) {
 	}
 }
 
+// A pool phases out once none of its CIDRs allocates, or it is being deleted; a pool that
+// cannot be read does not.
+func TestPhasesOut(t *testing.T) {
+	with := func(policies ...v1alpha1.AllocationPolicy) v1alpha1.PodIPPoolSpec {
+		ranges := ipv4(27, "10.1.0.0/16", "10.2.0.0/16")
+		for i, policy := range policies {
+			ranges.CIDRs[i].AllocationPolicy = policy
+		}
+		return v1alpha1.PodIPPoolSpec{IPv4: ranges}
+	}
+	deleted := pool(t, with())
+	deleted.Deleting = true
+	tests := map[string]struct {
+		pool *crd.Pool
+		want bool
+	}{
+		"both CIDRs allocate":   {pool(t, with()), false},
+		"one drains":            {pool(t, with(v1alpha1.AllocationDrain)), false},
+		"one is cordoned":       {pool(t, with(v1alpha1.AllocationCordon)), false},
+		"both drain":            {pool(t, with(v1alpha1.AllocationDrain, v1alpha1.AllocationDrain)), true},
+		"cordoned and draining": {pool(t, with(v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)), true},
+		"deleted":               {deleted, true},
+		"cannot be read":        {crd.FrozenPool(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")}), defaults()), false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tt.pool.PhasesOut(ipalloc.IPv4); got != tt.want {
+				t.Errorf("PhasesOut is %v", got)
+			}
+			if tt.pool.PhasesOut(ipalloc.IPv6) {
+				t.Error("it phases out IPv6, which it lacks")
+			}
+		})
+	}
+}
+
 // A pool whose spec cannot be read gives nothing out, reclaims nothing, and
 // withholds what it reserves.
 func TestFrozenPool(t *testing.T) {
