@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -127,30 +128,46 @@ func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.A
 	return c.patchSpec(ctx, v, body)
 }
 
+// ErrRunsWithAnother means that a Node may not be assigned a podCIDR, as its agent runs
+// with another one.
+var ErrRunsWithAnother = errors.New("the agent runs with another podCIDR")
+
 // check refuses to assign a Node a podCIDR if its agent has run with another one: the
 // agent would switch to the new one when it restarts, and its pods would lose
-// connectivity. The CIDR it runs with is in its CiliumNode
-// (pkg/nodediscovery/nodediscovery.go, mutateNodeResource).
+// connectivity.
 func (kubernetes) check(ctx context.Context, reader client.Reader, v *View, c Change) error {
 	assigned := newPodCIDRs(v, c)
 	if len(assigned) == 0 {
 		return nil
 	}
-	cn := &ciliumv2.CiliumNode{}
-	err := reader.Get(ctx, types.NamespacedName{Name: v.Name}, cn)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	runs, err := runsWith(ctx, reader, v.Name)
 	if err != nil {
-		return fmt.Errorf("reading CiliumNode %s: %w", v.Name, err)
+		return err
 	}
-	for _, has := range prefixes(cn.Spec.IPAM.PodCIDRs) {
-		if cidr, ok := assigned[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has.Masked() {
-			return fmt.Errorf("the agent of Node %s runs with podCIDR %s, and the Node names none: it gets no other while its pods are there. Drain and delete the Node, or write that podCIDR into its annotation %s",
-				v.Name, has, podCIDRAnnotations[ipalloc.FamilyOf(has.Addr())][0])
+	for _, has := range runs {
+		if cidr, ok := assigned[ipalloc.FamilyOf(has.Addr())]; ok && cidr != has {
+			return fmt.Errorf("%w: %s on Node %s, which is not assigned %s", ErrRunsWithAnother, has, v.Name, cidr)
 		}
 	}
 	return nil
+}
+
+// runsWith returns the CIDRs that the agent of a node runs with, by its CiliumNode, read
+// live (pkg/nodediscovery/nodediscovery.go, mutateNodeResource).
+func runsWith(ctx context.Context, reader client.Reader, name string) ([]netip.Prefix, error) {
+	cn := &ciliumv2.CiliumNode{}
+	err := reader.Get(ctx, types.NamespacedName{Name: name}, cn)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
+	}
+	var runs []netip.Prefix
+	for _, cidr := range prefixes(cn.Spec.IPAM.PodCIDRs) {
+		runs = append(runs, cidr.Masked())
+	}
+	return runs, nil
 }
 
 // RunsWith returns the CIDRs that a node's agent runs with, read live, if they were
@@ -160,15 +177,7 @@ func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, err
 	if c.Mode != Kubernetes {
 		return nil, nil
 	}
-	cn := &ciliumv2.CiliumNode{}
-	err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, cn)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
-	}
-	return prefixes(cn.Spec.IPAM.PodCIDRs), nil
+	return runsWith(ctx, c.Reader, name)
 }
 
 // without does nothing: a Node is never restored.

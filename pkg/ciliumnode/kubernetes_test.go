@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -140,7 +141,7 @@ func TestKubernetesApply(t *testing.T) {
 		"an agent that has yet to start": {},
 		"an agent that runs with it":     {agent: []string{"10.0.0.0/24"}},
 		"one that runs with IPv6 alone":  {agent: []string{"fd00::/120"}},
-		"one that runs with another":     {agent: []string{"10.7.0.0/16"}, wantErr: "runs with podCIDR 10.7.0.0/16"},
+		"one that runs with another":     {agent: []string{"10.7.0.0/16"}, wantErr: "runs with another podCIDR: 10.7.0.0/16"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +150,10 @@ func TestKubernetesApply(t *testing.T) {
 			c := kubernetesClient(t, kubernetesNode(map[string]string{"a": "b"}), cn)
 			old := live(t, c, "n1")
 			v, err := c.Apply(t.Context(), old, change)
-			if message := errorOf(err); test.wantErr != "" && strings.Contains(message, test.wantErr) {
+			if test.wantErr != "" {
+				if !errors.Is(err, ErrRunsWithAnother) || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("Apply: %v, want %q", err, test.wantErr)
+				}
 				return
 			}
 			if err != nil {

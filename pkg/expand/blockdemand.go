@@ -31,6 +31,9 @@ type BlockDemand struct {
 	// Fixed says that it is assigned one block, before it starts, for the lifetime
 	// of the node.
 	Fixed bool
+	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is
+	// empty: those of an earlier Node of its name.
+	Runs []netip.Prefix
 }
 
 // isPublished reports whether the agent may assign a to pods.
@@ -110,6 +113,8 @@ func (d *decision) setBlockTarget() {
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
 		// It has what it can have.
+	case len(w.Runs) > 0:
+		// It gets what it runs with, or nothing.
 	case w.Fixed:
 		d.target = 1
 	case w.OnDemand:
@@ -156,9 +161,13 @@ func (d *decision) assignBlocks() {
 		d.plan.Capacity += d.blocks[i].open
 		d.blocks[i].counted = true
 	}
+	if d.state.BlockDemand.Fixed {
+		d.assignFixed()
+		return
+	}
 	for i := range d.blocks {
 		b := &d.blocks[i]
-		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported && !d.state.BlockDemand.Fixed
+		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported
 		if b.serving() && b.published == 0 && !b.closed && needed && d.room() > 0 {
 			d.assignBlock(b)
 		}
@@ -193,14 +202,6 @@ func (d *decision) restoreLeftovers() {
 			d.assignBlock(b)
 		}
 	}
-}
-
-// superseded reports whether a block is surplus: the node was assigned another one,
-// because this one's range was draining when its Node came back. An agent with a
-// fixed block never gets a second, so this one never returns to service.
-func (d *decision) superseded(b *block) bool {
-	w := d.state.BlockDemand
-	return w != nil && w.Fixed && len(w.Assigned) > 0 && b.published == 0 && !b.Listed
 }
 
 // clearAll deletes leftover release entries: an agent that is assigned whole blocks

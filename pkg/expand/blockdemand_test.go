@@ -325,7 +325,7 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"a fixed block: a second one stays while a pod has an address of it": {
 			state: node(lone(first), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),
-			want:  []string{"needs 1 of 4", "publish 10.0.0.1-10.0.0.2"},
+			want:  []string{"needs 1 of 2"},
 		},
 		"a fixed block: a foreign one without a usable address is the one": {
 			state: node(listing(-1, "10.9.0.0/32"), fixed),

@@ -92,21 +92,22 @@ func (d *decision) servingBlocks() int {
 }
 
 // readmit returns blocks to service, beyond any cap on blocks, once the reason they
-// left no longer holds: those of a node that was gone, whose pods may still have
-// their addresses, and those whose removal is no longer requested.
+// left no longer holds.
 func (d *decision) readmit() {
 	for i := range d.blocks {
-		b := &d.blocks[i]
-		if d.superseded(b) {
-			continue
-		}
-		returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
-		// Of whole blocks none is reclaimed; one in use was restored.
-		reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.BlockDemand != nil && b.Listed)
-		if b.mayReturn() && (returned || reprieved) {
+		if b := &d.blocks[i]; d.readmits(b) {
 			d.takeBack(b)
 		}
 	}
+}
+
+// readmits reports whether the reason no longer holds for which a block left: its node
+// was gone, whose pods may still have its addresses, or its removal is no longer requested.
+func (d *decision) readmits(b *block) bool {
+	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
+	// Of whole blocks none is reclaimed; one in use was restored.
+	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.BlockDemand != nil && b.Listed)
+	return b.mayReturn() && (returned || reprieved) && !d.superseded(b)
 }
 
 // mayReturn says that a block that is leaving can be restored to service.

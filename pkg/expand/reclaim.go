@@ -51,7 +51,8 @@ func (d *decision) coveredAtLimit() bool {
 func (b *block) withdrawn() bool { return b.Conflict && b.empty() }
 
 // drainAgain corrects the reason of drains that a user has requested since, and
-// drains cooling-down blocks again if any of their addresses is published or used.
+// drains cooling-down blocks again if any of their addresses is published or used, or an
+// agent runs with them.
 func (d *decision) drainAgain() {
 	for i := range d.blocks {
 		b := &d.blocks[i]
@@ -59,7 +60,7 @@ func (d *decision) drainAgain() {
 		case b.undrained, d.superseded(b):
 		case b.Phase == ipalloc.Draining && b.Request != None && b.Request != b.Reason && !b.empty():
 			d.drain(b, b.Request)
-		case b.Phase == ipalloc.CoolingDown && b.published+b.users > 0:
+		case b.Phase == ipalloc.CoolingDown && (b.published+b.users > 0 || d.state.runsWith(b.Block)):
 			d.drain(b, cmp.Or(b.Request, Reclaim))
 		}
 	}

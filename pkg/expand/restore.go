@@ -13,6 +13,9 @@ import (
 // pods are not restored when the agent restarts. That an address is reserved or
 // its block drains is no reason against it; no cap is, either.
 func (d *decision) restoreUsed() {
+	if d.state.BlockDemand != nil && d.state.BlockDemand.Fixed {
+		return // see assignFixed
+	}
 	var lost []netip.Addr
 	for a := range d.state.Used {
 		lost = d.appendLost(lost, a)

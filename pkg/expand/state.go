@@ -100,6 +100,8 @@ type Hold struct {
 // Block is a block the node holds.
 type Block struct {
 	CIDR netip.Prefix
+	// Created is when the API server created it. Zero: unknown.
+	Created time.Time
 	// Usable are the addresses that may be published, sorted: all but the
 	// reserved and, unless allowed, the first and last.
 	Usable []netip.Addr

@@ -86,7 +86,7 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 
 // blockState is a block as expand sees it.
 func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
-	s := expand.Block{CIDR: b.CIDR, Phase: b.Phase, Reason: b.Reason}
+	s := expand.Block{CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
 	s.Leftover = view != nil && view.Leftover(b.CIDR)
 	s.Parked, s.Closed = s.Listed && slices.Contains(view.Parked(), b.CIDR), b.Closed

@@ -154,6 +154,26 @@ func (r *Reconciler) ensureReport(ctx context.Context, o *observation) (bool, er
 	return true, nil
 }
 
+// readRuns reads what the agent runs with if the Node names no podCIDR of a family: people
+// may have deleted the Node under the agent, and made it again. A Node without blocks is
+// new.
+func (r *Reconciler) readRuns(ctx context.Context, o *observation) error {
+	lacks := func(f state.Share) bool { return f.State.BlockDemand != nil && len(f.State.BlockDemand.Assigned) == 0 }
+	if o.CiliumNode == nil || len(o.Blocks) == 0 || !slices.ContainsFunc(o.Shares, lacks) {
+		return nil
+	}
+	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	for i := range o.Shares {
+		if f := &o.Shares[i]; lacks(*f) {
+			f.State.BlockDemand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
+		}
+	}
+	return nil
+}
+
 // requestReport makes the agent report all addresses it uses.
 func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)

@@ -126,8 +126,11 @@ func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []famil
 func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, error) {
 	for range maxRepairs {
 		repaired, err := r.repair(ctx, o)
-		if err != nil || !repaired {
+		if err != nil {
 			return o, err
+		}
+		if !repaired {
+			return o, r.readRuns(ctx, o)
 		}
 		if o, err = r.observe(ctx, o.Name); err != nil {
 			return nil, err
@@ -167,7 +170,7 @@ func (r *Reconciler) outcome(ctx context.Context, node string, err error) (recon
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: retry.NotShown}, nil
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) || errors.Is(err, ciliumnode.ErrRunsWithAnother) {
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
 	}

@@ -1,15 +1,16 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -169,16 +170,90 @@ func TestKubernetesNodeGone(t *testing.T) {
 	})
 }
 
-// An agent that already runs with another podCIDR is assigned no new one: it
-// would lose its pods when it restarts.
+// An agent that already runs with another podCIDR is assigned no new one: it would lose
+// its pods when it restarts. That is reported, and what else is to be done for the node is.
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
-	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
-	if _, err := b.reconcile(); err == nil {
-		t.Error("no error is returned")
+	const gone = "10.0.0.8/30"
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"),
+		fixtures.BeingDeleted(fixtures.BlockObject(gone, ipalloc.CoolingDown)))
+	b.settle()
+	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.settle()
+	if got := b.listed(); len(got) > 0 {
+		t.Errorf("the Node is assigned %v", got)
 	}
-	n := &corev1.Node{}
-	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "n"}, n); err != nil || n.Annotations[v4Annotation] != "" {
-		t.Errorf("annotations are %v, %v", n.Annotations, err)
+	if b.has(gone) {
+		t.Errorf("block %s is left", gone)
+	}
+	if got := b.EventsOf(event.ReasonPodAddressShortage); len(got) != 1 || !strings.Contains(got[0], "runs with podCIDR 10.7.0.0/16") {
+		t.Errorf("events are %q, want one that names the podCIDR", got)
+	}
+	if len(b.r.Awaiting.For([]string{"p"})) > 0 {
+		t.Error("the node waits for blocks of its pool")
+	}
+
+	b.changeAgent("") // it has gone
+	b.settle()
+	if got := b.listed(); len(got) != 1 {
+		t.Errorf("listed %v, want a block", got)
+	}
+}
+
+// changeAgent replaces the podCIDR that an agent says it runs with; "": none.
+func (b *bed) changeAgent(podCIDR string) {
+	b.T.Helper()
+	body := `{"spec":{"ipam":{"podCIDRs":null}}}`
+	if podCIDR != "" {
+		body = `{"spec":{"ipam":{"podCIDRs":["` + podCIDR + `"]}}}`
+	}
+	if err := b.API.Patch(b.T.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(body)); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// A new Node has no block, so what its agent runs with is read only as one is assigned.
+func TestKubernetesAgentMadeUpItsOwn(t *testing.T) {
+	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
+	calls, err := b.reconcile()
+	if diff := cmp.Diff([]string{"create PodIPBlock", "get CiliumNode"}, calls); diff != "" || err != nil {
+		t.Errorf("%v; calls (-want +got):\n%s", err, diff)
+	}
+	calls, err = b.reconcile()
+	if diff := cmp.Diff([]string{"get CiliumNode"}, calls); diff != "" || err != nil {
+		t.Errorf("then %v; calls (-want +got):\n%s", err, diff)
+	}
+}
+
+// A Node is deleted and made again under its agent. It gets the block back that the agent
+// runs with: in place of one pinned to it, and of a new one though the range drains. The
+// other one goes.
+func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
+	const pinned, has = "10.0.0.0/30", "10.0.0.8/30"
+	for _, phase := range []ipalloc.Phase{ipalloc.InService, ipalloc.Draining, ipalloc.CoolingDown} {
+		t.Run(phase.String(), func(t *testing.T) {
+			pool := fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29")
+			block := fixtures.BlockObject(has, phase)
+			if phase != ipalloc.InService {
+				pool.Spec.IPv4.CIDRs[1].AllocationPolicy = v1alpha1.AllocationDrain
+				crd.SetBlockPhase(block, phase, expand.CIDRDraining, "x", fixtures.Noon())
+			}
+			if phase == ipalloc.CoolingDown {
+				crd.SetBlockPhase(block, phase, expand.NodeGone, "x", fixtures.Noon())
+			}
+			again := fixtures.Node()
+			again.UID = "another-uid"
+			b := kubernetesBed(t, again, pool, block, fixtures.BlockObject(pinned, ipalloc.InService), fixtures.CiliumNode("n", "", has))
+			b.settle()
+			if diff := cmp.Diff(fixtures.Prefixes(has), b.listed(), fixtures.CompareNetip()); diff != "" {
+				t.Errorf("listed (-want +got):\n%s", diff)
+			}
+			b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
+			b.settle()
+			if !b.has(has) || b.has(pinned) || len(b.Blocks()) != 1 {
+				t.Errorf("blocks are %+v, want %s alone", b.Blocks(), has)
+			}
+			b.settled()
+		})
 	}
 }
 
@@ -251,9 +326,7 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		if got := b.block(old); got.Phase != ipalloc.InService {
 			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)
 		}
-		if err := b.API.Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":["`+assigned+`"]}}}`)); err != nil {
-			t.Fatal(err)
-		}
+		b.changeAgent(assigned)
 		goes(t, b)
 	})
 }

@@ -17,6 +17,7 @@ import (
 const (
 	reasonPoolsExhausted = "PoolsExhausted"
 	reasonLimitReached   = "LimitReached"
+	reasonRunsWithOther  = "AgentRunsWithAnother"
 	reasonPaused         = "Paused"
 	reasonNoPool         = "NoPool"
 	reasonEnough         = "EnoughAddresses"
@@ -52,7 +53,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	var missed []*crd.Pool // that could serve the shortage
 	for _, p := range plans {
 		short[p.Family] += p.lacks()
-		if p.lacks() > 0 {
+		if p.lacks() > 0 && !p.State.RunsWithAnother() {
 			missed = append(missed, p.Pools...)
 		}
 		r.Metrics.short(o.Name, p.Family, short[p.Family])
@@ -111,8 +112,11 @@ func (p *familyPlan) waiting() int {
 // lacks is how many addresses the node needs and cannot get. If it is paused, the
 // reserve does not count.
 func (p *familyPlan) lacks() int {
-	if p.Paused != "" {
+	switch {
+	case p.Paused != "":
 		return max(0, p.waiting())
+	case p.State.RunsWithAnother(): // its agent does not start again without a block
+		return max(1, p.plan.Shortage)
 	}
 	return max(p.plan.Shortage, p.short)
 }
@@ -159,6 +163,8 @@ func (p *familyPlan) lack() (reason, message string) {
 	case p.short > 0:
 		return reasonPoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
+	case p.State.RunsWithAnother():
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockDemand.Runs[0])
 	}
 	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
 		what, p.plan.Shortage)
@@ -204,6 +210,8 @@ func adviceFor(reason string) string {
 	case reasonNoPool:
 		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
 			v1alpha1.OptOutLabel + "=true"
+	case reasonRunsWithOther:
+		return "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation"
 	}
 	return "Add a CIDR to a pool, raise the limit, or move pods away"
 }

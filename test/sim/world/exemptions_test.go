@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -71,6 +73,41 @@ func TestIsLost(t *testing.T) {
 			}
 			if got := w.isLost(w.machine("n1"), cidr); got != test.want {
 				t.Errorf("lost %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// TestRunsWithout: a Node may be left without a podCIDR only where its agent says that it
+// runs with one of that family which is no block of the node.
+func TestRunsWithout(t *testing.T) {
+	const own = "10.0.0.0/29"
+	tests := map[string]struct {
+		says, holder string // the podCIDR that the agent says; who holds the block own
+		want         bool
+	}{
+		"nothing is said":               {holder: "n1"},
+		"the node's block":              {says: own, holder: "n1"},
+		"a block that has gone":         {says: own, want: true},
+		"another node's":                {says: own, holder: "n2", want: true},
+		"one of the other family alone": {says: "fd00::/125"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.Kubernetes })
+			cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+			if test.says != "" {
+				cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(netip.MustParsePrefix(test.says))}
+			}
+			w.must(w.api.Create(cn))
+			if test.holder != "" {
+				w.must(w.api.Create(&v1alpha1.PodIPBlock{
+					ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(netip.MustParsePrefix(own))},
+					Spec:       v1alpha1.PodIPBlockSpec{CIDR: own, NodeName: test.holder, PoolName: "main"},
+				}))
+			}
+			if got := w.runsWithout(w.machine("n1"), ipalloc.IPv4); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
 	}

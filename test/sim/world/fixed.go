@@ -171,27 +171,13 @@ func (w *World) runsWith(m *machine) []netip.Prefix {
 }
 
 // runsWithout says that the agent of a Node that people deleted under it runs with a
-// podCIDR of a family that its Node does not get back, as the block must leave. Nor does it
-// get another one (docs/modes.md).
+// podCIDR of a family whose block is no longer the node's. Its Node gets no other one
+// (docs/modes.md).
 func (w *World) runsWithout(m *machine, f ipalloc.Family) bool {
 	return slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool {
-		return ipalloc.FamilyOf(cidr.Addr()) == f && w.mustLeave(m, cidr)
+		b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+		return ipalloc.FamilyOf(cidr.Addr()) == f && (!ok || b.Spec.NodeName != m.name)
 	})
-}
-
-// hasSpareBlock says that a node in kubernetes mode holds a block that its Node is not
-// assigned. It could be the one that the Node gets if it is made again.
-func (w *World) hasSpareBlock(m *machine) bool {
-	return w.fixed() && slices.ContainsFunc(w.api.Keys(KindBlock), func(name string) bool {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		return b.Spec.NodeName == m.name && !w.lists(b)
-	})
-}
-
-// mayHaveAnother says that an agent has run in kubernetes mode with a podCIDR that its Node,
-// made again, is yet to get back: it could be another block that people pin.
-func (w *World) mayHaveAnother(m *machine) bool {
-	return w.fixed() && (m.old != nil || len(m.router) > 0) && !m.hasPodCIDRs()
 }
 
 // lostNode is what becomes of a machine that ran on while its Node was gone, and whose
@@ -275,13 +261,12 @@ func (w *World) holdFixedRest(when string, m *machine) {
 	w.holdCooledRest(when, m)
 }
 
-// holdCooledRest checks at rest that no block of a node cools down, unless people have to
-// act before anything else is done for the node.
+// holdCooledRest checks at rest that no block of a node cools down.
 func (w *World) holdCooledRest(when string, m *machine) {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
-		if cools && !slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool { return w.mustLeave(m, cidr) }) {
+		if cools {
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		}
 	}

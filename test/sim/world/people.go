@@ -53,9 +53,6 @@ func (w *World) enablePeople() {
 	for _, m := range w.machines {
 		w.enableNodeEdits(m)
 		w.enableCiliumNodeEdits(m)
-		if w.mayHaveAnother(m) {
-			continue
-		}
 		w.canIf(BlockEdits, BlockMake, m.name, "")
 		if !w.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
 			w.canIf(BlockEdits, BlockMake, m.name, wide)
@@ -95,7 +92,7 @@ func (w *World) enableNodeEdits(m *machine) {
 	}
 	w.enableLabels(m)
 	w.enableAddresses(m)
-	if !w.hasSpareBlock(m) { // the Node could come back with that one
+	if !w.fixed() || len(w.torn) == 0 { // or nothing would be left that names a block
 		w.canIf(NodeGone, NodeDelete, m.name, "")
 	}
 	w.canIf(NodeGone, NodeOff, m.name, "")
@@ -106,7 +103,7 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	if w.api.Get(KindCiliumNode, m.name) == nil {
 		return
 	}
-	if !w.whole() || len(w.torn) == 0 { // the same as below
+	if !w.whole() || len(w.torn) == 0 { // the same
 		w.canIf(CiliumNodeGone, CNDelete, m.name, "")
 	}
 	for _, what := range []string{"release", "entry", "touch"} {
@@ -118,7 +115,7 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	if w.cfg.Asking != nil {
 		w.canIf(Edits, CNEdit, m.name, "list=blue")
 	}
-	if len(w.torn) == 0 && w.shownToAll(KindBlock) { // or nothing would be left that names a block
+	if len(w.torn) == 0 && w.shownToAll(KindBlock) { // the same
 		w.canIf(Edits, CNEdit, m.name, "cidr")
 	}
 }
