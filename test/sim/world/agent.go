@@ -61,6 +61,7 @@ type machine struct {
 	// On disk.
 	endpoints map[string]*endpoint // by pod slot
 	router    map[agent.Family]netip.Addr
+	evicted   bool // with its Node its pods are to go
 
 	// Of this run of the agent.
 	phase  phase
@@ -118,6 +119,7 @@ func (m *machine) open() {
 
 // boot starts the agent: it makes or takes over its CiliumNode.
 func (m *machine) boot() {
+	m.leavePods()
 	m.run++
 	m.pod.run, m.pod.ready, m.mode = m.run, false, m.starts
 	if m.mode != adopt.None {

@@ -189,7 +189,19 @@ func (m *machine) lostNode() {
 	for _, e := range m.endpoints {
 		e.forfeited = true
 	}
+	m.evicted = true
 	m.crash()
+}
+
+// leavePods deletes the pods of a machine whose Node was gone, before its agent starts: an
+// agent with a smaller block than before might find all its addresses taken.
+func (m *machine) leavePods() {
+	for _, slot := range sortedKeys(m.endpoints) {
+		if m.evicted && m.endpoints[slot].forfeited && m.podObject(slot) != nil {
+			m.podGone(slot)
+		}
+	}
+	m.evicted = false
 }
 
 // holdAlone checks that a CIDR that a node is assigned is no other node's, and that no pod
