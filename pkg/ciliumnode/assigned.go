@@ -30,12 +30,12 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 // AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once and
 // without host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes
 // route to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
-func (v *View) AssignedCIDRs() []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
-	for _, cidr := range v.PodCIDRs {
+func (s *Summary) AssignedCIDRs() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(s.PodCIDRs)+len(s.Allocated))
+	for _, cidr := range s.PodCIDRs {
 		out = append(out, cidr.Masked())
 	}
-	for _, a := range v.Allocated {
+	for _, a := range s.Allocated {
 		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
 			out = append(out, cidr)
 		}

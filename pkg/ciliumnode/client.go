@@ -114,7 +114,10 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*Stored, error)
 // addresses of blocks: the caller publishes those again with Apply. Foreign pool
 // entries and podCIDRs are restored unchanged.
 func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*Stored, error) {
-	cn := last.rebuild(node)
+	cn, err := last.rebuild(node)
+	if err != nil {
+		return nil, err
+	}
 	c.Mode.protocol().without(cn, blocks)
 	return c.create(ctx, cn)
 }

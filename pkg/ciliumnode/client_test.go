@@ -95,14 +95,15 @@ func TestReleaseLeavesTheSpecAlone(t *testing.T) {
 	cn := node([]string{"10.0.0.1"}, "10.0.0.0/30")
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
 	c := fakeClient(t, interceptor.Funcs{}, cn)
-	v, err := c.Release(t.Context(), live(t, c, "n1"), Entries{Mark: addrs("10.0.0.1")})
+	written, err := c.Release(t.Context(), live(t, c, "n1"), Entries{Mark: addrs("10.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	v := written.View()
 	want := NewView(cn)
 	want.ResourceVersion = v.ResourceVersion
 	want.Release = NewView(get(t, c, "n1")).Release
-	if diff := cmp.Diff(want, v.View, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" || len(v.Release) != 1 {
+	if diff := cmp.Diff(want, v, compareNetip(), cmpopts.IgnoreUnexported(Summary{})); diff != "" || len(v.Release) != 1 {
 		t.Errorf("view (-want +got):\n%s", diff)
 	}
 }
@@ -116,11 +117,11 @@ func TestCreate(t *testing.T) {
 			{Type: corev1.NodeHostName, Address: "n1"},
 		}},
 	}
-	v, err := c.Create(t.Context(), n)
+	written, err := c.Create(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Pool) != 0 || v.ResourceVersion == "" {
+	if v := written.View(); len(v.Pool) != 0 || v.ResourceVersion == "" {
 		t.Errorf("view is %+v, want an empty pool and a version", v)
 	}
 	got := get(t, c, "n1")

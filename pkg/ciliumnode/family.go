@@ -63,4 +63,4 @@ func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 
 // FamiliesNotRun returns NotRun of each family.
-func (v *View) FamiliesNotRun() [2]bool { return v.notRun }
+func (s *Summary) FamiliesNotRun() [2]bool { return s.notRun }

@@ -41,7 +41,7 @@ func (kubernetes) resource() (schema.GroupVersionKind, string) {
 }
 
 func (kubernetes) view(obj client.Object) *View {
-	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}
+	v := &View{Summary: Summary{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return v

@@ -195,7 +195,7 @@ func TestKubernetesMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v = written.View
+		v = written.View()
 		node := &corev1.Node{}
 		if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
 			t.Fatal(err)

@@ -96,5 +96,5 @@ func viewOf(written *Stored, err error) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return written.View, nil
+	return written.View(), nil
 }

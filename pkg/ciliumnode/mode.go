@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
@@ -89,12 +90,14 @@ func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
 // ToStored reads a CiliumNode, or the object in its place, which must not be changed
 // afterwards.
 func (m Mode) ToStored(obj client.Object) *Stored {
-	k := &Stored{View: m.View(obj)}
+	view := m.View(obj)
+	k := view.Stored()
 	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
-		k.labels, k.annotations, k.owners, k.spec = cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec
-		if k.saysAll(cn.Spec.IPAM.Pool) {
-			k.spec.IPAM.Pool = nil
+		rest := restOf{cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec}
+		if view.saysAll(cn.Spec.IPAM.Pool) {
+			rest.Spec.IPAM.Pool = nil
 		}
+		k.rest, _ = json.Marshal(rest) // no value of these types fails
 	}
 	return k
 }

@@ -1,7 +1,12 @@
 package ciliumnode
 
 import (
-	"maps"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"weak"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -10,23 +15,69 @@ import (
 )
 
 // Stored is the in-memory form of a CiliumNode: its View, and what else Recreate
-// restores. The maps of an object would take twice the memory.
+// restores. Most of it is packed, as a large cluster has many and reads few at a time: the
+// maps of a View take eight times the memory, and those of an object twice that.
 type Stored struct {
-	*View
+	Summary
 
-	labels, annotations map[string]string
-	owners              []metav1.OwnerReference
-	// spec has no pool if View.Pool contains all of it.
-	spec ciliumv2.NodeSpec
+	pool, used packed
+	// read is the View that it was made from, as long as that is in memory: the reconcile
+	// that follows an event needs it.
+	read weak.Pointer[View]
+	// rest is a restOf as JSON; empty: nothing else is known.
+	rest []byte
+}
+
+// restOf is what Recreate restores beside the View. Its spec has no pool if View.Pool
+// contains all of it.
+type restOf struct {
+	Labels      map[string]string       `json:"labels,omitempty"`
+	Annotations map[string]string       `json:"annotations,omitempty"`
+	Owners      []metav1.OwnerReference `json:"owners,omitempty"`
+	Spec        ciliumv2.NodeSpec       `json:"spec"`
 }
 
 // ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
 func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
+// Stored is the View to be stored, where nothing else is known of the CiliumNode.
+func (v *View) Stored() *Stored {
+	return &Stored{Summary: v.Summary, pool: pack(v.Pool), used: pack(v.Used), read: weak.Make(v)}
+}
+
+// View returns the View.
+func (k *Stored) View() *View {
+	if v := k.read.Value(); v != nil {
+		return v
+	}
+	return &View{Summary: k.Summary, Pool: k.pool.unpack(), Used: k.used.unpack()}
+}
+
+// Addresses are those that the CiliumNode names: in its pool, in use, and the agent's own,
+// stale ones as well. Some come twice.
+func (k *Stored) Addresses() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, p := range []packed{k.pool, k.used} {
+			for addr := range p.all() {
+				if !yield(addr) {
+					return
+				}
+			}
+		}
+		for _, addrs := range [][]netip.Addr{k.NonCanonical, k.Own, k.Stale} {
+			for _, addr := range addrs {
+				if !yield(addr) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // At is the CiliumNode with another resourceVersion.
 func (k *Stored) At(version string) *Stored {
-	view, at := *k.View, *k
-	view.ResourceVersion, at.View = version, &view
+	at := *k
+	at.ResourceVersion, at.read = version, weak.Pointer[View]{}
 	return &at
 }
 
@@ -42,30 +93,33 @@ func (v *View) saysAll(pool ipamtypes.AllocationMap) bool {
 
 // OwnedBy reports whether a Node owns the CiliumNode.
 func (k *Stored) OwnedBy(node *corev1.Node) bool {
-	for _, ref := range k.owners {
-		if ref.Kind == "Node" && ref.UID == node.UID {
-			return true
-		}
-	}
-	return false
+	var rest restOf
+	err := json.Unmarshal(k.rest, &rest)
+	return err == nil && slices.ContainsFunc(rest.Owners, func(ref metav1.OwnerReference) bool {
+		return ref.Kind == "Node" && ref.UID == node.UID
+	})
 }
 
 // rebuild is the object that replaces a deleted one, owned by node.
-func (k *Stored) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
+func (k *Stored) rebuild(node *corev1.Node) (*ciliumv2.CiliumNode, error) {
+	var rest restOf
+	if err := json.Unmarshal(k.rest, &rest); err != nil {
+		return nil, fmt.Errorf("what is known of CiliumNode %s: %w", k.Name, err)
+	}
 	cn := &ciliumv2.CiliumNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            k.Name,
-			Labels:          maps.Clone(k.labels),
-			Annotations:     maps.Clone(k.annotations),
+			Labels:          rest.Labels,
+			Annotations:     rest.Annotations,
 			OwnerReferences: []metav1.OwnerReference{ownerOf(node)},
 		},
-		Spec: *k.spec.DeepCopy(),
+		Spec: rest.Spec,
 	}
 	if cn.Spec.IPAM.Pool == nil {
-		cn.Spec.IPAM.Pool = make(ipamtypes.AllocationMap, len(k.Pool))
-		for addr, owner := range k.Pool {
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+		for addr, owner := range k.pool.all() {
 			cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{Owner: owner}
 		}
 	}
-	return cn
+	return cn, nil
 }

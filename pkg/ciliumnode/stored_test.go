@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"bytes"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -34,13 +35,21 @@ func TestKeep(t *testing.T) {
 			whole.Spec.HealthAddressing.IPv4 = "10.0.0.2"
 			whole.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
 			kept := ToStored(whole.DeepCopy())
-			if diff := cmp.Diff(NewView(whole), kept.View, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" {
-				t.Errorf("view (-whole +kept):\n%s", diff)
+			for what, got := range map[string]*View{"read": kept.View(), "unpacked": kept.At(whole.ResourceVersion).View()} {
+				if diff := cmp.Diff(NewView(whole), got, compareNetip(), cmpopts.IgnoreUnexported(Summary{})); diff != "" {
+					t.Errorf("view, %s (-whole +kept):\n%s", what, diff)
+				}
 			}
-			if twice := kept.spec.IPAM.Pool != nil; twice != test.twice {
+			if at := kept.At("later").View().ResourceVersion; at != "later" {
+				t.Errorf("in a later version it is of version %s", at)
+			}
+			if twice := bytes.Contains(kept.rest, []byte(`"pool":`)); twice != test.twice {
 				t.Errorf("the pool is kept twice: %t", twice)
 			}
-			again := kept.rebuild(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})
+			again, err := kept.rebuild(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}})
+			if err != nil {
+				t.Fatal(err)
+			}
 			want := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 				Name: whole.Name, Labels: whole.Labels, Annotations: whole.Annotations,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}},

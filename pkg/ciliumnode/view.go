@@ -15,12 +15,20 @@ import (
 
 // View is a CiliumNode as plain values. It is read-only.
 type View struct {
+	Summary
+
+	// Pool is spec.ipam.pool: address to the owner written there.
+	Pool map[netip.Addr]string
+	// Used is status.ipam.used: address to the owner reported.
+	Used map[netip.Addr]string
+}
+
+// Summary is a View without the addresses in the pool and in use.
+type Summary struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 
-	// Pool is spec.ipam.pool: address to the owner written there.
-	Pool map[netip.Addr]string
 	// NonCanonical are pool keys that are addresses in another than the canonical form.
 	// The agent would hand such an address out a second time under its
 	// canonical key, so nothing is published beside them.
@@ -32,8 +40,6 @@ type View struct {
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
 	Allocated []Allocation
-	// Used is status.ipam.used: address to the owner reported.
-	Used map[netip.Addr]string
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]expand.ReleaseStatus
 	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
@@ -63,22 +69,24 @@ type View struct {
 // NewView reads a CiliumNode of crd mode.
 func NewView(cn *ciliumv2.CiliumNode) *View {
 	v := &View{
-		Name:            cn.Name,
-		UID:             cn.UID,
-		ResourceVersion: cn.ResourceVersion,
-		Pool:            make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
-		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
-		Allocated:       allocations(cn),
-		entries:         cn.Spec.IPAM.Pools.Allocated,
-		Used:            make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
-		Own:             ownAddresses(cn),
-		Host:            hostAddresses(cn),
-		Limits: expand.Limits{
-			MinAllocate:       cn.Spec.IPAM.MinAllocate,
-			PreAllocate:       cn.Spec.IPAM.PreAllocate,
-			MaxAllocate:       cn.Spec.IPAM.MaxAllocate,
-			MaxAboveWatermark: cn.Spec.IPAM.MaxAboveWatermark,
+		Summary: Summary{
+			Name:            cn.Name,
+			UID:             cn.UID,
+			ResourceVersion: cn.ResourceVersion,
+			PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
+			Allocated:       allocations(cn),
+			entries:         cn.Spec.IPAM.Pools.Allocated,
+			Own:             ownAddresses(cn),
+			Host:            hostAddresses(cn),
+			Limits: expand.Limits{
+				MinAllocate:       cn.Spec.IPAM.MinAllocate,
+				PreAllocate:       cn.Spec.IPAM.PreAllocate,
+				MaxAllocate:       cn.Spec.IPAM.MaxAllocate,
+				MaxAboveWatermark: cn.Spec.IPAM.MaxAboveWatermark,
+			},
 		},
+		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
+		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 	}
 	for key, ip := range cn.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -20,12 +21,14 @@ const agentContainer = "cilium-agent"
 type Agents struct {
 	settle time.Duration
 
-	mu     sync.RWMutex
-	byNode map[string]map[types.UID]agentRun
+	mu sync.RWMutex
+	// byNode holds slices, as a node has one agent: a map of one takes five times as much.
+	byNode map[string][]agentRun
 }
 
 // agentRun is an agent's pod, and since when it is in this state.
 type agentRun struct {
+	uid types.UID
 	agentState
 	since time.Time
 }
@@ -71,7 +74,7 @@ func brief(end *corev1.ContainerStateTerminated) bool {
 
 // NewAgents considers an agent settled once it has been Ready for settle.
 func NewAgents(settle time.Duration) *Agents {
-	return &Agents{settle: settle, byNode: map[string]map[types.UID]agentRun{}}
+	return &Agents{settle: settle, byNode: map[string][]agentRun{}}
 }
 
 // Set stores the state of an agent's pod at now, and reports whether anything relevant
@@ -82,22 +85,31 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was, known := a.byNode[pod.Node][pod.uid]
-	if known && was.agentState == pod.agentState {
+	runs, i := a.byNode[pod.Node], a.index(pod.PodKey)
+	switch {
+	case i < 0:
+		a.byNode[pod.Node] = append(runs, agentRun{pod.uid, pod.agentState, now})
+	case runs[i].agentState == pod.agentState:
 		return false
+	default:
+		runs[i] = agentRun{pod.uid, pod.agentState, now}
 	}
-	if a.byNode[pod.Node] == nil {
-		a.byNode[pod.Node] = map[types.UID]agentRun{}
-	}
-	a.byNode[pod.Node][pod.uid] = agentRun{pod.agentState, now}
 	return true
+}
+
+func (a *Agents) index(key PodKey) int {
+	return slices.IndexFunc(a.byNode[key.Node], func(run agentRun) bool { return run.uid == key.uid })
 }
 
 // Delete removes an agent's pod.
 func (a *Agents) Delete(key PodKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.byNode[key.Node], key.uid)
+	i := a.index(key)
+	if i < 0 {
+		return
+	}
+	a.byNode[key.Node] = slices.Delete(a.byNode[key.Node], i, i+1)
 	if len(a.byNode[key.Node]) == 0 {
 		delete(a.byNode, key.Node)
 	}
@@ -109,9 +121,9 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	defer a.mu.RUnlock()
 	var out []AgentPod
 	for node, runs := range a.byNode {
-		for uid := range runs {
-			if !listed[uid] {
-				out = append(out, AgentPod{PodKey: PodKey{node, uid}})
+		for _, run := range runs {
+			if !listed[run.uid] {
+				out = append(out, AgentPod{PodKey: PodKey{node, run.uid}})
 			}
 		}
 	}
@@ -126,10 +138,7 @@ func (a *Agents) Container(node string) string {
 	if len(a.byNode[node]) != 1 {
 		return ""
 	}
-	for _, run := range a.byNode[node] {
-		return run.container
-	}
-	return ""
+	return a.byNode[node][0].container
 }
 
 // Settled reports whether the agent of node runs steadily at now, and, if it is only a
@@ -138,16 +147,11 @@ func (a *Agents) Container(node string) string {
 func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if len(a.byNode[node]) != 1 {
+	if len(a.byNode[node]) != 1 || !a.byNode[node][0].ready {
 		return false, time.Time{}
 	}
-	for _, run := range a.byNode[node] {
-		if run.ready {
-			at := run.since.Add(a.settle)
-			return !now.Before(at), at
-		}
-	}
-	return false, time.Time{}
+	at := a.byNode[node][0].since.Add(a.settle)
+	return !now.Before(at), at
 }
 
 func isReady(pod *corev1.Pod) bool {

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,7 +18,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]
 	defer l.mu.Unlock()
 	out := map[string]bool{}
 	for name := range nodes {
-		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.NotRun(f) {
+		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.FamiliesNotRun()[f] {
 			out[name] = true
 		}
 	}
@@ -115,11 +114,12 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) [
 // CiliumNode returns a CiliumNode in the latest version known, or nil.
 func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] {
-		return seen.View
+	seen, gone := l.ciliumNodes.seen[name], l.ciliumNodes.gone[name]
+	l.mu.Unlock()
+	if seen == nil || gone {
+		return nil
 	}
-	return nil
+	return seen.View()
 }
 
 // LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.
@@ -190,11 +190,9 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	for _, held := range l.byNode[node] {
 		covers = append(covers, held.CIDR)
 	}
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(cn.Pool), slices.Values(cn.NonCanonical), maps.Keys(cn.Used), slices.Values(cn.Own), slices.Values(cn.Stale)} {
-		for addr := range addrs {
-			if !ContainsAddr(covers, addr) {
-				taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
-			}
+	for addr := range cn.Addresses() {
+		if !ContainsAddr(covers, addr) {
+			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 		}
 	}
 	if cn.BlockDemand != nil {

@@ -38,9 +38,9 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 // That a CiliumNode was restored is known until it is forgotten, and of no other
 // CiliumNode with its name.
 func TestLedgerForgetsRestored(t *testing.T) {
-	l, view := NewLedger(), &ciliumnode.View{Name: "n", UID: "u"}
+	l, view := NewLedger(), &ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", UID: "u"}}
 	l.MarkRestored("n", "u")
-	if !l.Restored(view) || l.Restored(&ciliumnode.View{Name: "n", UID: "v"}) {
+	if !l.Restored(view) || l.Restored(&ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", UID: "v"}}) {
 		t.Error("restored is the other one")
 	}
 	l.ForgetCiliumNode("n")

@@ -86,10 +86,10 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
 		netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
-	if diff := cmp.Diff(want, usable(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/29")).View), fixtures.CompareNetip()); diff != "" {
+	if diff := cmp.Diff(want, usable(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/29")).View()), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("usable (-want +got):\n%s", diff)
 	}
-	whole := ciliumnode.MultiPool.ToStored(fixtures.Pooled(1, "10.0.0.0/29")).View
+	whole := ciliumnode.MultiPool.ToStored(fixtures.Pooled(1, "10.0.0.0/29")).View()
 	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
 		t.Error("an address of a whole block is withheld, which its agent uses all the same")
 	}

@@ -116,7 +116,7 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
-			out = append(out, addr.Unmap())
+			out = append(out, addr.Unmap().WithZone(""))
 		}
 	}
 	return out
@@ -140,12 +140,6 @@ type endedPod struct {
 	at   time.Time
 }
 
-type heldPod struct {
-	uid types.UID
-	expand.Pod
-	request requestHandle
-}
-
 // NewPods starts empty.
 func NewPods() *Pods {
 	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
@@ -159,21 +153,16 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	held := p.byNode[pod.Node]
 	i := p.index(pod.PodKey)
 	if i < 0 {
-		p.byNode[pod.Node] = append(held, heldPod{pod.uid, expand.Pod{Name: pod.name, IPs: pod.ips, Requests: pod.requests, Seen: now, Created: pod.created}, pod.request})
+		p.byNode[pod.Node] = append(p.byNode[pod.Node], hold(pod, now))
 		return true
 	}
-	if slices.Equal(held[i].IPs, pod.ips) && held[i].request == pod.request {
-		return false
-	}
-	held[i].IPs, held[i].request = pod.ips, pod.request
-	return true
+	return p.byNode[pod.Node][i].update(pod)
 }
 
 func (p *Pods) index(key PodKey) int {
-	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid == key.uid })
+	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid() == key.uid })
 }
 
 // Delete removes a pod at now, and reports whether it was known.
@@ -186,7 +175,7 @@ func (p *Pods) Delete(key PodKey, now time.Time) bool {
 	}
 	if p.RememberEnded {
 		recent := slices.DeleteFunc(p.ended[key.Node], func(e endedPod) bool { return !now.Before(e.at.Add(expand.ReportLag)) })
-		p.ended[key.Node] = append(recent, endedPod{p.byNode[key.Node][i].Name, now})
+		p.ended[key.Node] = append(recent, endedPod{strings.Clone(p.byNode[key.Node][i].name()), now})
 	}
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
 	if len(p.byNode[key.Node]) == 0 {
@@ -200,8 +189,8 @@ func (p *Pods) On(node string) []expand.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	out := make([]expand.Pod, 0, len(p.byNode[node]))
-	for _, held := range p.byNode[node] {
-		out = append(out, held.Pod)
+	for i := range p.byNode[node] {
+		out = append(out, p.byNode[node][i].pod())
 	}
 	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -232,8 +221,8 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	defer p.mu.RUnlock()
 	asked := PoolRequests{}
 	for _, held := range p.byNode[node] {
-		namespace, _, _ := strings.Cut(held.Name, "/")
-		asked.add(held.Name, requestOf(held.request), p.namespaces[namespace], picking)
+		namespace, _, _ := strings.Cut(held.name(), "/")
+		asked.add(held.name(), requestOf(held.request), p.namespaces[namespace], picking)
 	}
 	return asked
 }
@@ -252,7 +241,7 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 		p.namespaces[name] = w
 	}
 	for node, pods := range p.byNode {
-		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.Name, name+"/") }) {
+		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.name(), name+"/") }) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -266,8 +255,8 @@ func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	var out []BoundPod
 	for node, pods := range p.byNode {
 		for _, held := range pods {
-			if !listed[held.uid] {
-				out = append(out, BoundPod{PodKey: PodKey{node, held.uid}})
+			if !listed[held.uid()] {
+				out = append(out, BoundPod{PodKey: PodKey{node, held.uid()}})
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func (c *Cluster) awaitsLabels(s *Snapshot) string {
 	}
 	view := s.CiliumNode
 	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && last != nil && last.OwnedBy(s.Node) {
-		view = last.View
+		view = last.View()
 	}
 	taint := crd.StartupTaint(s.Node, c.StartupTaints)
 	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 {

@@ -1,6 +1,13 @@
 package informer
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unique"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -14,6 +21,7 @@ import (
 // number of addresses and not with the size of objects. Objects from the cache are
 // shared: copy before modifying.
 func CacheOptions() cache.Options {
+	shared := &sharedResources{lists: map[string]corev1.ResourceList{}}
 	return cache.Options{
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
@@ -21,18 +29,50 @@ func CacheOptions() cache.Options {
 		// that the API server does not serve yet.
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:      {Transform: stripNode},
+			&corev1.Node{}:      {Transform: shared.stripNode},
 			&corev1.Namespace{}: {Transform: stripNamespace},
 		},
 	}
 }
 
-func stripNode(obj any) (any, error) {
+// sharedResources lets Nodes with the same resources share the lists of them: each is a map,
+// which takes 700 bytes for one resource.
+type sharedResources struct {
+	mu    sync.Mutex
+	lists map[string]corev1.ResourceList
+}
+
+// maxSharedLists bounds how many lists are kept to be shared, as offers change.
+const maxSharedLists = 1024
+
+// of returns a list to be used in place of an equal one.
+func (s *sharedResources) of(list corev1.ResourceList) corev1.ResourceList {
+	if len(list) == 0 {
+		return nil
+	}
+	var key strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity := list[name]
+		fmt.Fprintf(&key, "%s=%s,", name, quantity.String())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.lists[key.String()]; ok {
+		return known
+	}
+	if len(s.lists) >= maxSharedLists {
+		clear(s.lists)
+	}
+	s.lists[key.String()] = list
+	return list
+}
+
+func (s *sharedResources) stripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil
 	}
-	n.ManagedFields = nil
+	n.ManagedFields, n.Labels = nil, sharingKeys(n.Labels)
 	if paused, ok := n.Annotations[v1alpha1.PausedAnnotation]; ok {
 		n.Annotations = map[string]string{v1alpha1.PausedAnnotation: paused}
 	} else {
@@ -41,9 +81,35 @@ func stripNode(obj any) (any, error) {
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	capacity, allocatable := state.KeepResources(&n.Status)
 	n.Status = corev1.NodeStatus{
-		Addresses: n.Status.Addresses, Conditions: shortageOf(n.Status.Conditions), Capacity: capacity, Allocatable: allocatable,
+		Addresses: ipAddresses(n.Status.Addresses), Conditions: shortageOf(n.Status.Conditions),
+		Capacity: s.of(capacity), Allocatable: s.of(allocatable),
 	}
 	return n, nil
+}
+
+// sharingKeys returns labels whose keys all objects share.
+func sharingKeys(labels map[string]string) map[string]string {
+	if len(labels) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(labels))
+	for key, value := range labels {
+		out[unique.Make(key).Value()] = value
+	}
+	return out
+}
+
+// ipAddresses returns those that are IP addresses of the node.
+func ipAddresses(addresses []corev1.NodeAddress) []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, a := range addresses {
+		for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+			if a.Type == kind {
+				out = append(out, corev1.NodeAddress{Type: kind, Address: a.Address})
+			}
+		}
+	}
+	return out
 }
 
 // stripNamespace keeps the fields that name the Cilium pool for the namespace's pods.

@@ -44,12 +44,13 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		_, _, why := r.Policy(n, ipalloc.IPv4, "")
 		return why
 	}
+	shared := &sharedResources{lists: map[string]corev1.ResourceList{}}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			whole := fixtures.Node()
 			change(whole)
 			kept := whole.DeepCopy()
-			if _, err := stripNode(kept); err != nil {
+			if _, err := shared.stripNode(kept); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := paused(kept), paused(whole); got != want {

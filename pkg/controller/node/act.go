@@ -203,12 +203,12 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	}
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
-	r.wroteNode(o, written)
+	now := r.wroteNode(o, written)
 	for _, cidr := range change.Park { // its agent may answer before it is seen
 		r.memory.noteParked(o, cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
 	}
 	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
-		"pool", len(written.Pool), "podCIDRs", len(written.PodCIDRs))
+		"pool", len(now.Pool), "podCIDRs", len(now.PodCIDRs))
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.Stored) *cili
 			r.Ledger.MarkFenced(b)
 		}
 	}
-	return written.View
+	return written.View()
 }
 
 // publishable returns those of addrs whose blocks, read live, still belong to the node

@@ -82,19 +82,20 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if err := r.checkNode(ctx, o.Node); err != nil {
 		return false, err
 	}
+	was := last.View()
 	// Their claims come before their addresses.
-	if restored, err := r.restoreOrphanedBlocks(ctx, o, last.View); err != nil || restored {
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, was); err != nil || restored {
 		return restored, err
 	}
 	// Do not restore as foreign content what another node holds by now, nor a block of
 	// this node that the watch delivered late.
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
-	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
+	without = append(without, r.Ledger.HeldElsewhere(o.Name, was.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
 	if r.created(o, written, err) != nil {
 		return false, err
 	}
-	if len(last.Used) > 0 {
+	if len(was.Used) > 0 {
 		r.Ledger.MarkRestored(o.Name, written.UID)
 	}
 	// Reported at once: if the agent writes to the CiliumNode before its addresses are
@@ -104,9 +105,9 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
 	change := ciliumnode.Change{}
 	for _, b := range o.Blocks {
-		ciliumPool := r.CiliumPoolOf(b, last.View)
-		was := last.Of(ciliumPool)
-		if !was.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
+		ciliumPool := r.CiliumPoolOf(b, was)
+		share := was.Of(ciliumPool)
+		if !share.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // what was published earlier stays, and nothing of this block is added
 		}
 		change.Add(b.CIDR, ciliumPool)
@@ -115,10 +116,10 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			return false, err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, r.ofBlock(o, b, was.PublishedIn(b.CIDR))...)
+			change.Publish = append(change.Publish, r.ofBlock(o, b, share.PublishedIn(b.CIDR))...)
 		}
 	}
-	if err := r.apply(ctx, o, written.View, change); err != nil {
+	if err := r.apply(ctx, o, written.View(), change); err != nil {
 		return false, err
 	}
 	return true, r.requestReport(ctx, o)

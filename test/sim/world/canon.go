@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
 // canon writes values in a form that two worlds share which behave the same. It
@@ -39,7 +41,8 @@ type met struct {
 
 // known is what is known of a world's objects.
 type known struct {
-	// objects are those digested before. They never change.
+	// objects are those digested before, as well as CiliumNodes in the ledger. They never
+	// change.
 	objects map[unsafe.Pointer]digest
 	// of tells what has a UID or resourceVersion.
 	of   map[token]string
@@ -198,6 +201,10 @@ func (c *canon) pointer(v reflect.Value) {
 		c.object(v)
 		return
 	}
+	if of == reflect.TypeFor[*ciliumnode.Stored]() {
+		c.stored((*ciliumnode.Stored)(at), v.Elem().FieldByName("rest").Bytes())
+		return
+	}
 	if n, again := c.met[met{at, of}]; again {
 		c.number(uint64(n) + 2)
 		return
@@ -235,6 +242,9 @@ func (c *canon) fields(v reflect.Value) {
 		return
 	case t.String() == "ipalloc.trie":
 		c.trie(v)
+		return
+	case t.String() == "state.heldPod":
+		c.heldPod(v)
 		return
 	}
 	c.each(v)

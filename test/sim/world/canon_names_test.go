@@ -37,6 +37,10 @@ func TestNamesOfTheCanonicalForm(t *testing.T) {
 			t.Errorf("%s.%s is not among the fields that follow from others", of.t, of.field)
 		}
 	}
+	pods, _ := reflect.TypeFor[state.Pods]().FieldByName("byNode")
+	if held := pods.Type.Elem().Elem().String(); held != "state.heldPod" {
+		t.Errorf("pods are held as %s, not as state.heldPod", held)
+	}
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[node.Metrics](), reflect.TypeFor[poolcontroller.Metrics](), reflect.TypeFor[metrics.Shared](), reflect.TypeFor[event.Recorder](), reflect.TypeFor[invariant.Stats](),
 		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
