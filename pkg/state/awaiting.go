@@ -1,7 +1,6 @@
 package state
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -10,8 +9,12 @@ import (
 // Awaiting tracks the nodes that are short of addresses, and the pools that could
 // give them some. The zero value tracks none. It is safe for concurrent use.
 type Awaiting struct {
-	mu     sync.Mutex
+	mu sync.Mutex
+	// byNode are the pools that each node waits for.
 	byNode map[string]map[string]bool
+	// byPool are the nodes to wake when addresses of a pool come free: all that wait for
+	// it but those that have been woken and have yet to look.
+	byPool map[string]map[string]bool
 }
 
 // Set replaces what is recorded of a node: it waits for blocks of these pools, or,
@@ -19,7 +22,7 @@ type Awaiting struct {
 func (a *Awaiting) Set(node string, lacks bool, pools []*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.byNode, node)
+	a.remove(node)
 	if lacks {
 		a.add(node, pools)
 	}
@@ -34,7 +37,7 @@ func (a *Awaiting) Add(node string, pools []*crd.Pool) (news bool) {
 
 func (a *Awaiting) add(node string, pools []*crd.Pool) (news bool) {
 	if a.byNode == nil {
-		a.byNode = map[string]map[string]bool{}
+		a.byNode, a.byPool = map[string]map[string]bool{}, map[string]map[string]bool{}
 	}
 	if a.byNode[node] == nil {
 		a.byNode[node] = map[string]bool{}
@@ -42,6 +45,7 @@ func (a *Awaiting) add(node string, pools []*crd.Pool) (news bool) {
 	for _, pool := range pools {
 		news = news || !a.byNode[node][pool.Name]
 		a.byNode[node][pool.Name] = true
+		a.listen(node, pool.Name)
 	}
 	return news
 }
@@ -54,22 +58,56 @@ func (a *Awaiting) Has(node string) bool {
 	return waits
 }
 
-// For returns the nodes that one of the pools could serve, in no order.
-func (a *Awaiting) For(pools []string) []string {
+// Wake returns the nodes that one of the pools could serve, in no order, and not again
+// until they look: in a storm of freed blocks each of many nodes is queued once, not for
+// every block.
+func (a *Awaiting) Wake(pools []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var names []string
-	for name, wanted := range a.byNode {
-		if slices.ContainsFunc(pools, func(pool string) bool { return wanted[pool] }) {
+	for _, pool := range pools {
+		for name := range a.byPool[pool] {
+			a.mute(name)
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
+// Looks is due before a node's state is read: what comes free from now on wakes it again.
+func (a *Awaiting) Looks(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for pool := range a.byNode[node] {
+		a.listen(node, pool)
+	}
+}
+
 // Forget drops a node that is gone.
 func (a *Awaiting) Forget(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.remove(node)
+}
+
+func (a *Awaiting) remove(node string) {
+	a.mute(node)
 	delete(a.byNode, node)
+}
+
+func (a *Awaiting) listen(node, pool string) {
+	if a.byPool[pool] == nil {
+		a.byPool[pool] = map[string]bool{}
+	}
+	a.byPool[pool][node] = true
+}
+
+// mute keeps a node from being woken.
+func (a *Awaiting) mute(node string) {
+	for pool := range a.byNode[node] {
+		delete(a.byPool[pool], node)
+		if len(a.byPool[pool]) == 0 {
+			delete(a.byPool, pool)
+		}
+	}
 }

@@ -40,8 +40,11 @@ func newCounted(t testing.TB, pools int) *counted {
 	return f
 }
 
-// news are what has been queued since it was asked last.
+// news are what has been queued since it was asked last. The nodes have looked by then.
 func (f *counted) news() string {
+	for _, name := range f.nodes {
+		f.Awaiting.Looks(name)
+	}
 	slices.Sort(f.nodes)
 	slices.Sort(f.pools)
 	out := fmt.Sprint("nodes ", slices.Compact(f.nodes), ", pools ", slices.Compact(f.pools))

@@ -55,6 +55,7 @@ func TestFeedExcludes(t *testing.T) {
 		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
 	} {
 		queued = nil
+		feed.Awaiting.Looks("starving") // it has been reconciled since the last step
 		step.do()
 		if diff := cmp.Diff(step.want, queued); diff != "" {
 			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)

@@ -332,7 +332,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 	pools := f.Pools.Touching(freed)
 	if len(pools) > 0 {
 		f.mu.RLock()
-		for _, node := range f.Awaiting.For(pools) {
+		for _, node := range f.Awaiting.Wake(pools) {
 			f.nodes.AddAfter(request(node), wakeDelay)
 		}
 		f.mu.RUnlock()

@@ -114,7 +114,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b.Before = func(call string) {
 		if call == "patch CiliumNode" {
 			published = true
-			if !slices.Contains(b.r.Awaiting.For([]string{"p"}), "n") {
+			if !slices.Contains(b.r.Awaiting.Wake([]string{"p"}), "n") {
 				t.Error("what comes free now wakes no node")
 			}
 		}
@@ -124,6 +124,30 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	}
 	if !published {
 		t.Error("nothing was published: this has tried nothing")
+	}
+}
+
+// A node that was woken, and finds nothing, is woken by what comes free while it looks.
+func TestReconcileListensWhileItLooks(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	for _, name := range []string{"a", "b", "c"} {
+		b.r.Pods.Set(podOn(name), fixtures.Noon())
+	}
+	b.settle()
+	if got := b.r.Awaiting.Wake([]string{"p"}); !slices.Equal(got, []string{"n"}) {
+		t.Fatalf("the first block to come free wakes %v", got)
+	}
+	var woken []string
+	taken := b.r.Taken // which is called while the node's state is read
+	b.r.Taken = func(pool string, f ipalloc.Family) int {
+		woken = append(woken, b.r.Awaiting.Wake([]string{pool})...)
+		return taken(pool, f)
+	}
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(woken, []string{"n"}) {
+		t.Errorf("what comes free meanwhile wakes %v, want n once", woken)
 	}
 }
 

@@ -79,6 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.Awaiting.Looks(req.Name)
 	// 1. Observe.
 	if err := r.Blocks.resolveUnknown(ctx, req.Name); err != nil {
 		return reconcile.Result{}, err
