@@ -357,8 +357,8 @@ cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)$(if $(PATCHED),-patched)
 cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
 RUN ?= all
 
-# Of another version, or a patched one, the agent and its plugin are enough, but for the other modes.
-cilium-programs := cilium-agent cilium-cni $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
+# Of another version, or a patched one, the agent, its plugin and what it runs beside are enough, but for the other modes.
+cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
 
 .PHONY: cilium
 cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) ## Build the real Cilium that make e2e runs.
@@ -376,10 +376,12 @@ $(eval $(call cilium-part,cilium-dbg,30 seconds,,./cilium-dbg))
 $(eval $(call cilium-part,cilium-cni,15 seconds,,github.com/cilium/cilium/plugins/cilium-cni))
 $(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,$(if $(filter $(cilium-default),$(CILIUM)),./cilium-operator,github.com/cilium/cilium/operator)))
 
-# What the agent's image has beside; only the real cluster needs them.
+# What the agent's image has beside. Scenarios with health checking need the last, the real cluster all.
 $(eval $(call cilium-part,cilium-mount,10 seconds,,github.com/cilium/cilium/tools/mount))
 $(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,github.com/cilium/cilium/tools/sysctlfix))
 $(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/cilium/cilium-health/responder))
+# WireGuard as a program, where the kernel has none. Its module is one that Cilium requires.
+$(eval $(call cilium-part,wireguard,10 seconds,,golang.zx2c4.com/wireguard))
 
 $(cilium-patched)/go.mod: hack/patch-cilium.sh $(cilium-source-mod) $(wildcard $(CILIUM_PARTS)/patches/*.patch)
 	hack/patch-cilium.sh $(@D)

@@ -77,6 +77,11 @@ func TestVacate(t *testing.T) {
 			want:  []string{"needs 2 of 14", "mark 10.0.0.18", "10.0.0.16/28 waits for AgentRestart 10.0.0.17"},
 		},
 
+		"restarted, with an address that a pod had just left: retire that": {
+			state: vacating(usedBy("10.0.0.17", "router"), usedBy("10.0.0.18", "health"), published("10.0.0.19", ""), entries("10.0.0.19", Released)),
+			want:  []string{"needs 3 of 14", "mark 10.0.0.19", "retire " + both, restart},
+		},
+
 		"reclaimed: never": {
 			state: vacating(edit(1, draining(Reclaim)), edit(1, request(None))),
 			want:  []string{"needs 3 of 14", "10.0.0.16/28 waits for AgentAddress health router"},

@@ -32,7 +32,7 @@ const (
 // drain drains a CIDR with two of a node's three blocks, and replaces the pods in it,
 // each pod's successor first, as a rollout does.
 func drain(ctx context.Context, e *env) error {
-	d, err := startDrain(ctx, e)
+	d, err := startDrain(ctx, e, soon()...)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ type drains struct {
 	flows []*bed.Pings
 }
 
-func startDrain(ctx context.Context, e *env) (*drains, error) {
+func startDrain(ctx context.Context, e *env, operatorFlags ...string) (*drains, error) {
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func startDrain(ctx context.Context, e *env) (*drains, error) {
 	}
 	d := &drains{env: e}
 	var err error
-	if d.node, d.probe, err = e.twoNodes(ctx, soon()...); err != nil {
+	if d.node, d.probe, err = e.twoNodes(ctx, operatorFlags...); err != nil {
 		return nil, err
 	}
 	if d.pods, err = e.load(ctx, d.node, drainPods); err != nil {

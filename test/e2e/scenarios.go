@@ -52,6 +52,10 @@ func scenarios() []scenario {
 		{"recreate", "the CiliumNode is deleted under a running agent", false, false, recreate},
 		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, false, gone},
 		{"vacate", "the CIDR with a node's first block, and the agent's own addresses, is drained", false, false, vacate},
+		{"vacate-own", "the same with the addresses of health endpoint and ingress", false, false, vacateOwn},
+		{"vacate-native", "the same with routes between the nodes in place of a tunnel", false, false, vacateNative},
+		{"vacate-wireguard", "the same while agents encrypt what pods send to other nodes", false, false, vacateWireGuard},
+		{"vacate-kill", "the same while operator and agent are killed after each step", false, false, vacateKill},
 		{"schedule", "1,000 pods that the scheduler binds, on exactly 1,000 addresses", false, true, schedule},
 		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
 	}

@@ -17,9 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // vacatePods are the pods that start once the agent's addresses are retired.
@@ -29,37 +31,77 @@ const vacatePods = 4
 // addresses, while pods there are pinged. The operator retires these addresses; the agent
 // takes others when it restarts; once the block's pods have gone, it comes back.
 func vacate(ctx context.Context, e *env) error {
-	d, err := startDrain(ctx, e)
+	_, err := vacateFirst(ctx, e, 1)
+	return err
+}
+
+// vacateOwn does so with all addresses that an agent may have: beside the router's, those
+// of its health endpoint and of its ingress.
+func vacateOwn(ctx context.Context, e *env) error {
+	e.options.Set = []string{"healthChecking=true", "endpointHealthChecking.enabled=true", "envoyConfig.enabled=true"}
+	v, err := vacateFirst(ctx, e, 3)
 	if err != nil {
 		return err
 	}
-	v := &vacating{drains: d, restarts: &restarts{env: e, node: d.node}}
-	for _, step := range []func(context.Context) error{v.find, v.retire, v.start, v.restart, v.leave} {
-		if err := step(ctx); err != nil {
-			return err
+	return v.checkHealthEndpoint(ctx)
+}
+
+// vacateNative does so where the other node has a route to each block over the network
+// that they share.
+func vacateNative(ctx context.Context, e *env) error {
+	e.options.Native = true
+	_, err := vacateFirst(ctx, e, 1)
+	return err
+}
+
+// vacateWireGuard does so where agents encrypt what pods send to other nodes.
+func vacateWireGuard(ctx context.Context, e *env) error {
+	e.options.Set = []string{"encryption.enabled=true", "encryption.type=wireguard"}
+	v, err := vacateFirst(ctx, e, 1)
+	if err != nil {
+		return err
+	}
+	return v.checkEncrypted(ctx)
+}
+
+// vacateFirst is vacate where the agent has that many addresses of its own.
+func vacateFirst(ctx context.Context, e *env, own int) (*vacating, error) {
+	v, err := startVacating(ctx, e, own, soon()...)
+	if err != nil {
+		return nil, err
+	}
+	for _, do := range []func(context.Context) error{v.retire, v.start, v.restart, v.leave, v.judge} {
+		if err := do(ctx); err != nil {
+			return nil, err
 		}
 	}
-	d.checkRoutes(ctx, d.node, d.probe.Node())
-	return d.judgeRules(ctx)
+	return v, nil
 }
 
 type vacating struct {
 	*drains
 	restarts *restarts
 	first    netip.Prefix
-	own      []string // the agent's addresses in it
+	own      []string     // the agent's addresses in it
+	others   []*bed.Pings // to pods in other blocks, to the end
 	since    time.Time
 }
 
-// find finds the node's first block.
-func (v *vacating) find(ctx context.Context) error {
+// startVacating runs pods in three blocks of a node, and finds its first, in which the
+// agent has that many addresses of its own.
+func startVacating(ctx context.Context, e *env, own int, operatorFlags ...string) (*vacating, error) {
+	d, err := startDrain(ctx, e, operatorFlags...)
+	if err != nil {
+		return nil, err
+	}
+	v := &vacating{drains: d, restarts: &restarts{env: e, node: d.node}}
 	cn, err := v.CiliumNode(ctx, v.node.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	router, err := netip.ParseAddr(routerAddress(cn))
 	if err != nil {
-		return fmt.Errorf("read the router's address: %w", err)
+		return nil, fmt.Errorf("read the router's address: %w", err)
 	}
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
 		if p.Contains(router) {
@@ -67,38 +109,56 @@ func (v *vacating) find(ctx context.Context) error {
 		}
 	}
 	v.own = v.owned(cn)
-	v.note("the first block; its pods; the agent's own addresses in it", "%s; %d; %s", v.first, countIn(v.pods, v.first.String()), strings.Join(v.own, ", "))
-	if len(v.own) == 0 || countIn(v.pods, v.first.String()) == 0 {
-		return fmt.Errorf("block %s lacks pods, or the agent's addresses", v.first)
+	v.check(len(v.own) == own && countIn(v.pods, v.first.String()) > 0, "the first block; its pods; the agent's own addresses in it", "%s; %d; %s",
+		v.first, countIn(v.pods, v.first.String()), strings.Join(v.own, ", "))
+	_, elsewhere := v.split()
+	v.others, err = startPings(v.probe, elsewhere[:min(len(elsewhere), pinged)])
+	return v, err
+}
+
+// split returns the pods with an address of the CIDR, and the others.
+func (v *vacating) split() (within, elsewhere []*bed.Pod) {
+	for _, p := range v.pods {
+		if countIn([]*bed.Pod{p}, stays) > 0 {
+			within = append(within, p)
+		} else {
+			elsewhere = append(elsewhere, p)
+		}
 	}
-	return nil
+	return within, elsewhere
 }
 
 // owned are the agent's own addresses in the first block, by its report and its CiliumNode.
 func (v *vacating) owned(cn *ciliumv2.CiliumNode) []string {
-	var own []string
+	own := map[netip.Addr]bool{}
 	for addr, use := range cn.Status.IPAM.Used {
-		if a, err := netip.ParseAddr(addr); err == nil && v.first.Contains(a) && expand.NamesAgent(use.Owner) {
-			own = append(own, addr)
+		if a, err := netip.ParseAddr(addr); err == nil && expand.NamesAgent(use.Owner) {
+			own[a] = true
 		}
 	}
-	if a, err := netip.ParseAddr(routerAddress(cn)); err == nil && v.first.Contains(a) && !slices.Contains(own, a.String()) {
-		own = append(own, a.String())
+	for _, a := range whole.OwnAddresses(cn) {
+		own[a] = true
 	}
-	slices.Sort(own)
-	return own
+	var in []string
+	for a := range own {
+		if v.first.Contains(a) {
+			in = append(in, a.String())
+		}
+	}
+	slices.Sort(in)
+	return in
 }
 
 // retire sets the CIDR to Drain, and waits until only addresses in use are left of the
 // block, and the agent's own are retired.
 func (v *vacating) retire(ctx context.Context) error {
 	began := time.Now()
-	if err := v.editPool(ctx, "all", setDrain(stays)); err != nil {
+	if err := v.edit(ctx); err != nil {
 		return err
 	}
 	err := v.restarts.await(ctx, "the agent's addresses are retired", func(cn *ciliumv2.CiliumNode) bool {
 		published, used, err := count(cn, v.first.String())
-		return err == nil && published == used && releases(cn, ipamoption.IPAMReleased) == len(v.own)
+		return err == nil && published == used && v.retired(cn)
 	})
 	if err != nil {
 		return err
@@ -118,6 +178,13 @@ func (v *vacating) retire(ctx context.Context) error {
 	})
 	v.check(err == nil, "event DrainWaits names the restart", "%t", err == nil)
 	return nil
+}
+
+func (v *vacating) edit(ctx context.Context) error { return v.editPool(ctx, "all", setDrain(stays)) }
+
+// retired reports whether each of the agent's own addresses has the entry that says so.
+func (v *vacating) retired(cn *ciliumv2.CiliumNode) bool {
+	return !slices.ContainsFunc(v.own, func(a string) bool { return string(cn.Status.IPAM.ReleaseIPs[a]) != ipamoption.IPAMReleased })
 }
 
 // start starts pods while the agent runs on with retired addresses.
@@ -141,48 +208,118 @@ func (v *vacating) restart(ctx context.Context) error {
 	if err := v.node.RestartAgent(ctx); err != nil {
 		return err
 	}
+	if err := v.moved(ctx); err != nil {
+		return err
+	}
+	v.checkKept(ctx, v.node, v.pods, "pods restored at their address")
+	v.judgePings(v.flows, "packets lost by pods of the block, over all that")
+	return nil
+}
+
+// moved waits until the agent has none of its old addresses, and as many others.
+func (v *vacating) moved(ctx context.Context) error {
 	began := time.Now()
 	var cn *ciliumv2.CiliumNode
 	err := v.restarts.await(ctx, "the agent has other addresses", func(now *ciliumv2.CiliumNode) bool {
 		cn = now
-		return len(v.owned(now)) == 0
+		return len(v.owned(now)) == 0 && len(whole.OwnAddresses(now)) == len(v.own)
 	})
 	if err != nil {
 		v.check(false, "the agent's own addresses in the block after its restart", "%s", strings.Join(v.owned(cn), ", "))
 		return err
 	}
-	v.check(true, "the agent's own addresses in the block after its restart; its router", "0; %s after %.0f s", routerAddress(cn), time.Since(began).Seconds())
-	v.checkKept(ctx, v.node, v.pods, "pods restored at their address")
-	v.judgePings(v.flows, "packets lost by pods of the block, over all that")
-	v.since = time.Now()
+	var now []string
+	for _, a := range whole.OwnAddresses(cn) {
+		now = append(now, a.String())
+	}
+	v.check(true, "the agent's own addresses in the block after its restart; elsewhere", "0; %s after %.0f s", strings.Join(now, ", "), time.Since(began).Seconds())
 	return nil
 }
 
 // leave deletes the pods of the block, which comes back then.
 func (v *vacating) leave(ctx context.Context) error {
-	var drop []*bed.Pod
-	v.pods = slices.DeleteFunc(v.pods, func(p *bed.Pod) bool {
-		in := countIn([]*bed.Pod{p}, stays) > 0
-		if in {
-			drop = append(drop, p)
-		}
-		return in
-	})
-	if err := v.deletePods(ctx, drop); err != nil {
+	if err := v.drop(ctx); err != nil {
 		return err
 	}
+	return v.gone(ctx)
+}
+
+// drop deletes the pods of the CIDR.
+func (v *vacating) drop(ctx context.Context) error {
+	within, elsewhere := v.split()
+	v.pods, v.since = elsewhere, time.Now()
+	return v.deletePods(ctx, within)
+}
+
+// block reads the first block. It is nil once it has gone.
+func (v *vacating) block(ctx context.Context) (*v1alpha1.PodIPBlock, error) {
 	block := &v1alpha1.PodIPBlock{}
-	block.Name = strings.ReplaceAll(v.first.String(), "/", "-")
+	err := v.Client.Get(ctx, client.ObjectKey{Name: crd.BlockName(v.first)}, block)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return block, err
+}
+
+// gone waits until the first block has gone.
+func (v *vacating) gone(ctx context.Context) error {
 	err := v.Eventually(ctx, "the block has gone", func(ctx context.Context) error {
-		err := v.Client.Get(ctx, client.ObjectKeyFromObject(block), block)
-		if apierrors.IsNotFound(err) {
-			return nil
+		block, err := v.block(ctx)
+		if block != nil && err == nil {
+			err = fmt.Errorf("it is there: %v", block.Status.Conditions)
 		}
-		return fmt.Errorf("it is there: %v: %w", block.Status.Conditions, err)
+		return err
 	})
 	v.check(err == nil, "the first block has come back, after its pods and the restart", "%t; %.0f s", err == nil, time.Since(v.since).Seconds())
+	return err
+}
+
+// judge checks what is left in the end.
+func (v *vacating) judge(ctx context.Context) error {
 	v.checkKept(ctx, v.node, v.pods, "other pods at their address")
+	v.judgePings(v.others, "packets lost by other pods, to the end")
+	v.checkRoutes(ctx, v.node, v.probe.Node())
+	return v.judgeRules(ctx)
+}
+
+// checkHealthEndpoint checks that the health endpoint answers at its new address.
+func (v *vacating) checkHealthEndpoint(ctx context.Context) error {
+	cn, err := v.CiliumNode(ctx, v.node.Name)
+	if err != nil {
+		return err
+	}
+	a, err := netip.ParseAddr(cn.Spec.HealthAddressing.IPv4)
+	if err != nil {
+		return fmt.Errorf("read the address of the health endpoint: %w", err)
+	}
+	flow, err := v.probe.Ping(a, pingEvery)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, probeTime); err != nil {
+		return err
+	}
+	v.judgePings([]*bed.Pings{flow}, "packets lost to the health endpoint at its new address")
 	return nil
+}
+
+// checkEncrypted checks that what the probe sends is encrypted.
+func (v *vacating) checkEncrypted(ctx context.Context) error {
+	before, err := v.probe.Node().Encrypted(ctx)
+	if err != nil {
+		return err
+	}
+	flows, err := startPings(v.probe, v.pods[:1])
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, probeTime); err != nil {
+		return err
+	}
+	sent := v.countPings(flows).Sent
+	after, err := v.probe.Node().Encrypted(ctx)
+	v.check(err == nil && after-before >= sent, "pings in the end; packets encrypted meanwhile", "%d; %d", sent, after-before)
+	return err
 }
 
 // routerAddress is the address of cilium_host.

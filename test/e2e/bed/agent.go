@@ -59,7 +59,7 @@ func (n *Node) StartAgent(ctx context.Context) error {
 	if err := n.resolveConfig(ctx); err != nil {
 		return err
 	}
-	argv := append([]string{"env", "K8S_NODE_NAME=" + n.Name, filepath.Join(n.bed.opts.CiliumDir, agentName)}, n.agentFlags()...)
+	argv := append([]string{"env", "K8S_NODE_NAME=" + n.Name, "PATH=" + n.bed.opts.CiliumDir + ":" + searchPath(), filepath.Join(n.bed.opts.CiliumDir, agentName)}, n.agentFlags()...)
 	p, err := n.bed.spawn(n.Name+"-agent", n.enter(argv...)...)
 	if err != nil {
 		return err

@@ -105,6 +105,9 @@ func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
 	if err := n.plug(ctx, "veth"+strconv.Itoa(n.number)); err != nil {
 		return nil, fmt.Errorf("make node %s: %w", name, err)
 	}
+	if b.enabled("enable-wireguard") {
+		return n, n.addWireGuard(ctx)
+	}
 	return n, nil
 }
 
