@@ -39,7 +39,7 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 				d.renumber()
 			}
 			if s.traits.has(families) && d.odds(.5) {
-				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen}[r.IntN(3)]()
+				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()
 			}
 		}
 	}

@@ -45,30 +45,68 @@ func (d *director) switchOff() {
 	d.switchAll("all")
 }
 
-// switchOnUnseen has IPv6 drain just as an agent has come up with it, of which neither its
-// kubelet nor its report says anything yet. Or the agent has given pods IPv6 addresses, and
-// runs IPv4 alone again.
-func (d *director) switchOnUnseen() {
-	leader, _, ok := d.awake()
+// restartWith restarts an agent with IPv4 alone, or with both families.
+func (d *director) restartWith(node, families string) {
+	d.one(is(world.AgentFamilies, node, families))
+	d.drive(10, func() bool { return d.w.Serves(node) }, lives(node))
+}
+
+// restartUnseen restarts the agent of a node with both families that the leader knows to
+// run IPv4 alone. Neither its kubelet nor its report says so, until release is called.
+func (d *director) restartUnseen() (leader, node string, ok bool) {
+	leader, _, ok = d.awake()
 	if !ok {
-		return
+		return "", "", false
 	}
-	node, _ := d.nodes()
-	up := func(families string) {
-		d.one(is(world.AgentFamilies, node, families))
-		d.drive(10, func() bool { return d.w.Serves(node) }, lives(node))
-	}
+	node, _ = d.nodes()
 	d.switchAll("ipv4")
 	d.drive(150, func() bool { return d.w.KnowsIPv6Off(leader, node) }, works(leader), lives(node), is(world.Pass, "time", "15s"))
 	d.hold(func(a world.Action) bool {
 		return a.Who == node && (a.Verb == world.AgentReport || a.Verb == world.AgentPod || a.Verb == world.PodStatus)
 	})
-	up("all")
+	d.restartWith(node, "all")
+	return leader, node, true
+}
+
+// switchBackUnseen has IPv6 drain just as an agent has come up with it. The agent gives pods
+// addresses whose marks it does not see yet, and runs IPv4 alone again before its kubelet
+// or its report says anything. Then it is asked, and comes back with IPv6.
+func (d *director) switchBackUnseen() {
+	leader, node, ok := d.restartUnseen()
+	if !ok {
+		return
+	}
+	d.hold(is(world.AgentSee, node, ""))
+	d.one(is(world.PoolEdit, "people", "family"))
+	d.drive(60, never, works(leader))
+	d.pods(node, 4)
+	d.drive(4, never, is(world.PodAdd, node, ""))
+	d.restartWith(node, "ipv4")
+	d.release()
+	d.hold(is(world.AgentPod, node, ""))
+	d.hold(is(world.PodStatus, node, ""))
+	d.drive(60, func() bool { return !d.w.Marked(node) }, works(leader), is(world.AgentSee, node, ""), is(world.AgentReport, node, ""))
+	d.release()
+	if d.w.Marked(node) { // an agent that restarted now could lose pods (docs/reliability.md)
+		d.drive(60, never, works(leader), lives(node), is(world.Pass, "time", "15s"))
+		return
+	}
+	d.restartWith(node, "all")
+}
+
+// switchOnUnseen has IPv6 drain just as an agent has come up with it, of which neither its
+// kubelet nor its report says anything yet. Or the agent has given pods IPv6 addresses, and
+// runs IPv4 alone again.
+func (d *director) switchOnUnseen() {
+	leader, node, ok := d.restartUnseen()
+	if !ok {
+		return
+	}
 	again := d.odds(.5)
 	if again {
 		d.pods(node, 2)
 		d.drive(4, never, is(world.PodAdd, node, ""))
-		up("ipv4")
+		d.restartWith(node, "ipv4")
 	}
 	d.one(is(world.PoolEdit, "people", "family"))
 	d.drive(40, never, works(leader), is(world.AgentSee, node, ""))
@@ -80,7 +118,7 @@ func (d *director) switchOnUnseen() {
 		d.release()
 		d.drive(60, never, works(leader), lives(node), is(world.Pass, "time", "15s"))
 		if !d.w.Marked(node) { // else pods could be lost (docs/reliability.md)
-			up("all")
+			d.restartWith(node, "all")
 		}
 	}
 }
