@@ -14,13 +14,17 @@ import (
 const (
 	// fullSize is the number of nodes of the tables; the growth curve begins below it.
 	fullSize = 5000
+	// usualRounds is how often a contender runs where neither its measure nor the command
+	// line says.
+	usualRounds = 3
 	// keptResults is where the repository keeps the results of runs.
 	keptResults = "test/bench/results"
 )
 
 // bench is one run of the whole.
 type bench struct {
-	nodes, rounds    int
+	nodes            int
+	rounds           int // of every measure; 0: what each sets
 	peers, keep      bool
 	only             string
 	measures         string
@@ -35,7 +39,7 @@ func newBench(name string, args []string) (*bench, error) {
 	b := &bench{began: time.Now(), store: &bed.Store{}}
 	flags := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
 	flags.IntVar(&b.nodes, "nodes", fullSize, "number of nodes")
-	flags.IntVar(&b.rounds, "rounds", 3, "rounds of each contender, interleaved; fewer where a measure sets fewer")
+	flags.IntVar(&b.rounds, "rounds", 0, "rounds of every measure, interleaved, fewer of some contenders (default: what a measure sets, 3 where it sets none)")
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ type measure struct {
 	// world is the initial state, except for mode and size.
 	world bed.World
 	run   func(ctx context.Context, r *run) error
-	// rounds at most; 0: as many as asked for.
+	// rounds, unless the command line says; 0: usualRounds. Slow measures have fewer, so
+	// that the whole takes no more than 90 minutes.
 	rounds int
 }
 
@@ -90,11 +92,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 // all runs every contender of a measure, interleaved, so that other load on the machine
 // affects them equally.
 func (b *bench) all(ctx context.Context, m measure, nodes int) error {
-	rounds := b.rounds
-	if m.rounds > 0 {
-		rounds = min(rounds, m.rounds)
-	}
-	for round := range rounds {
+	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
 		for _, c := range m.contenders {
 			if c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
 				continue

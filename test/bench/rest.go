@@ -20,7 +20,7 @@ import (
 // their nodes need a block. It measures from the response to the pod's create until a
 // watch shows the addresses.
 func react(rate, bursts int, spacing time.Duration) measure {
-	return measure{name: fmt.Sprintf("react at %d reports/s", rate), world: bed.World{Blocks: 1, Used: 24},
+	return measure{name: fmt.Sprintf("react at %d reports/s", rate), rounds: 2, world: bed.World{Blocks: 1, Used: 24},
 		contenders: []contender{bare("react"), operator()},
 		run: func(ctx context.Context, r *run) error {
 			return reactRun(ctx, r, rate, min(bursts, r.world.Nodes/2), spacing)
@@ -181,7 +181,7 @@ const resting = 20 * time.Second
 func rest(peers bool, rate, reportsPerNode int) measure {
 	own := operator("--mode=multi-pool")
 	own.mode, own.name = bed.OwnMultiPool, oursMultiPool
-	m := measure{name: "rest", world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), own},
+	m := measure{name: "rest", rounds: 2, world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), own},
 		run: func(ctx context.Context, r *run) error { return restRun(ctx, r, rate, reportsPerNode*r.world.Nodes) }}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))

@@ -83,7 +83,7 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 	return fmt.Errorf("no measure %q: there are %s", name, strings.Join(measureNames(), ", "))
 }
 
-// growth runs half, a quarter and an eighth of the full size, once each.
+// growth runs half, a quarter and an eighth of the full size, by default once each.
 func (b *bench) growth(ctx context.Context) error {
 	for _, m := range []measure{cold(false), restart(false), storm(), reclaim()} {
 		m.rounds = 1

@@ -67,7 +67,7 @@ func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edi
 func reclaim() measure {
 	seeing := bare("reclaim-seeing")
 	seeing.rounds = 1
-	return measure{name: "reclaim", run: reclaimRun, rounds: 2, world: bed.World{Blocks: 2, Used: 4, Agents: true},
+	return measure{name: "reclaim", run: reclaimRun, rounds: 1, world: bed.World{Blocks: 2, Used: 4, Agents: true},
 		contenders: []contender{bare("reclaim"), seeing, operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
 			"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")}}
 }
