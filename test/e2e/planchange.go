@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -193,11 +191,8 @@ func (p *planMover) moveZone(ctx context.Context) error {
 		return err
 	}
 	before = slices.DeleteFunc(before, func(b netip.Prefix) bool { return countIn(p.pods[0], b.String()) == 0 })
-	node := &corev1.Node{}
-	node.Name = n.Name
-	label := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"b"}}}`, zoneLabel))
-	if err := p.Client.Patch(ctx, node, label); err != nil {
-		return fmt.Errorf("move %s to another zone: %w", n.Name, err)
+	if err := p.label(ctx, n.Name, "b"); err != nil {
+		return err
 	}
 	pods, errs := p.runPods(ctx, n, "zone", zonePodsMore, 4)
 	logAll(p.env, errs)

@@ -56,6 +56,7 @@ func scenarios() []scenario {
 		{"vacate-native", "the same with routes between the nodes in place of a tunnel", false, false, vacateNative},
 		{"vacate-wireguard", "the same while agents encrypt what pods send to other nodes", false, false, vacateWireGuard},
 		{"vacate-kill", "the same while operator and agent are killed after each step", false, false, vacateKill},
+		{"relabel", "the labels of two nodes change, and they move off their pool one at a time", false, false, relabel},
 		{"schedule", "1,000 pods that the scheduler binds, on exactly 1,000 addresses", false, true, schedule},
 		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
 	}
