@@ -38,6 +38,8 @@ type call struct {
 	do        func() error
 	// conditional: a create, or bound to a version or UID.
 	conditional bool
+	// version is the one that a patch is bound to, if any.
+	version string
 	// shown is the block whose turn in the watch is waited for: no call at all.
 	shown types.UID
 	fate  fate
@@ -175,13 +177,17 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 }
 
 func (l live) write(verb, sub string, obj client.Object, conditional bool, do func() (client.Object, error)) error {
-	return l.send(&call{verb: verb, sub: sub, kind: kindOf(obj), key: keyOf(obj), conditional: conditional, do: func() error {
+	return l.send(writing(verb, sub, obj, conditional, do))
+}
+
+func writing(verb, sub string, obj client.Object, conditional bool, do func() (client.Object, error)) *call {
+	return &call{verb: verb, sub: sub, kind: kindOf(obj), key: keyOf(obj), conditional: conditional, do: func() error {
 		stored, err := do()
 		if err == nil && stored != nil {
 			assign(obj, stored.DeepCopyObject().(client.Object))
 		}
 		return err
-	}})
+	}}
 }
 
 func (l live) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
@@ -217,10 +223,12 @@ func (l live) patch(sub string, obj client.Object, patch client.Patch) error {
 	}
 	// The condition of a Node is the one write that is not conditional; its offer is.
 	condition := kindOf(obj) == KindNode && sub == "status" && bytes.Contains(body, []byte(`"conditions"`))
-	conditional := versionIn(body) != "" || condition
-	return l.write("patch", sub, obj, conditional, func() (client.Object, error) {
+	version := versionIn(body)
+	c := writing("patch", sub, obj, version != "" || condition, func() (client.Object, error) {
 		return l.in().api.Patch(kindOf(obj), keyOf(obj), patch.Type(), body, sub == "status")
 	})
+	c.version = version
+	return l.send(c)
 }
 
 func (l live) Status() client.SubResourceWriter { return statusWriter{l: l} }

@@ -122,10 +122,14 @@ func (o *Operator) carryOut(c *call) error {
 				o.w.refinement.unbound(c)
 			}
 		}
+		o.holdOwnWrite(c)
 	}
 	o.w.writer = o
 	err := c.do()
 	o.w.writer = nil
+	if err == nil {
+		o.noteHeard(c)
+	}
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)
 	}

@@ -54,8 +54,10 @@ func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 	return ""
 }
 
-// learn drops the doubts that the operator no longer has, or whose block is gone.
+// learn drops the doubts that the operator no longer has, or whose block is gone, and the
+// writes of its own that it has taken in.
 func (o *Operator) learn() {
+	o.forgetHeard()
 	for name, d := range o.doubts {
 		known, held := o.parts.Node.Ledger.Block(d.cidr)
 		now := o.w.api.Get(KindBlock, name)

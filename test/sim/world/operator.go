@@ -61,6 +61,9 @@ type Operator struct {
 	// doubts are its claims that were carried out and never answered, by block,
 	// until it knows of the block.
 	doubts map[string]doubt
+	// heard are the versions of CiliumNodes that it has written and had an answer about,
+	// by name, until it knows them or later ones.
+	heard map[string]string
 	// cluster is what it knows that the cluster itself has, where that is in pools.
 	cluster *knownCluster
 	// agents are those that it has been shown.
@@ -123,7 +126,7 @@ func (o *Operator) start(versionsAgo int) {
 		seconds := int(o.w.cfg.Skew / time.Second)
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
-	o.flights, o.current, o.doubts, o.moves = nil, nil, nil, nil
+	o.flights, o.current, o.doubts, o.heard, o.moves = nil, nil, nil, nil, nil
 	if o.w.cfg.Maintenance != nil {
 		o.meter = newMeter(clock{o}.Now())
 	}
@@ -219,7 +222,7 @@ func (o *Operator) crash() {
 		f.stop()
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
-	o.flights, o.current, o.doubts, o.parts, o.streams = nil, nil, nil, nil, nil
+	o.flights, o.current, o.doubts, o.heard, o.parts, o.streams = nil, nil, nil, nil, nil, nil
 	o.queues, o.meter, o.cluster, o.agents = [controllers]*queue{}, nil, nil, nil
 }
 
