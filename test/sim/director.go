@@ -139,10 +139,10 @@ func lives(node string) fits {
 	}
 }
 
-// watches matches the events of an operator's watch of a kind, and their delivery to
+// watches matches the events of an operator's watch of a kind (any, if empty), and their delivery to
 // its handler.
 func watches(operator, kind string) fits {
 	return func(a world.Action) bool {
-		return (a.Verb == world.Watch || a.Verb == world.Tell) && a.Who == operator && a.What == kind
+		return (a.Verb == world.Watch || a.Verb == world.Tell) && a.Who == operator && (kind == "" || a.What == kind)
 	}
 }

@@ -7,16 +7,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// rival: a leader is about to use what is another's by then.
+// rival: a leader is about to use what is another's, or is another's by then.
 func (d *director) rival() {
-	switch d.r.IntN(3) {
-	case 0:
-		d.sameClaim()
-	case 1:
-		d.anotherObject()
-	default:
-		d.putBack()
-	}
+	plots := []func(){d.sameClaim, d.anotherObject, d.namedByHand, d.putBack}
+	plots[d.r.IntN(len(plots))]()
 }
 
 // sameClaim: a leader sleeps that is about to claim a block, and the other one claims it
@@ -58,17 +52,51 @@ func (d *director) anotherObject() {
 	}
 	node, _ := d.nodes()
 	d.drive(60, never, works(leader), lives(node))
-	d.one(is(world.BlockMake, node, ""))
-	d.one(is(world.BackupTake, "", ""))
-	reads := func() bool { return strings.HasPrefix(d.w.InHand(leader, "node/"+node), "get PodIPBlock ") }
-	d.drive(40, reads, works(leader))
+	block := d.pin(node)
+	reads := func() bool { // with its finalizer, without which no object is published
+		b, ok := d.known(block)
+		return ok && b.Finalized && d.w.InHand(leader, "node/"+node) == "get PodIPBlock "+block
+	}
+	d.await(80, reads, works(leader))
 	if !reads() {
 		return
 	}
+	d.one(is(world.BackupTake, "", ""))
 	d.hold(watches(leader, "PodIPBlock"))
 	d.one(is(world.BackupAgain, "", ""))
 	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
 	d.release()
+}
+
+// namedByHand: a person publishes an address by hand, in a range that a pool comes to have,
+// and another node needs a block.
+func (d *director) namedByHand() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, elsewhere := d.nodes()
+	if !d.foreign(node, leader) {
+		return
+	}
+	for range 2 {
+		d.pods(elsewhere, 8)
+	}
+	d.await(100, d.foreignClaimed, works(leader), lives(elsewhere))
+	d.one(is(world.PoolEdit, "people", "remove"))
+}
+
+// foreign has a person publish an address by hand, which operators are shown. Then the only
+// range that gives out blocks has that address. It reports whether the address is there.
+func (d *director) foreign(node, leader string) bool {
+	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(leader), lives(node))
+	if !d.one(is(world.CNEdit, node, "foreign")) {
+		return false
+	}
+	d.drive(80, never, watches("op1", ""), watches("op2", ""), is(world.Call, leader, ""))
+	d.one(is(world.PoolEdit, "people", "cordon"))
+	d.one(is(world.PoolEdit, "people", "add"))
+	return true
 }
 
 // putBack: a person publishes an address by hand, in a range that a pool comes to have,
@@ -81,13 +109,9 @@ func (d *director) putBack() {
 	}
 	node, elsewhere := d.nodes()
 	d.one(is(world.KillOperator, other, ""))
-	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(knows), lives(node))
-	if !d.one(is(world.CNEdit, node, "foreign")) {
+	if !d.foreign(node, knows) {
 		return
 	}
-	d.drive(60, never, watches(knows, ""), is(world.Call, knows, ""))
-	d.one(is(world.PoolEdit, "people", "cordon"))
-	d.one(is(world.PoolEdit, "people", "add"))
 	d.one(is(world.FreezeOp, knows, ""))
 	d.hold(lives(node))
 	d.one(is(world.CNDelete, node, ""))
@@ -100,6 +124,7 @@ func (d *director) putBack() {
 		return
 	}
 	d.one(is(world.Thaw, knows, ""))
+	d.drive(80, never, watches(knows, "PodIPBlock")) // or it could not know
 	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil },
 		watches(knows, ""), is(world.Reconcile, knows, "node/"+node), is(world.Call, knows, "node/"+node))
 	d.release()
