@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -30,6 +31,9 @@ type fits func(world.Action) bool
 func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	return func(yield func(world.Action) bool) {
 		d := &director{w: w, r: r, s: s, yield: yield}
+		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.5) {
+			d.firstRead()
+		}
 		for !d.over {
 			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {
@@ -37,6 +41,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			}
 			if s.traits.has(renumbering) {
 				d.renumber()
+			}
+			if s.traits.has(moves) && d.odds(.5) {
+				d.unreadable()
 			}
 			if s.traits.has(families) && d.odds(.5) {
 				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()

@@ -3,12 +3,14 @@ package main
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -39,6 +41,9 @@ func moveOff(seed uint64, c *world.Config) {
 			p.Spec.UnselectedNodes.MaxConcurrent = []*int32{nil, ptr.To[int32](2)}[r.IntN(2)]
 		}
 	}
+	if c.Move == nil { // or the ranges of another IPAM could go
+		c.Faults |= world.PoolEdits
+	}
 }
 
 // haveOfPools lets Nodes and Services have addresses of pools, in blocks that nodes
@@ -51,4 +56,74 @@ func haveOfPools(c *world.Config) {
 	for _, cidr := range []string{"10.0.0.4/30", "10.0.3.0/29"} {
 		c.Cluster.Services = append(c.Cluster.Services, netip.MustParsePrefix(cidr))
 	}
+}
+
+// firstRead: the labels of a new node come as its agent starts, which has read the node's
+// first blocks before, or does while these are replaced.
+func (d *director) firstRead() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	d.hold(lives(node))
+	d.label(node, "")
+	d.await(80, func() bool { return len(d.w.Assigned(node)) > 0 }, works(leader))
+	begins := func() {
+		d.release()
+		d.one(is(world.AgentStart, node, ""))
+		d.hold(lives(node))
+	}
+	before := d.odds(.5)
+	if before {
+		begins()
+	}
+	d.one(is(world.NodeLabel, node, "zone="))
+	d.await(80, func() bool { return d.leaves(node) }, works(leader))
+	if !before {
+		begins()
+	}
+	d.drive(60, never, works(leader))
+	d.release()
+}
+
+// unreadable: the selector of a pool of which a node holds blocks cannot be read.
+func (d *director) unreadable() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	zone := d.s.config.Labels.Zones[d.r.IntN(2)]
+	d.label(node, zone)
+	d.pods(node, 8)
+	ofZone := func(b *v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == zone }
+	d.await(100, func() bool { return d.hasBlock(node, ofZone) }, works(leader), lives(node))
+	selector := is(world.PoolEdit, "people", "selector="+zone)
+	d.one(selector)
+	d.drive(20, never, watches(leader, "PodIPPool"))
+	d.drive(80, never, works(leader), lives(node))
+	if d.odds(.5) {
+		d.one(selector)
+	}
+}
+
+// label gives a Node its final labels: those of a zone, or of none.
+func (d *director) label(node, zone string) {
+	d.one(func(a world.Action) bool {
+		return a.Verb == world.NodeLabel && a.Who == node && a.What == "zone="+zone
+	})
+	d.one(is(world.NodeLabel, node, "untaint"))
+}
+
+// leaves says that a block of a node drains.
+func (d *director) leaves(node string) bool {
+	return d.hasBlock(node, func(b *v1alpha1.PodIPBlock) bool { return d.inPhase(b.Name, ipalloc.Draining) })
+}
+
+func (d *director) hasBlock(node string, of func(*v1alpha1.PodIPBlock) bool) bool {
+	return slices.ContainsFunc(d.w.API().Keys(world.KindBlock), func(name string) bool {
+		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+		return b.Spec.NodeName == node && of(b)
+	})
 }

@@ -117,7 +117,7 @@ func (t traits) marks() []string {
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
 		parking:    {"park", "unpark", "close"},
-		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes},
+		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
 		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",
 			"take a range out", "abort a renumber", "command killed"},
 		families: {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -56,6 +57,43 @@ func (w *World) poolFrom(obj *v1alpha1.PodIPPool) *crd.Pool {
 		return crd.FrozenPool(obj, w.cfg.Settings.Defaults)
 	}
 	return pool
+}
+
+// enableSelectors lets the selectors of pools become such as cannot be read, and readable
+// again.
+func (w *World) enableSelectors() {
+	for _, pool := range w.cfg.Pools {
+		if pool.Spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain {
+			w.canIf(PoolEdits, PoolEdit, people, "selector="+pool.Name)
+		}
+	}
+}
+
+// editSelector lets a selector be one that no rule of the CRD has refused and that cannot be
+// read, or what it was.
+func (w *World) editSelector(name string) {
+	pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool).DeepCopy()
+	if readable(pool) {
+		w.Counts.Faults["selector that cannot be read"]++
+		pool.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: ZoneLabel, Operator: "Is", Values: []string{name}}}
+	} else {
+		pool.Spec.NodeSelector.MatchExpressions = nil
+	}
+	w.must(w.api.Update(pool, false))
+}
+
+func readable(pool *v1alpha1.PodIPPool) bool {
+	_, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
+	return err == nil
+}
+
+// repairSelectors makes all selectors readable.
+func (w *World) repairSelectors() {
+	for _, name := range w.api.Keys(KindPool) {
+		if !readable(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) {
+			w.editSelector(name)
+		}
+	}
 }
 
 func maxMoves(pool *v1alpha1.PodIPPool) int {

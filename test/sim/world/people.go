@@ -79,6 +79,7 @@ func (w *World) enablePeople() {
 		w.canIf(Restore, BackupAgain, people, "")
 	}
 	w.enableAskingEdits()
+	w.enableSelectors()
 	w.enableServices()
 }
 
@@ -362,6 +363,7 @@ func (w *World) unpause() {
 	if pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && pool.Spec.Paused {
 		w.editPool("pause")
 	}
+	w.repairSelectors()
 	for _, m := range w.machines {
 		m.silent = false
 		if w.api.Get(KindNode, m.name) == nil {

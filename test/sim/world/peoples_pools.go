@@ -81,12 +81,15 @@ func (w *World) editServed(how, name string) {
 	w.mustNot(w.api.Delete(KindPool, pool.Name, nil, nil))
 }
 
-// makeOrDelete makes or deletes a whole pool, if that is what people want.
+// makeOrDelete makes or deletes a whole pool, or edits a selector, if that is what people
+// want.
 func (w *World) makeOrDelete(what string) bool {
 	how, name, serving := strings.Cut(what, "=")
 	switch {
 	case what == "other":
 		w.otherPool()
+	case how == "selector":
+		w.editSelector(name)
 	case serving:
 		w.editServed(how, name)
 	default:
