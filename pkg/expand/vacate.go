@@ -40,6 +40,20 @@ func (d *decision) retire(b *block, a netip.Addr, entry ReleaseStatus, stands bo
 	return true
 }
 
+// findsLeaving reports whether an agent that restarts now could take an address of a block
+// that it has to leave: one that a pod has left, and that the agent has not agreed to give
+// up. A mark without an answer does not keep it off, as marks are cleared when an agent
+// restarts: see leave.
+func (d *decision) findsLeaving() bool {
+	for a := range d.state.Pool {
+		entry := d.state.Release[a]
+		if b := d.blockOf(a); b != nil && b.vacates() && !d.inUse(a) && entry != Ready && entry != Released {
+			return true
+		}
+	}
+	return false
+}
+
 // isOwn reports whether a is the agent's own address, and no pod's.
 func (d *decision) isOwn(a netip.Addr) bool {
 	if owner, reported := d.state.Used[a]; !reported && !d.extra[a].agent || reported && !NamesAgent(owner) {

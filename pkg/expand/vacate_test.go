@@ -50,7 +50,15 @@ func TestVacate(t *testing.T) {
 		},
 		"beside pods of the block, which leave by themselves": {
 			state: vacating(published("10.0.0.19-10.0.0.20", ""), used("10.0.0.19")),
-			want:  []string{"needs 4 of 14", "mark 10.0.0.20", "retire " + both, restart},
+			want:  []string{"needs 4 of 14", "mark 10.0.0.20", "retire " + both, "10.0.0.16/28 waits for Handshake"},
+		},
+		"an address that a pod has left: a restart would clear its mark, and the agent take it": {
+			state: vacating(published("10.0.0.20", ""), entries(both, Released), entries("10.0.0.20", Marked)),
+			want:  []string{"needs 3 of 14", "10.0.0.16/28 waits for Handshake", "again in 2m0s"},
+		},
+		"the agent has agreed to give it up: restart": {
+			state: vacating(published("10.0.0.20", ""), entries(both, Released), entries("10.0.0.20", Ready)),
+			want:  []string{"needs 3 of 14", restart, "again in 30s"},
 		},
 		"one that only the CiliumNode names": {
 			state: vacating(published("10.0.0.19", ""), own("10.0.0.19")),

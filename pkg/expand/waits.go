@@ -77,6 +77,8 @@ func (d *decision) explainOwn(b *block, agent []string) {
 		d.wait(b, WaitReplacement, nil)
 	case b.retired < b.own: // some cannot be told from a pod's, or have an entry yet
 		d.wait(b, WaitAgent, agent)
+	case d.findsLeaving():
+		d.wait(b, WaitHandshake, nil)
 	default:
 		d.wait(b, WaitRestart, agent)
 	}

@@ -189,15 +189,20 @@ func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// entry NODE ADDRESS STATE sets a release entry of a CiliumNode.
+// entry NODE ADDRESS... STATE sets release entries of a CiliumNode.
 func (w *world) cmdEntry(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 3, "entry NODE ADDRESS STATE")
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: entry NODE ADDRESS... STATE")
+	}
 	cn := &ciliumv2.CiliumNode{}
 	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, cn))
 	if cn.Status.IPAM.ReleaseIPs == nil {
 		cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
 	}
-	cn.Status.IPAM.ReleaseIPs[args[1]] = ipamtypes.IPReleaseStatus(args[2])
+	last := len(args) - 1
+	for _, address := range args[1:last] {
+		cn.Status.IPAM.ReleaseIPs[address] = ipamtypes.IPReleaseStatus(args[last])
+	}
 	w.updateStatus(ts, cn)
 }
 

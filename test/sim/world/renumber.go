@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // Renumbering is a range of the first pool that people replace by another, there and back,
@@ -177,6 +178,11 @@ func (w *World) holdRestart(agent *corev1.Pod) {
 	}) {
 		w.violate(10, "the agent of %s was restarted, which had no address of its own in %s", node, from)
 	}
+	for i := range read.ciliumNodes {
+		if cn := &read.ciliumNodes[i]; cn.Name == node {
+			w.holdNoneFree(cn, from)
+		}
+	}
 	if read.restarted++; read.restarted > 1 {
 		w.violate(10, "the agent of %s was restarted beside another", node)
 	}
@@ -185,6 +191,26 @@ func (w *World) holdRestart(agent *corev1.Pod) {
 			w.violate(10, "the agent of %s was restarted while the one of %s was not Ready", node, other)
 		}
 	}
+}
+
+// holdNoneFree checks that an agent that is restarted finds no address of the range that it
+// could take: it has agreed to give up the free ones of its blocks.
+func (w *World) holdNoneFree(cn *ciliumv2.CiliumNode, from netip.Prefix) {
+	used := usedByAgent(cn)
+	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
+		addr, err := netip.ParseAddr(key)
+		entry := expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[key])
+		if err == nil && from.Contains(addr) && entry != expand.Ready && entry != expand.Released && !slices.Contains(used, addr) && cn.Status.IPAM.Used[key].Owner == "" && !w.mover.read.ofPod(addr) {
+			w.violate(10, "the agent of %s was restarted while it could take %s", cn.Name, key)
+		}
+	}
+}
+
+// ofPod says that a pod had an address.
+func (r *readings) ofPod(addr netip.Addr) bool {
+	return slices.ContainsFunc(r.pods, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == addr.String() })
+	})
 }
 
 // usedByAgent are the addresses that an agent names or reports as its own.
