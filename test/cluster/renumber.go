@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
 //go:embed manifests/renumber.yaml
@@ -54,7 +56,7 @@ func renumberScenario(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	watch, err := t.watchPods(ctx, newBudgets(map[string]int{"shop": 5, "store": 2}))
+	watch, err := t.watchPods(ctx, budgets.New(map[string]int{"shop": 5, "store": 2}))
 	if err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (t *trial) agentPods(ctx context.Context) (map[string]types.UID, error) {
 	return out, err
 }
 
-func (t *trial) judgeRenumbered(ctx context.Context, b *budgets, flows []flow, agents map[string]types.UID) error {
+func (t *trial) judgeRenumbered(ctx context.Context, b *budgets.Judge, flows []flow, agents map[string]types.UID) error {
 	if err := t.workloadsReady(ctx); err != nil {
 		return err
 	}
@@ -158,8 +160,8 @@ func (t *trial) judgeRenumbered(ctx context.Context, b *budgets, flows []flow, a
 		}
 	}
 	t.note("agents restarted", fmt.Sprintf("%d of %d", restarted, len(agents)))
-	t.check("pods that the Eviction API deleted", len(b.evicted), len(b.evicted) > 0)
-	t.check("fewest Ready pods of shop (budget 5), of store (budget 2)", fmt.Sprintf("%d, %d", b.lowest["shop"], b.lowest["store"]), len(r.broken) == 0 && b.begun())
+	t.check("pods that the Eviction API deleted", len(b.Evicted), len(b.Evicted) > 0)
+	t.check("fewest Ready pods of shop (budget 5), of store (budget 2)", fmt.Sprintf("%d, %d", b.Lowest["shop"], b.Lowest["store"]), len(r.broken) == 0 && b.Begun())
 	t.check("flows between pods that were not evicted; pings lost", fmt.Sprintf("%d of %d; %s", r.judged, r.flows, r.pings), r.unharmed())
 	t.check("what blocks, CiliumNodes, pools and routes name of "+oldRange, len(r.left), len(r.left) == 0)
 	for _, what := range append(r.broken, r.left...) {
@@ -174,8 +176,8 @@ func (t *trial) judgeRenumbered(ctx context.Context, b *budgets, flows []flow, a
 }
 
 // renumbered collects what the move has come to.
-func (t *trial) renumbered(ctx context.Context, b *budgets, flows []flow) (renumbered, error) {
-	r := renumbered{flows: len(flows), broken: b.broken}
+func (t *trial) renumbered(ctx context.Context, b *budgets.Judge, flows []flow) (renumbered, error) {
+	r := renumbered{flows: len(flows), broken: b.Broken}
 	results, now := map[string]map[string]losses{}, map[string]types.UID{}
 	pods, err := t.probes(ctx, "crowd")
 	if err != nil {
@@ -215,7 +217,7 @@ func (t *trial) leftOf(ctx context.Context, old netip.Prefix) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		for _, word := range named(text, old) {
+		for _, word := range harness.AddressesIn(text, old) {
 			left = append(left, what+" name "+word)
 		}
 	}
@@ -225,7 +227,7 @@ func (t *trial) leftOf(ctx context.Context, old netip.Prefix) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		for _, word := range named(text, old) {
+		for _, word := range harness.AddressesIn(text, old) {
 			left = append(left, node+" routes "+word)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
 // watchedTimeout is how long a watch may lag.
@@ -28,14 +29,14 @@ type podWatch struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	budgets *budgets
+	budgets *budgets.Judge
 	latest  uint64 // resourceVersion
 	err     error  // why it has ended
 }
 
 // watchPods begins the watch, and returns once the budgets have as many Ready pods as they
 // ask for.
-func (b *bed) watchPods(ctx context.Context, judge *budgets) (*podWatch, error) {
+func (b *bed) watchPods(ctx context.Context, judge *budgets.Judge) (*podWatch, error) {
 	w := &podWatch{bed: b, budgets: judge}
 	watching, stop := context.WithCancel(ctx)
 	w.stop = stop
@@ -55,7 +56,7 @@ func (b *bed) watchPods(ctx context.Context, judge *budgets) (*podWatch, error) 
 		defer w.mu.Unlock()
 		w.err = fmt.Errorf("the watch of pods ended: %w", errors.Join(err, cmd.Wait()))
 	}()
-	err = w.await(ctx, "budgets have their pods", judge.begun)
+	err = w.await(ctx, "budgets have their pods", judge.Begun)
 	if err != nil {
 		stop()
 	}
@@ -77,7 +78,7 @@ func (w *podWatch) follow(out io.Reader) error {
 		}
 		w.mu.Lock()
 		w.latest = max(w.latest, version)
-		w.budgets.see(&event.Object, event.Type == "DELETED")
+		w.budgets.See(&event.Object, event.Type == "DELETED")
 		w.mu.Unlock()
 	}
 }
@@ -96,7 +97,7 @@ func (w *podWatch) await(ctx context.Context, what string, is func() bool) error
 
 // end ends the watch once it has shown all that was written by now, and returns the
 // budgets.
-func (w *podWatch) end(ctx context.Context) (*budgets, error) {
+func (w *podWatch) end(ctx context.Context) (*budgets.Judge, error) {
 	defer w.stop()
 	pods, err := w.bed.probes(ctx, "store")
 	if err != nil || len(pods) == 0 {
