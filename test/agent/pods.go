@@ -187,16 +187,20 @@ func (k *Kubelet) teardown(ctx context.Context, key types.NamespacedName, box sa
 	return nil
 }
 
-// remove deletes a pod whose time has come, if its node is ours.
+// remove deletes a pod whose time has come, if its node is ours. Its DaemonSet makes an
+// agent's pod anew, and with it the agent starts again.
 func (k *Kubelet) remove(ctx context.Context, pod *corev1.Pod) error {
 	k.mu.Lock()
-	ours := k.agents[pod.Spec.NodeName] != nil
+	agent := k.agents[pod.Spec.NodeName]
 	k.mu.Unlock()
-	if !ours {
+	if agent == nil {
 		return nil
 	}
-	return client.IgnoreNotFound(k.client.Delete(ctx, pod,
-		client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}))
+	err := k.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	if err == nil && isAgentPod(pod) {
+		agent.down()
+	}
+	return client.IgnoreNotFound(err)
 }
 
 func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {

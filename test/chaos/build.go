@@ -28,10 +28,15 @@ func (c *chaos) plant(ctx context.Context) error {
 	return err
 }
 
-// buildOperator builds the operator of a source tree, as make builds it, with some of its
-// files replaced or added. That of this checkout has the overlay, too. It returns the
-// program.
+// buildOperator is buildProgram for the operator.
 func (c *chaos) buildOperator(ctx context.Context, source, name string, files map[string][]byte) (string, error) {
+	return c.buildProgram(ctx, operatorBinary, source, name, files)
+}
+
+// buildProgram builds a program of a source tree, as make builds it, with some of its
+// files replaced or added. That of this checkout has the overlay, too. It returns the path
+// of the program.
+func (c *chaos) buildProgram(ctx context.Context, command, source, name string, files map[string][]byte) (string, error) {
 	dir := filepath.Join(builds(), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -51,14 +56,14 @@ func (c *chaos) buildOperator(ctx context.Context, source, name string, files ma
 	if err != nil {
 		return "", err
 	}
-	listing, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, operatorBinary)
+	listing, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, command)
 	if err := os.WriteFile(listing, overlay, 0o600); err != nil {
 		return "", err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", listing, "-o", program, "./cmd/"+operatorBinary)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", listing, "-o", program, "./cmd/"+command)
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the operator %s: %w\n%s", name, err, out)
+		return "", fmt.Errorf("build %s of %s: %w\n%s", command, name, err, out)
 	}
 	return program, nil
 }

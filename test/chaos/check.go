@@ -38,6 +38,8 @@ type verdict struct {
 	GivenBack int
 	// Leaders is how often the Lease came to name another operator.
 	Leaders int
+	// Evictions are what renumber did, in its scenario.
+	Evictions evictions
 	// Ahead counts conditions of blocks that were seen before the time that they name.
 	Ahead int
 }
@@ -60,17 +62,21 @@ type checker struct {
 	whole *whole.Rules
 	// held are the addresses that agents hold.
 	held func() map[string][]netip.Addr
+	// evicted judges what renumber does; nil: another scenario.
+	evicted *evictionJudge
 
 	mu        sync.Mutex
 	verdict   verdict
 	sightings []claims.Sighting
 }
 
-// newChecker checks in a mode what it reads from a store, until ctx ends. Blocks must have
-// cooled down for cools.
-func newChecker(ctx context.Context, store *etcd.Store, m mode, cools time.Duration, held func() map[string][]netip.Addr) (_ *checker, err error) {
+// newChecker checks in a mode and a scenario what it reads from a store, until ctx ends.
+func newChecker(ctx context.Context, store *etcd.Store, m mode, of scenario, held func() map[string][]netip.Addr) (_ *checker, err error) {
 	c := &checker{held: held}
-	opts := invariant.Options{Client: store, Cooldown: cools, OnChange: c.see, Agents: held}
+	if of.pool != "" {
+		c.evicted = newEvictionJudge()
+	}
+	opts := invariant.Options{Client: store, Cooldown: of.leastCooldown(), OnChange: c.see, Agents: held}
 	if carrier, is := m.carrier(); is {
 		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
 		opts.Agents, opts.Judges = nil, whole.Judges
@@ -82,8 +88,8 @@ func newChecker(ctx context.Context, store *etcd.Store, m mode, cools time.Durat
 // runChecker is the subcommand "check": it serves what it finds on a port that
 // it prints, until ctx ends. It works in the control plane's folder, as the path
 // of a socket must be short.
-func runChecker(ctx context.Context, dir, agents string, m mode, cooldown string) error {
-	cools, err := time.ParseDuration(cooldown)
+func runChecker(ctx context.Context, dir, agents string, m mode, run string) error {
+	of, err := parseScenario(run)
 	if err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func runChecker(ctx context.Context, dir, agents string, m mode, cooldown string
 		return err
 	}
 	store := etcd.New(scheme, sockets...)
-	c, err := newChecker(ctx, store, m, cools, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
+	c, err := newChecker(ctx, store, m, of, func() map[string][]netip.Addr { return askAgents(ctx, agents) })
 	if err != nil {
 		return err
 	}
@@ -164,6 +170,9 @@ func (c *checker) tell() verdict {
 	defer c.mu.Unlock()
 	v := c.verdict
 	v.Stats, v.Violations = stats, violations
+	if c.evicted != nil {
+		v.Evictions = c.evicted.tell()
+	}
 	if c.whole != nil {
 		v.Violations = append(v.Violations, c.whole.Violations()...)
 		v.Stats.AgentChecks, v.GivenBack = c.whole.Asked(), c.whole.Taken()
@@ -178,6 +187,9 @@ func (c *checker) see(change invariant.Change) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.evicted != nil {
+		c.evicted.see(change)
+	}
 	switch change.Kind {
 	case invariant.KindCiliumNode:
 		c.verdict.Handshakes += handshakes(change)

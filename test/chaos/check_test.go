@@ -36,7 +36,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			store := etcd.New(scheme, filepath.Join(cluster.Dir(), controlplane.EtcdSocket(0)))
-			c, err := newChecker(ctx, store, m, cooldown, func() map[string][]netip.Addr { return nil })
+			c, err := newChecker(ctx, store, m, scenarios()[0], func() map[string][]netip.Addr { return nil })
 			if err != nil {
 				t.Fatal(err)
 			}

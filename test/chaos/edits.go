@@ -139,7 +139,7 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	if err := c.collect(ctx, name); err != nil {
 		return err
 	}
-	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}
+	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: c.zone(number)}
 	address := netip.AddrFrom4([4]byte{192, 168, byte(1 + number/200), byte(1 + number%200)})
 	err := persist(ctx, func(ctx context.Context) error {
 		return harness.JoinNode(ctx, c.client, name, address.String(), labels)
@@ -150,6 +150,14 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	c.fleet.Boot(ctx, name)
 	c.load.add(name)
 	return nil
+}
+
+// zone is that of a node: of the pools, or where there is one, of a few nodes each.
+func (c *chaos) zone(node int) string {
+	if c.scenario.pool != "" {
+		return fmt.Sprintf("zone-%d", node%c.zonesOfPool())
+	}
+	return zones[node%len(zones)]
 }
 
 // deleteBlock asks for the drain of a block by deleting it.

@@ -78,7 +78,7 @@ func command(ctx context.Context, args []string) error {
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.StringVar(&l.BinDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
 	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
-	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 400")
+	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 500")
 	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
 	fs.StringVar(&modeName, "mode", crdMode.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
 	fs.StringVar(&l.Run, "run", defaultScenario(), "the scenario, see above")
@@ -106,8 +106,8 @@ func command(ctx context.Context, args []string) error {
 	switch {
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
-	case l.Nodes < 4 || l.Nodes > 400:
-		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 400", errUsage, l.Nodes)
+	case l.Nodes < 4 || l.Nodes > 500:
+		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 500", errUsage, l.Nodes)
 	case l.count < 1:
 		return fmt.Errorf("%w: --count is %d: must be 1 or more", errUsage, l.count)
 	}
@@ -119,6 +119,9 @@ func (s *settings) choose(only string) error {
 	chosen, err := parseScenario(s.Run)
 	if err != nil {
 		return fmt.Errorf("%w: --run is %q: %w", errUsage, s.Run, err)
+	}
+	if chosen.pool != "" && !s.Mode.is(crdMode) {
+		return fmt.Errorf("%w: --mode is %s: the scenario %s is of crd mode", errUsage, s.Mode, chosen.name)
 	}
 	if s.Run == defaultScenario() {
 		s.Run = ""

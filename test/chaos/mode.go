@@ -136,6 +136,15 @@ func (m mode) least(small bool) least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
+// least is what must have happened in a run. Where all nodes move to another range, each
+// gets another block, and gives one back with at least the agent's own addresses.
+func (c *chaos) least() least {
+	if c.scenario.pool != "" {
+		return least{more: c.Nodes, releases: c.Nodes, handshakes: ownAddresses * c.Nodes}
+	}
+	return c.Mode.least(c.Small)
+}
+
 // preAllocate is how many addresses an agent in multi-pool mode keeps free: with its
 // own two no more than one block has.
 const preAllocate = 4

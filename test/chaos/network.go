@@ -26,41 +26,47 @@ var zones = []string{"east", "west"}
 type network struct {
 	client client.Client
 	mode   mode
-	bits   int // of a CIDR
-	cidrs  map[string]int
+	zones  []string // which have a pool each
+	// blockBits are the prefix length of a block, bits that of a CIDR.
+	blockBits, bits int
+	cidrs           map[string]int
 }
 
 // newNetwork sizes CIDRs so that the first two hold two to four blocks for each
-// node of their zone; in kubernetes mode, one to two.
-func newNetwork(c client.Client, nodes int, m mode) *network {
-	bits := m.blockBits()
-	for 1<<(m.blockBits()-bits) < m.atLeast(nodes) {
-		bits--
+// node of their zone; in kubernetes mode, one to two. Each CIDR of the one pool of all nodes
+// holds one or two.
+func newNetwork(c client.Client, s settings) *network {
+	n := &network{client: c, mode: s.Mode, zones: zones, blockBits: s.Mode.blockBits(), cidrs: map[string]int{}}
+	blocks := s.Mode.atLeast(s.Nodes)
+	if pool := s.scenario().pool; pool != "" {
+		n.zones, n.blockBits, blocks = []string{pool}, onePoolBits, s.Nodes
 	}
-	return &network{client: c, mode: m, bits: bits, cidrs: map[string]int{}}
+	for n.bits = n.blockBits; 1<<(n.blockBits-n.bits) < blocks; {
+		n.bits--
+	}
+	return n
 }
 
 // cidr is a zone's next CIDR.
 func (n *network) cidr(zone string, bits int) v1alpha1.PoolCIDR {
-	second := byte(64)
-	if zone == zones[1] {
-		second = 96
-	}
-	second += byte(n.cidrs[zone])
+	second := byte(64 + 32*slices.Index(n.zones, zone) + n.cidrs[zone])
 	n.cidrs[zone]++
 	return v1alpha1.PoolCIDR{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), bits).String()}
 }
 
 func (n *network) create(ctx context.Context) error {
-	for _, zone := range zones {
+	for _, zone := range n.zones {
 		pool := &v1alpha1.PodIPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: zone},
 			Spec: v1alpha1.PodIPPoolSpec{
 				NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: zone}},
 				IPv4: &v1alpha1.IPv4Ranges{
-					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.mode.blockBits()),
+					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.blockBits),
 				},
 			},
+		}
+		if len(n.zones) == 1 {
+			pool.Spec.NodeSelector = nil
 		}
 		if err := n.client.Create(ctx, pool); err != nil {
 			return fmt.Errorf("create pool %s: %w", zone, err)
@@ -94,7 +100,7 @@ func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1a
 
 // grow adds a CIDR to a pool, or where it has enough, to the other.
 func (n *network) grow(ctx context.Context, random *rand.Rand) error {
-	zone := zones[random.IntN(len(zones))]
+	zone := n.zones[random.IntN(len(n.zones))]
 	if n.cidrs[zone] >= mostCIDRs {
 		return nil
 	}
@@ -105,7 +111,7 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 // plenty gives each pool more addresses than its nodes need, as an administrator does
 // in a shortage.
 func (n *network) plenty(ctx context.Context) error {
-	for _, zone := range zones {
+	for _, zone := range n.zones {
 		added := n.cidr(zone, n.bits-n.mode.plentyBits())
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 		if err != nil {
@@ -125,7 +131,7 @@ func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCID
 
 // drain lets one CIDR of a pool drain, and no other of it.
 func (n *network) drain(ctx context.Context, random *rand.Rand) error {
-	zone := zones[random.IntN(len(zones))]
+	zone := n.zones[random.IntN(len(n.zones))]
 	chosen := random.IntN(n.cidrs[zone])
 	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 		for i := range cidrs {
@@ -140,7 +146,7 @@ func (n *network) drain(ctx context.Context, random *rand.Rand) error {
 
 // undrain ends all drains.
 func (n *network) undrain(ctx context.Context) error {
-	for _, zone := range zones {
+	for _, zone := range n.zones {
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 			for i := range cidrs {
 				cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate

@@ -43,12 +43,30 @@ const (
 	operations     = "operations checked by porcupine"
 	histories      = "histories of blocks"
 	unknownWrites  = "operations of unknown outcome"
+
+	moveSeconds   = "seconds from the first renumber to the last"
+	movesKilled   = "times that renumber was killed and called again"
+	movesAborted  = "times that it was aborted and begun again"
+	podsEvicted   = "pods evicted"
+	podsAlone     = "pods without a controller, which people moved"
+	podsStayed    = "pods that were not evicted, and kept their address"
+	agentsRenewed = "agents restarted by it"
+	budgetsJudged = "PodDisruptionBudgets, of which"
+	budgetsSpent  = "- with no pod more than they ask for at some time"
 )
 
 func figureNames() []string {
 	return []string{
 		versionsJudged, gaps, leaderChanges, operatorStarts, operatorEnds, blocksClaimed, claimedAgain, blocksReleased, drains, undrains,
 		handshakesDone, givenBack, podsCreated, podsDeleted, addsDone, addsFailed, dropped, agentChecks, operations, histories, unknownWrites,
+		moveSeconds, movesKilled, movesAborted, podsEvicted, podsAlone, podsStayed, agentsRenewed, budgetsJudged, budgetsSpent,
+	}
+}
+
+// ofOneKind are the figures of renumber, and those of one mode alone.
+func ofOneKind() []string {
+	return []string{
+		handshakesDone, givenBack, moveSeconds, movesKilled, movesAborted, podsEvicted, podsAlone, podsStayed, agentsRenewed, budgetsJudged, budgetsSpent,
 	}
 }
 
@@ -84,6 +102,7 @@ func (c *chaos) tell() (*report, error) {
 		f[claimedAgain] = h.Requests["create done"] - h.Blocks()
 		f[unknownWrites] = h.Requests["publish unknown"] + h.Requests["withdraw unknown"]
 	}
+	maps.Copy(f, c.moves.figures(v.Evictions))
 	r := &report{Run: c.scenario.name, Runs: 1, Seconds: time.Since(c.begin).Seconds(), Faults: map[string]int{}, Figures: f}
 	for kind, n := range c.faults {
 		r.Faults[string(kind)] = n
@@ -121,7 +140,7 @@ func (r *report) print(to io.Writer) {
 	}
 	for _, name := range figureNames() {
 		n, counted := r.Figures[name]
-		if counted || name != handshakesDone && name != givenBack { // not in each mode
+		if counted || !slices.Contains(ofOneKind(), name) {
 			line(n, name)
 		}
 	}

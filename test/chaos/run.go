@@ -75,7 +75,9 @@ type chaos struct {
 	load     *load
 	network  *network
 	operator []*operator
-	checker  string // its address
+	plugin   string    // kubectl cilium-pool, in the scenario renumber
+	moves    *renumber // nil: no scenario renumber
+	checker  string    // its address
 	begin    time.Time
 
 	mu     sync.Mutex
@@ -153,8 +155,8 @@ func (c *chaos) story(ctx context.Context) error {
 
 // act does what the scenario is about, and leaves everything running.
 func (c *chaos) act(ctx context.Context) error {
-	if c.scenario.faults == nil {
-		return c.soak(ctx)
+	if c.scenario.act != nil {
+		return c.scenario.act(c, ctx)
 	}
 	if err := c.storm(ctx); err != nil || c.scenario.end == nil {
 		return err
@@ -186,7 +188,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second,
 	}})
 	c.load = newLoad(c.client, c.settings)
-	c.network = newNetwork(c.client, c.Nodes, c.Mode)
+	c.network = newNetwork(c.client, c.settings)
 	for _, name := range []string{"operator-a", "operator-b"} {
 		o, err := newOperator(ctx, c.cluster, c.client, c.settings, name)
 		if err != nil {
@@ -247,7 +249,7 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 	}
 	out, in := io.Pipe()
 	p, err := process.Start(process.Command{
-		Name: "checker", Dir: c.dir, Stdout: in, Args: []string{binary, "check", c.dir, agents, c.Mode.String(), c.scenario.leastCooldown().String()},
+		Name: "checker", Dir: c.dir, Stdout: in, Args: []string{binary, "check", c.dir, agents, c.Mode.String(), c.scenario.name},
 	})
 	if err != nil {
 		return err
@@ -313,6 +315,9 @@ func judge(v verdict) error {
 	var err error
 	for _, violation := range v.Violations {
 		err = errors.Join(err, fmt.Errorf("%w: %s", errBroken, violation))
+	}
+	for _, harm := range v.Evictions.Harm {
+		err = errors.Join(err, fmt.Errorf("%w: %s", errBroken, harm))
 	}
 	if v.Stats.Gaps > 0 {
 		err = errors.Join(err, fmt.Errorf("the checker missed versions, %d times", v.Stats.Gaps))

@@ -24,8 +24,14 @@ type scenario struct {
 	prepare func(ctx context.Context, c *chaos) error
 	// linked: each operator reaches the API server through a link of its own.
 	linked bool
-	// faults are its own, the first ones in small runs too, beside those that people make; nil: there are none, and a soak.
+	// pool is the one pool of all nodes; empty: there is one for each zone.
+	pool string
+	// faults are its own, the first ones in small runs too; nil: there are none.
 	faults func(c *chaos) lane
+	// act is what it is about; nil: pods come and go, and people make faults too.
+	act func(c *chaos, ctx context.Context) error
+	// settle checks the end; nil: that of all scenarios.
+	settle func(c *chaos, ctx context.Context) error
 	// end comes once there are no faults any more; nil: nothing.
 	end func(ctx context.Context, c *chaos) error
 	// cooldown is the least time for which each block must cool down, and margin what the
@@ -73,8 +79,14 @@ func scenarios() []scenario {
 			finds: "what an old and a new version read differently: they lead in turn while CIDRs drain, until both are new",
 		},
 		{
-			name: "soak", etcdMembers: 1, prepare: serveMetrics, inFlight: claims.InFlight,
+			name: "soak", etcdMembers: 1, prepare: serveMetrics, act: (*chaos).soak, inFlight: claims.InFlight,
 			finds: "memory, goroutines and requests that grow: rounds of the same load for FAULTS, without a fault",
+		},
+		{
+			name: "renumber", etcdMembers: 1, prepare: buildPlugin, pool: "main", faults: (*chaos).renumberFaults,
+			act: (*chaos).renumber, settle: (*chaos).renumbered, leaders: 2, inFlight: claims.InFlight,
+			finds: "what kubectl cilium-pool renumber takes too early, or leaves behind: all nodes move to another range, by evictions and " +
+				"restarts of agents, while operators and the command are killed",
 		},
 	}
 }
@@ -107,6 +119,9 @@ func (c *chaos) lanes() []lane {
 	own := c.scenario.own(c).only(c.Only)
 	if c.Small {
 		own.faults = own.faults[:min(len(own.faults), ofSmall)]
+	}
+	if c.scenario.act != nil {
+		return []lane{own}
 	}
 	return []lane{own, {gap: 3 * time.Second, faults: []named{
 		{cidrAdded, c.addCIDR}, {cidrDrained, c.drainCIDR}, {drainsEnded, c.endDrains},

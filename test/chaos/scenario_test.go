@@ -15,7 +15,7 @@ import (
 func TestLongScenarios(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
-	for _, name := range []string{"network", "apiservers", "soak"} {
+	for _, name := range []string{"network", "apiservers", "soak", "renumber"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			oneOfEach(t, settings{BinDir: bin, Nodes: 4, Small: true, Faults: time.Second, Seed: 1, Run: name, Rest: 5 * time.Second})

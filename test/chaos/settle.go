@@ -50,6 +50,9 @@ func (c *chaos) join(ctx context.Context) error {
 // are deleted, every node is back to the blocks it needs; the same again, on blocks
 // that other nodes had; then nothing is written.
 func (c *chaos) settle(ctx context.Context) error {
+	if c.scenario.settle != nil {
+		return c.scenario.settle(c, ctx)
+	}
 	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
 		return err
 	}
@@ -303,7 +306,7 @@ func (c *chaos) enough(ctx context.Context) error {
 	if err := restored(c.fleet.Dropped.Load()); err != nil {
 		return err
 	}
-	want := c.Mode.least(c.Small)
+	want := c.least()
 	for _, least := range []struct {
 		what      string
 		got, want int
@@ -324,7 +327,7 @@ func (c *chaos) enough(ctx context.Context) error {
 			return fmt.Errorf("%w: %d %s, at least %d are wanted", errIdle, least.got, least.what, least.want)
 		}
 	}
-	return nil
+	return c.moves.enough(c.Nodes, v.Evictions)
 }
 
 // restored fails where agents could not restore pods. In crd mode the window of their

@@ -12,7 +12,7 @@ import (
 const chaosPackage = "./test/chaos"
 
 // scenarios are those of make chaos which are checks. Each takes minutes.
-func scenarios() []string { return []string{"network", "clocks", "versions"} }
+func scenarios() []string { return []string{"network", "clocks", "versions", "renumber"} }
 
 // byScenario applies to the mutants of one scenario.
 func byScenario(name string) func(mutant) string {
