@@ -80,7 +80,7 @@ type pod struct {
 func (c *check) readCluster(s *Snapshot) {
 	stored := make([]*ciliumnode.Stored, 0, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
-		stored = append(stored, s.CiliumNodes[i].View.Stored())
+		stored = append(stored, s.CiliumNodes[i].Stored())
 	}
 	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, stored)
 	c.cluster.Paused = c.Paused
