@@ -366,8 +366,13 @@ func (p *people) patchNode(ctx context.Context, name, patch string) error {
 	return p.client.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(patch)))
 }
 
+// restartAgent restarts the agent of a node with pods. One that has yet to get its first
+// block, as its node joined while the pools were full, might never be up.
 func (p *people) restartAgent(ctx context.Context) error {
-	name, _ := p.some()
+	name, ok := p.load.hosting()
+	if !ok {
+		return nil
+	}
 	return p.fleet.Machine(name).Restart(ctx)
 }
 

@@ -115,6 +115,16 @@ func (l *load) counts() (there, running, bound int) {
 	return len(l.there), len(l.running), l.bound
 }
 
+// hosting is a node on which a pod runs, if there is one.
+func (l *load) hosting() (node string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.running) == 0 {
+		return "", false
+	}
+	return l.there[l.running[l.random.IntN(len(l.running))]].node, true
+}
+
 // evict deletes the pods that are chosen, with a grace period in seconds, and returns how
 // many of them there still are.
 func (l *load) evict(ctx context.Context, grace int64, chosen func(podSeen) bool) (int, error) {
