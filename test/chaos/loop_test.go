@@ -105,7 +105,7 @@ func TestReportsAddUp(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	for name, args := range map[string][]string{
-		"too few nodes": {"--nodes=3"}, "too many nodes": {"--nodes=401"}, "no runs": {"--count=0"},
+		"too few nodes": {"--nodes=3"}, "too many nodes": {"--nodes=501"}, "no runs": {"--count=0"},
 		"no mode": {"--mode=eni"}, "an argument": {"now"}, "an unknown flag": {"--whatever"},
 	} {
 		t.Run(name, func(t *testing.T) {
