@@ -79,24 +79,30 @@ type zone struct {
 	pods []*bed.Pod
 }
 
-func startZones(ctx context.Context, e *env) (*zones, error) {
+// startWith starts the cluster with these pools, then the checker and the operator.
+func (e *env) startWith(ctx context.Context, pools ...*v1alpha1.PodIPPool) error {
 	if err := e.start(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	for _, p := range []*v1alpha1.PodIPPool{
-		zonePool("zone-a", "a", 0, blockSize, zoneA),
-		zonePool("zone-b", "b", 0, blockSize, zoneB),
-		zonePool("overflow", "", -10, overflowSize, overflow),
-	} {
+	for _, p := range pools {
 		if err := e.Client.Create(ctx, p); err != nil {
-			return nil, fmt.Errorf("create pool %s: %w", p.Name, err)
+			return fmt.Errorf("create pool %s: %w", p.Name, err)
 		}
 	}
 	if err := e.watch(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	var err error
-	if e.operator, err = e.StartOperator(soon()...); err != nil {
+	e.operator, err = e.StartOperator(soon()...)
+	return err
+}
+
+func startZones(ctx context.Context, e *env) (*zones, error) {
+	if err := e.startWith(ctx,
+		zonePool("zone-a", "a", 0, blockSize, zoneA),
+		zonePool("zone-b", "b", 0, blockSize, zoneB),
+		zonePool("overflow", "", -10, overflowSize, overflow),
+	); err != nil {
 		return nil, err
 	}
 	z := &zones{env: e}
@@ -104,6 +110,7 @@ func startZones(ctx context.Context, e *env) (*zones, error) {
 		*zone
 		name, cidr string
 	}{{&z.a, "a", zoneA}, {&z.b, "b", zoneB}} {
+		var err error
 		if in.node, err = e.nodeWith(ctx, "n"+in.name, map[string]string{zoneLabel: in.name}); err != nil {
 			return nil, err
 		}

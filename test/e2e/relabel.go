@@ -74,21 +74,9 @@ type relabeled struct {
 }
 
 func startRelabel(ctx context.Context, e *env) (*relabeling, error) {
-	if err := e.start(ctx); err != nil {
-		return nil, err
-	}
 	left := zonePool("a", "a", 0, drainBlock, leftPool)
 	left.Spec.UnselectedNodes = v1alpha1.UnselectedNodesPolicy{Mode: v1alpha1.UnselectedNodesDrain}
-	for _, p := range []*v1alpha1.PodIPPool{left, zonePool("b", "b", 0, drainBlock, joinedPool)} {
-		if err := e.Client.Create(ctx, p); err != nil {
-			return nil, fmt.Errorf("create pool %s: %w", p.Name, err)
-		}
-	}
-	if err := e.watch(ctx); err != nil {
-		return nil, err
-	}
-	var err error
-	if e.operator, err = e.StartOperator(soon()...); err != nil {
+	if err := e.startWith(ctx, left, zonePool("b", "b", 0, drainBlock, joinedPool)); err != nil {
 		return nil, err
 	}
 	r := &relabeling{env: e}
