@@ -57,9 +57,9 @@ another, and takes the old one out. It prints a plan, asks, and then
     and pods that nothing would bring back are left alone and named
  3. names the agents that have addresses of their own in it (router, health,
     ingress), which take others when they restart. With --restart-agents it restarts
-    them by deleting their pods: --max-restarts at a time, one of a zone, and the next
-    once all agents are Ready and no block is leaving, as an agent that restarts then
-    keeps its route to it
+    each once nothing else keeps its node's blocks of the old range, by deleting its
+    pod: --max-restarts at a time, one of a zone, and the next once all agents are
+    Ready and no block is leaving, as an agent that restarts then keeps its route to it
  4. waits until the last block has cooled down, and takes the old CIDR out of the
     pool, with what is reserved in it, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it

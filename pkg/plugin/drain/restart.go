@@ -38,13 +38,20 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 // A batch begins once the blocks of the last have left, and no other is leaving: an agent
 // removes a route only if it sees a CIDR go, so one that restarts meanwhile keeps it
 // (Cilium v1.20.1, pkg/datapath/linux/node.go, nodeUpdate).
+//
+// An agent restarts once, after the last of its node's blocks has drained: from one that has
+// not it may take an address for its own, and would have to restart again.
 func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
 	begins := allSettled(c) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, &r) })
-	began, zones := 0, map[string]bool{}
+	began, zones, undrained := 0, map[string]bool{}, undrainedOn(rows)
 	rows = slices.Clone(rows)
 	for i := range rows {
 		r := &rows[i]
 		if !r.NeedsRestart {
+			continue
+		}
+		if action, waits := undrained[r.Node]; waits {
+			r.NeedsAction = action
 			continue
 		}
 		agent, zone := agentOn(c, r.Node), zoneOf(c.Nodes[r.Node])
@@ -61,6 +68,22 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 		r.NeedsAction = ""
 	}
 	return rows, nil
+}
+
+// undrainedOn are the nodes with blocks that wait for anything but a restart of their agent,
+// and what people must do about these; "": at least one goes on by itself.
+func undrainedOn(rows []list.BlockRow) map[string]string {
+	actions := map[string]string{}
+	for i := range rows {
+		r := &rows[i]
+		if r.NeedsRestart || r.Phase == ipalloc.CoolingDown.String() {
+			continue
+		}
+		if action, known := actions[r.Node]; !known || action != "" {
+			actions[r.Node] = r.NeedsAction
+		}
+	}
+	return actions
 }
 
 // leaves reports whether a block is about to leave its node without a restart or people, or has

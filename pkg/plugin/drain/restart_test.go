@@ -156,6 +156,45 @@ func TestRestartsOnceNothingLeaves(t *testing.T) {
 	}
 }
 
+// An agent that restarts while it has other blocks to leave may take an address of them. What
+// people must do about those comes first.
+func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		others []list.BlockRow // of a1
+		want   string
+		people string
+	}{
+		"its only block":             {nil, "cilium-a1 a1-old", ""},
+		"another waits for it too":   {[]list.BlockRow{{Phase: "Draining", NeedsAction: "restart", NeedsRestart: true}}, "cilium-a1 a1-old", ""},
+		"another cools down":         {[]list.BlockRow{{Phase: "CoolingDown"}}, "cilium-a1 a1-old", ""},
+		"another has yet to begin":   {[]list.BlockRow{{Phase: "InService", WaitsFor: "its turn"}}, "cilium-b1 b1-old", ""},
+		"another never begins":       {[]list.BlockRow{{Phase: "InService", NeedsAction: "correct the windows"}}, "cilium-b1 b1-old", "correct the windows"},
+		"another keeps a pod":        {[]list.BlockRow{{Phase: "Draining", NeedsAction: "move the pod"}}, "cilium-b1 b1-old", "move the pod"},
+		"one never begins, one does": {[]list.BlockRow{{Phase: "InService", NeedsAction: "correct the windows"}, {Phase: "InService"}}, "cilium-b1 b1-old", ""},
+		"one begins, one never does": {[]list.BlockRow{{Phase: "InService"}, {Phase: "InService", NeedsAction: "correct the windows"}}, "cilium-b1 b1-old", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, "a1:a", "b1:b")
+			a.Ledger = readOf(t).Ledger
+			rows := []list.BlockRow{
+				{Node: "a1", Phase: "Draining", NeedsAction: "restart", NeedsRestart: true},
+				{Node: "b1", Phase: "Draining", NeedsAction: "restart", NeedsRestart: true},
+			}
+			for _, r := range test.others {
+				r.Node = "a1"
+				rows = append(rows, r)
+			}
+			rows, err := a.restarter(1).step(t.Context(), a.Cluster, rows)
+			if err != nil || !slices.Equal(a.deleted, []string{test.want}) {
+				t.Errorf("restarted %v, %v; want %s", a.deleted, err, test.want)
+			}
+			if rows[0].NeedsAction != test.people {
+				t.Errorf("people must %q on a1, want %q", rows[0].NeedsAction, test.people)
+			}
+		})
+	}
+}
+
 // Whoever restarts an agent, none is restarted beside it.
 func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	a := newAgents(t, "a1:a", "b1:b", "c1:c")

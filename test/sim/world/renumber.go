@@ -193,25 +193,17 @@ func (w *World) holdRestart(agent *corev1.Pod) {
 	}
 }
 
-// holdNoneFree checks that an agent that is restarted finds no address that it could take in
-// its blocks of the range that drain: it has agreed to give up the free ones. A block that is
-// in service yet, as it waits for its turn, may take it, and drains later.
+// holdNoneFree checks that an agent that is restarted finds no address of the range that it
+// could take: all its blocks there drain, and it has agreed to give up their free addresses.
 func (w *World) holdNoneFree(cn *ciliumv2.CiliumNode, from netip.Prefix) {
 	used := usedByAgent(cn)
 	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
 		addr, err := netip.ParseAddr(key)
 		entry := expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[key])
-		if err == nil && from.Contains(addr) && w.mover.read.draining(addr) && entry != expand.Ready && entry != expand.Released && !slices.Contains(used, addr) && cn.Status.IPAM.Used[key].Owner == "" && !w.mover.read.ofPod(addr) {
+		if err == nil && from.Contains(addr) && entry != expand.Ready && entry != expand.Released && !slices.Contains(used, addr) && cn.Status.IPAM.Used[key].Owner == "" && !w.mover.read.ofPod(addr) {
 			w.violate(10, "the agent of %s was restarted while it could take %s", cn.Name, key)
 		}
 	}
-}
-
-// draining says that the block of an address drained.
-func (r *readings) draining(addr netip.Addr) bool {
-	return slices.ContainsFunc(r.blocks, func(b v1alpha1.PodIPBlock) bool {
-		return netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) && b.Status.Phase == v1alpha1.PhaseDraining
-	})
 }
 
 // ofPod says that a pod had an address.
