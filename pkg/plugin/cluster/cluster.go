@@ -44,6 +44,9 @@ type Cluster struct {
 	Histories map[string]*v1alpha1.PodIPPoolHistory
 	// Hypothetical says that the pools are not those of the cluster.
 	Hypothetical bool
+
+	// runs are the podCIDRs that agents run with, by node, in kubernetes mode.
+	runs map[string][]netip.Prefix
 }
 
 // New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes
@@ -53,6 +56,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	c := &Cluster{
 		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,
 		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{}, Histories: map[string]*v1alpha1.PodIPPoolHistory{},
+		runs: map[string][]netip.Prefix{},
 	}
 	var stored []*ciliumnode.Stored
 	for _, o := range c.allocationObjects() {
@@ -76,6 +80,11 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	}
 	for i := range s.Nodes {
 		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for _, cn := range s.CiliumNodes {
+		if cn.BlockDemand != nil {
+			c.runs[cn.Name] = cn.BlockDemand.Runs
+		}
 	}
 	return c
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -29,11 +31,20 @@ func (c *Cluster) Decide(name string) []Decision {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
 		c.holdAsReported(s)
+		if w := s.BlockDemand; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
+			w.Runs = c.RunsWith(name, share.Family)
+		}
 		d := Decision{Share: share, At: c.Now, OtherIPAM: snapshot.OtherIPAM}
 		d.Plan, d.Memory = expand.Decide(c.Now, d.Policy, d.State, expand.Memory{})
 		out = append(out, d)
 	}
 	return out
+}
+
+// RunsWith are the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
+// Its Node need not name them.
+func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(c.runs[node]), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
 // taken is how many percent of a pool's blocks are taken.

@@ -114,7 +114,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 		s.Line("Nothing changes on it: %s.", d.Paused)
 	}
 	if d.State.BlockDemand != nil {
-		explainHeard(s, d.State.BlockDemand)
+		explainHeard(c, s, name, d)
 		return
 	}
 	if !d.State.AgentSettled {
@@ -126,10 +126,16 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 }
 
 // explainHeard describes what an agent that is assigned whole blocks has reported.
-func explainHeard(s *output.Text, w *expand.BlockDemand) {
+func explainHeard(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
+	w, runs := d.State.BlockDemand, c.RunsWith(name, d.Family)
+	unassigned := w.Fixed && len(w.Assigned) == 0
 	switch {
-	case w.Fixed && len(w.Assigned) == 0:
+	case unassigned && len(runs) == 0:
 		s.Line("Its agent waits for a podCIDR.")
+	case unassigned && len(w.Runs) > 0 && !d.State.RunsWithAnother():
+		s.Line("Its agent runs with podCIDR %s, a block of this node. The Node is to name it again.", output.Few(texts(runs)))
+	case unassigned:
+		s.Line("Its agent runs with podCIDR %s, which is no block of this node, so the node is assigned none. Drain the Node and delete it.", output.Few(texts(runs)))
 	case w.Fixed:
 		s.Line("Its agent was assigned %s.", output.Few(texts(w.Assigned)))
 	case !w.Reported:

@@ -1,0 +1,63 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// In kubernetes mode an agent whose Node names no podCIDR waits for one only if it does not
+// run with one already.
+func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
+	const block = "10.0.0.0/30"
+	another := "Its agent runs with podCIDR 10.7.0.0/16, which is no block of this node, so the node is assigned none. Drain the Node and delete it.\n"
+	for name, test := range map[string]struct {
+		assigned, runs string
+		held           bool
+		want           string
+	}{
+		"with none":                   {"", "", true, "Its agent waits for a podCIDR.\n"},
+		"with the one assigned":       {block, block, true, "Its agent was assigned 10.0.0.0/30.\n"},
+		"with a block of the node":    {"", block, true, "Its agent runs with podCIDR 10.0.0.0/30, a block of this node. The Node is to name it again.\n"},
+		"with another":                {"", "10.7.0.0/16", true, another},
+		"with another, and no block":  {"", "10.7.0.0/16", false, another},
+		"with one of another family":  {"", "fd07::/64", true, "Its agent waits for a podCIDR.\n"},
+		"with another than was asked": {block, "10.7.0.0/16", true, "Its agent was assigned 10.0.0.0/30.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node, cn := fixtures.Node(), fixtures.CiliumNode("n", "")
+			if test.runs != "" {
+				cn = fixtures.CiliumNode("n", "", test.runs)
+			}
+			if test.assigned != "" {
+				node.Annotations = map[string]string{"network.cilium.io/ipv4-pod-cidr": test.assigned}
+			}
+			views := ciliumnode.NewViews(ciliumnode.Kubernetes)
+			views.CiliumNode(cn)
+			s := &audit.Snapshot{
+				Time: fixtures.Noon(), Mode: ciliumnode.Kubernetes, Nodes: []corev1.Node{*node},
+				CiliumNodes: []audit.CiliumNode{{View: views.Node(node)}},
+				Pools:       []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/28")},
+			}
+			if test.held {
+				s.Blocks = []v1alpha1.PodIPBlock{*fixtures.BlockObject(block, ipalloc.InService)}
+			}
+			var text output.Text
+			Node(&text, cluster.New(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), "n")
+			if !strings.Contains(text.String(), test.want) {
+				t.Errorf("want %q, got:\n%s", test.want, text.String())
+			}
+		})
+	}
+}
