@@ -42,7 +42,8 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 // An agent restarts once, after the last of its node's blocks has drained: from one that has
 // not it may take an address for its own, and would have to restart again.
 func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
-	begins := allSettled(c) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, &r) })
+	agents := newestAgents(c)
+	begins := allSettled(c, agents) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
 	began, zones, undrained := 0, map[string]bool{}, undrainedOn(rows)
 	rows = slices.Clone(rows)
 	for i := range rows {
@@ -54,7 +55,7 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 			r.NeedsAction = action
 			continue
 		}
-		agent, zone := agentOn(c, r.Node), zoneOf(c.Nodes[r.Node])
+		agent, zone := agents[r.Node], zoneOf(c.Nodes[r.Node])
 		switch {
 		case v.restartedAnew(agent) && reportsAnew(c, r.Node):
 			continue // it still has its addresses
@@ -88,13 +89,13 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 
 // leaves reports whether a block is about to leave its node without a restart or people, or has
 // left its PodIPPool and not its CiliumNode. One in service has most of its way ahead.
-func (v *restarter) leaves(c *cluster.Cluster, r *list.BlockRow) bool {
+func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
 	switch {
 	case r.Phase == ipalloc.CoolingDown.String():
 		view := c.Ledger.CiliumNode(r.Node)
 		return view != nil && slices.ContainsFunc(view.Listed(), func(p netip.Prefix) bool { return p.String() == r.CIDR })
 	case r.NeedsRestart:
-		return v.restartedAnew(agentOn(c, r.Node)) && !reportsAnew(c, r.Node)
+		return v.restartedAnew(agent) && !reportsAnew(c, r.Node)
 	}
 	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""
 }
@@ -122,12 +123,12 @@ func reportsAnew(c *cluster.Cluster, node string) bool {
 }
 
 // allSettled reports whether all agents run steadily.
-func allSettled(c *cluster.Cluster) bool {
+func allSettled(c *cluster.Cluster, agents map[string]*corev1.Pod) bool {
 	for name, node := range c.Nodes {
 		if c.OptedOut(node) {
 			continue
 		}
-		agent := agentOn(c, name)
+		agent := agents[name]
 		if settled, _ := c.Agents.Settled(name, c.Now); !settled || agent == nil || agent.DeletionTimestamp != nil {
 			return false
 		}
@@ -143,14 +144,14 @@ func zoneOf(node *corev1.Node) string {
 	return node.Labels[corev1.LabelTopologyZone]
 }
 
-// agentOn is the agent's pod on a node that began last, or nil.
-func agentOn(c *cluster.Cluster, node string) *corev1.Pod {
-	var agent *corev1.Pod
+// newestAgents are the pods of agents by node, of several on one the pod that was created last.
+func newestAgents(c *cluster.Cluster) map[string]*corev1.Pod {
+	agents := make(map[string]*corev1.Pod, len(c.Nodes))
 	for i := range c.Objects.Agents {
 		p := &c.Objects.Agents[i]
-		if p.Spec.NodeName == node && (agent == nil || agent.CreationTimestamp.Before(&p.CreationTimestamp)) {
-			agent = p
+		if known := agents[p.Spec.NodeName]; known == nil || known.CreationTimestamp.Before(&p.CreationTimestamp) {
+			agents[p.Spec.NodeName] = p
 		}
 	}
-	return agent
+	return agents
 }

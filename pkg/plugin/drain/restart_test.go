@@ -208,6 +208,25 @@ func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	}
 }
 
+// The pod of an agent that has failed may be left beside the one that runs.
+func TestRestartsTheNewestAgentOfANode(t *testing.T) {
+	for name, order := range map[string]func([]corev1.Pod){"listed first": func([]corev1.Pod) {}, "listed last": slices.Reverse[[]corev1.Pod]} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, "a1:a")
+			runs := a.Objects.Agents[0]
+			runs.CreationTimestamp = metav1.Time{Time: a.Now.Add(-time.Hour)}
+			failed := *fixtures.AgentPod("a1-failed", "c-failed", false)
+			failed.Name, failed.Spec.NodeName = "cilium-a1-failed", "a1"
+			failed.CreationTimestamp = metav1.Time{Time: a.Now.Add(-2 * time.Hour)}
+			a.Objects.Agents = []corev1.Pod{failed, runs}
+			order(a.Objects.Agents)
+			if got, people := a.step(t, a.restarter(1), "a1"); !slices.Equal(got, []string{"cilium-a1 a1-old"}) || len(people) > 0 {
+				t.Errorf("restarted %v, people must act on %v; want a1-old", got, people)
+			}
+		})
+	}
+}
+
 // An agent on its way out counts while it is still Ready, and one of a node that has opted
 // out of the pools never does.
 func TestRestartsCountAgentsThatMatter(t *testing.T) {
