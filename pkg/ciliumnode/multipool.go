@@ -227,15 +227,15 @@ type poolsPatch struct {
 // lists them again under their pool. It never removes what is listed: the agent may have
 // given an address of it to a pod a moment ago, and there is no handshake to ask.
 func (multiPool) patch(v *View, c Change) ([]byte, error) {
-	more := map[string][]netip.Prefix{}
+	listed, parked, more := v.Listed(), v.Parked(), map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
 		pool := cmp.Or(c.Pools[cidr], defaultPool)
-		if !slices.Contains(v.Listed(), cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
+		if !slices.Contains(listed, cidr) && slices.ContainsFunc(c.Publish, cidr.Contains) {
 			more[pool] = append(more[pool], cidr)
 		}
 	}
-	moves := slices.ContainsFunc(v.Parked(), func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
-		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(v.Listed(), p) && !slices.Contains(v.Parked(), p) })
+	moves := slices.ContainsFunc(parked, func(p netip.Prefix) bool { return slices.Contains(c.Unpark, p) }) ||
+		slices.ContainsFunc(c.Park, func(p netip.Prefix) bool { return slices.Contains(listed, p) && !slices.Contains(parked, p) })
 	if len(more) == 0 && !moves {
 		return nil, nil
 	}
