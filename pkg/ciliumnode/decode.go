@@ -2,6 +2,7 @@ package ciliumnode
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
@@ -57,11 +58,15 @@ type addressMap ipamtypes.AllocationMap
 // reflection.
 func (m *addressMap) UnmarshalJSON(data []byte) error {
 	read := make(ipamtypes.AllocationMap, bytes.Count(data, []byte(`":{`)))
-	if utf8.Valid(data) && readAddresses(string(data), read) {
+	switch {
+	case !utf8.Valid(data) || !readAddresses(string(data), read):
+		return json.Unmarshal(data, (*ipamtypes.AllocationMap)(m))
+	case *m == nil:
 		*m = addressMap(read)
-		return nil
+	default: // the field is repeated
+		maps.Copy(*m, read)
 	}
-	return json.Unmarshal(data, (*ipamtypes.AllocationMap)(m))
+	return nil
 }
 
 // readAddresses reads {"10.0.0.1":{},"10.0.0.2":{"owner":"default/web-0"}}. It reports

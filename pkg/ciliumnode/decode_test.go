@@ -63,12 +63,23 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// A field that is repeated adds to the map, as it does by reflection.
+func TestDecodeRepeatedField(t *testing.T) {
+	for _, again := range []string{`{}`, `{"b":{"owner":"y"}}`, `{"a":{}}`, `{ "b":{}}`, `null`} {
+		cn := decodeBoth(t, `{"spec":{"ipam":{"pool":{"a":{"owner":"x"}},"pool":`+again+`}}}`)
+		if want := again != "null"; (len(cn.Spec.IPAM.Pool) > 0) != want {
+			t.Errorf("%s: pool is %v", again, cn.Spec.IPAM.Pool)
+		}
+	}
+}
+
 // Whatever is in a CiliumNode, Decode reads it as reflection does.
 func FuzzDecode(f *testing.F) {
 	f.Add(`{"10.0.0.1":{},"10.0.0.2":{"owner":"a"}}`)
 	f.Add(`{"a":{"owner":"\""},"b":{}}`)
 	f.Add("{\"a\xff\":{\"owner\":\"\xff\"}}")
 	f.Add(`{"a":{},"a":{"owner":"x","resource":"y"}}`)
+	f.Add(`{"a":{}},"pool":{"b":{}}`)
 	f.Fuzz(func(t *testing.T, pool string) {
 		decodeBoth(t, `{"spec":{"ipam":{"pool":`+pool+`}},"status":{"ipam":{"used":`+pool+`}}}`)
 	})
