@@ -37,10 +37,44 @@ func (a *Agent) Add(_ context.Context, namespace, name string) (v4, v6 netip.Add
 		return v4, v6, ErrHasEndpoint
 	}
 	if v4, v6, err = a.store.AllocateNext(pod.String()); err != nil {
-		return v4, v6, fmt.Errorf("allocate for %s: %w", pod, err)
+		return v4, v6, fmt.Errorf("allocate for %s: %w", pod, a.exhausted(err))
 	}
 	a.endpoints[pod] = endpoint{v4: v4, v6: v6}
 	return v4, v6, nil
+}
+
+// Exhausted is ErrExhausted of an agent in crd mode, with what the agent has.
+type Exhausted struct {
+	Err error
+	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool and
+	// Leaving are how many addresses that has, and how many of these are on their way out.
+	Seen          string
+	Pool, Leaving int
+	// Endpoints and Own are how many addresses pods and the agent itself have.
+	Endpoints, Own int
+}
+
+func (e *Exhausted) Unwrap() error { return e.Err }
+
+func (e *Exhausted) Error() string {
+	return fmt.Sprintf("%v: %d endpoints, %d addresses of the agent's own, %d in the pool, %d of them on their way out, at version %s",
+		e.Err, e.Endpoints, e.Own, e.Pool, e.Leaving, e.Seen)
+}
+
+// exhausted adds what the agent has to ErrExhausted. a.mu is held.
+func (a *Agent) exhausted(err error) error {
+	s, ok := a.store.(*Store)
+	if !ok || !errors.Is(err, ErrExhausted) {
+		return err
+	}
+	e := &Exhausted{Err: err, Endpoints: len(a.endpoints)}
+	for _, owner := range s.Allocated() {
+		if owner == routerOwner || owner == healthOwner {
+			e.Own++
+		}
+	}
+	e.Seen, e.Pool, e.Leaving = s.pool()
+	return e
 }
 
 // Del is a CNI DEL. A pod without an endpoint is no error.

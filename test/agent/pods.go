@@ -24,8 +24,9 @@ type KubeletOptions struct {
 	// Retry is the wait after a failed CNI call or write. Zero: 10 s, as kubelet
 	// has it.
 	Retry time.Duration
-	// OnAdd, if set, is called with the outcome of each CNI ADD. It must not block.
-	OnAdd func(pod types.NamespacedName, err error)
+	// OnAdd, if set, is called with the outcome of each CNI ADD for a pod, in the version
+	// that the kubelet has seen. It must not block, nor change the pod.
+	OnAdd func(pod *corev1.Pod, err error)
 }
 
 // Kubelet stands in for the kubelets of all nodes whose agents are attached: pods
@@ -61,7 +62,7 @@ func NewKubelet(c client.WithWatch, opts KubeletOptions) *Kubelet {
 		opts.Retry = 10 * time.Second
 	}
 	if opts.OnAdd == nil {
-		opts.OnAdd = func(types.NamespacedName, error) {}
+		opts.OnAdd = func(*corev1.Pod, error) {}
 	}
 	return &Kubelet{
 		client:    c,
@@ -215,7 +216,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	if !pod.Spec.HostNetwork {
 		var err error
 		box.v4, box.v6, err = agent.Add(ctx, pod.Namespace, pod.Name)
-		k.opts.OnAdd(key, err)
+		k.opts.OnAdd(pod, err)
 		if err != nil {
 			return err
 		}

@@ -112,6 +112,22 @@ func (s *Store) Seen() string {
 	return s.own.ResourceVersion
 }
 
+// pool returns the resourceVersion of the CiliumNode the agent works on, how many addresses
+// that has, and how many of these are on their way out.
+func (s *Store) pool() (seen string, addresses, leaving int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own == nil {
+		return "", 0, 0
+	}
+	for key := range s.own.Spec.IPAM.Pool {
+		if s.releasing(key) {
+			leaving++
+		}
+	}
+	return s.own.ResourceVersion, len(s.own.Spec.IPAM.Pool), leaving
+}
+
 // MinimumReached reports whether the pool suffices for the agent to go on
 // starting (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
 func (s *Store) MinimumReached() bool {

@@ -45,6 +45,7 @@ type cluster struct {
 	settings
 	client   client.WithWatch
 	fleet    *fleet.Fleet
+	misses   misses
 	operator *process.Process
 	// chart is what the chart makes.
 	chart []*unstructured.Unstructured
@@ -76,7 +77,7 @@ func startCluster(ctx context.Context, s settings) (_ *cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.fleet = fleet.New(agents, fleet.Options{Seed: s.seed, Retry: retryADD, Workers: 64, Agent: agent.Options{
+	c.fleet = fleet.New(agents, fleet.Options{Seed: s.seed, Retry: retryADD, Workers: 64, OnExhausted: c.misses.note, Agent: agent.Options{
 		Health: true, UpdateRate: updateRate, PollInterval: 500 * time.Millisecond,
 	}})
 	if err := c.apply(ctx, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"); err != nil {
@@ -134,6 +135,7 @@ func (c *cluster) startOperator(ctx context.Context, more ...string) error {
 // enable turns the feature on, as helm upgrade does: the policies, and the operator
 // anew.
 func (c *cluster) enable(ctx context.Context) error {
+	c.misses.begin()
 	if err := c.apply(ctx, "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"); err != nil {
 		return err
 	}

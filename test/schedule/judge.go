@@ -53,6 +53,7 @@ const (
 	wrongBind = "bound to a node without an address for it"
 	overOffer = "offers more than there is"
 	waited    = "pending too long"
+	noAddress = "no address for a CNI ADD"
 )
 
 // mostFindings of a kind are kept in words.

@@ -18,6 +18,8 @@ type report struct {
 	steps  []step       // of runKinds
 	done   map[string]int
 	took   time.Duration
+	// early are CNI ADDs that found no address, as the agent had yet to see it.
+	early int
 }
 
 func (t *trial) report() *report {
@@ -36,10 +38,10 @@ func (t *trial) report() *report {
 			r.found("kinds", "%d CNI ADDs failed", n)
 		}
 	}
-	for i, p := range r.phases {
-		if i > 0 && p.exhausted > 0 { // the first is without the feature
-			r.found("no address", "%d CNI ADDs %s", p.exhausted, p.name)
-		}
+	var missed []string
+	r.early, missed = t.cluster.misses.judge(history)
+	for _, text := range missed {
+		r.found(noAddress, "%s", text)
 	}
 	return r
 }
@@ -92,6 +94,8 @@ func (r *report) printVerdict(to io.Writer) {
 	line(r.requesting.wrong, "of %d pods with a request bound without an address", r.requesting.bound)
 	line(r.plain.wrong, "of %d pods without one", r.plain.bound)
 	line(r.requesting.most, "most pods with a request bound within one second")
+	line(r.counts[noAddress], "CNI ADDs of theirs that found no address")
+	line(r.early, "more that came before the agent had seen what its CiliumNode has: a kubelet makes a sandbox first")
 	line(r.overOffers, "versions with an offer above the addresses there are")
 	line(r.longestWait.Round(time.Millisecond), "longest that a pod was pending while a node had an address for it; at most %s", r.bound)
 	line(r.longestPending.Round(time.Millisecond), "longest that a pod was pending at all")
