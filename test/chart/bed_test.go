@@ -77,6 +77,23 @@ func (b *bed) playDeploymentController(ctx context.Context) {
 	}
 }
 
+// playPoolController reports each generation of the pools as observed, where no operator
+// runs: helm --wait waits for that once a pool has a status.
+func (b *bed) playPoolController(ctx context.Context) {
+	for ctx.Err() == nil {
+		pools := &v1alpha1.PodIPPoolList{}
+		if err := b.Client.List(ctx, pools); err == nil {
+			for i := range pools.Items {
+				if p := &pools.Items[i]; p.Status.ObservedGeneration != p.Generation {
+					p.Status.ObservedGeneration = p.Generation
+					_ = b.Client.Status().Update(ctx, p) // tried again in the next turn
+				}
+			}
+		}
+		_ = harness.Sleep(ctx, 50*time.Millisecond) // the loop ends with ctx
+	}
+}
+
 func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 	n := *d.Spec.Replicas
 	rs := &appsv1.ReplicaSet{

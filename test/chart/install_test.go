@@ -75,7 +75,14 @@ func installUpgradeRollbackUninstall(b *bed) {
 	}
 	op := b.startOperator("--metrics-bind-address=0")
 	pool := b.awaitPool("beijing")
+	b.Eventually("the operator has written the pool's status", func() error {
+		if got := b.pool().Status.ObservedGeneration; got != pool.Generation {
+			return fmt.Errorf("observedGeneration is %d, want %d", got, pool.Generation)
+		}
+		return nil
+	})
 	op.stop()
+	go b.playPoolController(ctx)
 	if got := pool.Spec.IPv4.BlockSize; got != 28 {
 		b.Errorf("blockSize of the pool is %d", got)
 	}
