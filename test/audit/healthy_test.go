@@ -75,7 +75,7 @@ func (b *bed) wave(n int) error {
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	return harness.Until(ctx, 20*time.Millisecond, func(context.Context) error {
+	return harness.Soon(ctx, 20*time.Millisecond, func(context.Context) error {
 		list := &corev1.PodList{}
 		if err := b.Client.List(b.Context(), list, client.MatchingLabels(labels)); err != nil {
 			return err

@@ -24,8 +24,26 @@ const Patience = 90 * time.Second
 // Until calls holds until it returns nil. Where ctx ends first, the error has
 // the cause and what holds said last.
 func Until(ctx context.Context, every time.Duration, holds func(context.Context) error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	return poll(ctx, func(time.Duration) time.Duration { return every }, holds)
+}
+
+// slowest is how far Soon slows down. Conditions that a test waits for may hold for as
+// little as a second.
+const slowest = 100 * time.Millisecond
+
+// Soon is Until for conditions that mostly take milliseconds and sometimes seconds. It
+// pauses for first, and later for a tenth of the time that has passed: most of the load on
+// the API server would be polling otherwise.
+func Soon(ctx context.Context, first time.Duration, holds func(context.Context) error) error {
+	return poll(ctx, func(passed time.Duration) time.Duration { return max(first, min(slowest, passed/10)) }, holds)
+}
+
+// poll pauses between calls of holds for as long as pause says after the time that has
+// passed.
+func poll(ctx context.Context, pause func(passed time.Duration) time.Duration, holds func(context.Context) error) error {
+	began := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	var last error
 	for {
 		err := holds(ctx)
@@ -35,8 +53,9 @@ func Until(ctx context.Context, every time.Duration, holds func(context.Context)
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
+		timer.Reset(pause(time.Since(began)))
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
@@ -68,7 +87,7 @@ func Eventually(t testing.TB, what string, holds func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), Patience, fmt.Errorf("not within %s", Patience))
 	defer cancel()
-	if err := Until(ctx, 20*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
+	if err := Soon(ctx, 20*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }

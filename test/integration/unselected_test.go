@@ -72,9 +72,11 @@ func (e *env) onlyMover(nodes []string) (mover string) {
 	e.TB.Helper()
 	e.Eventually("one node moves, and all others wait", func() error {
 		mover = ""
+		blocks := e.Blocks("")
 		for _, name := range nodes {
 			reason := ""
-			if c := meta.FindStatusCondition(e.Blocks(name)[0].Status.Conditions, v1alpha1.BlockDraining); c != nil {
+			first := slices.IndexFunc(blocks, func(b v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == name })
+			if c := meta.FindStatusCondition(blocks[first].Status.Conditions, v1alpha1.BlockDraining); c != nil {
 				reason = c.Reason
 			}
 			switch {

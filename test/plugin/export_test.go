@@ -37,7 +37,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	ts.Check(harness.Until(ctx, 20*time.Millisecond, func(context.Context) error {
+	ts.Check(harness.Soon(ctx, 20*time.Millisecond, func(context.Context) error {
 		content, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && (len(content) == 0 || want.Match(content) == neg) {
 			err = fmt.Errorf("%s matches %s: %t\n%s", args[0], args[1], neg, content)
