@@ -20,7 +20,8 @@ import (
 )
 
 // podCIDRAnnotations are annotations of a Node, by family (pkg/annotation/k8s.go,
-// V4CIDRName and V6CIDRName, v1.20.1). The second of each is its older name.
+// V4CIDRName and V6CIDRName, v1.20.1). The second of each is its older name, which the
+// agent does not read where the first is there, whatever that says (annotation.Get).
 var podCIDRAnnotations = [2][2]string{
 	ipalloc.IPv4: {"network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"},
 	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},
@@ -51,7 +52,7 @@ func (kubernetes) view(obj client.Object) *View {
 		if len(said) == 0 {
 			said = append(said, node.Spec.PodCIDR)
 		}
-		annotated := []string{node.Annotations[podCIDRAnnotations[f][0]], node.Annotations[podCIDRAnnotations[f][1]]}
+		annotated := annotatedOf(f, node.Annotations)
 		// The agent prefers the spec to the annotation.
 		if p := firstOf(f, append(said, annotated...)); p.IsValid() {
 			v.PodCIDRs = append(v.PodCIDRs, p)
@@ -61,6 +62,15 @@ func (kubernetes) view(obj client.Object) *View {
 		}
 	}
 	return v
+}
+
+func annotatedOf(f ipalloc.Family, annotations map[string]string) []string {
+	for _, name := range podCIDRAnnotations[f] {
+		if said, ok := annotations[name]; ok {
+			return []string{said}
+		}
+	}
+	return nil
 }
 
 // firstOf returns the first CIDR of a family, without host bits.

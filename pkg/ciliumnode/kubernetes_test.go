@@ -36,6 +36,7 @@ func TestKubernetesView(t *testing.T) {
 		"nothing assigned":            {node: kubernetesNode(nil)},
 		"by annotation":               {kubernetesNode(map[string]string{v4Name: "10.0.0.5/24", v6Name: "fd00::/120"}), []string{"10.0.0.0/24", "fd00::/120"}},
 		"by an older name":            {kubernetesNode(map[string]string{"io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"}), []string{"10.0.0.0/24"}},
+		"an older name beside it":     {node: kubernetesNode(map[string]string{v4Name: "", "io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"})},
 		"the spec goes first":         {kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}, "10.1.0.0/24"), []string{"10.1.0.0/24"}},
 		"one family in the spec":      {kubernetesNode(map[string]string{v6Name: "fd00::/120"}, "10.1.0.0/24"), []string{"10.1.0.0/24", "fd00::/120"}},
 		"the spec's single one":       {&corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.2.0.0/24"}}, []string{"10.2.0.0/24"}},

@@ -6,16 +6,13 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
 
-// podCIDRAnnotation is of a Node (pkg/annotation/k8s.go, V4CIDRName).
-const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
-
 // podCIDROf returns the podCIDR that a Node assigns to its agent.
-func podCIDROf(node *corev1.Node) (netip.Prefix, bool) {
-	cidr, err := netip.ParsePrefix(node.Annotations[podCIDRAnnotation])
-	return cidr, err == nil
-}
+func podCIDROf(node *corev1.Node) (netip.Prefix, bool) { return hostscope.PodCIDR(node, ipalloc.IPv4) }
 
 // nodeSession is a run in kubernetes mode: it gives out addresses of the CIDR that
 // its Node named when it started (hostscope.go), and writes nothing about them.

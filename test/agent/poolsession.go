@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
 // defaultPool is the one of Cilium's pools that these agents know.
@@ -143,26 +143,11 @@ func (s *poolSession) next() *ciliumv2.CiliumNode {
 	}
 	cidrs, requested := s.store.update()
 	cn := s.seen.DeepCopy()
-	cn.Spec.IPAM.Pools = poolsSpec(cidrs, requested)
+	cn.Spec.IPAM.Pools = multipool.Spec([]multipool.Share{{Pool: defaultPool, CIDRs: cidrs, Requested: [2]int{requested}}})
 	if cn.Spec.IPAM.Pools.DeepEqual(&s.seen.Spec.IPAM.Pools) {
 		return nil
 	}
 	return cn
-}
-
-func poolsSpec(cidrs []netip.Prefix, requested int) ipamtypes.IPAMPoolSpec {
-	var spec ipamtypes.IPAMPoolSpec
-	if requested > 0 {
-		spec.Requested = []ipamtypes.IPAMPoolRequest{{Pool: defaultPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: requested}}}
-	}
-	if len(cidrs) > 0 {
-		entry := ipamtypes.IPAMPoolAllocation{Pool: defaultPool}
-		for _, cidr := range cidrs {
-			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(cidr))
-		}
-		spec.Allocated = []ipamtypes.IPAMPoolAllocation{entry}
-	}
-	return spec
 }
 
 // assigned returns the CIDRs that a CiliumNode lists under the default pool.

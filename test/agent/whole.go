@@ -63,7 +63,11 @@ func (s *wholeStore) next(owner string) (netip.Addr, error) {
 func (s *wholeStore) Restore(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.model.Restore(addr, owner)
+	err := s.model.Restore(addr, owner)
+	if err != nil {
+		s.waiting[owner] = time.Now().Add(s.patience)
+	}
+	return err
 }
 
 // Release frees an address and requests a write.

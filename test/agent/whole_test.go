@@ -98,7 +98,7 @@ func TestKubernetesAgent(t *testing.T) {
 	}
 	node := &corev1.Node{}
 	harness.Must(t, b.c.Get(b.ctx, types.NamespacedName{Name: b.agent.Name()}, node))
-	node.Annotations[podCIDRAnnotation] = "10.0.0.0/28"
+	node.Annotations["network.cilium.io/ipv4-pod-cidr"] = "10.0.0.0/28"
 	harness.Must(t, b.c.Update(b.ctx, node))
 	b.waitReady()
 	cidr := netip.MustParsePrefix("10.0.0.0/28")

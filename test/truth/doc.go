@@ -4,6 +4,9 @@
 // random edits of their CiliumNode on a real API server and the same requests,
 // and must give the same answers.
 //
+// In multi-pool and kubernetes mode cilium-ipam runs Cilium's allocator against a
+// CiliumNode or Node of the test, and test/agent's models run beside it.
+//
 // Only it finds a stand-in agent that differs from Cilium, which every other suite
 // would then believe.
 package truth

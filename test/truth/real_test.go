@@ -1,20 +1,11 @@
 package truth
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
-	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // updateRate is the least time between two status writes, on both sides.
@@ -39,72 +30,20 @@ type response struct {
 	Attempts  int      `json:"attempts"`
 }
 
-// real is a running cilium-ipam.
-type real struct {
-	t    *testing.T
-	in   io.WriteCloser
-	out  *bufio.Scanner
-	node string
-	// kill ends it at once, as a crash would.
-	kill func()
-}
-
-// binary is where cilium-ipam must be. It takes minutes to compile with a cold
-// cache, so the test does not build it by itself.
-func binary(t *testing.T) string {
-	dir := os.Getenv("CPO_BIN_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", ".cache", "bin")
-	}
-	path, err := filepath.Abs(filepath.Join(dir, "cilium-ipam"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("no Cilium to compare with; build it with\n\tgo build -C test/truth/cilium-ipam -o %s .\n%v", path, err)
-	}
-	return path
-}
+// real is a cilium-ipam in crd mode.
+type real struct{ *process }
 
 // startReal starts a cilium-ipam for the node; the test's end kills it.
 func startReal(t *testing.T, kubeconfig, node string) *real {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t), "--kubeconfig", kubeconfig, "--node", node,
-		"--rate", updateRate.String(), "--poll", "100ms")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	harness.Must(t, cmd.Start())
-	r := &real{t: t, in: in, out: bufio.NewScanner(out), node: node}
-	r.kill = sync.OnceFunc(func() {
-		if cmd.Process.Kill() == nil {
-			_ = cmd.Wait() // It says that it was killed.
-		}
-	})
-	t.Cleanup(r.kill)
-	return r
+	return &real{process: startProcess(t, "--kubeconfig", kubeconfig, "--node", node,
+		"--rate", updateRate.String(), "--poll", "100ms")}
 }
 
 func (r *real) call(req request) response {
 	r.t.Helper()
-	line, err := json.Marshal(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := fmt.Fprintf(r.in, "%s\n", line); err != nil {
-		r.t.Fatal(err)
-	}
-	if !r.out.Scan() {
-		r.t.Fatalf("cilium-ipam of %s ended: %v", r.node, r.out.Err())
-	}
 	var resp response
-	harness.Must(r.t, json.Unmarshal(r.out.Bytes(), &resp))
+	r.exchange(req, &resp)
 	return resp
 }
 

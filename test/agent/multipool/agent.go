@@ -36,9 +36,13 @@ type Agent struct {
 	restored bool
 }
 
-// Sees takes in the assigned CIDRs as the agent's watch shows them
+// Sees takes in the assigned CIDRs as the agent's watch shows them, without host bits
 // (cidrPool.updatePool).
-func (a *Agent) Sees(assigned []netip.Prefix) {
+func (a *Agent) Sees(listed []netip.Prefix) {
+	var assigned []netip.Prefix
+	for _, c := range listed {
+		assigned = append(assigned, c.Masked())
+	}
 	a.released = slices.DeleteFunc(a.released, func(c netip.Prefix) bool { return !slices.Contains(assigned, c) })
 	var kept []netip.Prefix
 	for _, c := range a.cidrs {
@@ -111,13 +115,16 @@ func (a *Agent) take(addr netip.Addr, owner string) {
 }
 
 // Restore allocates the address that an owner had before the restart
-// (cidrPool.allocate).
+// (cidrPool.allocate), or records that the owner waits, as it does for any address.
 func (a *Agent) Restore(addr netip.Addr, owner string) error {
-	if !slices.ContainsFunc(a.cidrs, func(c netip.Prefix) bool { return c.Contains(addr) }) {
-		return ErrNotInPool
-	}
+	i := slices.IndexFunc(a.cidrs, func(c netip.Prefix) bool { return c.Contains(addr) })
 	if _, busy := a.live[addr]; busy {
+		a.Wait(owner)
 		return ErrInUse
+	}
+	if i < 0 || !slices.Contains(Inner(a.cidrs[i]), addr) {
+		a.Wait(owner)
+		return ErrNotInPool
 	}
 	a.take(addr, owner)
 	return nil

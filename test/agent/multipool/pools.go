@@ -137,6 +137,26 @@ func (p *Pools) CIDRs() []netip.Prefix {
 	return out
 }
 
+// CIDRsOf returns those of one pool.
+func (p *Pools) CIDRsOf(pool string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, f := range p.families() {
+		if known := p.agents[pool]; known != nil {
+			out = append(out, known[f].CIDRs()...)
+		}
+	}
+	return out
+}
+
+// Live returns the addresses of a pool that are in use, with their owners. Callers must not
+// change it.
+func (p *Pools) Live(pool string, f ipalloc.Family) map[netip.Addr]string {
+	if known := p.agents[pool]; known != nil && known[f] != nil {
+		return known[f].Live()
+	}
+	return nil
+}
+
 // Uses reports whether an address of a CIDR is in use, of whatever pool.
 func (p *Pools) Uses(c netip.Prefix) bool {
 	return slices.ContainsFunc(p.all(), func(a *Agent) bool { return a.Uses(c) })

@@ -46,6 +46,7 @@ func TestPools(t *testing.T) {
 	if err := p.Restore("default", addr, "ns/b"); !errors.Is(err, ErrNotInPool) {
 		t.Errorf("another pool's address was restored: %v", err)
 	}
+	p.Forget("default", ipalloc.IPv4, "ns/b")
 	p.Restored()
 	inUse := []Share{{"blue", cidrs("10.0.5.0/30"), [2]int{1}}, {"default", cidrs("10.0.0.0/30"), [2]int{2}}}
 	wants("while a pod has an address", inUse...)
@@ -96,5 +97,25 @@ func TestDualStack(t *testing.T) {
 	}
 	if err := alone.Restore("default", addr, "ns/a"); !errors.Is(err, ErrNotInPool) {
 		t.Errorf("an address of a family that the agent does not run: %v", err)
+	}
+}
+
+// A pod whose address is refused waits for another one, as one that was refused any.
+func TestRestore(t *testing.T) {
+	p := Pools{Reserve: map[string]int{"default": 2}}
+	p.Sees("default", cidrs("10.0.0.5/30")) // with host bits
+	if err := p.Restore("default", netip.MustParseAddr("10.0.0.5"), "ns/a"); err != nil {
+		t.Error(err)
+	}
+	for addr, want := range map[string]error{
+		"10.0.0.4": ErrNotInPool, "10.0.0.5": ErrInUse, "10.0.0.7": ErrNotInPool, "10.0.0.8": ErrNotInPool,
+	} {
+		if err := p.Restore("default", netip.MustParseAddr(addr), "ns/"+addr); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", addr, err, want)
+		}
+	}
+	want := []Share{{"default", cidrs("10.0.0.4/30"), [2]int{8}}} // 1 in use, 4 wait
+	if diff := cmp.Diff(want, p.Update(), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

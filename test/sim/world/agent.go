@@ -19,6 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
@@ -68,7 +69,7 @@ type machine struct {
 	run    int
 	node   types.UID // of the Node it knows
 	store  *agent.Store
-	old    *oldAgent        // in its place, in another mode
+	old    *hostscope.Agent // in its place, in another mode
 	whole  *multipool.Pools // in its place, where whole blocks are assigned
 	waits  map[waitsFor]time.Time
 	seen   *ciliumv2.CiliumNode

@@ -15,11 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
-
-// podCIDRAnnotations are of a Node, by family (pkg/annotation/k8s.go, V4CIDRName and
-// V6CIDRName, v1.20.1).
-var podCIDRAnnotations = [2]string{ipalloc.IPv4: "network.cilium.io/ipv4-pod-cidr", ipalloc.IPv6: "network.cilium.io/ipv6-pod-cidr"}
 
 // fixed reports whether agents are assigned one block by their Nodes before they start.
 func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
@@ -35,8 +32,7 @@ func (w *World) carrier() Kind {
 // podCIDROf is what a Node tells its agent of a family.
 func podCIDROf(obj client.Object, f ipalloc.Family) (netip.Prefix, bool) {
 	if node, ok := obj.(*corev1.Node); ok {
-		p, err := netip.ParsePrefix(node.Annotations[podCIDRAnnotations[f]])
-		return p, err == nil
+		return hostscope.PodCIDR(node, f)
 	}
 	return netip.Prefix{}, false
 }
@@ -63,10 +59,10 @@ func (m *machine) bootFixed() {
 // openFixed takes the podCIDR of each family that the agent runs, for as long as this run
 // lasts.
 func (m *machine) openFixed() {
-	m.old = &oldAgent{taken: map[netip.Addr]string{}}
+	m.old = &hostscope.Agent{}
 	for _, family := range m.families {
 		cidr, _ := podCIDROf(m.w.api.Get(KindNode, m.name), familyOf(family))
-		m.old.cidrs = append(m.old.cidrs, cidr)
+		m.old.CIDRs = append(m.old.CIDRs, cidr)
 	}
 }
 
@@ -74,7 +70,7 @@ func (m *machine) openFixed() {
 // writes that (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (m *machine) tellPodCIDRs(cn *ciliumv2.CiliumNode) {
 	cn.Spec.IPAM.PodCIDRs = nil
-	for _, cidr := range m.old.cidrs {
+	for _, cidr := range m.old.CIDRs {
 		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(cidr))
 	}
 }
@@ -130,7 +126,7 @@ func (w *World) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
 func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	if m.old != nil {
-		out = slices.Clone(m.old.cidrs)
+		out = slices.Clone(m.old.CIDRs)
 	}
 	for _, e := range m.endpoints {
 		for _, addr := range e.addrs() {
@@ -264,8 +260,8 @@ func (w *World) holdFixedRest(when string, m *machine) {
 			w.violate(9, "%s: Node %s has no podCIDR of %s, and %d blocks are free", when, m.name, f, free)
 		case has && m.hasPodCIDRs() && m.phase != serving:
 			w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, assigned)
-		case has && m.old != nil && !slices.Contains(m.old.cidrs, assigned):
-			w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.cidrs, assigned)
+		case has && m.old != nil && !slices.Contains(m.old.CIDRs, assigned):
+			w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.CIDRs, assigned)
 		case has:
 			w.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
 		}

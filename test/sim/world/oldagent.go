@@ -10,53 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
-
-// oldAgent is a run of an agent in one of Cilium's other IPAM modes. It gives out
-// the addresses of the CIDRs that its node was given when it started, reads no
-// pool, and neither reports nor answers.
-type oldAgent struct {
-	cidrs []netip.Prefix
-	taken map[netip.Addr]string
-}
-
-// take allocates one address.
-func (a *oldAgent) take(addr netip.Addr, owner string) error {
-	switch _, busy := a.taken[addr]; {
-	case !slices.ContainsFunc(a.cidrs, func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return agent.ErrNotInPool
-	case busy:
-		return agent.ErrInUse
-	}
-	a.taken[addr] = owner
-	return nil
-}
-
-// free returns the free addresses of a family: all but the first and the last of each
-// CIDR.
-func (a *oldAgent) free(f ipalloc.Family) []netip.Addr {
-	var out []netip.Addr
-	for _, cidr := range a.cidrs {
-		if ipalloc.FamilyOf(cidr.Addr()) != f {
-			continue
-		}
-		for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
-			if _, busy := a.taken[addr]; !busy {
-				out = append(out, addr)
-			}
-		}
-	}
-	return out
-}
-
-func (a *oldAgent) uses(cidr netip.Prefix) bool {
-	for addr := range a.taken {
-		if cidr.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
 
 // given returns the CIDRs that an agent of a mode takes for its node's. In cluster-pool
 // and kubernetes mode an agent uses one.
@@ -71,13 +26,15 @@ func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
 	return allocatedIn(cn)
 }
 
-// bootOld starts the agent in its old mode.
+// bootOld starts the agent in its old mode, one of Cilium's other IPAM modes. It gives out
+// the addresses of the CIDRs that its node was given when it started, reads no pool, and
+// neither reports nor answers.
 func (m *machine) bootOld() {
 	m.store, m.asked, m.phase = nil, false, opened
 	m.discover()
-	m.old = &oldAgent{taken: map[netip.Addr]string{}}
+	m.old = &hostscope.Agent{}
 	if cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok {
-		m.old.cidrs = given(cn, m.mode)
+		m.old.CIDRs = given(cn, m.mode)
 	}
 }
 
@@ -86,9 +43,13 @@ func (m *machine) bootOld() {
 func (m *machine) take(pool string, addr netip.Addr, owner string) error {
 	switch {
 	case m.old != nil:
-		return m.old.take(addr, owner)
+		return m.old.Take(addr, owner)
 	case m.whole != nil:
-		return m.whole.Restore(pool, addr, owner)
+		err := m.whole.Restore(pool, addr, owner)
+		if err != nil {
+			m.waits[waitsFor{pool, ipalloc.FamilyOf(addr), owner}] = m.w.now
+		}
+		return err
 	}
 	return m.store.Restore(addr, owner)
 }
@@ -113,14 +74,13 @@ func (m *machine) takeAny(pool string, family ipalloc.Family, owner string) (net
 	if m.whole != nil {
 		return m.takeOf(pool, family, owner)
 	}
-	free := m.old.free(family)
+	free := m.old.Free(family)
 	if len(free) == 0 {
 		return netip.Addr{}, agent.ErrExhausted
 	}
 	m.picks++
 	addr := free[m.w.pick(m.name, m.picks, len(free))]
-	m.old.taken[addr] = owner
-	return addr, nil
+	return addr, m.old.Take(addr, owner)
 }
 
 // allocate is for a pod, of the pool that it asks for: IPv6 first, which is given back
@@ -147,7 +107,7 @@ func (m *machine) allocate(pool, owner string) (v4, v6 netip.Addr, err error) {
 func (m *machine) release(addr netip.Addr) {
 	switch {
 	case m.old != nil:
-		delete(m.old.taken, addr)
+		m.old.Release(addr)
 	case m.whole != nil:
 		m.whole.Release(addr)
 		m.asked = true
@@ -159,20 +119,20 @@ func (m *machine) release(addr netip.Addr) {
 // spare is a CIDR that an agent in multi-pool mode may give back: one of several,
 // of which nothing is in use.
 func (m *machine) spare() (netip.Prefix, bool) {
-	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving || len(m.old.cidrs) < 2 {
+	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving || len(m.old.CIDRs) < 2 {
 		return netip.Prefix{}, false
 	}
-	i := slices.IndexFunc(m.old.cidrs, func(p netip.Prefix) bool { return !m.old.uses(p) })
+	i := slices.IndexFunc(m.old.CIDRs, func(p netip.Prefix) bool { return !m.old.Uses(p) })
 	if i < 0 {
 		return netip.Prefix{}, false
 	}
-	return m.old.cidrs[i], true
+	return m.old.CIDRs[i], true
 }
 
 // giveBack takes that CIDR off what the node was given.
 func (m *machine) giveBack() {
 	cidr, _ := m.spare()
-	m.old.cidrs = deleted(m.old.cidrs, cidr)
+	m.old.CIDRs = deleted(m.old.CIDRs, cidr)
 	cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {
 		return

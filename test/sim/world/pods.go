@@ -126,9 +126,5 @@ func (m *machine) deletePod(slot string) {
 
 func (m *machine) podGone(slot string) {
 	delete(m.w.refused, m.podKey(slot))
-	if m.whole != nil {
-		m.forget(func(f waitsFor, _ time.Time) bool { return f.owner == m.podKey(slot) })
-		m.asked = true
-	}
 	m.w.mustNot(m.w.api.Delete(KindPod, m.podKey(slot), nil, nil))
 }

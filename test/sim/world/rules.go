@@ -350,7 +350,7 @@ func (m *machine) isLeftWith(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
 	}
 	node := m.w.api.Get(KindNode, m.name)
-	return m.w.fixed() && m.old != nil && slices.Contains(m.old.cidrs, cidr) && (node == nil || node.GetUID() != m.node)
+	return m.w.fixed() && m.old != nil && slices.Contains(m.old.CIDRs, cidr) && (node == nil || node.GetUID() != m.node)
 }
 
 // allocated is called for each address that an agent gave to a pod.

@@ -148,19 +148,9 @@ func (m *machine) update() {
 		return
 	}
 	cn := m.seen.DeepCopy()
-	cn.Spec.IPAM.Pools = ipamtypes.IPAMPoolSpec{}
-	lists := &cn.Spec.IPAM.Pools
-	for _, s := range m.whole.Update() {
-		if len(s.CIDRs) > 0 {
-			lists.Allocated = append(lists.Allocated, allocationOf(s.Pool, s.CIDRs))
-		}
-		if s.Requested != [2]int{} {
-			needed := ipamtypes.IPAMPoolDemand{IPv4Addrs: s.Requested[ipalloc.IPv4], IPv6Addrs: s.Requested[ipalloc.IPv6]}
-			lists.Requested = append(lists.Requested, ipamtypes.IPAMPoolRequest{Pool: s.Pool, Needed: needed})
-		}
-	}
+	cn.Spec.IPAM.Pools = multipool.Spec(m.whole.Update())
 	before, after := entriesOf(m.seen), entriesOf(cn)
-	if slices.Equal(before, after) && equality.Semantic.DeepEqual(lists.Requested, m.seen.Spec.IPAM.Pools.Requested) {
+	if slices.Equal(before, after) && equality.Semantic.DeepEqual(cn.Spec.IPAM.Pools.Requested, m.seen.Spec.IPAM.Pools.Requested) {
 		return
 	}
 	if _, err := m.w.api.Update(cn, false); err != nil {

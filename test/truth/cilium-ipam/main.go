@@ -1,6 +1,6 @@
-// Command cilium-ipam runs Cilium's own crd-mode allocator (pkg/ipam, v1.20.1)
-// for one node against a real API server, and lets a test drive it through
-// JSON lines on standard input and output.
+// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.1) for one node, and
+// lets a test drive it through JSON lines on standard input and output: in crd mode against
+// a real API server, in multi-pool and kubernetes mode against what the test says.
 package main
 
 import (
@@ -61,12 +61,19 @@ func main() {
 }
 
 func run() error {
+	mode := flag.String("mode", "crd", "crd, multi-pool or kubernetes")
 	kubeconfig := flag.String("kubeconfig", "", "path to the kubeconfig")
 	nodeName := flag.String("node", "", "name of the CiliumNode")
 	ipv6 := flag.Bool("ipv6", true, "allocate IPv6 too")
 	rate := flag.Duration("rate", 50*time.Millisecond, "least time between two status writes")
 	poll := flag.Duration("poll", 0, "most that Cilium's own waits may take, as the 5 s for the first pool; 0: as they are")
 	flag.Parse()
+	switch *mode {
+	case "multi-pool":
+		return runPools()
+	case "kubernetes":
+		return answer(os.Stdin, os.Stdout, (&fixedServer{}).serve)
+	}
 	ciliumtime.MaxInternalTimerDelay = *poll
 	if *nodeName == "" {
 		return errors.New("--node is required")
@@ -88,6 +95,19 @@ func run() error {
 		close(s.ready)
 	}()
 	return s.serve()
+}
+
+func runPools() error {
+	var s *poolServer
+	serveInBubble(func(line []byte) (_ any, err error) {
+		if s == nil { // what it makes belongs to the bubble
+			if s, err = newPoolServer(); err != nil {
+				return nil, err
+			}
+		}
+		return s.serve(line)
+	})
+	return nil
 }
 
 func (s *server) serve() error {

@@ -1,0 +1,305 @@
+package truth
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+// Times of an agent in multi-pool mode (multipool_manager.go).
+const (
+	poolRate     = 15 * time.Second // --ipam-cilium-node-update-rate
+	poolRefresh  = time.Minute      // refreshPoolInterval
+	poolPatience = 5 * time.Minute  // pendingAllocationTTL
+)
+
+// lightPools is an agent in multi-pool mode as this repository models it,
+// multipool.Pools, with a clock, a watch and writes around it as the simulator has them,
+// but at the moments at which Cilium's acts.
+type lightPools struct {
+	api   nodeAPI
+	known map[string]bool // CiliumPodIPPools
+	now   time.Duration
+	// fault is what it does otherwise than Cilium, for a test of the comparison.
+	fault string
+
+	model  *multipool.Pools // nil: the agent is down
+	seen   *ciliumv2.CiliumNode
+	synced bool
+	tick   time.Duration // when it next writes unasked
+	wrote  time.Duration
+	fresh  bool // it has not tried to write yet
+	// filled: it has had an address of each pool with a reserve; written: a write is done.
+	filled, written bool
+	waits           map[waiting]time.Duration // until when they count
+}
+
+// waiting is an owner that waits for an address.
+type waiting struct {
+	pool   string
+	family ipalloc.Family
+	owner  string
+}
+
+func (l *lightPools) start(reserve map[string]int, ipv6 bool) {
+	l.api.restart()
+	l.model = &multipool.Pools{Reserve: reserve, IPv6: ipv6}
+	l.seen, l.synced, l.filled, l.written, l.fresh = nil, false, false, false, true
+	l.tick, l.waits = l.now+poolRefresh, map[waiting]time.Duration{}
+	if l.fault == "returns CIDRs before pods are restored" {
+		l.model.Restored()
+	}
+}
+
+func (l *lightPools) crash() { l.model = nil }
+
+// ready says that the agent has its allocators (newMultiPoolAllocators).
+func (l *lightPools) ready() bool { return l.model != nil && l.filled && l.written }
+
+// see takes in what the watch shows next (multiPoolManager.ciliumNodeUpdated).
+func (l *lightPools) see(last bool) {
+	cn, any := l.api.see(last)
+	if !any || cn == nil || l.model == nil {
+		return
+	}
+	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+		var cidrs []netip.Prefix
+		for _, c := range entry.CIDRs {
+			cidrs = append(cidrs, c.Prefix)
+		}
+		l.model.Sees(entry.Pool, cidrs)
+	}
+	l.filled = l.filled || l.model.Ready()
+	first := l.seen == nil
+	l.seen = cn
+	if first {
+		l.trigger()
+	}
+}
+
+// pass lets time pass.
+func (l *lightPools) pass(d time.Duration) {
+	end := l.now + d
+	for l.model != nil && l.tick <= end {
+		l.now = l.tick
+		l.tick += poolRefresh
+		l.update()
+	}
+	l.now = end
+}
+
+// trigger asks for a write: now, or never if there was one within the update rate
+// (hive/job, WithDebounce).
+func (l *lightPools) trigger() {
+	if l.fault == "writes at any time" || l.fresh || l.now-l.wrote >= poolRate {
+		l.update()
+	}
+}
+
+// update is multiPoolManager.updateLocalNode.
+func (l *lightPools) update() {
+	l.wrote, l.fresh = l.now, false
+	if l.seen == nil {
+		return
+	}
+	for w, until := range l.waits {
+		if l.now > until {
+			l.model.Forget(w.pool, w.family, w.owner)
+			delete(l.waits, w)
+		}
+	}
+	spec := multipool.Spec(l.model.Update())
+	if !l.synced {
+		spec.Allocated = l.seen.Spec.IPAM.Pools.Allocated
+	}
+	cn := l.seen.DeepCopy()
+	cn.Spec.IPAM.Pools = spec
+	if !spec.DeepEqual(&l.seen.Spec.IPAM.Pools) {
+		stored, err := l.api.write(cn, false)
+		if err != nil {
+			return
+		}
+		cn = stored
+	}
+	if l.fault == "goes by what it wrote last" {
+		l.seen = cn.DeepCopy()
+	}
+	if len(cn.Status.IPAM.Used) > 0 {
+		cn.Status.IPAM.Used = nil
+		if _, err := l.api.write(cn, true); err != nil {
+			return
+		}
+	}
+	l.written = true
+}
+
+// next allocates an address of a family. Cilium's takes any address of the CIDR that it
+// allocates from, the model the lowest, and then what Cilium's took.
+func (l *lightPools) next(pool string, f ipalloc.Family, owner string, took netip.Addr, quietly bool) (netip.Addr, error) {
+	if !quietly {
+		defer l.trigger()
+	}
+	if !l.known[pool] {
+		l.wait(pool, f, owner)
+		return netip.Addr{}, multipool.ErrExhausted
+	}
+	addr, err := l.model.Allocate(pool, f, owner)
+	if err != nil {
+		l.wait(pool, f, owner)
+		return addr, err
+	}
+	delete(l.waits, waiting{pool, f, owner})
+	same := func(c netip.Prefix) bool { return took.IsValid() && c.Contains(addr) && c.Contains(took) }
+	if addr != took && slices.ContainsFunc(l.model.CIDRs(), same) {
+		l.model.Release(addr)
+		if err := l.model.Restore(pool, took, owner); err != nil {
+			return addr, err
+		}
+		addr = took
+	}
+	return addr, nil
+}
+
+func (l *lightPools) wait(pool string, f ipalloc.Family, owner string) {
+	l.model.Wait(pool, f, owner)
+	if l.waits[waiting{pool, f, owner}] = l.now + poolPatience; l.fault == "forgets who waits" {
+		l.model.Forget(pool, f, owner)
+	}
+}
+
+func (l *lightPools) restore(pool string, addr netip.Addr, owner string) error {
+	w := waiting{pool, ipalloc.FamilyOf(addr), owner}
+	if w.family == ipalloc.IPv6 && !l.model.IPv6 {
+		return multipool.ErrNotInPool
+	}
+	err := l.model.Restore(pool, addr, owner)
+	if delete(l.waits, w); err != nil {
+		l.waits[w] = l.now + poolPatience
+	}
+	return err
+}
+
+func (l *lightPools) release(addr netip.Addr) {
+	l.model.Release(addr)
+	l.trigger()
+}
+
+func (l *lightPools) restored() {
+	if l.fault != "keeps its CIDRs" {
+		l.model.Restored()
+	}
+	l.trigger()
+}
+
+// allocated are the addresses in use as Cilium's dump has them: those of other pools than
+// default with their pool.
+func (l *lightPools) allocated() []string {
+	var out []string
+	for pool := range l.known {
+		prefix := pool + "/"
+		if pool == "default" {
+			prefix = ""
+		}
+		for _, f := range ipalloc.Families() {
+			for addr := range l.model.Live(pool, f) {
+				out = append(out, prefix+addr.String())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// held says that the agent holds a CIDR for another pool that pods ask for.
+func (l *lightPools) held(c netip.Prefix, pool string) bool {
+	for _, other := range []string{"default", "blue"} {
+		if other != pool && l.model != nil && slices.Contains(l.model.CIDRsOf(other), c) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeAPI is an API server with one CiliumNode, as nodeStore of cilium-ipam is.
+type nodeAPI struct {
+	node    *ciliumv2.CiliumNode // nil: there is none
+	version int
+	refuse  string
+	unseen  []*ciliumv2.CiliumNode
+}
+
+func (a *nodeAPI) put(cn *ciliumv2.CiliumNode) { a.commit(cn.DeepCopy()) }
+
+func (a *nodeAPI) delete() {
+	if a.node != nil {
+		a.node, a.unseen = nil, append(a.unseen, nil)
+	}
+}
+
+func (a *nodeAPI) commit(cn *ciliumv2.CiliumNode) {
+	if a.node != nil {
+		cn.ResourceVersion = a.node.ResourceVersion
+		if asJSON(cn) == asJSON(a.node) {
+			return
+		}
+	}
+	a.version++
+	cn.ResourceVersion = strconv.Itoa(a.version)
+	a.node = &ciliumv2.CiliumNode{}
+	if err := json.Unmarshal([]byte(asJSON(cn)), a.node); err != nil {
+		panic(err) // It was just marshaled.
+	}
+	a.unseen = append(a.unseen, a.node)
+}
+
+func (a *nodeAPI) write(cn *ciliumv2.CiliumNode, status bool) (*ciliumv2.CiliumNode, error) {
+	refuse := a.refuse
+	if a.refuse = ""; refuse != "" {
+		return nil, errors.New(refuse)
+	}
+	if a.node == nil || cn.ResourceVersion != a.node.ResourceVersion {
+		return nil, errors.New("conflict")
+	}
+	next := cn.DeepCopy()
+	if status {
+		next = a.node.DeepCopy()
+		cn.Status.DeepCopyInto(&next.Status)
+	} else {
+		a.node.Status.DeepCopyInto(&next.Status)
+	}
+	a.commit(next)
+	return a.node.DeepCopy(), nil
+}
+
+func (a *nodeAPI) see(last bool) (cn *ciliumv2.CiliumNode, any bool) {
+	if len(a.unseen) == 0 {
+		return nil, false
+	}
+	if last {
+		a.unseen = a.unseen[len(a.unseen)-1:]
+	}
+	cn, a.unseen = a.unseen[0], a.unseen[1:]
+	return cn.DeepCopy(), true
+}
+
+func (a *nodeAPI) restart() {
+	if a.unseen = nil; a.node != nil {
+		a.unseen = []*ciliumv2.CiliumNode{a.node}
+	}
+}
+
+func asJSON(cn *ciliumv2.CiliumNode) string {
+	text, err := json.Marshal(cn)
+	if err != nil {
+		panic(err) // CiliumNodes can be marshaled.
+	}
+	return string(text)
+}

@@ -1,0 +1,307 @@
+package truth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+// The same random life of an agent in multi-pool mode on both sides: every answer, and
+// every CiliumNode written, at the moment it is written.
+func TestPoolsSameAnswers(t *testing.T) {
+	for seed := range 2 * *seeds {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			if l := newPoolLife(t, seed, ""); !l.run(4 * *steps) {
+				t.Fatalf("%s\nsteps:\n%s", l.differs, strings.Join(l.log, "\n"))
+			}
+		})
+	}
+}
+
+func TestLongPoolsSameAnswers(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			if l := newPoolLife(t, 1000+seed, ""); !l.run(1000) {
+				t.Fatalf("%s\nsteps:\n%s", l.differs, strings.Join(l.log, "\n"))
+			}
+		})
+	}
+}
+
+// A light agent that differs from Cilium's is found.
+func TestPoolsDifferencesAreFound(t *testing.T) {
+	for _, fault := range []string{
+		"returns CIDRs before pods are restored", "keeps its CIDRs", "forgets who waits", "writes at any time", "goes by what it wrote last",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(10) {
+				if !newPoolLife(t, seed, fault).run(300) {
+					return
+				}
+			}
+			t.Error("it is not found")
+		})
+	}
+}
+
+// Until its watch has shown everything, an agent writes the list as it found it.
+func TestPoolsBeforeSync(t *testing.T) {
+	for _, synced := range []bool{false, true} {
+		l := newPoolLife(t, 0, "")
+		cn := l.light.api.node.DeepCopy()
+		cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{entryOf("default", "10.0.0.4/30", "10.0.0.0/30")}
+		l.put(cn)
+		l.start(map[string]int{"default": 8}, false, synced)
+		l.see(true)
+		if !synced {
+			l.sync()
+		}
+		l.pass(poolRefresh)
+		if l.differs != "" {
+			t.Fatal(l.differs)
+		}
+	}
+}
+
+// poolRequest and poolResponse are the lines that cilium-ipam speaks in multi-pool mode.
+type poolRequest struct {
+	Do      string               `json:"do"`
+	Pool    string               `json:"pool,omitempty"`
+	Owner   string               `json:"owner,omitempty"`
+	IP      string               `json:"ip,omitempty"`
+	Family  string               `json:"family,omitempty"`
+	Quietly bool                 `json:"quietly,omitempty"`
+	Node    *ciliumv2.CiliumNode `json:"node,omitempty"`
+	Refuse  string               `json:"refuse,omitempty"`
+	Last    bool                 `json:"last,omitempty"`
+	Known   bool                 `json:"known,omitempty"`
+	Reserve map[string]string    `json:"reserve,omitempty"`
+	IPv6    bool                 `json:"ipv6,omitempty"`
+	Rate    time.Duration        `json:"rate,omitempty"`
+	For     time.Duration        `json:"for,omitempty"`
+}
+
+type poolResponse struct {
+	Err       string               `json:"err"`
+	Got       string               `json:"got"`
+	Ready     bool                 `json:"ready"`
+	Allocated []string             `json:"allocated"`
+	Node      *ciliumv2.CiliumNode `json:"node"`
+}
+
+// poolLife is a node with Cilium's agent and one with the light one, each before an API
+// server of its own, and what both are told.
+type poolLife struct {
+	t      *testing.T
+	random *rand.Rand
+	real   *process
+	light  *lightPools
+	log    []string
+	// differs is the first difference.
+	differs string
+
+	ipv6 bool
+	has  []poolEndpoint // across restarts
+	pods int
+}
+
+type poolEndpoint struct {
+	pool, owner string
+	addr        netip.Addr
+}
+
+func newPoolLife(t *testing.T, seed uint64, fault string) *poolLife {
+	l := &poolLife{
+		t: t, random: rand.New(rand.NewPCG(seed, 2)), real: startProcess(t, "--mode", "multi-pool"),
+		light: &lightPools{fault: fault, known: map[string]bool{}},
+	}
+	for _, pool := range []string{"default", "blue", "parked"} {
+		l.know(pool, true)
+	}
+	l.put(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
+	return l
+}
+
+// tell has both do the same, and compares how they stand.
+func (l *poolLife) tell(req poolRequest, light func(resp poolResponse) error) error {
+	if l.differs != "" {
+		return errDiffers
+	}
+	var resp poolResponse
+	l.real.exchange(req, &resp)
+	want, got := poolKindOf(resp.Err), light(resp)
+	l.log = append(l.log, strings.TrimSpace(fmt.Sprintf("%3d  %s: %s %s", len(l.log), brief(req), resp.Got, resp.Err)))
+	switch {
+	case want == nil && got != nil || !errors.Is(got, want):
+		l.differ("the light one says %v, Cilium's %q", got, resp.Err)
+	case resp.Ready != l.light.ready():
+		l.differ("ready: the light one %v, Cilium's %v", l.light.ready(), resp.Ready)
+	case resp.Ready && !slices.Equal(resp.Allocated, l.light.allocated()):
+		l.differ("allocated (-Cilium's +light):\n%s", cmp.Diff(resp.Allocated, l.light.allocated()))
+	}
+	if diff := cmp.Diff(asMap(l.t, resp.Node), asMap(l.t, l.light.api.node)); diff != "" {
+		l.differ("the CiliumNode (-Cilium's +light):\n%s", diff)
+	}
+	return want
+}
+
+var errDiffers = errors.New("they differ already")
+
+func (l *poolLife) differ(format string, args ...any) {
+	if l.differs == "" {
+		l.differs = fmt.Sprintf("after step %d: ", len(l.log)-1) + fmt.Sprintf(format, args...)
+	}
+}
+
+func brief(req poolRequest) string {
+	if req.Node == nil {
+		text, _ := json.Marshal(req) // It was marshaled to be sent.
+		return string(text)
+	}
+	text, _ := json.Marshal(req.Node.Spec.IPAM.Pools)
+	return req.Do + " " + string(text)
+}
+
+func asMap(t *testing.T, cn *ciliumv2.CiliumNode) (out map[string]any) {
+	if cn != nil {
+		if err := json.Unmarshal([]byte(asJSON(cn)), &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// poolKindOf translates Cilium's error texts (multipool.go, multipool_manager.go, pool.go,
+// service/ipallocator/allocator.go).
+func poolKindOf(text string) error {
+	for _, kind := range []struct {
+		says string
+		err  error
+	}{
+		{"unable to allocate from pool", multipool.ErrExhausted},
+		{"all CIDR ranges are exhausted", multipool.ErrExhausted},
+		{"unable to reserve IP", multipool.ErrNotInPool},
+		{"not in range of any CIDR", multipool.ErrNotInPool},
+		{"provided IP is not in the valid range", multipool.ErrNotInPool},
+		{"IPv6 allocation disabled", multipool.ErrNotInPool},
+		{"provided IP is already allocated", multipool.ErrInUse},
+		{"not found in stateDB table", multipool.ErrExhausted},
+	} {
+		if strings.Contains(text, kind.says) {
+			return kind.err
+		}
+	}
+	if text != "" {
+		return fmt.Errorf("%w: %s", errUnknown, text)
+	}
+	return nil
+}
+
+func done(do func()) func(poolResponse) error {
+	return func(poolResponse) error { do(); return nil }
+}
+
+func (l *poolLife) put(cn *ciliumv2.CiliumNode) {
+	_ = l.tell(poolRequest{Do: "put", Node: cn}, done(func() { l.light.api.put(cn) }))
+}
+
+func (l *poolLife) know(pool string, known bool) {
+	_ = l.tell(poolRequest{Do: "know", Pool: pool, Known: known}, done(func() { l.light.known[pool] = known }))
+}
+
+func (l *poolLife) see(last bool) {
+	_ = l.tell(poolRequest{Do: "see", Last: last}, done(func() { l.light.see(last) }))
+}
+
+func (l *poolLife) sync() {
+	_ = l.tell(poolRequest{Do: "sync"}, done(func() { l.light.synced = true }))
+}
+
+func (l *poolLife) pass(d time.Duration) {
+	_ = l.tell(poolRequest{Do: "pass", For: d}, done(func() { l.light.pass(d) }))
+}
+
+func (l *poolLife) refuse(how string) {
+	_ = l.tell(poolRequest{Do: "refuse", Refuse: how}, done(func() { l.light.api.refuse = how }))
+}
+
+func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
+	texts := map[string]string{}
+	for pool, n := range reserve {
+		texts[pool] = strconv.Itoa(n)
+	}
+	l.ipv6 = ipv6
+	_ = l.tell(poolRequest{Do: "start", Reserve: texts, IPv6: ipv6, Rate: poolRate}, done(func() { l.light.start(reserve, ipv6) }))
+	if synced {
+		l.sync()
+	}
+}
+
+// families are those that the agent runs, in the order in which it allocates
+// (pkg/ipam/allocator.go, AllocateNext).
+func (l *poolLife) families() []ipalloc.Family {
+	if l.ipv6 {
+		return []ipalloc.Family{ipalloc.IPv6, ipalloc.IPv4}
+	}
+	return []ipalloc.Family{ipalloc.IPv4}
+}
+
+// next is a CNI ADD: an address of each family, or none. Cilium's AllocateNext makes the
+// same calls, between which a write may begin or not.
+func (l *poolLife) next(pool, owner string, quietly bool) {
+	var got []poolEndpoint
+	for _, f := range l.families() {
+		var addr netip.Addr
+		req := poolRequest{Do: "next", Pool: pool, Owner: owner, Quietly: quietly, Family: f.String()}
+		err := l.tell(req, func(resp poolResponse) error {
+			took, _ := netip.ParseAddr(resp.Got) // none with an error
+			var err error
+			addr, err = l.light.next(pool, f, owner, took, quietly)
+			return err
+		})
+		if err != nil {
+			for _, e := range got {
+				l.release(e)
+			}
+			return
+		}
+		got = append(got, poolEndpoint{pool, owner, addr})
+	}
+	l.has = append(l.has, got...)
+}
+
+func (l *poolLife) release(e poolEndpoint) {
+	_ = l.tell(poolRequest{Do: "release", Pool: e.pool, IP: e.addr.String()}, done(func() { l.light.release(e.addr) }))
+}
+
+func (l *poolLife) restore(e poolEndpoint) error {
+	req := poolRequest{Do: "restore", Pool: e.pool, IP: e.addr.String(), Owner: e.owner}
+	return l.tell(req, func(poolResponse) error { return l.light.restore(e.pool, e.addr, e.owner) })
+}
+
+func entryOf(pool string, cidrs ...string) ipamtypes.IPAMPoolAllocation {
+	entry := ipamtypes.IPAMPoolAllocation{Pool: pool}
+	for _, c := range cidrs {
+		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(netip.MustParsePrefix(c)))
+	}
+	return entry
+}

@@ -1,0 +1,84 @@
+package truth
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+)
+
+// process is a running cilium-ipam.
+type process struct {
+	t    *testing.T
+	in   io.WriteCloser
+	out  *bufio.Reader
+	args []string
+	// kill ends it at once, as a crash would.
+	kill func()
+}
+
+// binary is where cilium-ipam must be. It takes minutes to compile with a cold
+// cache, so the test does not build it by itself.
+func binary(t *testing.T) string {
+	dir := os.Getenv("CPO_BIN_DIR")
+	if dir == "" {
+		dir = filepath.Join("..", "..", ".cache", "bin")
+	}
+	path, err := filepath.Abs(filepath.Join(dir, "cilium-ipam"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("no Cilium to compare with; build it with\n\tgo build -C test/truth/cilium-ipam -o %s .\n%v", path, err)
+	}
+	return path
+}
+
+// startProcess starts a cilium-ipam; the test's end kills it.
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Must(t, cmd.Start())
+	p := &process{t: t, in: in, out: bufio.NewReader(out), args: args}
+	p.kill = sync.OnceFunc(func() {
+		if cmd.Process.Kill() == nil {
+			_ = cmd.Wait() // It says that it was killed.
+		}
+	})
+	t.Cleanup(p.kill)
+	return p
+}
+
+// exchange sends a request, and reads what it is answered with.
+func (p *process) exchange(req, resp any) {
+	p.t.Helper()
+	line, err := json.Marshal(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(p.in, "%s\n", line); err != nil {
+		p.t.Fatal(err)
+	}
+	line, err = p.out.ReadBytes('\n')
+	if err != nil {
+		p.t.Fatalf("cilium-ipam %s ended: %v", strings.Join(p.args, " "), err)
+	}
+	harness.Must(p.t, json.Unmarshal(line, resp))
+}
