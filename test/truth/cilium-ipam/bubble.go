@@ -30,8 +30,8 @@ func serveInBubble(do func(line []byte) (response any, err error)) {
 		}
 		os.Exit(code) // The bubble would wait for Cilium's goroutines.
 	}
-	any := func(string, string) (bool, error) { return true, nil }
-	testing.Main(any, []testing.InternalTest{{Name: "agent", F: func(t *testing.T) { synctest.Test(t, serve) }}}, nil, nil)
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.Main(all, []testing.InternalTest{{Name: "agent", F: func(t *testing.T) { synctest.Test(t, serve) }}}, nil, nil)
 }
 
 func answer(in io.Reader, out io.Writer, do func([]byte) (any, error)) error {
