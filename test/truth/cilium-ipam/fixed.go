@@ -42,6 +42,7 @@ type fixedResponse struct {
 // these parts of Cilium: read the Node (localNodeSynchronizer.retrieveNodeInformation), wait
 // for a podCIDR of each family, put them into the local node
 // (localNodeSynchronizer.WaitForNodeInformation), make the allocators.
+// IPAMInitializer.AutoComplete, which makes a podCIDR up where none is required, is left out.
 type fixedServer struct {
 	ipam     *ipam.IPAM
 	podCIDRs addressing
