@@ -147,7 +147,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 	}
 	obj.SetFinalizers([]string{v1alpha1.Finalizer})
 	err := p.Client.Create(ctx, obj, client.FieldOwner(fieldOwner), client.FieldValidation(metav1.FieldValidationStrict))
-	switch err = p.Shared.Wrote("PodIPPool", "create", err); {
+	switch err = p.Shared.Wrote("PodIPPool", name, "create", err); {
 	case err == nil:
 		log.FromContext(ctx).Info("created a pool of the chart's values", "pool", name)
 	case !apierrors.IsAlreadyExists(err):
@@ -162,7 +162,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 		return nil
 	}
 	err = p.patchMeta(ctx, live, "managedFields", fields)
-	return p.Shared.Wrote("PodIPPool", "managedFields", client.IgnoreNotFound(err))
+	return p.Shared.Wrote("PodIPPool", name, "managedFields", client.IgnoreNotFound(err))
 }
 
 // record adds a pool to those that were created or found, which the operator never
@@ -170,7 +170,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 func (p *InitialPools) record(ctx context.Context, config *corev1.ConfigMap, name string) error {
 	names := append(recordedPools(config), name)
 	err := p.patchMeta(ctx, config, "annotations", map[string]string{v1alpha1.CreatedPoolsAnnotation: strings.Join(names, " ")})
-	return p.Shared.Wrote("ConfigMap", "created-pools", err)
+	return p.Shared.Wrote("ConfigMap", config.Name, "created-pools", err)
 }
 
 // patchMeta sets one metadata field of obj, conditional on its version.

@@ -90,7 +90,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 			Paused: s.Paused || s.Shadow,
 		},
 		CiliumPool: &ciliumpool.Reconciler{
-			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Shared: all.shared,
+			Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Events: recorder, Shared: all.shared,
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{

@@ -104,7 +104,7 @@ func countedWrites(t *testing.T) []string {
 		if name(c.call.Fun) != "Wrote" {
 			continue
 		}
-		kind, write := firstText(c.call.Args[:1]), firstText(c.call.Args[1:2])
+		kind, write := firstText(c.call.Args[:1]), firstText(c.call.Args[2:3])
 		switch {
 		case kind == "":
 			t.Errorf("%s: %s counts a write of a kind that is no literal", c.folder, c.method)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -15,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -40,22 +42,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	obj := &v1alpha1.PodIPBlock{}
+	obj, key := &v1alpha1.PodIPBlock{}, "block/"+req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
+		r.Events.ForgetWrites(key)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	err := r.update(ctx, obj)
+	r.Events.Writes(key, err, func(*refusal.Error) runtime.Object { return obj })
+	return retry.AfterConflict(err)
+}
+
+func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error {
 	b, ok := r.read(obj)
 	if !ok || b.Deleting || r.Paused {
-		return reconcile.Result{}, nil
+		return nil
 	}
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits {
 		r.reportTooLarge(obj)
 	}
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
 		obj = obj.DeepCopy()
-		return retry.AfterConflict(r.Shared.Wrote("PodIPBlock", "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Add(obj)))))
+		return r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Add(obj))))
 	}
-	return retry.AfterConflict(r.conflict(ctx, obj, b))
+	return r.conflict(ctx, obj, b)
 }
 
 // read skips blocks that cannot be parsed; the feed has logged them.
@@ -86,7 +95,7 @@ func (r *Reconciler) conflict(ctx context.Context, obj *v1alpha1.PodIPBlock, b c
 		})
 		r.Events.Send(obj, event.ReasonBlockConflict, event.Reconcile, message)
 	}
-	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", "conflict", r.Client.Status().Update(ctx, obj)))
+	return client.IgnoreNotFound(r.Shared.Wrote("PodIPBlock", obj.Name, "conflict", r.Client.Status().Update(ctx, obj)))
 }
 
 func (r *Reconciler) reportTooLarge(obj *v1alpha1.PodIPBlock) {

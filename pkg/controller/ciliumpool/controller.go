@@ -5,16 +5,21 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -34,6 +39,7 @@ type Reconciler struct {
 	Ledger      *state.Ledger
 	Pools       *state.Pools
 	CiliumPools *state.CiliumPools
+	Events      *event.Recorder
 	Shared      *metrics.Shared
 	// Off stops all writes.
 	Off bool
@@ -52,10 +58,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	serving := r.Pools.Serving(req.Name)
 	want := ciliumpool.Wanted(serving, r.Ledger.ListedFor(req.Name), is)
 	result, err := r.keep(ctx, req.Name, is, want, len(serving) > 0)
+	if err != nil || result.RequeueAfter == 0 { // else it was overtaken, which says neither
+		r.reportWrites(req.Name, serving, err)
+	}
 	if is != nil && len(serving) == 0 && err == nil {
 		result.RequeueAfter = retry.Sooner(result.RequeueAfter, unlistedAfter)
 	}
 	return result, err
+}
+
+// reportWrites reports on the first pool that serves a Cilium pool, by name, that the API
+// server refuses a write of the CiliumPodIPPool, whose error is err, and when it no longer
+// does. What no pool serves, nobody misses.
+func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
+	key := "ciliumpool/" + name
+	if len(serving) == 0 {
+		r.Events.ForgetWrites(key)
+		return
+	}
+	first := slices.MinFunc(serving, func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
+	r.Events.Writes(key, err, func(*refusal.Error) runtime.Object {
+		return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: first.Name, UID: first.UID}}
+	})
 }
 
 // keep writes the difference from the desired object.
@@ -64,7 +88,7 @@ func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View,
 	switch {
 	case is == nil && !nothing && served:
 		log.FromContext(ctx).Info("making the CiliumPodIPPool that agents look for")
-		return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", "create", r.Client.Create(ctx, ciliumpool.New(name, want))))
+		return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "create", r.Client.Create(ctx, ciliumpool.New(name, want))))
 	case is == nil || nothing && served:
 		return reconcile.Result{}, nil
 	case nothing:
@@ -78,7 +102,7 @@ func (r *Reconciler) keep(ctx context.Context, name string, is *ciliumpool.View,
 		return reconcile.Result{}, nil
 	}
 	raw := client.RawPatch(types.MergePatchType, patch)
-	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
+	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "patch", r.Client.Patch(ctx, ciliumpool.Carrier(name), raw)))
 }
 
 // drop deletes a CiliumPodIPPool unless a PodIPPool, read live, serves it: deletion
@@ -95,7 +119,7 @@ func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View)
 		return reconcile.Result{RequeueAfter: unlistedAfter}, nil
 	}
 	log.FromContext(ctx).Info("deleting the CiliumPodIPPool, as no PodIPPool serves it and no node lists a CIDR of it")
-	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
+	return lostToAnother(r.Shared.Wrote("CiliumPodIPPool", name, "delete", r.Client.Delete(ctx, ciliumpool.Carrier(name),
 		client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 }
 

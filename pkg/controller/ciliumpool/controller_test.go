@@ -24,7 +24,7 @@ func keeps(b *fakeapi.Cluster, name string, change func(*Reconciler)) []string {
 	var writes []string
 	for range 3 {
 		b.Watch()
-		r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Shared: b.Shared}
+		r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: b.CiliumPools(), Events: b.Events, Shared: b.Shared}
 		if change != nil {
 			change(r)
 		}

@@ -35,6 +35,8 @@ const (
 	ReasonPoolEmpty                  = "PoolEmpty"
 	ReasonCiliumPodIPPoolUnfit       = "CiliumPodIPPoolUnfit"
 	ReasonInitialPoolRefused         = "InitialPoolRefused"
+	ReasonWriteRefused               = "WriteRefused"
+	ReasonWriteAccepted              = "WriteAccepted"
 )
 
 // Recorder sends Kubernetes events.
@@ -42,7 +44,8 @@ type Recorder struct {
 	recorder events.EventRecorder
 	// phases limits the events of block phase changes. With thousands of changes they
 	// would make up a fifth of all API requests.
-	phases flowcontrol.PassiveRateLimiter
+	phases   flowcontrol.PassiveRateLimiter
+	refusals refusals
 
 	// Last is what was last reported, in events or in the log.
 	Last Last
@@ -59,8 +62,8 @@ const (
 // NewRecorder sends events through recorder.
 func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder {
 	return &Recorder{
-		recorder: recorder,
-		phases:   flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+		recorder: recorder, refusals: newRefusals(c),
+		phases: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
 	}
 }
 
@@ -74,7 +77,8 @@ func Type(reason string) string {
 	switch reason {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
-		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused:
+		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
+		ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

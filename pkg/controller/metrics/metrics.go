@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -52,8 +53,9 @@ func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
 }
 
-// Wrote counts a write and returns its error.
-func (m *Shared) Wrote(kind, write string, err error) error {
+// Wrote counts a write of an object and returns its error, as a *refusal.Error if the API
+// server refuses it.
+func (m *Shared) Wrote(kind, name, write string, err error) error {
 	result := "ok"
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -62,7 +64,7 @@ func (m *Shared) Wrote(kind, write string, err error) error {
 		result = "error"
 	}
 	m.Writes.WithLabelValues(kind, write, result).Inc()
-	return err
+	return refusal.Of(kind, name, write, err)
 }
 
 // Claimed counts a claim and its result.

@@ -187,7 +187,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 	if err == nil && written == nil {
 		return view, nil
 	}
-	if r.Shared.Wrote("CiliumNode", "release", err) != nil {
+	if err := r.Shared.Wrote("CiliumNode", o.Name, "release", err); err != nil {
 		return nil, err
 	}
 	return r.wroteNode(o, written), nil
@@ -198,7 +198,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	if err == nil && written == nil {
 		return nil
 	}
-	if r.Shared.Wrote("CiliumNode", "publish", err) != nil {
+	if err := r.Shared.Wrote("CiliumNode", o.Name, "publish", err); err != nil {
 		return err
 	}
 	r.Metrics.handshake("publish", len(change.Publish))

@@ -102,7 +102,7 @@ func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPB
 // create creates a block for a node. The create is the claim.
 func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string, node *corev1.Node) (crd.Block, error) {
 	obj := crd.NewBlock(cidr, pool, node.Name, node.UID)
-	err := c.Shared.Wrote("PodIPBlock", "create", c.Writer.Create(ctx, obj))
+	err := c.Shared.Wrote("PodIPBlock", obj.Name, "create", c.Writer.Create(ctx, obj))
 	if err != nil {
 		return crd.Block{}, fmt.Errorf("creating block %s for node %s: %w", cidr, node.Name, err)
 	}
@@ -142,7 +142,7 @@ func (c *BlockClient) updateStatus(ctx context.Context, b crd.Block, operation s
 	}
 	if change(obj) {
 		err := c.Writer.Status().Update(ctx, obj)
-		if c.Shared.Wrote("PodIPBlock", operation, err) != nil {
+		if err := c.Shared.Wrote("PodIPBlock", b.Name, operation, err); err != nil {
 			return nil, fmt.Errorf("updating the status of block %s: %w", b.CIDR, err)
 		}
 	}
@@ -165,13 +165,13 @@ func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
 func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
 		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, finalizer.Drop(obj)))
-		if c.Shared.Wrote("PodIPBlock", "finalizer", err) != nil {
+		if err := c.Shared.Wrote("PodIPBlock", b.Name, "finalizer", err); err != nil {
 			return fmt.Errorf("removing finalizer of block %s: %w", b.CIDR, err)
 		}
 	}
 	if obj.DeletionTimestamp == nil {
 		err := c.Writer.Delete(ctx, obj, client.Preconditions{UID: &obj.UID, ResourceVersion: &obj.ResourceVersion})
-		if err := c.Shared.Wrote("PodIPBlock", "delete", client.IgnoreNotFound(err)); err != nil {
+		if err := c.Shared.Wrote("PodIPBlock", b.Name, "delete", client.IgnoreNotFound(err)); err != nil {
 			return fmt.Errorf("deleting block %s: %w", b.CIDR, err)
 		}
 	}

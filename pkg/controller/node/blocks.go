@@ -238,7 +238,7 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 		addr = o.reportAddress()
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
-	if r.Shared.Wrote("CiliumNode", "release", err) != nil {
+	if err := r.Shared.Wrote("CiliumNode", o.Name, "release", err); err != nil {
 		return err
 	}
 	r.wroteNode(o, moved)

@@ -43,7 +43,7 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool
 		return r.recreate(ctx, o, last)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
-	if r.created(o, written, err) != nil {
+	if err := r.created(o, written, err); err != nil {
 		return false, err
 	}
 	if len(o.Blocks) == 0 {
@@ -92,7 +92,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
 	without = append(without, r.Ledger.HeldElsewhere(o.Name, was.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
-	if r.created(o, written, err) != nil {
+	if err := r.created(o, written, err); err != nil {
 		return false, err
 	}
 	if len(was.Used) > 0 {
@@ -187,10 +187,11 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 
 // created makes the CiliumNode that a create has returned the observed one.
 func (r *Reconciler) created(o *observation, written *ciliumnode.Stored, err error) error {
-	if r.Shared.Wrote("CiliumNode", "create", err) == nil {
-		o.CiliumNode = r.wroteNode(o, written)
+	if err := r.Shared.Wrote("CiliumNode", o.Name, "create", err); err != nil {
+		return err
 	}
-	return err
+	o.CiliumNode = r.wroteNode(o, written)
+	return nil
 }
 
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
@@ -226,7 +227,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation) (bool, error)
 		return false, fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil {
-		err := r.Shared.Wrote("CiliumNode", "delete", r.CiliumNodes.Delete(ctx, live))
+		err := r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
 		return err == nil, err
 	}
 	o.CiliumNode = nil

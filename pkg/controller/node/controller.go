@@ -108,6 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.outcome(ctx, o.Name, err)
 	}
 	r.memory.resetBackoff(o.Name)
+	r.reportWrites(ctx, o.Name, nil)
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
@@ -175,6 +176,7 @@ func (r *Reconciler) outcome(ctx context.Context, node string, err error) (recon
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
 	}
+	r.reportWrites(ctx, node, err)
 	return reconcile.Result{}, err
 }
 
@@ -282,6 +284,7 @@ func (r *Reconciler) forget(node string) {
 	r.Pacing.ForgetNode(node)
 	r.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
+	r.Events.ForgetWrites(writesOf(node))
 	r.Pressure.SetIdle(node, false)
 	r.memory.forget(node)
 }

@@ -117,7 +117,7 @@ func (r *Reporter) writeOffer(ctx context.Context, node, version string, change 
 	}
 	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.MergePatchType, body))
-	if err := r.Shared.Wrote("Node", "offer", client.IgnoreNotFound(err)); err != nil {
+	if err := r.Shared.Wrote("Node", node, "offer", client.IgnoreNotFound(err)); err != nil {
 		return nil, fmt.Errorf("offering addresses of Node %s: %w", node, err)
 	}
 	return patched, nil

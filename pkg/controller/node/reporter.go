@@ -196,7 +196,7 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	}
 	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
-	if r.Shared.Wrote("Node", "condition", client.IgnoreNotFound(err)) != nil {
+	if err := r.Shared.Wrote("Node", node.Name, "condition", client.IgnoreNotFound(err)); err != nil {
 		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
 	}
 	return nil

@@ -70,7 +70,7 @@ func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key stri
 		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
 	}
 	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := r.Shared.Wrote("Node", "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+	if err := r.Shared.Wrote("Node", node.Name, "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
 		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
 	}
 	return nil

@@ -67,6 +67,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Metrics.forget(req.Name)
 			r.Shared.ForgetPool(req.Name)
 			delete(r.histories, req.Name)
+			r.Events.ForgetWrites(writesOf(req.Name))
+			r.Events.ForgetWrites(historyWritesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
 			return reconcile.Result{}, nil
@@ -85,11 +87,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.press(counted, usage)
 	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
 	if err != nil || done {
+		r.reportWrites(writesOf(obj.Name), obj, err)
 		return retry.AfterConflict(err)
 	}
 	now := r.Clock.Now()
 	history, again := r.noteHistory(ctx, obj, usage, now)
-	if err := r.updateStatus(ctx, obj, pool, invalid, usage, history); err != nil {
+	err = r.updateStatus(ctx, obj, pool, invalid, usage, history)
+	r.reportWrites(writesOf(obj.Name), obj, err)
+	if err != nil {
 		return retry.AfterConflict(err)
 	}
 	now = r.Clock.Now()
@@ -116,7 +121,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	default:
 		return obj.DeletionTimestamp != nil && !has, nil
 	}
-	if err := r.Shared.Wrote("PodIPPool", "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
+	if err := r.Shared.Wrote("PodIPPool", obj.Name, "finalizer", r.Client.Patch(ctx, obj, patch)); err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	return obj.DeletionTimestamp != nil, nil
@@ -139,7 +144,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return nil
 	}
-	if err := r.Shared.Wrote("PodIPPool", "status", r.Client.Status().Update(ctx, obj)); err != nil {
+	if err := r.Shared.Wrote("PodIPPool", obj.Name, "status", r.Client.Status().Update(ctx, obj)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.emitEvents(obj, old)

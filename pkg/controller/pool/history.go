@@ -64,7 +64,7 @@ func (r *Reconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPool, 
 	if known.stored || next.ResourceVersion == "" && pool.DeletionTimestamp != nil {
 		return next, 0 // the history of a deleted pool may have been garbage collected
 	}
-	return next, r.writeHistory(ctx, known)
+	return next, r.writeHistory(ctx, pool, known)
 }
 
 // readHistory reads a history live. It replaces one of an earlier pool of the same
@@ -87,14 +87,15 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.PodIPPool) 
 // writeHistory creates a history, or updates the version it is based on. One that was
 // changed or deleted meanwhile is read again, and the blocks cooling down or held are
 // recorded in that. It returns when to retry; 0: it is written.
-func (r *Reconciler) writeHistory(ctx context.Context, known *knownHistory) time.Duration {
+func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.PodIPPool, known *knownHistory) time.Duration {
 	written, create := known.noted.DeepCopy(), known.noted.ResourceVersion == ""
 	var err error
 	if create {
-		err = r.Shared.Wrote("PodIPPoolHistory", "create", r.Client.Create(ctx, written))
+		err = r.Shared.Wrote("PodIPPoolHistory", written.Name, "create", r.Client.Create(ctx, written))
 	} else {
-		err = r.Shared.Wrote("PodIPPoolHistory", "update", r.Client.Update(ctx, written))
+		err = r.Shared.Wrote("PodIPPoolHistory", written.Name, "update", r.Client.Update(ctx, written))
 	}
+	r.reportWrites(historyWritesOf(pool.Name), pool, err)
 	switch {
 	case err == nil:
 		known.noted, known.stored, known.failing = written, true, false

@@ -50,8 +50,27 @@ cluster.`,
 			if err := c.CheckNode(args[0]); err != nil {
 				return err
 			}
-			return output.WriteText(e.Out, func(s *output.Text) { Node(s, c, args[0]) })
+			refused, err := c.ReadRefusedWrites(cmd.Context())
+			if err != nil {
+				return e.CannotRead(err)
+			}
+			return output.WriteText(e.Out, func(s *output.Text) {
+				explainRefused(s, c, args[0], refused)
+				Node(s, c, args[0])
+			})
 		},
+	}
+}
+
+// explainRefused describes the writes about a node and its blocks that the API server
+// refuses: what the operator decides there does not come about.
+func explainRefused(s *output.Text, c *cluster.Cluster, node string, refused []cluster.RefusedWrite) {
+	about := c.RefusedAbout(node, refused)
+	for _, r := range about {
+		s.Line("%s %s, %s ago: %s.", r.Kind, r.Name, output.Age(c.Now, r.At), r.Note)
+	}
+	if len(about) > 0 {
+		s.Line("")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
@@ -135,6 +136,7 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview
 	for _, words := range c.Operator.OtherCRDs {
 		v.attend("%s", words)
 	}
+	addRefused(ctx, e, c, v)
 	addNodes(c, v)
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
@@ -155,6 +157,22 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview
 
 func (v *Overview) attend(format string, args ...any) {
 	v.Attention = append(v.Attention, fmt.Sprintf(format, args...))
+}
+
+// addRefused names the objects about which the API server refuses the operator's writes.
+func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview) {
+	refused, err := c.ReadRefusedWrites(ctx)
+	if err != nil {
+		e.Warn(err.Error())
+	}
+	const most = 3
+	for _, r := range refused[:min(len(refused), most)] {
+		v.attend("%s %s, %s ago: %s", r.Kind, r.Name, output.Age(c.Now, r.At), r.Note)
+	}
+	if more := len(refused) - most; more > 0 {
+		v.attend("the API server refuses writes about %s more: kubectl get events -n default --field-selector reason=%s",
+			output.Plural(more, "object", "objects"), event.ReasonWriteRefused)
+	}
 }
 
 func addNodes(c *cluster.Cluster, v *Overview) {

@@ -61,7 +61,7 @@ func addPastUsers(ctx context.Context, c *cluster.Cluster, a netip.Addr, p *past
 	err = each(ctx, c.Client, &corev1.EventList{}, "involvedObject.kind=Pod", func(o runtime.Object) {
 		if ev := o.(*corev1.Event); named.MatchString(ev.Message) {
 			pod := ev.InvolvedObject.Namespace + "/" + ev.InvolvedObject.Name
-			p.Events = append(p.Events, pastEvent{Pod: pod, Time: lastOf(ev).UTC(), Says: ev.Message})
+			p.Events = append(p.Events, pastEvent{Pod: pod, Time: cluster.LastOf(ev).UTC(), Says: ev.Message})
 		}
 	})
 	if apierrors.IsForbidden(err) {
@@ -124,17 +124,6 @@ func (u *pastPod) sentence() string {
 		return fmt.Sprintf("%s on node %s may have had it: it ran from %s on, and has ended.", u.Name, u.Node, instant(*u.Since))
 	}
 	return fmt.Sprintf("%s on node %s had it: it ran from %s until %s.", u.Name, u.Node, instant(*u.Since), instant(*u.Until))
-}
-
-func lastOf(e *corev1.Event) time.Time {
-	last := e.EventTime.Time
-	if e.LastTimestamp.After(last) {
-		last = e.LastTimestamp.Time
-	}
-	if e.Series != nil && e.Series.LastObservedTime.After(last) {
-		last = e.Series.LastObservedTime.Time
-	}
-	return last
 }
 
 // naming finds an address in a text, and not one that begins or ends like it.

@@ -1,0 +1,100 @@
+package event
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+)
+
+const (
+	// RefusalAgain is when a write that is still refused is reported again: API servers
+	// keep events for an hour.
+	RefusalAgain = 30 * time.Minute
+	// refusalChanged is the least time between two reports in other words, as messages of
+	// webhooks may differ each time.
+	refusalChanged = 5 * time.Minute
+)
+
+// refusals are the writes that were refused when they were last tried, by the reconcile
+// that sends them.
+type refusals struct {
+	clock clock.PassiveClock
+	// limit bounds the events: a wrong role refuses the writes of all nodes.
+	limit flowcontrol.PassiveRateLimiter
+
+	mu   sync.Mutex
+	last map[string]reported
+}
+
+type reported struct {
+	about runtime.Object
+	note  string
+	at    time.Time
+}
+
+func newRefusals(c clock.PassiveClock) refusals {
+	return refusals{
+		clock: c, last: map[string]reported{},
+		limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+	}
+}
+
+// Writes reports what became of the writes of a reconcile, whose error is err: that the API
+// server refuses one, on the object that about returns, and, once all are done, that it no
+// longer does. Any other error decides nothing: a conflict or a timeout says neither. The key
+// names the reconcile.
+func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runtime.Object) {
+	refused := refusal.In(err)
+	switch {
+	case refused != nil && e.refusals.due(key, refused.Note()):
+		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
+		e.refusals.set(key, is)
+		e.Send(is.about, ReasonWriteRefused, actionOf(refused), is.note)
+	case err == nil:
+		if was, reported := e.refusals.end(key); reported {
+			e.Send(was.about, ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
+		}
+	}
+}
+
+// ForgetWrites drops what is known of a reconcile whose object is gone.
+func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
+
+// actionOf differs for what SendWith must not merge.
+func actionOf(refused *refusal.Error) string {
+	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
+}
+
+// due reports whether a refusal is news, and the limit allows another event. What it does
+// not allow is due when the write is tried again.
+func (r *refusals) due(key, note string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known := r.last[key]
+	wait := RefusalAgain
+	if was.note != note {
+		wait = refusalChanged
+	}
+	return (!known || r.clock.Since(was.at) >= wait) && r.limit.TryAccept()
+}
+
+func (r *refusals) set(key string, is reported) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[key] = is
+}
+
+func (r *refusals) end(key string) (was reported, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known = r.last[key]
+	delete(r.last, key)
+	return was, known
+}

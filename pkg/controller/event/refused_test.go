@@ -1,0 +1,91 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+var ciliumNodes = schema.GroupResource{Group: "cilium.io", Resource: "ciliumnodes"}
+
+func forbidden(why string) error {
+	err := refusal.Of("CiliumNode", "n", "publish", apierrors.NewForbidden(ciliumNodes, "n", errors.New(why)))
+	return fmt.Errorf("patching: %w", err)
+}
+
+// A refusal is one event however often the write is tried, comes back before the API
+// server forgets it, and ends with the first reconcile without an error.
+func TestRefusedWrites(t *testing.T) {
+	recorder, clock := events.NewFakeRecorder(100), clocktesting.NewFakePassiveClock(fixtures.Noon())
+	e := NewRecorder(recorder, clock)
+	conflict := apierrors.NewConflict(ciliumNodes, "n", errors.New("changed"))
+	const refused, accepted, none = "Warning WriteRefused ", "Normal WriteAccepted ", ""
+	steps := []struct {
+		what  string
+		after time.Duration
+		err   error
+		want  string
+	}{
+		{"nothing was refused", 0, nil, none},
+		{"a conflict", 0, conflict, none},
+		{"a timeout", 0, apierrors.NewTimeoutError("slow", 1), none},
+		{"refused", 0, forbidden("no"), refused},
+		{"tried again", time.Second, forbidden("no"), none},
+		{"in other words", time.Second, forbidden("No."), none},
+		{"a conflict is no end", time.Second, conflict, none},
+		{"refused after the conflict", time.Second, forbidden("no"), none},
+		{"refused for another reason for long", refusalChanged, forbidden("not any more"), refused},
+		{"still refused", RefusalAgain - time.Second, forbidden("not any more"), none},
+		{"still refused, and the event is old", time.Second, forbidden("not any more"), refused},
+		{"accepted", time.Second, nil, accepted},
+		{"at rest", time.Second, nil, none},
+		{"refused again", time.Second, forbidden("no"), refused},
+	}
+	for _, step := range steps {
+		clock.SetTime(clock.Now().Add(step.after))
+		e.Writes("node n", step.err, func(*refusal.Error) runtime.Object { return fixtures.Node() })
+		got := none
+		if len(recorder.Events) > 0 {
+			got = <-recorder.Events
+		}
+		if !strings.HasPrefix(got, step.want) || (got == none) != (step.want == none) || len(recorder.Events) > 0 {
+			t.Errorf("%s: %q and %d more, want %q", step.what, got, len(recorder.Events), step.want)
+		}
+	}
+	e.ForgetWrites("node n")
+	if e.Writes("node n", nil, nil); len(recorder.Events) > 0 {
+		t.Errorf("the end is reported of a node that is gone: %s", <-recorder.Events)
+	}
+}
+
+// Where the writes of all nodes are refused, the events come at a bounded rate, and each
+// node gets its own in the end.
+func TestRefusedWritesAreLimited(t *testing.T) {
+	recorder, clock := events.NewFakeRecorder(10000), clocktesting.NewFakePassiveClock(fixtures.Noon())
+	e := NewRecorder(recorder, clock)
+	const nodes = 2 * phaseEventsAtOnce
+	retry := func() int {
+		for i := range nodes {
+			e.Writes(fmt.Sprint("node ", i), forbidden("no"), func(*refusal.Error) runtime.Object { return fixtures.Node() })
+		}
+		return len(recorder.Events)
+	}
+	if got := retry(); got != phaseEventsAtOnce {
+		t.Errorf("sent %d at once, want %d", got, phaseEventsAtOnce)
+	}
+	clock.SetTime(clock.Now().Add(time.Minute))
+	if got := retry(); got != nodes {
+		t.Errorf("sent %d a minute later, want one for each of %d nodes", got, nodes)
+	}
+}

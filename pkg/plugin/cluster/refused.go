@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+)
+
+// refusedFor is how long an event about a refused write counts: somewhat longer than until
+// the operator sends it again.
+const refusedFor = event.RefusalAgain + 5*time.Minute
+
+// RefusedWrite is a write of the operator about an object that the API server refuses.
+type RefusedWrite struct {
+	Kind, Name string
+	// Note is what the event says, and At is when it was last sent.
+	Note string
+	At   time.Time
+}
+
+// ReadRefusedWrites reads from events which writes the API server refuses, by object. Who
+// may not list events gets none.
+func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error) {
+	last := map[string]RefusedWrite{}
+	for _, reason := range []string{event.ReasonWriteRefused, event.ReasonWriteAccepted} {
+		list := &corev1.EventList{}
+		err := c.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"reason": reason})
+		if apierrors.IsForbidden(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing events: %w", err)
+		}
+		for i := range list.Items {
+			e := &list.Items[i]
+			is := RefusedWrite{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, At: LastOf(e)}
+			if reason == event.ReasonWriteRefused {
+				is.Note = refusal.Clean(e.Message)
+			}
+			if key := is.Kind + "/" + is.Name; !is.At.Before(last[key].At) {
+				last[key] = is
+			}
+		}
+	}
+	var refused []RefusedWrite
+	for _, is := range last {
+		if is.Note != "" && c.Now.Sub(is.At) < refusedFor {
+			refused = append(refused, is)
+		}
+	}
+	slices.SortFunc(refused, func(a, b RefusedWrite) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return refused, nil
+}
+
+// RefusedAbout returns those of refused that are about a node or its blocks.
+func (c *Cluster) RefusedAbout(node string, refused []RefusedWrite) []RefusedWrite {
+	about := map[string]bool{"Node/" + node: true}
+	for _, b := range c.Ledger.NodeBlocks(node) {
+		about["PodIPBlock/"+b.Name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(refused), func(is RefusedWrite) bool { return !about[is.Kind+"/"+is.Name] })
+}
+
+// LastOf returns when an event was last observed.
+func LastOf(e *corev1.Event) time.Time {
+	last := e.EventTime.Time
+	if e.LastTimestamp.After(last) {
+		last = e.LastTimestamp.Time
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	if last.IsZero() {
+		return e.CreationTimestamp.Time
+	}
+	return last
+}
