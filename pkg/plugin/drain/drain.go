@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -171,26 +170,21 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 	return deleteBlocks(ctx, c, blocks)
 }
 
-// setPolicy has ranges of a pool drain, or allocate again, on exactly the version of
-// the pool that was read.
+// setPolicy has ranges of a pool drain, or allocate again.
 func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
-	was := c.PodIPPools[t.pool]
-	pool := was.DeepCopy()
-	for _, entry := range cidrsOf(pool) {
-		p, err := netip.ParsePrefix(entry.CIDR)
-		switch {
-		case err != nil || !slices.Contains(t.ranges, p):
-		case drain:
-			entry.AllocationPolicy = v1alpha1.AllocationDrain
-		case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
-			entry.AllocationPolicy = v1alpha1.AllocationAllocate
+	edit := func(pool *v1alpha1.PodIPPool) {
+		for _, entry := range cidrsOf(pool) {
+			p, err := netip.ParsePrefix(entry.CIDR)
+			switch {
+			case err != nil || !slices.Contains(t.ranges, p):
+			case drain:
+				entry.AllocationPolicy = v1alpha1.AllocationDrain
+			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
+				entry.AllocationPolicy = v1alpha1.AllocationAllocate
+			}
 		}
 	}
-	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Patch(ctx, pool, patch); err != nil {
-		return fmt.Errorf("patching PodIPPool %s: %w", t.pool, err)
-	}
-	return nil
+	return patchPool(ctx, c, c.PodIPPools[t.pool], edit, false)
 }
 
 // deleteBlocks asks for blocks by name.

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -182,10 +184,7 @@ func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
 // begin lets the old range drain, in one write with the new one. check: the API server
 // only says whether it would take that.
 func (m *move) begin(ctx context.Context, c *cluster.Cluster, check bool) error {
-	was := m.pool(c)
-	pool := was.DeepCopy()
-	m.edit(pool)
-	return patchPool(ctx, c, was, pool, check)
+	return patchPool(ctx, c, m.pool(c), m.edit, check)
 }
 
 // remove takes the old range out of the pool, with what is reserved in it, or deletes the
@@ -198,9 +197,7 @@ func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
 		}
 		return nil
 	}
-	pool := was.DeepCopy()
-	m.takeOut(pool)
-	return patchPool(ctx, c, was, pool, false)
+	return patchPool(ctx, c, was, m.takeOut, false)
 }
 
 func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
@@ -220,14 +217,31 @@ func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
 	})
 }
 
-// patchPool writes a pool on exactly the version that was read.
-func patchPool(ctx context.Context, c *cluster.Cluster, was, pool *v1alpha1.PodIPPool, check bool) error {
+// patchPool edits a pool on exactly the spec that was read. The operator writes the status
+// at any time, so a conflict alone does not say that the spec has changed. check: the API
+// server only says whether it would take the edit.
+func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
 	var options []client.PatchOption
 	if check {
 		options = append(options, client.DryRunAll)
 	}
-	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Patch(ctx, pool, patch, options...); err != nil {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pool := was.DeepCopy()
+		edit(pool)
+		err := c.Client.Patch(ctx, pool, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}), options...)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		is := &v1alpha1.PodIPPool{}
+		if getErr := c.Client.Get(ctx, client.ObjectKeyFromObject(was), is); getErr != nil {
+			return getErr
+		}
+		if is.UID == was.UID && is.DeletionTimestamp.Equal(was.DeletionTimestamp) && equality.Semantic.DeepEqual(is.Spec, was.Spec) {
+			was = is
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("patching PodIPPool %s: %w", was.Name, err)
 	}
 	return nil

@@ -198,6 +198,32 @@ func TestWritesOnTheVersionRead(t *testing.T) {
 	}
 }
 
+// The operator writes the status of a pool at any time.
+func TestWritesOverANewerStatus(t *testing.T) {
+	m := cidrMove(oldCIDR, newCIDR)
+	for name, test := range map[string]struct {
+		write func(*renumbered) error
+		want  string
+	}{
+		"check":  {func(r *renumbered) error { return m.begin(t.Context(), r.Cluster, true) }, "-" + oldCIDR},
+		"begin":  {func(r *renumbered) error { return m.begin(t.Context(), r.Cluster, false) }, "-" + oldCIDR + " " + newCIDR},
+		"remove": {func(r *renumbered) error { return m.remove(t.Context(), r.Cluster) }, ""},
+		"abort":  {func(r *renumbered) error { return m.abort(t.Context(), r.env(), r.Cluster) }, oldCIDR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := readOf(t, ranged("-"+oldCIDR))
+			later := r.PodIPPools["p"].DeepCopy()
+			later.Status.Nodes = 7
+			if err := r.Client.Update(t.Context(), later); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.write(r); err != nil || r.policies(t) != test.want {
+				t.Errorf("%v, the pool has %q, want %q", err, r.policies(t), test.want)
+			}
+		})
+	}
+}
+
 func TestDeletesThePoolThatWasRead(t *testing.T) {
 	r, m := readOf(t, ranged("-"+oldCIDR)), poolMove(fixtures.Prefix(oldCIDR))
 	if err := m.remove(t.Context(), r.Cluster); err != nil || len(r.deletes) != 1 || r.deletes[0] != "uid-p" {
