@@ -40,7 +40,7 @@ func TestEveryFieldChanges(t *testing.T) {
 		changed := map[string]bool{}
 		for _, trial := range trials {
 			changed[trial.Field] = true
-			if !trial.Wrong && len(refusal(k.pools, trial.to(), nil)) == 0 {
+			if !accepted[trial.Field] && !trial.Wrong && len(refusal(k.pools, trial.to(), nil)) == 0 {
 				accepted[trial.Field] = true
 			}
 		}
@@ -57,7 +57,7 @@ func TestEveryFieldChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range changes {
-		if !c.Wrong && len(refusal(k.pools, c.Apply(dual), nil)) == 0 {
+		if !accepted[c.Field] && !c.Wrong && len(refusal(k.pools, c.Apply(dual), nil)) == 0 {
 			accepted[c.Field] = true
 		}
 	}
