@@ -18,6 +18,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -310,7 +311,7 @@ func (c *chaos) renumbered(ctx context.Context) error {
 		{"all pods run", c.allRun},
 		{"each pod has its successor", c.moves.pods.complete},
 		{"nothing names the old range", c.moves.gone},
-		{"the pool says so", c.poolsTell},
+		{"the pool says so", func(ctx context.Context) error { return c.poolsMatch(ctx, reclaimed) }},
 		{"nothing moves", harness.Still(c.client, 2*time.Second)},
 	} {
 		begin := time.Now()
@@ -323,6 +324,13 @@ func (c *chaos) renumbered(ctx context.Context) error {
 		return err
 	}
 	return c.quiet(ctx)
+}
+
+// reclaimed reports whether a block drains as its node has enough without it, which lasts as
+// long as the pods that hold its addresses.
+func reclaimed(b *v1alpha1.PodIPBlock) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
+	return c != nil && c.Reason == v1alpha1.ReasonReclaim
 }
 
 // gone returns nil once no object names the old range.

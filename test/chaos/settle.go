@@ -15,6 +15,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
@@ -197,23 +198,34 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	return nil
 }
 
-// poolsTell returns nil once the status of each pool matches its blocks.
+// poolsTell returns nil once the status of each pool matches its blocks, all of which are
+// in service.
 func (c *chaos) poolsTell(ctx context.Context) error {
+	return c.poolsMatch(ctx, func(*v1alpha1.PodIPBlock) bool { return false })
+}
+
+// poolsMatch returns nil once the status of each pool matches its blocks, of which some may
+// drain.
+func (c *chaos) poolsMatch(ctx context.Context, mayDrain func(*v1alpha1.PodIPBlock) bool) error {
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, pools)); err != nil {
 		return err
 	}
-	held := map[string]int64{}
-	for _, b := range blocks.Items {
+	held, drain := map[string]int64{}, map[string]int64{}
+	for i := range blocks.Items {
+		b := &blocks.Items[i]
 		held[b.Spec.PoolName]++
+		if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) && mayDrain(b) {
+			drain[b.Spec.PoolName]++
+		}
 	}
 	for _, p := range pools.Items {
 		status := p.Status.IPv4
 		if status == nil {
 			return fmt.Errorf("pool %s has no status", p.Name)
 		}
-		if b := status.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
-			return fmt.Errorf("pool %s has %d blocks and reports %+v", p.Name, held[p.Name], b)
+		if b := status.Blocks; b.InService+b.Draining != held[p.Name] || b.Draining != drain[p.Name] || b.CoolingDown != 0 {
+			return fmt.Errorf("pool %s has %d blocks, of which %d may drain, and reports %+v", p.Name, held[p.Name], drain[p.Name], b)
 		}
 	}
 	return nil
