@@ -62,7 +62,9 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
-	feed.Unscheduled = cluster.Unscheduled
+	if feed.Unscheduled = cluster.Unscheduled; feed.Unscheduled != nil {
+		feed.Unscheduled.Changed = feed.Reassign
+	}
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)

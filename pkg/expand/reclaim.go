@@ -165,7 +165,7 @@ func (d *decision) removable() []*block {
 	return chosen
 }
 
-// recalled reports whether pods elsewhere wait for the block, and nothing uses it. That it
+// recalled reports whether pods or another node wait for the block, and nothing uses it. That it
 // is not needed again soon, as ReclaimPercent sees to, does not count then.
 func (d *decision) recalled(b *block) bool {
 	return b.users == 0 && slices.Contains(d.state.Recall, b.CIDR)

@@ -48,11 +48,11 @@ type State struct {
 	// Expected is how many addresses pods request that are yet to be scheduled, and for
 	// which this node is to have room.
 	Expected int
-	// Recall are blocks to return without waiting for IdleFor, as pods wait for blocks of
-	// their pools: those of them that nothing uses and that the node does not need.
+	// Recall are blocks to return without waiting for IdleFor, as pods, or nodes without any,
+	// wait for blocks of their pools: those of them that nothing uses and that the node does not need.
 	Recall []netip.Prefix
-	// Scarce says that pods wait for blocks of the node's pools, none of which is free: the
-	// node claims none for its reserve.
+	// Scarce says that pods, or nodes without any, wait for blocks of the node's pools, none
+	// of which is free: the node claims none for its reserve.
 	Scarce bool
 	// Offers says that the Node offers its addresses to the scheduler: a bound pod that
 	// requests several counts as that many.

@@ -22,9 +22,10 @@ type giver struct {
 	spare    []netip.Prefix
 }
 
-// recall adds to the needs of nodes which blocks they should return at once, as pods
-// wait for blocks of full pools: as many as are missing, less those that come back
-// already. Cordoned nodes come first, then those that can spare the most.
+// recall adds to the needs of nodes which blocks they should return at once, as pods, or
+// nodes without any, wait for blocks of full pools: as many as are missing, less those that
+// come back already. Cordoned nodes come first, then those that can spare the most. No node
+// returns its only block, so one that has just got its first keeps that.
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
@@ -48,26 +49,31 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 	}
 }
 
-// missing are the blocks that pods wait for, of any of these pools.
+// missing are the blocks that pods and nodes wait for, of any of these pools.
 type missing struct {
 	pools  []string
 	blocks int
 }
 
-// missingBlocks returns what the candidates lack, in order: one entry for all those that
-// claim from the same pools.
+// missingBlocks returns what the candidates lack, in order, and then one block for each node
+// without any: one entry for all those that claim from the same pools.
 func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	var out []missing
-	for i, n := range a.Missing {
-		if n[f] == 0 {
-			continue
+	add := func(pools []string, n int) {
+		if n == 0 || len(pools) == 0 {
+			return
 		}
-		pools := a.Candidates[i].Pools[f]
 		j := slices.IndexFunc(out, func(m missing) bool { return slices.Equal(m.pools, pools) })
 		if j < 0 {
 			j, out = len(out), append(out, missing{pools: pools})
 		}
-		out[j].blocks += n[f]
+		out[j].blocks += n
+	}
+	for i, n := range a.Missing {
+		add(a.Candidates[i].Pools[f], n[f])
+	}
+	for i := range a.FirstBlocks {
+		add(a.FirstBlocks[i].Pools[f], 1)
 	}
 	return out
 }

@@ -21,7 +21,10 @@ type Assignment struct {
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
 	Pods int
-	// Scarce are the pools of each family that pods wait for, and that have no free block.
+	// FirstBlocks are the nodes that wait for their first block, by name.
+	FirstBlocks []FirstBlock
+	// Scarce are the pools of each family that pods or these nodes wait for, and that have no
+	// free block.
 	Scarce [2]map[string]bool
 	// RequeueAt is when to assign again without a change; zero: never.
 	RequeueAt time.Time
@@ -33,8 +36,9 @@ func (a *Assignment) sooner(t time.Time) {
 	}
 }
 
-// Assign assigns the unscheduled pods to nodes at now. It notes what these have free: an
-// address that stays unused though pods wait is of no use to them.
+// Assign assigns the unscheduled pods to nodes at now, and finds blocks for the nodes that
+// have none. It notes what nodes have free: an address that stays unused though pods wait is
+// of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	kinds, again := c.Unscheduled.waiting(now)
 	out, pods, free := Assignment{RequeueAt: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
@@ -43,7 +47,8 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
-	for _, node := range sortedNodes(nodes) {
+	sorted := sortedNodes(nodes)
+	for _, node := range sorted {
 		arrived := c.Arrived(node)
 		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].Suits(arrived) })
 		if len(suited) == 0 {
@@ -74,6 +79,7 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 			out.Needs[out.Candidates[i].Node] = NodeNeeds{Expected: n, Requested: bound[i]}
 		}
 	}
+	out.FirstBlocks = c.firstBlocks(&out, sorted, now)
 	c.recall(&out, nodes, now)
 	return out
 }

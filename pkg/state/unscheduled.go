@@ -117,17 +117,24 @@ func (k *podKind) Suits(node *corev1.Node) bool {
 const unusedFor = 30 * time.Second
 
 // Unscheduled stores the pods that no node has addresses for, and how many addresses
-// each node should have for them. It is safe for concurrent use.
+// each node should have for them; and the nodes that wait for their first block. It is safe
+// for concurrent use.
 type Unscheduled struct {
+	// Changed, if set, is called as a node begins or ceases to wait for its first block.
+	Changed func()
+
 	mu    sync.Mutex
 	pods  map[types.UID]waitingPod
 	kinds map[string]*heldKind
 	// needs are what nodes should do for them.
 	needs map[string]NodeNeeds
-	// scarce are the pools of each family that some of them wait for.
+	// scarce are the pools of each family that some of them, or nodes without a block, wait
+	// for.
 	scarce [2]map[string]bool
 	// free is what nodes had free when pods were last assigned, and since when.
 	free map[string]freeSince
+	// withoutBlock are the nodes that wait for the first block of a family.
+	withoutBlock map[string]bool
 }
 
 // heldKind is a kind, and how many pods are of it.
@@ -147,7 +154,7 @@ type freeSince struct {
 	at   time.Time
 }
 
-// NodeNeeds are what a node should do for unscheduled pods.
+// NodeNeeds are what a node should do for unscheduled pods, and for nodes without a block.
 type NodeNeeds struct {
 	// Expected is how many addresses of each family it should have room for, beyond the
 	// Requested ones that its bound pods requested then.
@@ -162,7 +169,7 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 
 // NewUnscheduled starts empty.
 func NewUnscheduled() *Unscheduled {
-	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*heldKind{}, free: map[string]freeSince{}}
+	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*heldKind{}, free: map[string]freeSince{}, withoutBlock: map[string]bool{}}
 }
 
 // Set stores the state of a pod at now, and reports whether anything relevant has
@@ -218,11 +225,12 @@ func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
 	return out
 }
 
-// Any reports whether pods wait, or nodes should do something for some that did.
+// Any reports whether pods wait, or nodes for their first block, or nodes should do
+// something for some that did.
 func (u *Unscheduled) Any() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.pods)+len(u.needs) > 0
+	return len(u.pods)+len(u.needs)+len(u.withoutBlock) > 0
 }
 
 // Needs returns how many addresses of a family a node should have room for now that its
@@ -235,14 +243,15 @@ func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expec
 	return max(0, min(n.Expected[f], n.Expected[f]+n.Requested[f]-requested)), n.Recall
 }
 
-// SetScarce replaces the pools of each family that pods wait for.
+// SetScarce replaces the pools of each family that pods, or nodes without a block, wait for.
 func (u *Unscheduled) SetScarce(pools [2]map[string]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.scarce = pools
 }
 
-// isScarce reports whether pods wait for blocks of all of these pools.
+// isScarce reports whether pods, or nodes without a block, wait for blocks of all of these
+// pools.
 func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

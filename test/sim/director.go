@@ -34,6 +34,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.5) {
 			d.firstRead()
 		}
+		if s.traits.has(scheduling) && d.odds(.5) {
+			d.crowded()
+		}
 		for !d.over {
 			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -43,4 +45,25 @@ func schedule(seed uint64, c *world.Config) {
 	minFree := c.Upgraded.Defaults.Policy.MinFree
 	c.Upgraded = c.Settings
 	c.Upgraded.Defaults.Policy.MinFree = minFree
+}
+
+// crowded: one node takes all blocks before the others have any, and then its pods go.
+func (d *director) crowded() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	const node = "n1"
+	d.hold(func(a world.Action) bool {
+		return a.Verb == world.Reconcile && strings.HasPrefix(a.What, "node/") && a.What != "node/"+node
+	})
+	goesOn := []fits{works(leader), lives(node), passes, is(world.Schedule, "", ""), is(world.SchedulerSee, "", "")}
+	d.drive(200, func() bool { return d.w.Serves(node) }, goesOn...)
+	for range 20 {
+		d.one(is(world.PodNew, node, ""), func(a world.Action) bool { return a.Verb == world.PodWait && strings.HasSuffix(a.What, "="+node) })
+	}
+	d.drive(400, never, goesOn...)
+	d.drive(20, never, is(world.PodDelete, node, ""))
+	d.drive(200, never, slices.Concat(goesOn, []fits{is(world.PodDelete, node, "")})...)
+	d.release()
 }

@@ -115,7 +115,7 @@ func (t traits) marks() []string {
 		shadow:     {"upgraded"},
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
-		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "bound by an old offer"},
+		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "recall for a first block", "bound by an old offer"},
 		parking:    {"park", "unpark", "close"},
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
 		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",

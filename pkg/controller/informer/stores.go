@@ -61,6 +61,13 @@ func (f *Feed) scheduled(pod types.UID) {
 	}
 }
 
+// Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
+func (f *Feed) Reassign() {
+	if f.Unscheduled != nil {
+		f.queueUnscheduled(reassignDelay)
+	}
+}
+
 func (f *Feed) agentStore() Store {
 	return &records[*corev1.Pod, state.AgentPod]{
 		read: state.ReadAgent,

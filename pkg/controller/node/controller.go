@@ -286,5 +286,6 @@ func (r *Reconciler) forget(node string) {
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf(node))
 	r.Pressure.SetIdle(node, false)
+	r.noteWithoutBlock(node, nil)
 	r.memory.forget(node)
 }

@@ -35,6 +35,7 @@ type shortage struct {
 // report reports, to users and schedulers, what a node lacks and what its drains wait
 // for.
 func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
+	r.noteWithoutBlock(o.Name, plans)
 	if o.Node == nil {
 		r.Metrics.waiting.forgetNode(o.Name)
 	}
@@ -119,6 +120,14 @@ func (p *familyPlan) lacks() int {
 		return max(1, p.plan.Shortage)
 	}
 	return max(p.plan.Shortage, p.short)
+}
+
+// noteWithoutBlock records whether the node waits for the first block of a family, for which
+// other nodes return one that is idle.
+func (r *Reconciler) noteWithoutBlock(node string, plans []familyPlan) {
+	if r.Unscheduled != nil {
+		r.Unscheduled.SetWithoutBlock(node, slices.ContainsFunc(plans, func(p familyPlan) bool { return p.short > 0 && len(p.State.Blocks) == 0 }))
+	}
 }
 
 // poolOf returns the pool of a waiting block.

@@ -1,5 +1,6 @@
 // Package unscheduled decides which nodes should have room for pods that the scheduler
-// finds no addresses for. The node controller then lets these nodes grow.
+// finds no addresses for, and which return blocks for these and for nodes without any. The
+// node controller then lets nodes grow and shrink.
 package unscheduled
 
 import (
@@ -43,8 +44,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.Metrics.assigned(&a)
 	r.Unscheduled.SetScarce(a.Scarce)
 	if changed := r.Unscheduled.SetNeeds(a.Needs); len(changed) > 0 {
-		log.FromContext(ctx).V(1).Info("pods wait for addresses", "pods", a.Pods,
-			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "nodes", changed)
+		log.FromContext(ctx).V(1).Info("pods wait for addresses, or nodes for their first block", "pods", a.Pods,
+			"offered", a.Offered, "growing", a.Growing, "short", a.Short, "withoutBlock", len(a.FirstBlocks), "nodes", changed)
 		r.QueueNodes(changed)
 	}
 	if a.RequeueAt.IsZero() {

@@ -83,6 +83,9 @@ func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting
 	for i := range waiting {
 		c.Unscheduled.Set(state.ReadUnscheduled(&waiting[i]), c.Now)
 	}
+	for _, name := range c.NodeNames() { // of these, Assign finds those that pools are too full for
+		c.Unscheduled.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
+	}
 	p := pending{c: c, a: c.Assign(c.Objects.Nodes, c.Now), pod: state.ReadUnscheduled(pod)}
 	for _, f := range ipalloc.Families() {
 		if p.pod.Addresses()[f] > 0 {

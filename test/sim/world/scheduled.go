@@ -37,6 +37,9 @@ func (w *World) noteForPods(v Version) {
 		w.Counts.Did["claim for waiting pods"]++
 	case phaseOf(now) == v1alpha1.BlockDraining && phaseOf(v.Old.(*v1alpha1.PodIPBlock)) == "" && slices.Contains(recall, cidr):
 		w.Counts.Did["recall"]++
+		if slices.ContainsFunc(w.machines, w.lacksFirstBlock) {
+			w.Counts.Did["recall for a first block"]++
+		}
 	}
 }
 
@@ -48,14 +51,16 @@ func (w *World) needsOf(o *Operator, node string) (expected int, recall []netip.
 	return o.parts.Node.Unscheduled.Needs(node, ipalloc.IPv4, 0)
 }
 
-// holdScheduledRest checks at rest that each Node offers what there is, and that no pod
-// waits for an address that a node could get.
+// holdScheduledRest checks at rest that each Node offers what there is, that no pod
+// waits for an address that a node could get, and no node for a first block that another
+// one does not need.
 func (w *World) holdScheduledRest(when string) {
 	if w.sched == nil {
 		return
 	}
 	for _, m := range w.machines {
 		w.holdOffer(when, m)
+		w.holdFirstBlock(when, m)
 	}
 	for _, slot := range w.sched.slots {
 		if pod := w.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" {
@@ -123,6 +128,24 @@ func (w *World) holdWaiting(when string, pod *corev1.Pod) {
 			}
 		}
 	}
+}
+
+// holdFirstBlock checks that no other node could spare a block for a node that has none.
+func (w *World) holdFirstBlock(when string, m *machine) {
+	if !w.lacksFirstBlock(m) {
+		return
+	}
+	for _, other := range w.machines {
+		if block := w.spareBlock(other, m.name); block != "" {
+			w.violate(9, "%s: node %s has no block, and block %s of node %s is idle, which it could get", when, m.name, block, other.name)
+		}
+	}
+}
+
+// lacksFirstBlock says that there is a Node without a block, and that its agent cannot start.
+func (w *World) lacksFirstBlock(m *machine) bool {
+	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	return ok && w.api.Get(KindNode, m.name) != nil && m.phase != serving && w.blocksOf(m.name) == 0 && len(w.poolOf(cn)) == 0
 }
 
 func (w *World) blocksOf(node string) int {

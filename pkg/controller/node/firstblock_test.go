@@ -1,0 +1,43 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// A node whose pools are full before it has a block counts as a need for one, until it has
+// one or is gone. A node that only lacks more does not.
+func TestNodeWithoutBlockIsCounted(t *testing.T) {
+	other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "m", "uid-m")
+	other.UID, other.Finalizers = "uid-other", nil
+	b := newBed(t, fixtures.Node(), carrier(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), other)
+	changes := 0
+	b.r.Unscheduled = state.NewUnscheduled()
+	b.r.Unscheduled.Changed = func() { changes++ }
+	expect := func(when string, waits bool, changed int) {
+		t.Helper()
+		b.settle()
+		if got := b.r.Unscheduled.Any(); got != waits || changes != changed {
+			t.Errorf("%s: it counts: %t, %d changes; want %t, %d", when, got, changes, waits, changed)
+		}
+	}
+	expect("its pool is full", true, 1)
+	expect("nothing has changed", true, 1)
+	if err := b.API.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	expect("it has a block, and wants more for its reserve", false, 2)
+}
+
+func TestNodeThatIsGoneIsNotCounted(t *testing.T) {
+	b := newBed(t, fixtures.Node())
+	b.r.Unscheduled = state.NewUnscheduled()
+	b.r.Unscheduled.SetWithoutBlock("n", true)
+	b.r.forget("n")
+	if b.r.Unscheduled.Any() {
+		t.Error("it still counts")
+	}
+}
