@@ -13,7 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// moveWait is how long a node waits before it asks again whether it may move off a pool.
+// moveWait is how long a node waits before it asks again whether it may move off a pool,
+// unless another one has moved and makes it ask.
 const moveWait = time.Minute
 
 // pace adds to one family of a node how many reclaims the rates leave it. It uses up no

@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -33,4 +34,49 @@ func TestMove(t *testing.T) {
 	move("c", true, "old")
 	p.ForgetPool("p")
 	move("d", true, "old")
+}
+
+// Whoever has moved wakes one node that waits for its place.
+func TestMovedWakesTheNext(t *testing.T) {
+	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 1}, &crd.Pool{Name: "q", MaxUnselected: 1}
+	var woken []string
+	p.Changed = func(nodes []string) { woken = append(woken, nodes...) }
+	asks := func(node string, pools ...*crd.Pool) {
+		may := map[string]bool{}
+		for _, pool := range pools {
+			may[pool.Name] = p.Move(node, pool, map[string]bool{})
+		}
+		p.KeepMoves(node, may)
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := strings.Join(woken, " "); got != want {
+			t.Errorf("%s: %q ask again, want %q", when, got, want)
+		}
+		woken = nil
+	}
+	for _, node := range []string{"a", "b", "c", "d"} {
+		asks(node, pool)
+	}
+	asks("e", other)
+	asks("f", other)
+	expect("while a moves", "")
+	asks("a", pool)
+	expect("a goes on", "")
+	asks("a")
+	expect("a has moved", "b")
+	asks("b", pool)
+	asks("c") // is selected again
+	p.ForgetNode("b")
+	expect("b is gone", "d")
+	p.ForgetNode("d")
+	expect("d is gone before it asks", "")
+	p.ForgetPool("q")
+	asks("e")
+	expect("q is gone", "")
+	asks("g", pool, other)
+	asks("h", pool)
+	asks("i", other)
+	asks("g")
+	expect("g has moved off both", "h i")
 }

@@ -20,6 +20,9 @@ const turnWait = 10 * time.Second
 // Pacing spreads reclaims and drains over the cluster and over each pool, so that a
 // scale-down is not a storm of writes. It is safe for concurrent use.
 type Pacing struct {
+	// Changed, if set, is told which nodes should ask again whether they may move.
+	Changed func(nodes []string)
+
 	mu      sync.Mutex
 	cluster *rate.Limiter
 	perPool float64
@@ -27,8 +30,9 @@ type Pacing struct {
 	hours   map[string]*rate.Limiter
 	// turns are the drains that were allowed to begin, and by which pool.
 	turns map[state.ShareKey]map[netip.Prefix]string
-	// moves are the nodes that may move off a pool, by pool.
-	moves map[string]map[string]bool
+	// moves are the nodes that may move off a pool, by pool, and waiting those that may not
+	// yet.
+	moves, waiting map[string]map[string]bool
 }
 
 // New allows this many reclaims a minute, in bursts of up to a tenth of that. 0
@@ -38,7 +42,8 @@ func New(clusterPerMinute, poolPerMinute int) *Pacing {
 		cluster: perMinute(float64(clusterPerMinute)),
 		perPool: float64(poolPerMinute),
 		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
-		turns: map[state.ShareKey]map[netip.Prefix]string{}, moves: map[string]map[string]bool{},
+		turns: map[state.ShareKey]map[netip.Prefix]string{},
+		moves: map[string]map[string]bool{}, waiting: map[string]map[string]bool{},
 	}
 }
 
@@ -159,25 +164,58 @@ func (p *Pacing) Move(node string, pool *crd.Pool, begun map[string]bool) bool {
 	return true
 }
 
-// KeepMoves ends the moves of a node off all pools but these.
-func (p *Pacing) KeepMoves(node string, pools map[string]bool) {
+// KeepMoves ends the moves of a node off all pools but those that it may move off now. It
+// waits for the others of may.
+func (p *Pacing) KeepMoves(node string, may map[string]bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for pool, nodes := range p.moves {
-		if !pools[pool] {
-			delete(nodes, node)
+	next := p.endMoves(node, may)
+	for pool, moves := range may {
+		if moves {
+			continue
 		}
+		if p.waiting[pool] == nil {
+			p.waiting[pool] = map[string]bool{}
+		}
+		p.waiting[pool][node] = true
+	}
+	p.mu.Unlock()
+	p.wake(next)
+}
+
+// endMoves drops what is known of the moves of a node, except those off kept pools, and
+// returns a node for each place that has come free. p.mu is held.
+func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
+	for _, waiting := range p.waiting {
+		delete(waiting, node)
+	}
+	for pool, nodes := range p.moves {
+		if !nodes[node] || kept[pool] {
+			continue
+		}
+		delete(nodes, node)
+		if waiting := slices.Sorted(maps.Keys(p.waiting[pool])); len(waiting) > 0 {
+			next = append(next, waiting[0])
+			delete(p.waiting[pool], waiting[0]) // which asks again
+		}
+	}
+	return next
+}
+
+// wake has nodes ask again. p.mu is not held.
+func (p *Pacing) wake(nodes []string) {
+	if len(nodes) > 0 && p.Changed != nil {
+		slices.Sort(nodes)
+		p.Changed(nodes)
 	}
 }
 
 // ForgetNode drops the state of a node that is gone.
 func (p *Pacing) ForgetNode(node string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	maps.DeleteFunc(p.turns, func(w state.ShareKey, _ map[netip.Prefix]string) bool { return w.Node == node })
-	for _, nodes := range p.moves {
-		delete(nodes, node)
-	}
+	next := p.endMoves(node, nil)
+	p.mu.Unlock()
+	p.wake(next)
 }
 
 // ForgetPool drops the state of a pool that is gone.
@@ -187,6 +225,7 @@ func (p *Pacing) ForgetPool(pool string) {
 	delete(p.pools, pool)
 	delete(p.hours, pool)
 	delete(p.moves, pool)
+	delete(p.waiting, pool)
 }
 
 func (p *Pacing) pool(name string) *rate.Limiter {
