@@ -9,6 +9,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
@@ -233,6 +234,75 @@ func TestViolations(t *testing.T) {
 				cn := w.deleteCiliumNode("a")
 				w.createCiliumNode("a", func(again *ciliumv2.CiliumNode) { again.Spec.IPAM = cn.Spec.IPAM })
 			},
+		},
+		"an IP written by hand put back from before the CiliumNode was made empty": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+		},
+		"the same, in a later version than the one that is made": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.createCiliumNode("a", func(*ciliumv2.CiliumNode) {})
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+			want: []string{"1 " + a},
+		},
+		"the same, on another node": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.deleteCiliumNode("b")
+				w.createCiliumNode("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+			want: []string{"1 " + b},
+		},
+		"the same, with another IP": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.2") })
+			},
+			want: []string{"1 " + a},
+		},
+		"the same, with an IP that was of a block": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.coolDown(blockName)
+				w.deleteBlock(blockName)
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "10.9.0.1") })
+			},
+			want: []string{"1 " + a},
+		},
+		"the same, under another Node": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.deleteNode("a")
+				w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+			want: []string{"1 " + a},
+		},
+		"the same, once another node has published it": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.createBlock("172.16.0.0/30", "b")
+				w.cilium("b", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "172.16.0.1")
+					listCIDRs(cn, "172.16.0.0/30")
+				})
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+			want: []string{"1 " + a, "1 " + a},
+		},
+		"the same, once a block of it has come and gone": {
+			plant: func(w *world) {
+				w.byHandAndDeletedTwice()
+				w.createBlock("172.16.0.0/30", "b")
+				w.coolDown("172.16.0.0-30")
+				w.deleteBlock("172.16.0.0-30")
+				w.createCiliumNode("a", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })
+			},
+			want: []string{"1 " + a},
 		},
 		"a block with IPs is not listed": {
 			plant: func(w *world) {

@@ -119,7 +119,8 @@ func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
 	if over := j.blocksOver(addr); len(over) > 0 {
 		return "published though it lies in block " + over[0].name + " of node " + over[0].node
 	}
-	if pool := j.inPool(addr); pool != "" && (was == nil || !was.pool[addr]) {
+	stood := was != nil && (was.pool[addr] || j.byHand[j.node][addr])
+	if pool := j.inPool(addr); pool != "" && !stood {
 		return "of PodIPPool " + pool + " published before a block of it exists"
 	}
 	return ""
@@ -127,6 +128,8 @@ func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
 
 // putBack is the CiliumNode as it was deleted, for a version that makes it again: what
 // stood in it may stand in that version, and in no later one. Nil: it is no such version.
+// So may what people wrote into an earlier one: a leader that lags puts back the last one
+// it has seen.
 func (j *judgement) putBack() *view {
 	if j.old != nil {
 		return nil

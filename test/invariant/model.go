@@ -19,6 +19,9 @@ type model struct {
 	// views are the CiliumNodes, read; deleted those that are gone, as they last
 	// were, while their Node exists.
 	views, deleted map[string]*view
+	// byHand are the addresses outside blocks that stood in CiliumNodes deleted since, by
+	// node, while their Node exists and no block has covered them.
+	byHand map[string]map[netip.Addr]bool
 	// remade is when a CiliumNode that had been deleted was there again.
 	remade map[string]time.Time
 	// published tells which nodes' pools an address is in.
@@ -57,6 +60,7 @@ func newModel() *model {
 	m := &model{
 		objects: map[Kind]map[string]client.Object{},
 		views:   map[string]*view{}, deleted: map[string]*view{}, remade: map[string]time.Time{},
+		byHand:    map[string]map[netip.Addr]bool{},
 		published: map[netip.Addr][]string{},
 		blocks:    map[netip.Prefix]*block{}, sizes: map[int]int{}, holds: map[holder]int{},
 		podsOn: map[string]map[string]*corev1.Pod{},
@@ -85,6 +89,7 @@ func (m *model) apply(c Change) {
 		if c.New == nil {
 			delete(m.deleted, c.Name)
 			delete(m.remade, c.Name)
+			delete(m.byHand, c.Name)
 		}
 	}
 }
@@ -102,18 +107,33 @@ func (m *model) setView(name string, v *view, at time.Time) {
 		if was := m.deleted[name]; was != nil {
 			delete(was.pool, addr) // it is put back
 		}
+		delete(m.byHand[name], addr)
 	}
 	switch {
 	case v == nil:
 		delete(m.views, name)
 		if old != nil && m.objects[KindNode][name] != nil {
 			m.deleted[name] = old
+			m.keepByHand(name, old)
 		}
 	case old == nil && m.deleted[name] != nil:
 		m.remade[name] = at
 		fallthrough
 	default:
 		m.views[name] = v
+	}
+}
+
+// keepByHand notes which addresses of a CiliumNode that is deleted lie in no block.
+func (m *model) keepByHand(node string, v *view) {
+	for addr := range v.pool {
+		if len(m.blocksOver(addr)) > 0 {
+			continue
+		}
+		if m.byHand[node] == nil {
+			m.byHand[node] = map[netip.Addr]bool{}
+		}
+		m.byHand[node][addr] = true
 	}
 }
 
@@ -163,6 +183,9 @@ func (m *model) setBlock(old, b *block, version uint64) {
 		m.blocks[b.cidr] = b
 		m.sizes[b.cidr.Bits()]++
 		m.holds[holder{b.node, b.cidr.Addr().Is4()}]++
+		for _, addrs := range m.byHand {
+			maps.DeleteFunc(addrs, func(addr netip.Addr, _ bool) bool { return b.cidr.Contains(addr) })
+		}
 	}
 }
 

@@ -115,6 +115,19 @@ func (w *world) deleteCiliumNode(name string) *ciliumv2.CiliumNode {
 	return cn
 }
 
+// byHandAndDeletedTwice has the range of the foreign IP of node a join the pool. Then a's
+// CiliumNode is deleted, made again empty, and deleted again.
+func (w *world) byHandAndDeletedTwice() {
+	w.TB.Helper()
+	p := &v1alpha1.PodIPPool{}
+	w.Read(p, "", "p")
+	p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "172.16.0.0/24"})
+	w.Update(p)
+	w.deleteCiliumNode("a")
+	w.createCiliumNode("a", func(*ciliumv2.CiliumNode) {})
+	w.deleteCiliumNode("a")
+}
+
 // cilium changes the spec of a CiliumNode.
 func (w *world) cilium(name string, change func(*ciliumv2.CiliumNode)) {
 	w.TB.Helper()
