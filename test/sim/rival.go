@@ -101,7 +101,7 @@ func (d *director) foreign(node, leader string) bool {
 
 // putBack: a person publishes an address by hand, in a range that a pool comes to have,
 // and deletes the CiliumNode. One leader still knows of it; the other one, which never did,
-// has claimed that address for another node.
+// has claimed that address for another node, which the first may not have been shown.
 func (d *director) putBack() {
 	knows, other, ok := d.awake()
 	if !ok {
@@ -124,7 +124,6 @@ func (d *director) putBack() {
 		return
 	}
 	d.one(is(world.Thaw, knows, ""))
-	d.drive(80, never, watches(knows, "PodIPBlock")) // or it could not know
 	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil },
 		watches(knows, ""), is(world.Reconcile, knows, "node/"+node), is(world.Call, knows, "node/"+node))
 	d.release()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,25 @@ func (c *BlockClient) read(ctx context.Context, name string) (*crd.Block, error)
 	}
 	b, err := crd.BlockFrom(obj)
 	return &b, err
+}
+
+// readOverlapping takes into the ledger the live blocks that overlap any of cidrs: the
+// watch may lag, and nothing fences what a CiliumNode is created with.
+func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix) error {
+	if len(cidrs) == 0 {
+		return nil
+	}
+	list := &v1alpha1.PodIPBlockList{}
+	if err := c.Live.List(ctx, list); err != nil {
+		return fmt.Errorf("listing blocks: %w", err)
+	}
+	for i := range list.Items {
+		b, err := crd.BlockFrom(&list.Items[i])
+		if err == nil && slices.ContainsFunc(cidrs, b.CIDR.Overlaps) { // the informer reports what is malformed
+			c.Ledger.Assume(b)
+		}
+	}
+	return nil
 }
 
 // unchanged reads a block live and reports whether it is as observed and the watch has

@@ -89,6 +89,9 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	}
 	// Do not restore as foreign content what another node holds by now, nor a block of
 	// this node that the watch delivered late.
+	if err := r.Blocks.readOverlapping(ctx, uncovered(was.Named(), crd.CIDRs(o.Blocks))); err != nil {
+		return false, err
+	}
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
 	without = append(without, r.Ledger.HeldElsewhere(o.Name, was.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
@@ -123,6 +126,17 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 		return false, err
 	}
 	return true, r.requestReport(ctx, o)
+}
+
+// uncovered returns those of named that lie in none of blocks.
+func uncovered(named, blocks []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range named {
+		if !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return ipalloc.Contains(b, p) }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // checkNode fails unless a live read shows a Node as observed. While the watch lags, the

@@ -294,11 +294,22 @@ func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
 	}
 }
 
-// A foreign address that is in another node's block by now is not restored.
+// A foreign address that is in another node's block by now is not restored, even if the
+// watch has yet to show that block.
 func TestCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
+	for name, shown := range map[string]bool{"the block is shown": true, "the watch lags": false} {
+		t.Run(name, func(t *testing.T) { restoreWithoutAnothers(t, shown) })
+	}
+}
+
+func restoreWithoutAnothers(t *testing.T, shown bool) {
+	t.Helper()
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
-	b.r.Ledger.Upsert(fixtures.Block("172.16.0.0/30", "q", "m", 1))
+	b.Blind = !shown
+	if err := b.API.Create(t.Context(), crd.NewBlock(fixtures.Prefix("172.16.0.0/30"), "q", "m", "")); err != nil {
+		t.Fatal(err)
+	}
 	b.ensureCiliumNode()
 	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.5"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)

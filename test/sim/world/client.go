@@ -144,7 +144,8 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves what is listed live: a node's pods, a pool's blocks, and all pools.
+// List serves what is listed live: a node's pods, a pool's blocks, all blocks, and all
+// pools.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
@@ -161,6 +162,12 @@ func (l live) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 		}})
 	}
 	blocks := list.(*v1alpha1.PodIPBlockList)
+	if o.FieldSelector == nil {
+		return l.send(&call{verb: "list", kind: KindBlock, do: func() error {
+			blocks.Items = allOf[v1alpha1.PodIPBlock](l.in(), KindBlock)
+			return nil
+		}})
+	}
 	return l.send(&call{verb: "list", kind: KindBlock, key: o.FieldSelector.String(), do: func() error {
 		blocks.Items = nil
 		for _, key := range l.in().api.Keys(KindBlock) {
