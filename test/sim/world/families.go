@@ -72,16 +72,8 @@ func (w *World) endFamilies() {
 		return
 	}
 	w.ipv6Over = w.pick("people", 2, 2) == 1
-	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
-	if ok && (!w.ipv6Over || stored.Spec.IPv6 != nil) {
-		pool := stored.DeepCopy()
-		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
-		for i := range pool.Spec.IPv6.CIDRs {
-			if w.ipv6Over {
-				pool.Spec.IPv6.CIDRs[i].AllocationPolicy = v1alpha1.AllocationDrain
-			}
-		}
-		w.must(w.api.Update(pool, false))
+	for _, pool := range w.cfg.Pools {
+		w.endFamily(pool)
 	}
 	for _, m := range w.machines {
 		switch off := len(m.families) < len(w.cfg.Families); {
@@ -91,6 +83,22 @@ func (w *World) endFamilies() {
 			m.setFamilies(allOfThem)
 		}
 	}
+}
+
+// endFamily has the IPv6 ranges that a pool had at first serve, or drain.
+func (w *World) endFamily(first *v1alpha1.PodIPPool) {
+	stored, ok := w.api.Get(KindPool, first.Name).(*v1alpha1.PodIPPool)
+	if !ok || first.Spec.IPv6 == nil || w.ipv6Over && stored.Spec.IPv6 == nil {
+		return
+	}
+	pool := stored.DeepCopy()
+	pool.Spec.IPv6 = first.Spec.IPv6.DeepCopy()
+	for i := range pool.Spec.IPv6.CIDRs {
+		if w.ipv6Over {
+			pool.Spec.IPv6.CIDRs[i].AllocationPolicy = v1alpha1.AllocationDrain
+		}
+	}
+	w.must(w.api.Update(pool, false))
 }
 
 // holdFamiliesRest checks that no IPv6 block is left once people are done with IPv6, but
