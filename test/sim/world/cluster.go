@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
@@ -188,7 +189,20 @@ func (w *World) clusters(cidr netip.Prefix) bool {
 // withheld says that an address of a block is the cluster's, and so no pod's. Agents
 // that have whole blocks give out each address of one.
 func (w *World) withheld(addr netip.Addr) bool {
-	return !w.whole() && !w.fixed() && slices.ContainsFunc(w.clusterHas(), func(p netip.Prefix) bool { return p.Contains(addr) })
+	if w.whole() || w.fixed() {
+		return false
+	}
+	return w.isStray(addr) || slices.ContainsFunc(w.clusterHas(), func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// isStray says that an address is an agent's own, and lies in no block and no podCIDR of
+// its node, as one does that a person published. Operators withhold it from every node.
+func (w *World) isStray(addr netip.Addr) bool {
+	return slices.ContainsFunc(w.machines, func(m *machine) bool {
+		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		return ok && slices.Contains(ownIn(cn), addr) && !w.inBlockOf(m.name, addr) &&
+			!slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.Contains(addr) })
+	})
 }
 
 // holdNotCluster checks that a claimed block has nothing of what the operator knew to
