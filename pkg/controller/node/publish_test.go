@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -167,6 +168,22 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 				t.Errorf("published %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// What another node's CiliumNode has come to name of a claim by the time the watch has
+// shown it is not published.
+func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
+	shown := b.r.WaitShown
+	b.r.WaitShown = func(ctx context.Context, uid types.UID) error {
+		b.Watch()
+		b.r.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
+		return shown(ctx, uid)
+	}
+	b.settle()
+	if v := b.CiliumNode(); len(b.Blocks()) != 1 || len(v.Pool) != 1 || !v.Publishes(fixtures.Addrs("10.0.0.1")[0]) {
+		t.Errorf("published %v of %v, want 10.0.0.1 alone", v.Pool, b.Blocks())
 	}
 }
 
