@@ -108,8 +108,8 @@ type poolResponse struct {
 	Node      *ciliumv2.CiliumNode `json:"node"`
 }
 
-// poolLife is a node with Cilium's agent and one with the light one, each before an API
-// server of its own, and what both are told.
+// poolLife takes the same steps on a node with Cilium's agent and on one with the light
+// agent, each with an API server of its own.
 type poolLife struct {
 	t      *testing.T
 	random *rand.Rand

@@ -70,28 +70,35 @@ type endpoint struct {
 
 func one[T any](l *life, of []T) T { return of[l.random.IntN(len(of))] }
 
-// act takes one random step.
-func (l *life) act() {
-	actions := []struct {
-		weight int
-		do     func()
-	}{
-		{20, l.addToPool}, {10, l.removeFromPool}, {2, l.losePool},
-		{24, l.mark}, {6, l.clearMark}, {4, l.relabel}, {3, l.limit},
-		{14, func() { l.next(one(l, owners)) }}, {8, l.allocateOne}, {12, l.releaseOne},
-		{4, l.closedGate}, {2, l.recreate}, {6, l.restart},
-	}
+// action is a step of a life, taken as often as its weight says.
+type action struct {
+	weight int
+	do     func()
+}
+
+// act takes one of actions at random.
+func act(random *rand.Rand, actions []action) {
 	total := 0
 	for _, a := range actions {
 		total += a.weight
 	}
-	n := l.random.IntN(total)
+	n := random.IntN(total)
 	for _, a := range actions {
 		if n -= a.weight; n < 0 {
 			a.do()
 			return
 		}
 	}
+}
+
+// act takes one random step.
+func (l *life) act() {
+	act(l.random, []action{
+		{20, l.addToPool}, {10, l.removeFromPool}, {2, l.losePool},
+		{24, l.mark}, {6, l.clearMark}, {4, l.relabel}, {3, l.limit},
+		{14, func() { l.next(one(l, owners)) }}, {8, l.allocateOne}, {12, l.releaseOne},
+		{4, l.closedGate}, {2, l.recreate}, {6, l.restart},
+	})
 }
 
 func (l *life) edit(status bool, format string, args ...any) {

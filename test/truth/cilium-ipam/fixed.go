@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/cilium/pkg/cidr"
 	"github.com/cilium/cilium/pkg/ipam"
@@ -63,13 +62,7 @@ func (s *fixedServer) serve(line []byte) (any, error) {
 		}
 	}
 	if resp.Ready = s.ipam != nil; resp.Ready {
-		v4, v6, _ := s.ipam.Dump()
-		for _, m := range []map[string]string{v4, v6} {
-			for ip := range m {
-				resp.Allocated = append(resp.Allocated, ip)
-			}
-		}
-		slices.Sort(resp.Allocated)
+		resp.Allocated = allocated(s.ipam)
 	}
 	return resp, nil
 }

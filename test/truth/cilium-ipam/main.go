@@ -9,8 +9,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/cilium/pkg/ipam"
@@ -158,12 +160,7 @@ func (s *server) allocator(req request, resp *response) error {
 		s.ipam.RestoreFinished()
 		return nil
 	case "dump":
-		v4, v6, _ := s.ipam.Dump()
-		for _, m := range []map[string]string{v4, v6} {
-			for ip := range m {
-				resp.Allocated = append(resp.Allocated, ip)
-			}
-		}
+		resp.Allocated = allocated(s.ipam)
 		return nil
 	}
 	ip, err := netip.ParseAddr(req.IP)
@@ -203,4 +200,13 @@ func (r *response) put(result *ipam.AllocationResult, err error) error {
 		r.V6 = result.IP.String()
 	}
 	return nil
+}
+
+// allocated are the addresses that an agent's IPAM has allocated, in both families, as texts
+// in order.
+func allocated(i *ipam.IPAM) []string {
+	v4, v6, _ := i.Dump()
+	addrs := slices.AppendSeq(slices.Collect(maps.Keys(v4)), maps.Keys(v6))
+	slices.Sort(addrs)
+	return addrs
 }

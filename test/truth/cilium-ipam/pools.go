@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"testing/synctest"
 	"time"
 
@@ -85,13 +84,7 @@ func (s *poolServer) serve(line []byte) (any, error) {
 	synctest.Wait()
 	resp.Node = s.store.current()
 	if resp.Ready = s.isReady(); resp.Ready {
-		v4, v6, _ := s.ipam.Dump()
-		for _, m := range []map[string]string{v4, v6} {
-			for ip := range m {
-				resp.Allocated = append(resp.Allocated, ip)
-			}
-		}
-		slices.Sort(resp.Allocated)
+		resp.Allocated = allocated(s.ipam)
 	}
 	return resp, nil
 }
