@@ -20,7 +20,7 @@ const turnWait = 10 * time.Second
 // Pacing spreads reclaims and drains over the cluster and over each pool, so that a
 // scale-down is not a storm of writes. It is safe for concurrent use.
 type Pacing struct {
-	// Changed, if set, is told which nodes should ask again whether they may move.
+	// Changed, if set, is called with the nodes that should ask again whether they may move.
 	Changed func(nodes []string)
 
 	mu      sync.Mutex

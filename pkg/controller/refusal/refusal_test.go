@@ -21,7 +21,7 @@ func webhook(why string) error {
 	}}
 }
 
-// Only an answer that stays the same until somebody acts is a refusal.
+// Only an answer that stays the same until an administrator changes something is a refusal.
 func TestOf(t *testing.T) {
 	tests := map[string]struct {
 		err  error

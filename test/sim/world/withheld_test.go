@@ -23,7 +23,7 @@ func TestWithheldOfAgents(t *testing.T) {
 		gone, whole                bool
 		want                       bool
 	}{
-		"nobody's":                         {holder: "n2"},
+		"in no CiliumNode":                 {holder: "n2"},
 		"another agent's own":              {own: "10.0.0.1", holder: "n2", want: true},
 		"the one beside it is":             {own: "10.0.0.2", holder: "n2"},
 		"in another node's pool alone":     {pool: "10.0.0.1", holder: "n2"},
