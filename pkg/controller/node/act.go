@@ -70,11 +70,6 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	if err := r.toList(ctx, o, plans, &change); err != nil {
 		return err
 	}
-	for _, addr := range change.Publish {
-		if !state.ContainsAddr(change.Blocks, addr) { // another block was added meanwhile
-			return fmt.Errorf("%w: what podCIDRs may not list contains %s", errStale, addr)
-		}
-	}
 	if err := r.apply(ctx, o, view, change); err != nil {
 		return err
 	}
@@ -193,7 +188,10 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 	return r.wroteNode(o, written), nil
 }
 
+// apply writes a change to the CiliumNode, without the addresses that may no longer be
+// published.
 func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {
+	change.Publish = r.stillPublishable(o, change)
 	written, err := r.CiliumNodes.Apply(ctx, view, change)
 	if err == nil && written == nil {
 		return nil
@@ -242,26 +240,36 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, addrs []ne
 		if !held {
 			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
 		}
-		out = append(out, r.ofBlock(o, b, addrs)...)
+		out = append(out, inBlock(b.CIDR, addrs)...)
 	}
 	o.withheld = o.withheld || len(out) < len(addrs)
 	return out, nil
 }
 
-// ofBlock returns those of addrs that lie in a block, except addresses that another
-// node's CiliumNode names and that are unused here. A block published as a whole is
-// published or left out as a whole: one address in use keeps all.
-func (r *Reconciler) ofBlock(o *observation, b crd.Block, addrs []netip.Addr) []netip.Addr {
-	elsewhere := r.Ledger.NamedElsewhere(o.Name, b.CIDR)
-	if o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0 {
-		return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !b.CIDR.Contains(addr) || !o.uses(addr) })
-	}
+// inBlock returns those of addrs that lie in a block.
+func inBlock(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !block.Contains(addr) })
+}
+
+// stillPublishable returns what a change publishes of the blocks that podCIDRs may list,
+// except addresses that another node's CiliumNode names and that are unused here. A block
+// published as a whole is published or left out as a whole: one address in use keeps all.
+func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change) []netip.Addr {
 	var out []netip.Addr
-	for _, addr := range addrs {
-		if b.CIDR.Contains(addr) && (!state.ContainsAddr(elsewhere, addr) || o.uses(addr)) {
-			out = append(out, addr)
+	for _, block := range change.Blocks {
+		addrs := inBlock(block, change.Publish)
+		if len(addrs) == 0 {
+			continue
+		}
+		elsewhere := r.Ledger.NamedElsewhere(o.Name, block)
+		whole := o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0
+		for _, addr := range addrs {
+			if !whole && !state.ContainsAddr(elsewhere, addr) || o.uses(addr) {
+				out = append(out, addr)
+			}
 		}
 	}
+	o.withheld = o.withheld || len(out) < len(change.Publish)
 	return out
 }
 

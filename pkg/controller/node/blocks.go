@@ -77,19 +77,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 	if err := r.shownAlone(ctx, created); err != nil {
 		return nil, missing, err
 	}
-	addrs = r.stillUnnamed(o, created, addrs)
 	return addrs[:min(len(addrs), want.Room)], missing, nil
-}
-
-// stillUnnamed returns those of addrs that no other node's CiliumNode has come to name
-// since the claims of their blocks were chosen.
-func (r *Reconciler) stillUnnamed(o *observation, created []crd.Block, addrs []netip.Addr) []netip.Addr {
-	var out []netip.Addr
-	for _, b := range created {
-		out = append(out, r.ofBlock(o, b, addrs)...)
-	}
-	o.withheld = o.withheld || len(out) < len(addrs)
-	return out
 }
 
 // shownAlone waits until the watch has delivered the new blocks, and fails if another

@@ -119,7 +119,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			return false, err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
-			change.Publish = append(change.Publish, r.ofBlock(o, b, share.PublishedIn(b.CIDR))...)
+			change.Publish = append(change.Publish, share.PublishedIn(b.CIDR)...)
 		}
 	}
 	if err := r.apply(ctx, o, written.View(), change); err != nil {

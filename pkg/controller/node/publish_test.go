@@ -187,6 +187,21 @@ func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
 	}
 }
 
+// Nor is what it has come to name of an old block while that is read live.
+func TestReconcilePublishesNothingNamedDuringTheLiveRead(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
+		fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b.Before = func(call string) {
+		if call == "get PodIPBlock" {
+			b.r.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
+		}
+	}
+	b.settle()
+	if v := b.CiliumNode(); len(v.Pool) != 1 || !v.Publishes(fixtures.Addrs("10.0.0.1")[0]) {
+		t.Errorf("published %v, want 10.0.0.1 alone", v.Pool)
+	}
+}
+
 // A claim that is gone again by the time the watch has shown it is not published:
 // others may have its addresses.
 func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
