@@ -11,9 +11,11 @@ func (d *director) leaving() {
 		return
 	}
 	block := blocks[d.r.IntN(len(blocks))]
-	switch n := d.r.IntN(3); {
+	switch n := d.r.IntN(4); {
 	case n == 0 || d.w.Marked(node): // an agent that restarts now could lose pods
 		d.entryTaken(leader, node)
+	case n == 3:
+		d.takesLeaving(leader, node)
 	case n == 1:
 		d.answersEarly(leader, node, block)
 	default:
@@ -65,4 +67,21 @@ func (d *director) answersEarly(leader, node, block string) {
 	d.hold(is(world.AgentReport, node, ""))
 	d.drive(8, func() bool { return d.w.Serves(node) }, starts(node))
 	d.drive(120, never, works(leader), is(world.AgentPod, node, ""), passes)
+}
+
+// takesLeaving: blocks are reclaimed as the pods of a node go, and people want another one
+// back, of which the agent has its own addresses. It restarts, and may take others of a block
+// that is reclaimed.
+func (d *director) takesLeaving(leader, node string) {
+	d.drive(8, never, is(world.PodDelete, node, ""))
+	d.drive(150, func() bool { return d.w.Marked(node) }, works(leader), lives(node), passes)
+	for _, block := range d.w.OwnBlocks(node) {
+		d.one(is(world.BlockDelete, "people", block))
+	}
+	d.hold(is(world.AgentSee, node, ""))
+	retired := d.w.Counts.Did["retire"]
+	d.drive(120, func() bool { return d.w.Counts.Did["retire"] > retired }, works(leader), passes)
+	d.one(is(world.AgentDies, node, ""))
+	d.release()
+	d.drive(200, never, works(leader), lives(node), passes)
 }

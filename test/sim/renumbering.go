@@ -32,7 +32,7 @@ func replaceRange(seed uint64, c *world.Config) {
 	c.Nodes, c.PodsPerNode = 2, 2+r.IntN(3)
 	c.Renumbering = &world.Renumbering{
 		From: netip.MustParsePrefix(c.Pools[0].Spec.IPv4.CIDRs[0].CIDR), To: netip.MustParsePrefix("10.0.16.0/25"),
-		MaxConcurrent: 1 + r.IntN(2), Alone: []int{0, 4}[r.IntN(2)],
+		MaxConcurrent: 1 + r.IntN(2), Alone: []int{0, 4}[r.IntN(2)], KeepAgents: r.IntN(4) == 0,
 	}
 	c.Faults &^= world.Torn | world.Restore
 }
@@ -41,6 +41,11 @@ func replaceRange(seed uint64, c *world.Config) {
 // that it waits for, while processes die, and a little happen by chance in between.
 func (d *director) renumber() {
 	d.one(is(world.Renumber, "people", ""))
+	if d.odds(.3) { // people edit the pool after the command has read it, and before it writes
+		patch := "patch PodIPPool " + d.s.config.Pools[0].Name
+		d.drive(30, func() bool { return d.w.CommandInHand() == patch }, is(world.CommandCall, "people", ""))
+		d.one(is(world.PoolEdit, "people", ""))
+	}
 	for range 1 + d.r.IntN(4) {
 		d.drive(20+d.r.IntN(80), never, goesOn, passes, dies)
 		d.wander(d.r.IntN(5))

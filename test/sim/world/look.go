@@ -26,6 +26,15 @@ func (w *World) InHand(operator, reconcile string) string {
 	return ""
 }
 
+// CommandInHand is the call that people's command is about to send, as of InHand, or "" if
+// none is under way.
+func (w *World) CommandInHand() string {
+	if !w.mover.busy() {
+		return ""
+	}
+	return w.mover.pending.String()
+}
+
 // Assigned returns the CIDRs that are assigned to a node's agent.
 func (w *World) Assigned(node string) []netip.Prefix {
 	if w.fixed() {

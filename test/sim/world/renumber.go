@@ -8,6 +8,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,8 @@ type Renumbering struct {
 	MaxConcurrent int
 	// Alone: one pod in this many has no controller. Zero: none.
 	Alone int
+	// KeepAgents: people restart agents themselves, without --restart-agents.
+	KeepAgents bool
 }
 
 // What people renumber: onward and back. Either can be aborted.
@@ -49,7 +52,10 @@ func (r *Renumbering) commandLine(command string) []string {
 	if strings.HasPrefix(command, abortThat) {
 		return append(line, "--abort")
 	}
-	return append(line, "--yes", "--restart-agents", "--every", "15s", "--max-concurrent", strconv.Itoa(r.MaxConcurrent))
+	if !r.KeepAgents {
+		line = append(line, "--restart-agents")
+	}
+	return append(line, "--yes", "--every", "15s", "--max-concurrent", strconv.Itoa(r.MaxConcurrent))
 }
 
 func (w *World) enableRenumber() {
@@ -76,6 +82,7 @@ type readings struct {
 	nodes              []corev1.Node
 	blocks             []v1alpha1.PodIPBlock
 	ciliumNodes        []ciliumv2.CiliumNode
+	pools              []v1alpha1.PodIPPool
 	evicted, restarted int
 }
 
@@ -94,6 +101,8 @@ func (r *readings) take(list client.ObjectList, agents bool) {
 		r.blocks = l.Items
 	case *ciliumv2.CiliumNodeList:
 		r.ciliumNodes = l.Items
+	case *v1alpha1.PodIPPoolList:
+		r.pools = l.Items
 	}
 }
 
@@ -173,6 +182,9 @@ func (w *World) restartAgent(key string, p *metav1.Preconditions) error {
 func (w *World) holdRestart(agent *corev1.Pod) {
 	read, node := &w.mover.read, agent.Spec.NodeName
 	from, _ := w.cfg.Renumbering.ranges(w.mover.command)
+	if w.cfg.Renumbering.KeepAgents {
+		w.violate(10, "the agent of %s was restarted, and people have not asked for that", node)
+	}
 	if !slices.ContainsFunc(read.ciliumNodes, func(cn ciliumv2.CiliumNode) bool {
 		return cn.Name == node && slices.ContainsFunc(usedByAgent(&cn), from.Contains)
 	}) {
@@ -232,14 +244,30 @@ func (r *readings) agentReady(node string) bool {
 	})
 }
 
-// holdTakenOut checks that a range that a command takes out of the pool was left, as far as
-// the command had read.
-func (w *World) holdTakenOut(v Version) {
+// holdPoolWrite checks what a command writes to a pool.
+func (w *World) holdPoolWrite(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPPool)
 	now, _ := v.New.(*v1alpha1.PodIPPool)
 	if !w.byMover || w.cfg.Renumbering == nil || old == nil || now == nil {
 		return
 	}
+	w.holdWrittenAsRead(old)
+	w.holdTakenOut(old, now)
+}
+
+// holdWrittenAsRead checks that a pool which a command writes has the spec that the command
+// was answered last.
+func (w *World) holdWrittenAsRead(pool *v1alpha1.PodIPPool) {
+	for i := range w.mover.read.pools {
+		if p := &w.mover.read.pools[i]; p.Name == pool.Name && (p.UID != pool.UID || !equality.Semantic.DeepEqual(p.Spec, pool.Spec)) {
+			w.violate(4, "%s wrote pool %s, which others had changed since it was read", w.mover.verb, pool.Name)
+		}
+	}
+}
+
+// holdTakenOut checks that a range that a command takes out of the pool was left, as far as
+// the command had read.
+func (w *World) holdTakenOut(old, now *v1alpha1.PodIPPool) {
 	from, to := w.cfg.Renumbering.ranges(w.mover.command)
 	if _, had := rangeOf(old, from); !had {
 		return

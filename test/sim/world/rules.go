@@ -53,7 +53,7 @@ func (w *World) judged(v Version) {
 			w.noteExcuses(v)
 		}
 	case KindPool:
-		w.holdTakenOut(v)
+		w.holdPoolWrite(v)
 	case KindBlock:
 		delete(w.torn, v.Key)
 		if v.New == nil {

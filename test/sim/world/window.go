@@ -182,7 +182,13 @@ func (w *World) Marked(node string) bool {
 
 // CanDrain are the published blocks of a node in service that its agent has none of its
 // own addresses of.
-func (w *World) CanDrain(node string) []string {
+func (w *World) CanDrain(node string) []string { return w.publishedOf(node, false) }
+
+// OwnBlocks are the published blocks of a node in service that its agent has its own
+// addresses of.
+func (w *World) OwnBlocks(node string) []string { return w.publishedOf(node, true) }
+
+func (w *World) publishedOf(node string, own bool) []string {
 	var out []string
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -191,8 +197,7 @@ func (w *World) CanDrain(node string) []string {
 			meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining) != nil {
 			continue
 		}
-		own := slices.Collect(maps.Values(w.machine(node).router))
-		if !slices.ContainsFunc(own, cidr.Contains) {
+		if slices.ContainsFunc(slices.Collect(maps.Values(w.machine(node).router)), cidr.Contains) == own {
 			out = append(out, name)
 		}
 	}
