@@ -66,14 +66,15 @@ func eventually(t *testing.T, what string, done func() bool) {
 func TestKillLeavesNothing(t *testing.T) {
 	s := state(t)
 	sleeper(t, s, "", "sleep 1000 & sleep 1000")
-	eventually(t, "the box has its own hostname, and few processes but its own", func() bool {
-		out, err := s.Run(t.Context(), "one", "sh", "-c", "hostname; echo /proc/[0-9]*")
-		processes := strings.Count(out, "/proc/")
-		return err == nil && strings.HasPrefix(out, "one\n") && processes >= 4 && processes < 8
+	var pids []int
+	eventually(t, "the first process of the box, its shell and two sleeps run", func() bool {
+		var err error
+		pids, err = s.PIDs("one")
+		return err == nil && len(pids) == 4
 	})
-	pids, err := s.PIDs("one")
-	if err != nil || len(pids) < 4 {
-		t.Fatalf("processes of the box: %v, %v", pids, err)
+	out, err := s.Run(t.Context(), "one", "sh", "-c", "hostname; echo /proc/[0-9]*")
+	if err != nil || !strings.HasPrefix(out, "one\n") || strings.Count(out, "/proc/") != len(pids)+1 {
+		t.Fatalf("the box says %q, %v; want its own hostname, and its own %d processes and this shell", out, err, len(pids))
 	}
 	harness.Must(t, s.Kill("one"))
 	for _, pid := range pids {
