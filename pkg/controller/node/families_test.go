@@ -52,6 +52,36 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 	b.Check("at the end")
 }
 
+// In multi-pool mode an agent says by its requests which families it runs.
+func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
+	for name, test := range map[string]struct {
+		requested int // of IPv4; 0: the agent has yet to request anything
+		blocks    []string
+		events    int
+	}{
+		"it requests IPv4 alone":      {1, []string{"10.0.0.0/30"}, 1},
+		"it has yet to say something": {0, []string{"10.0.0.0/30", "fd00::/126"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := poolBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.Pooled(test.requested))
+			b.settle()
+			for _, block := range test.blocks {
+				if !b.has(block) {
+					t.Errorf("blocks are %+v, want %s", b.Blocks(), block)
+				}
+			}
+			if !b.has("fd00::/126") != (test.events > 0) {
+				t.Errorf("blocks are %+v", b.Blocks())
+			}
+			got := b.EventsOf(event.ReasonFamilyNotRun)
+			if len(got) != test.events || test.events > 0 && !strings.Contains(got[0], "the agent does not run ipv6, which pool p has") {
+				t.Errorf("events %q, want %d that names family and pool", got, test.events)
+			}
+			b.Check("at the end")
+		})
+	}
+}
+
 // An address of a family that the agent does not run leaves once its mark has stood, and the
 // agent has reported since. That no pod has it is read live, as the watch of pods, which has
 // shown nothing here, may lag.

@@ -229,7 +229,7 @@ func adviceFor(reason string) string {
 func (o *observation) notRun() string {
 	var parts []string
 	for i := range o.Shares {
-		if f := &o.Shares[i]; f.State.NotRun && len(f.Pools) > 0 {
+		if f := &o.Shares[i]; o.CiliumNode.NotRun(f.Family) && len(f.Pools) > 0 {
 			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and one that it holds stays until it is drained",
 				f.Family, f.Ruling(), f.Family))
 		}

@@ -308,9 +308,15 @@ func TestHistoryRefused(t *testing.T) {
 	}
 }
 
-// A pool that is gone takes along what is known of its history.
-func TestHistoryForgotten(t *testing.T) {
+// A pool that is gone takes along what is known of its history, and what has begun to
+// drain in it: another pool of its name begins anew.
+func TestPoolForgotten(t *testing.T) {
 	b := historyBed(t)
+	paced := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
+	b.Pacing.Take(paced, 1, b.Clock.Now())
+	if n, _ := b.Pacing.Budget(paced, b.Clock.Now()); n != 0 {
+		t.Fatalf("%d more blocks may drain, want none in this minute", n)
+	}
 	pool := b.pool()
 	pool.Finalizers = nil
 	if err := b.API.Update(t.Context(), pool); err != nil {
@@ -322,6 +328,9 @@ func TestHistoryForgotten(t *testing.T) {
 	b.poolLook()
 	if n := len(b.r.histories); n > 0 {
 		t.Errorf("%d histories are kept", n)
+	}
+	if n, _ := b.Pacing.Budget(paced, b.Clock.Now()); n != 1 {
+		t.Errorf("%d blocks may drain in a new pool, want one", n)
 	}
 }
 

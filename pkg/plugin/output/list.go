@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/cli-runtime/pkg/printers"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
@@ -29,16 +31,29 @@ func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(c
 		return err
 	}
 	o.names = func() []string { return now.Names }
-	if err := o.Print(w, errOut, now.Rows, now.Table); err != nil || !o.watch {
+	if !o.watch {
+		return o.Print(w, errOut, now.Rows, now.Table)
+	}
+	aligned := printers.GetNewTabWriter(w) // which remembers how wide columns were
+	if err := o.printTable(aligned, errOut, now.Table); err != nil {
 		return err
 	}
-	return o.printChanges(ctx, w, errOut, now.Table.lines(), sleep, read)
+	return o.printChanges(ctx, aligned, errOut, now.Table.lines(), sleep, read)
+}
+
+// flusher is the writer that aligns columns.
+type flusher interface {
+	io.Writer
+	Flush() error
 }
 
 // printChanges prints the rows that are not among those printed, until sleep fails.
-func (o *Flags) printChanges(ctx context.Context, w, errOut io.Writer, printed map[string]bool, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
+func (o *Flags) printChanges(ctx context.Context, w flusher, errOut io.Writer, printed map[string]bool, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	changes := Flags{Format: o.Format, noHeaders: true}
 	for {
+		if err := w.Flush(); err != nil {
+			return err
+		}
 		if err := sleep(ctx, watchEvery); err != nil {
 			return nil //nolint:nilerr // interrupted: that is how it ends
 		}
@@ -52,7 +67,7 @@ func (o *Flags) printChanges(ctx context.Context, w, errOut io.Writer, printed m
 		changed := now.Table.without(printed)
 		printed = now.Table.lines()
 		if len(changed.Cells) > 0 {
-			if err := changes.Print(w, errOut, nil, changed); err != nil {
+			if err := changes.printTable(w, errOut, changed); err != nil {
 				return err
 			}
 		}
