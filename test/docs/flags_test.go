@@ -74,6 +74,7 @@ func TestFlagsPage(t *testing.T) {
 // othersFlags are named in our pages and belong to cilium-agent, cilium-operator,
 // Helm or kube-controller-manager.
 var othersFlags = map[string]bool{
+	"skip-crd-creation": true, "controllers": true,
 	"allocate-node-cidrs":          true,
 	"cloud-provider":               true,
 	"startup-taint":                true, // of the Cluster Autoscaler
