@@ -48,23 +48,31 @@ func (c *BlockClient) read(ctx context.Context, name string) (*crd.Block, error)
 	return &b, err
 }
 
+// blocksPerPage is how many blocks are read at a time where all are: as many as kubectl
+// reads.
+const blocksPerPage = 500
+
 // readOverlapping takes into the ledger the live blocks that overlap any of cidrs: the
 // watch may lag, and nothing fences what a CiliumNode is created with.
 func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix) error {
 	if len(cidrs) == 0 {
 		return nil
 	}
-	list := &v1alpha1.PodIPBlockList{}
-	if err := c.Live.List(ctx, list); err != nil {
-		return fmt.Errorf("listing blocks: %w", err)
-	}
-	for i := range list.Items {
-		b, err := crd.BlockFrom(&list.Items[i])
-		if err == nil && slices.ContainsFunc(cidrs, b.CIDR.Overlaps) { // the informer reports what is malformed
-			c.Ledger.Assume(b)
+	for more := ""; ; {
+		page := &v1alpha1.PodIPBlockList{}
+		if err := c.Live.List(ctx, page, client.Limit(blocksPerPage), client.Continue(more)); err != nil {
+			return fmt.Errorf("listing blocks: %w", err)
+		}
+		for i := range page.Items {
+			b, err := crd.BlockFrom(&page.Items[i])
+			if err == nil && slices.ContainsFunc(cidrs, b.CIDR.Overlaps) { // the informer reports what is malformed
+				c.Ledger.Assume(b)
+			}
+		}
+		if more = page.Continue; more == "" {
+			return nil
 		}
 	}
-	return nil
 }
 
 // unchanged reads a block live and reports whether it is as observed and the watch has
