@@ -51,6 +51,7 @@ const (
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
+	FamilyNotRun          Reason = "FamilyNotRun"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
 	NoAgentsFound         Reason = "NoAgentsFound"
 )
@@ -170,6 +171,8 @@ func warningReasons() []Entry {
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
 		{NodePodCIDRFirst, Warning, "A block is assigned by an annotation of its Node, and spec.podCIDRs names another CIDR, which takes precedence: the block is unused.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
+		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: nothing uses it, and it stays until the Node is deleted.",
+			"Enable the family in Cilium. Or serve NAME by a pool without it, then drain and delete the Node: it joins again without the block."},
 		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: what they name is assigned to no node, and podCIDRs are routed as well.",
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
 		{NoAgentsFound, Warning, "There are blocks, and no pod of a Cilium agent was found: nothing is ever given back.",

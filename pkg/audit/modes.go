@@ -29,7 +29,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		// A CiliumNode is ours to write, and the agent writes to it.
 		AddressUsedTwice: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,
 		ListedTwice: multi, LeftFromCRDMode: multi,
-		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes,
+		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }
 

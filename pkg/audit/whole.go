@@ -40,6 +40,7 @@ func (c *check) wholeOf(n *node) {
 	c.leftOf(n)
 	c.annotationsOf(n)
 	c.runsOf(n)
+	c.familiesOf(n)
 }
 
 // twiceOf checks whether two CIDRs of a node share addresses. A pool of the agent
@@ -105,6 +106,19 @@ func (c *check) runsOf(n *node) {
 	}
 }
 
+// familiesOf reports blocks that a Node keeps, as it does in kubernetes mode, though its agent
+// does not run their family.
+func (c *check) familiesOf(n *node) {
+	for _, cidr := range n.view.BlockDemand.Annotated {
+		f, own := ipalloc.FamilyOf(cidr.Addr()), c.byCIDR[cidr]
+		if own == nil || own.Node != n.name || !n.view.NotRun(f) {
+			continue
+		}
+		c.add(Finding{Reason: FamilyNotRun, Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr,
+			Says: fmt.Sprintf("assigned to the Node, whose agent names no address of its own in %s", f)})
+	}
+}
+
 // namedOf is the podCIDR that a Node names of the family of cidr.
 func namedOf(n *node, cidr netip.Prefix) string {
 	for _, p := range n.view.PodCIDRs {
@@ -122,7 +136,7 @@ func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
 
 // wants reports whether the agent needs the family, as far as it has reported.
 func (cn *CiliumNode) wants(f ipalloc.Family) bool {
-	if cn.BlockDemand == nil {
+	if cn.BlockDemand == nil || cn.BlockDemand.Fixed {
 		return !cn.NotRun(f)
 	}
 	return !cn.BlockDemand.Reported() || cn.BlockDemand.Requested[f] > 0

@@ -19,7 +19,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-const v4Annotation = "network.cilium.io/ipv4-pod-cidr"
+const (
+	v4Annotation = "network.cilium.io/ipv4-pod-cidr"
+	v6Annotation = "network.cilium.io/ipv6-pod-cidr"
+)
 
 // wholeWorld is a cluster whose agents are assigned whole blocks, in objects that
 // tests spoil before they are read.
@@ -103,6 +106,23 @@ func (w *wholeWorld) left(name string, cidrs ...string) {
 func (w *wholeWorld) blue() {
 	w.pool("blues", "10.8.0.0/24").Spec.CiliumPoolName = "blue"
 	w.newBlock("a", "10.8.0.0/29").Spec.PoolName = "blues"
+}
+
+// sixth assigns an IPv6 block to node a. The agent of b names addresses in IPv4 alone, and so b
+// needs none.
+func (w *wholeWorld) sixth() {
+	w.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
+	w.newBlock("a", "fd00::/125")
+	w.nodeOf("a").Annotations[v6Annotation] = "fd00::/125"
+	w.owns("b", "10.0.0.9")
+}
+
+// owns has an agent name addresses of its own.
+func (w *wholeWorld) owns(name string, addrs ...string) {
+	spec := &w.ciliumNodes[name].Spec
+	for _, addr := range addrs {
+		spec.Addresses = append(spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
+	}
 }
 
 func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
@@ -316,6 +336,16 @@ func checksKubernetes() map[string]wholeTest {
 				"AgentOnOtherPodCIDR Node/a 10.0.0.0/29",
 				"ForeignPodCIDR Node/a 10.9.0.0/24", "NodePodCIDRFirst Node/a PodIPBlock/10.0.0.0-29 10.0.0.0/29",
 			},
+		},
+		"a block of a family that the agent does not run": {
+			spoil: func(w *wholeWorld) { w.sixth(); w.owns("a", "10.0.0.1") },
+			want:  []string{"FamilyNotRun Node/a PodIPBlock/fd00---125 fd00::/125"},
+		},
+		"a block of each family that the agent runs": {spoil: func(w *wholeWorld) { w.sixth(); w.owns("a", "10.0.0.1", "fd00::1") }},
+		"the agent names no address of its own":      {spoil: func(w *wholeWorld) { w.sixth() }},
+		"a podCIDR of another family, from elsewhere": {
+			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations[v6Annotation] = "fd01::/64"; w.owns("a", "10.0.0.1") },
+			want:  []string{"ForeignPodCIDR Node/a fd01::/64"},
 		},
 		"nothing listed": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil; delete(w.ciliumNodes, "a"); w.deletePod("on-a") },

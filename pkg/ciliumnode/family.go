@@ -47,6 +47,17 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
 }
 
+// familiesUnnamed returns which family an agent in kubernetes mode does not run, as it
+// names addresses of its own in the other one alone. One that has run the family before
+// may go on naming its addresses: see setFamilies. Nothing is reported in this mode.
+func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
+	var own [2]bool
+	for _, addr := range ownAddresses(cn) {
+		own[ipalloc.FamilyOf(addr)] = true
+	}
+	return [2]bool{ipalloc.IPv4: own[ipalloc.IPv6] && !own[ipalloc.IPv4], ipalloc.IPv6: own[ipalloc.IPv4] && !own[ipalloc.IPv6]}
+}
+
 // leftOf returns the agent's own addresses of a family if it may have all of them from an
 // earlier run. A link-local one is of its configuration (local-router-ipv6), and never
 // reported.

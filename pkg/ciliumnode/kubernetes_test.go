@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 const v4Name, v6Name = "network.cilium.io/ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr"
@@ -50,6 +52,32 @@ func TestKubernetesView(t *testing.T) {
 			}
 			if !v.BlockDemand.Fixed || v.BlockDemand.Reported() {
 				t.Errorf("fixed %t, heard %t", v.BlockDemand.Fixed, v.BlockDemand.Reported())
+			}
+		})
+	}
+}
+
+// An agent in kubernetes mode names addresses of its own in each family that it runs.
+func TestViewsFamilies(t *testing.T) {
+	for name, test := range map[string]struct {
+		own  []string
+		want [2]bool // not run
+	}{
+		"nothing is named yet": {},
+		"IPv4 alone":           {[]string{"10.1.0.1"}, [2]bool{ipalloc.IPv6: true}},
+		"IPv6 alone":           {[]string{"fd00::1"}, [2]bool{ipalloc.IPv4: true}},
+		"both":                 {[]string{"10.1.0.1", "fd00::1"}, [2]bool{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cn := pooled("default 10.0.0.0/30")
+			cn.Spec.Addresses = nil
+			for _, addr := range test.own {
+				cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
+			}
+			vs := NewViews(Kubernetes)
+			vs.CiliumNode(cn)
+			if got := vs.Node(kubernetesNode(nil)).FamiliesNotRun(); got != test.want {
+				t.Errorf("families not run: %v, want %v", got, test.want)
 			}
 		})
 	}

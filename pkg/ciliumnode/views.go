@@ -12,11 +12,16 @@ import (
 // includes what the CiliumNode says of the agent.
 type Views struct {
 	mode Mode
-	runs map[string][]netip.Prefix // by the name of a CiliumNode, in kubernetes mode
+	// By the name of a CiliumNode, in kubernetes mode: what its agent runs with, and the
+	// families that it does not run.
+	runs   map[string][]netip.Prefix
+	notRun map[string][2]bool
 }
 
 // NewViews returns empty Views.
-func NewViews(mode Mode) *Views { return &Views{mode: mode, runs: map[string][]netip.Prefix{}} }
+func NewViews(mode Mode) *Views {
+	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, notRun: map[string][2]bool{}}
+}
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
 func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
@@ -27,7 +32,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	for _, p := range prefixes(cn.Spec.IPAM.PodCIDRs) {
 		cidrs = append(cidrs, p.Masked())
 	}
-	vs.runs[cn.Name] = cidrs
+	vs.runs[cn.Name], vs.notRun[cn.Name] = cidrs, familiesUnnamed(cn)
 	return nil
 }
 
@@ -39,5 +44,6 @@ func (vs *Views) Node(node *corev1.Node) *View {
 	}
 	v := vs.mode.View(node)
 	v.BlockDemand.Runs, v.BlockDemand.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
+	v.notRun = vs.notRun[node.Name]
 	return v
 }

@@ -197,6 +197,15 @@ func kubernetesFaults() map[string]fault {
 			},
 			want: []string{"NodePodCIDRFirst Node/NODE PodIPBlock/10.0.N.0-29 10.0.N.0/29", "ForeignPodCIDR Node/NODE 203.0.113.0/24"},
 		},
+		"FamilyNotRun": {
+			plant: func(p *place) {
+				p.block(p.node, "fd00::/125")
+				p.spoilNode(func(n *corev1.Node) { n.Annotations["network.cilium.io/ipv6-pod-cidr"] = "fd00::/125" })
+				p.cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: p.ip(1)}}
+				p.Update(p.cn)
+			},
+			want: []string{"FamilyNotRun Node/NODE PodIPBlock/fd00---125 fd00::/125"},
+		},
 		"NodeWithoutAddresses": {
 			plant: func(p *place) {
 				p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
