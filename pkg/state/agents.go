@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -118,15 +119,16 @@ func (a *Agents) Delete(key PodKey) {
 // Missing returns the known agent pods whose UID is not among listed.
 func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	a.mu.RLock()
-	defer a.mu.RUnlock()
+	nodes := slices.Collect(maps.Keys(a.byNode))
+	a.mu.RUnlock()
 	var out []AgentPod
-	for node, runs := range a.byNode {
-		for _, run := range runs {
+	inParts(a.mu.RLocker(), nodes, func(node string) {
+		for _, run := range a.byNode[node] {
 			if !listed[run.uid] {
 				out = append(out, AgentPod{PodKey: PodKey{node, run.uid}})
 			}
 		}
-	}
+	})
 	return out
 }
 

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -12,9 +14,11 @@ type Awaiting struct {
 	mu sync.Mutex
 	// byNode are the pools that each node waits for.
 	byNode map[string]map[string]bool
-	// byPool are the nodes to wake when addresses of a pool come free: all that wait for
-	// it but those that have been woken and have yet to look.
-	byPool map[string]map[string]bool
+	// byPool are the nodes to wake when addresses of a pool come free, each with how often
+	// it had been woken when it began to listen: if it has been since, it has yet to look.
+	byPool map[string]map[string]int
+	// wakes is how often each node has been woken since it began to wait.
+	wakes map[string]int
 }
 
 // Set replaces what is recorded of a node: it waits for blocks of these pools, or,
@@ -37,7 +41,7 @@ func (a *Awaiting) Add(node string, pools []*crd.Pool) (news bool) {
 
 func (a *Awaiting) add(node string, pools []*crd.Pool) (news bool) {
 	if a.byNode == nil {
-		a.byNode, a.byPool = map[string]map[string]bool{}, map[string]map[string]bool{}
+		a.byNode, a.byPool, a.wakes = map[string]map[string]bool{}, map[string]map[string]int{}, map[string]int{}
 	}
 	if a.byNode[node] == nil {
 		a.byNode[node] = map[string]bool{}
@@ -62,15 +66,27 @@ func (a *Awaiting) Has(node string) bool {
 // until they look: in a storm of freed blocks each of many nodes is queued once, not for
 // every block.
 func (a *Awaiting) Wake(pools []string) []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	var names []string
 	for _, pool := range pools {
-		for name := range a.byPool[pool] {
-			a.mute(name)
+		names = append(names, a.wake(pool)...)
+	}
+	return names
+}
+
+// wake looks at each node that listens to a pool once, however many pools it waits for.
+// Those that begin to listen meanwhile are not woken, or only because they listened before.
+func (a *Awaiting) wake(pool string) []string {
+	a.mu.Lock()
+	nodes := a.byPool[pool]
+	delete(a.byPool, pool)
+	a.mu.Unlock()
+	var names []string
+	inParts(&a.mu, slices.Collect(maps.Keys(nodes)), func(name string) {
+		if a.byNode[name][pool] && nodes[name] == a.wakes[name] {
+			a.wakes[name]++
 			names = append(names, name)
 		}
-	}
+	})
 	return names
 }
 
@@ -91,23 +107,19 @@ func (a *Awaiting) Forget(node string) {
 }
 
 func (a *Awaiting) remove(node string) {
-	a.mute(node)
-	delete(a.byNode, node)
-}
-
-func (a *Awaiting) listen(node, pool string) {
-	if a.byPool[pool] == nil {
-		a.byPool[pool] = map[string]bool{}
-	}
-	a.byPool[pool][node] = true
-}
-
-// mute keeps a node from being woken.
-func (a *Awaiting) mute(node string) {
 	for pool := range a.byNode[node] {
 		delete(a.byPool[pool], node)
 		if len(a.byPool[pool]) == 0 {
 			delete(a.byPool, pool)
 		}
 	}
+	delete(a.byNode, node)
+	delete(a.wakes, node)
+}
+
+func (a *Awaiting) listen(node, pool string) {
+	if a.byPool[pool] == nil {
+		a.byPool[pool] = map[string]int{}
+	}
+	a.byPool[pool][node] = a.wakes[node]
 }

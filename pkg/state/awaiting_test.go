@@ -66,8 +66,8 @@ func TestAwaitingWakesOnce(t *testing.T) {
 			if got := a.Wake([]string{"b"}); len(got) != test.want {
 				t.Errorf("wakes %v then, want %d", got, test.want)
 			}
-			if a.Forget("n"); len(a.byNode)+len(a.byPool) > 0 {
-				t.Errorf("forgotten, it leaves %v and %v", a.byNode, a.byPool)
+			if a.Forget("n"); len(a.byNode)+len(a.byPool)+len(a.wakes) > 0 {
+				t.Errorf("forgotten, it leaves %v, %v and %v", a.byNode, a.byPool, a.wakes)
 			}
 		})
 	}

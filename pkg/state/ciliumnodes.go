@@ -14,14 +14,12 @@ import (
 
 // NotRunning returns those of nodes whose agents do not run a family.
 func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	out := map[string]bool{}
-	for name := range nodes {
+	inParts(&l.mu, slices.Collect(maps.Keys(nodes)), func(name string) {
 		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.FamiliesNotRun()[f] {
 			out[name] = true
 		}
-	}
+	})
 	return out
 }
 
@@ -204,8 +202,22 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 
 // NamedElsewhere returns what CiliumNodes of other nodes name of cidr, outside their
 // own blocks. It walks them all if anything but this node's CiliumNode reserves a part of
-// cidr, which is rare.
+// cidr, which is rare. What changes meanwhile may be in it or not.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
+		for _, p := range l.ciliumNodes.foreign[name] {
+			if p.Overlaps(cidr) {
+				out = append(out, p)
+			}
+		}
+	})
+	return out
+}
+
+// mayName returns the other nodes, if anything but a node's own CiliumNode reserves a part
+// of cidr.
+func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := 0
@@ -217,18 +229,13 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	if l.space.Reservations(cidr) == own {
 		return nil
 	}
-	var out []netip.Prefix
-	for name, taken := range l.ciliumNodes.foreign {
-		if name == node {
-			continue
-		}
-		for _, p := range taken {
-			if p.Overlaps(cidr) {
-				out = append(out, p)
-			}
+	names := make([]string, 0, len(l.ciliumNodes.foreign))
+	for name := range l.ciliumNodes.foreign {
+		if name != node {
+			names = append(names, name)
 		}
 	}
-	return out
+	return names
 }
 
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including

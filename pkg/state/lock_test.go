@@ -34,12 +34,16 @@ type fleet struct {
 func poolName(pool int) string { return fmt.Sprintf("p%d", pool) }
 
 func newFleet(pools, blocks int) *fleet {
+	if pools > 1 {
+		return newFleetIn(16, pools, blocks)
+	}
+	return newFleetIn(8, pools, blocks)
+}
+
+// newFleetIn is newFleet with ranges of that many bits.
+func newFleetIn(size, pools, blocks int) *fleet {
 	f := &fleet{Ledger: state.NewLedger(), listed: map[types.UID]bool{}}
 	f.pools = state.NewPools(fixtures.Defaults(), f.Ledger)
-	size := 8 // of a pool's range
-	if pools > 1 {
-		size = 16
-	}
 	for pool := range pools {
 		r := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(pool)}), size)
 		obj := fixtures.PodIPPool(poolName(pool), 8, r.String())

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -230,35 +231,54 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 // SetNamespace stores what a namespace requests for its pods, nothing if it is gone. It
 // returns the nodes of its pods if that changed.
 func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
+	if !p.setNamespace(name, w) {
+		return nil
+	}
+	prefix := name + "/"
+	p.eachNode(func(node string, pods []heldPod) {
+		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.name(), prefix) }) {
+			nodes = append(nodes, node)
+		}
+	})
+	return nodes
+}
+
+func (p *Pods) setNamespace(name string, w PoolRequest) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.namespaces[name] == w {
-		return nil
+		return false
 	}
 	if w == (PoolRequest{}) {
 		delete(p.namespaces, name)
 	} else {
 		p.namespaces[name] = w
 	}
-	for node, pods := range p.byNode {
-		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.name(), name+"/") }) {
-			nodes = append(nodes, node)
-		}
+	return true
+}
+
+// eachNode calls do with the pods of each node that has any, holding the lock for one node
+// at a time: all pods would take many milliseconds.
+func (p *Pods) eachNode(do func(node string, pods []heldPod)) {
+	p.mu.RLock()
+	nodes := slices.Collect(maps.Keys(p.byNode))
+	p.mu.RUnlock()
+	for _, node := range nodes {
+		p.mu.RLock()
+		do(node, p.byNode[node])
+		p.mu.RUnlock()
 	}
-	return nodes
 }
 
 // Missing returns the known pods whose UID is not among listed.
 func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
 	var out []BoundPod
-	for node, pods := range p.byNode {
+	p.eachNode(func(node string, pods []heldPod) {
 		for _, held := range pods {
 			if !listed[held.uid()] {
 				out = append(out, BoundPod{PodKey: PodKey{node, held.uid()}})
 			}
 		}
-	}
+	})
 	return out
 }

@@ -215,9 +215,10 @@ func (u *Unscheduled) drop(uid types.UID) bool {
 // Missing returns the known pods whose UID is not among listed.
 func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	known := slices.Collect(maps.Keys(u.pods))
+	u.mu.Unlock()
 	var out []UnscheduledPod
-	for uid := range u.pods {
+	for _, uid := range known {
 		if !listed[uid] {
 			out = append(out, UnscheduledPod{uid: uid})
 		}
@@ -264,21 +265,22 @@ func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 }
 
 // SetNeeds replaces what nodes should do, and returns the nodes for which that has
-// changed.
+// changed. The map must not change any more.
 func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	was := u.needs
+	u.needs = next
+	u.mu.Unlock()
 	for node, n := range next {
-		if !u.needs[node].equal(n) {
+		if !was[node].equal(n) {
 			changed = append(changed, node)
 		}
 	}
-	for node := range u.needs {
+	for node := range was {
 		if _, still := next[node]; !still {
 			changed = append(changed, node)
 		}
 	}
-	u.needs = next
 	slices.Sort(changed)
 	return changed
 }

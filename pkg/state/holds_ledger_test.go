@@ -1,0 +1,123 @@
+package state_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/holds"
+)
+
+func (f *largeFleet) ledgerCalls() map[string]holds.Call {
+	calls := f.ledgerReads()
+	maps.Copy(calls, f.ledgerChanges())
+	return calls
+}
+
+func (f *largeFleet) ledgerReads() map[string]holds.Call {
+	inPart := map[string]bool{}
+	for _, name := range f.names[:min(partNodes, len(f.names))] {
+		inPart[name] = true
+	}
+	cuts := f.cuts
+	return map[string]holds.Call{
+		"Ready":                          f.each(func(int) { f.Ready() }),
+		"SetReady":                       f.each(func(int) { f.SetReady() }),
+		"Shown":                          f.each(func(i int) { f.Shown(f.block(i).UID) }),
+		"Block":                          f.each(func(i int) { f.Block(f.block(i).CIDR) }),
+		"NodeBlocks":                     f.each(func(i int) { f.NodeBlocks(f.node(i)) }),
+		"Nodes":                          f.few(func(int) { f.Nodes() }),
+		"Holds":                          f.each(func(i int) { f.Holds(poolName(i%len(cuts)), cuts[(i+1)%len(cuts)].Ranges[0]) }),
+		"Free":                           f.each(func(i int) { f.Free(cuts[i%len(cuts)]) }),
+		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
+		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(cuts[i%len(cuts)].Ranges[0]) }),
+		"UnknownClaims":                  f.each(func(i int) { f.UnknownClaims(f.node(i)) }),
+		"PoolBlocks":                     {N: len(cuts), Hold: f.longestPart},
+		"NotRunning":                     f.few(func(int) { f.NotRunning(ipalloc.IPv6, inPart) }),
+		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),
+		"LastCiliumNode":                 f.each(func(i int) { f.LastCiliumNode(f.node(i)) }),
+		"Restored":                       f.each(func(i int) { f.Restored(f.nodes[i%len(f.nodes)].View()) }),
+		"Fenced":                         f.each(func(i int) { f.Fenced(f.block(i)) }),
+		"NamedElsewhere":                 f.each(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
+		"ListedFor":                      f.few(func(int) { f.ListedFor("default") }),
+		"HeldElsewhere":                  f.each(func(i int) { f.HeldElsewhere(f.node(i), []netip.Prefix{f.block(i).CIDR}) }),
+		"Excluded":                       f.each(func(i int) { f.Excluded(f.block(i).CIDR) }),
+		"Excluded of all":                f.few(func(int) { f.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
+		"ExcludedFrom":                   f.each(func(i int) { f.ExcludedFrom(f.pool(i)) }),
+		"HeldIn":                         f.each(func(i int) { f.HeldIn(f.block(i).CIDR) }),
+		"HolderOf":                       f.each(func(i int) { f.HolderOf(exclude.Range{CIDR: f.block(i).CIDR}) }),
+		"MissingCiliumNodes":             f.few(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
+		"NamedElsewhere of another node": f.few(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
+	}
+}
+
+// longestPart is the longest time from one block of a pool to the next, in which the
+// iteration may take the lock.
+func (f *largeFleet) longestPart(i int) (longest time.Duration) {
+	last := time.Now()
+	for range f.PoolBlocks(poolName(i)) {
+		longest = max(longest, time.Since(last))
+		last = time.Now()
+	}
+	return max(longest, time.Since(last))
+}
+
+func (f *largeFleet) ledgerChanges() map[string]holds.Call {
+	var claimed netip.Prefix
+	claim := func(i int) {
+		cidr, _, err := f.Claim(ipalloc.IPv4, f.node(i), "", f.all)
+		if err != nil {
+			panic(err)
+		}
+		claimed = cidr
+	}
+	forget := func(i int) { f.Forget(f.node(i), claimed) }
+	// A deleted block does not come back under its UID.
+	back := func(i int) {
+		at := i * 7919 % len(f.blocks)
+		b := f.blocks[at]
+		b.UID, b.ResourceVersion = types.UID("uid-"+f.next()), fmt.Sprint(f.version)
+		f.blocks[at] = b
+		f.Upsert(b)
+	}
+	n := min(tried, len(f.nodes))
+	stored := func(i int) *ciliumnode.Stored { return f.nodes[i%len(f.nodes)] }
+	return map[string]holds.Call{
+		"Upsert": f.each(func(i int) {
+			b := f.block(i)
+			b.ResourceVersion = f.next()
+			f.Upsert(b)
+		}),
+		"Assume":        f.each(func(i int) { f.Assume(f.block(i)) }),
+		"Remove":        {N: n, Do: func(i int) { f.Remove(f.block(i)) }, Undo: back},
+		"AssumeDeleted": {N: n, Do: func(i int) { f.AssumeDeleted(f.block(i)) }, Undo: back},
+		"Claim":         {N: n, Do: claim, Undo: forget},
+		"Forget": {N: n, Hold: func(i int) time.Duration {
+			claim(i)
+			begin := time.Now()
+			forget(i)
+			return time.Since(begin)
+		}},
+		"MarkUnknown":      {N: n, Do: func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }, Undo: func(i int) { f.Forget(f.node(i), f.block(i).CIDR) }},
+		"MarkRestored":     f.each(func(i int) { f.MarkRestored(f.node(i), "uid") }),
+		"MarkFenced":       f.each(func(i int) { f.MarkFenced(f.block(i)) }),
+		"UpsertCiliumNode": f.each(func(i int) { f.UpsertCiliumNode(stored(i).At(f.next())) }),
+		"RemoveCiliumNode": {N: n, Do: func(i int) { f.RemoveCiliumNode(stored(i).At(f.next())) }, Undo: func(i int) { f.UpsertCiliumNode(stored(i).At(f.next())) }},
+		"ForgetCiliumNode": {N: n, Hold: func(i int) time.Duration {
+			f.RemoveCiliumNode(stored(i).At(f.next()))
+			begin := time.Now()
+			f.ForgetCiliumNode(f.node(i))
+			return time.Since(begin)
+		}, Undo: func(i int) { f.UpsertCiliumNode(stored(i).At(f.next())) }},
+		"Exclude": {N: n, Do: func(i int) {
+			f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+len(f.names)))
+		}, Undo: func(i int) { f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1)) }},
+		"ExcludeCiliumNode": f.each(func(i int) { f.ExcludeCiliumNode(f.node(i)) }),
+	}
+}
