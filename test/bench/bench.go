@@ -24,6 +24,7 @@ const (
 // bench is one run of the whole.
 type bench struct {
 	nodes            int
+	blocks, pools    int // of the measure pools, at its largest size
 	rounds           int // of every measure; 0: what each sets
 	peers, keep      bool
 	only             string
@@ -40,10 +41,12 @@ func newBench(name string, args []string) (*bench, error) {
 	flags := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
 	flags.IntVar(&b.nodes, "nodes", fullSize, "number of nodes")
 	flags.IntVar(&b.rounds, "rounds", 0, "rounds of every measure, interleaved, fewer of some contenders (default: what a measure sets, 3 where it sets none)")
+	flags.IntVar(&b.blocks, "blocks", fullBlocks, "number of blocks of the measure pools at its largest of three sizes, each twice the one before")
+	flags.IntVar(&b.pools, "pools", fullPools, "number of pools of the measure pools")
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
-	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure")
+	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools, which takes long, only where it is named")
 	out := ".cache/bench"
 	if name == "quick" {
 		out += "-quick" // or it would wipe what a full run has left

@@ -50,7 +50,7 @@ const (
 	restReports  = 1 // per node
 )
 
-// measureNames are what -measures may name.
+// measureNames are what -measures names where it is not given.
 func measureNames() []string {
 	return []string{"cold", "join", "restart", "storm", "reclaim", "react", "rest", "modes", "patches", "growth", "sizes"}
 }
@@ -79,8 +79,10 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 		return b.growth(ctx)
 	case "sizes":
 		return b.sizes(ctx)
+	case "pools":
+		return b.manyPools(ctx)
 	}
-	return fmt.Errorf("no measure %q: there are %s", name, strings.Join(measureNames(), ", "))
+	return fmt.Errorf("no measure %q: there are %s, pools", name, strings.Join(measureNames(), ", "))
 }
 
 // growth runs half, a quarter and an eighth of the full size, by default once each.

@@ -68,8 +68,13 @@ func reclaim() measure {
 	seeing := bare("reclaim-seeing")
 	seeing.rounds = 1
 	return measure{name: "reclaim", run: reclaimRun, rounds: 1, world: bed.World{Blocks: 2, Used: 4, Agents: true},
-		contenders: []contender{bare("reclaim"), seeing, operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
-			"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")}}
+		contenders: []contender{bare("reclaim"), seeing, unpaced()}}
+}
+
+// unpaced is the operator with all waits of a reclaim and its pacing lifted.
+func unpaced() contender {
+	return operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
+		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")
 }
 
 func reclaimRun(ctx context.Context, r *run) error {
@@ -81,7 +86,7 @@ func reclaimRun(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	blocks.Expect(r.world.Nodes, func(event []byte) bool { return bytes.HasPrefix(event, []byte(`{"type":"DELETED"`)) })
+	blocks.Expect(r.world.Nodes, isDeletion)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := r.answer(ctx, cancel); err != nil {

@@ -13,6 +13,7 @@ import (
 const (
 	CiliumNodes = "/apis/cilium.io/v2/ciliumnodes"
 	Blocks      = "/apis/cilium-pool.io/v1alpha1/podipblocks"
+	Pools       = "/apis/cilium-pool.io/v1alpha1/podippools"
 	Nodes       = "/api/v1/nodes"
 )
 

@@ -29,11 +29,13 @@ func (w World) populateCluster(ctx context.Context, c client.Client) error {
 	})
 }
 
-// populate adds what the mode has: the pool, CiliumNodes and blocks.
+// populate adds what the mode has: pools, CiliumNodes and blocks.
 func (w World) populate(ctx context.Context, c client.Client) error {
 	if w.owned() {
-		if err := c.Create(ctx, w.pool()); err != nil {
-			return fmt.Errorf("create pool: %w", err)
+		for _, pool := range w.pools() {
+			if err := c.Create(ctx, pool); err != nil {
+				return fmt.Errorf("create pool: %w", err)
+			}
 		}
 	}
 	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
@@ -73,7 +75,7 @@ func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *core
 		return nil
 	}
 	for j := range w.Blocks {
-		b := crd.NewBlock(Block(BlockOf(i, j, w.Blocks)), PoolName, node.Name, node.UID)
+		b := crd.NewBlock(w.block(i, j), w.poolOf(i), node.Name, node.UID)
 		if err := c.Create(ctx, b); err != nil {
 			return fmt.Errorf("create block %s: %w", b.Name, err)
 		}

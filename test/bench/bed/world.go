@@ -9,8 +9,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Mode says whose world it is: what CiliumNodes look like that have blocks, or
@@ -31,7 +29,8 @@ const (
 	BlockBits = 27
 	// PoolName is the one PodIPPool.
 	PoolName = "bench"
-	// PoolCIDR is what blocks are cut from: room for two and more of 50,000 nodes.
+	// PoolCIDR is what blocks are cut from: room for two and more of 50,000 nodes. Several
+	// pools have equal parts of it.
 	PoolCIDR = "10.0.0.0/10"
 
 	blockSize = 1 << (32 - BlockBits)
@@ -44,6 +43,8 @@ const (
 type World struct {
 	Mode  Mode
 	Nodes int
+	// Pools that nodes belong to in turn, each by its label; 0: PoolName, which has all.
+	Pools int
 	// Blocks each node has, in service and published.
 	Blocks int
 	// Used addresses of each node, which its agent reports in crd mode.
@@ -61,12 +62,15 @@ type World struct {
 
 // cluster is the part of the world that is the same in all modes: Nodes and pods.
 func (w World) cluster() World {
-	return World{Mode: "cluster", Nodes: w.Nodes, Blocks: w.Blocks, Used: w.Used, Pods: w.Pods, Agents: w.Agents}
+	return World{Mode: "cluster", Nodes: w.Nodes, Pools: w.Pools, Blocks: w.Blocks, Used: w.Used, Pods: w.Pods, Agents: w.Agents}
 }
 
 // Key names the world on disk.
 func (w World) Key() string {
 	key := fmt.Sprintf("%s-%d-nodes-%d-blocks-%d-used-%d-pods", w.Mode, w.Nodes, w.Blocks, w.Used, w.Pods)
+	if w.Pools > 0 {
+		key += fmt.Sprintf("-%d-pools", w.Pools)
+	}
 	for _, option := range []struct {
 		word string
 		has  bool
@@ -109,7 +113,7 @@ func Addresses(block netip.Prefix) []netip.Addr {
 func (w World) used(i int) []netip.Addr {
 	out := make([]netip.Addr, 0, w.Used)
 	for k := range w.Used {
-		out = append(out, Addresses(Block(BlockOf(i, k/usable, w.Blocks)))[k%usable])
+		out = append(out, Addresses(w.block(i, k/usable))[k%usable])
 	}
 	return out
 }
@@ -139,7 +143,7 @@ func (w World) ciliumNode(i int, node *corev1.Node) *ciliumv2.CiliumNode {
 	cn.Spec.BootID = fmt.Sprintf("5b4a3f0c-0000-4000-8000-%012d", i)
 	blocks := make([]iputil.Prefix, 0, w.Blocks)
 	for j := range w.Blocks {
-		blocks = append(blocks, iputil.PrefixFrom(Block(BlockOf(i, j, w.Blocks))))
+		blocks = append(blocks, iputil.PrefixFrom(w.block(i, j)))
 	}
 	switch w.Mode {
 	case CRD:
@@ -172,10 +176,14 @@ func nodeAddress(i int) string {
 }
 
 func (w World) node(i int) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
 		corev1.LabelHostname: NodeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), "node.example.com/rack": fmt.Sprintf("rack-%d", i/40),
 	}}}
+	if w.Pools > 0 {
+		n.Labels[poolLabel] = w.poolOf(i)
+	}
+	return n
 }
 
 // nodeStatus is about as large as a kubelet makes it, images aside.
@@ -194,14 +202,6 @@ func nodeStatus(i int) corev1.NodeStatus {
 	}
 	s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"})
 	return s
-}
-
-func (w World) pool() *v1alpha1.PodIPPool {
-	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: PoolName}}
-	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: PoolCIDR}}, BlockSize: BlockBits}
-	never := int32(0)
-	p.Spec.Reclaim.ThresholdPercent = &never
-	return p
 }
 
 // BoundPod is a pod bound to node i; with an address it runs.

@@ -1,0 +1,84 @@
+package bed
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+const (
+	// poolLabel is the label of Nodes that one of several pools selects.
+	poolLabel = "node.example.com/pool"
+	// maxBlocks a node of several pools may have: more than the operator's default, which is
+	// what it begins with.
+	maxBlocks = 32
+)
+
+// PoolNames are the names of all pools.
+func (w World) PoolNames() []string {
+	names := make([]string, max(1, w.Pools))
+	for p := range names {
+		names[p] = w.poolName(p)
+	}
+	return names
+}
+
+func (w World) poolName(p int) string {
+	if w.Pools == 0 {
+		return PoolName
+	}
+	return fmt.Sprintf("%s-%03d", PoolName, p)
+}
+
+// Fits reports an error where a pool has too few blocks for its nodes to get one more each.
+func (w World) Fits() error {
+	pools := max(1, w.Pools)
+	perPool := (w.Nodes + pools - 1) / pools
+	if want := perPool * (w.Blocks + 1); want > w.room() {
+		return fmt.Errorf("%d nodes with %d blocks in %d pools: a pool has %d blocks, and %d nodes need %d. Choose fewer blocks or fewer pools",
+			w.Nodes, w.Blocks, pools, w.room(), perPool, want)
+	}
+	return nil
+}
+
+// poolOf is the name of the pool of node i.
+func (w World) poolOf(i int) string { return w.poolName(i % max(1, w.Pools)) }
+
+// block is block j of node i, of the part of PoolCIDR that the node's pool has.
+func (w World) block(i, j int) netip.Prefix {
+	pools := max(1, w.Pools)
+	return Block(i%pools*w.room() + BlockOf(i/pools, j, w.Blocks))
+}
+
+// poolBits is the prefix length of the part of PoolCIDR that each pool has.
+func (w World) poolBits() int {
+	return netip.MustParsePrefix(PoolCIDR).Bits() + bits.Len(uint(max(1, w.Pools)-1))
+}
+
+// room is how many blocks a pool has.
+func (w World) room() int { return 1 << max(0, BlockBits-w.poolBits()) }
+
+// pools are those of the world. One pool reclaims nothing. Of several, a node needs just
+// the blocks that it has: one more pod needs another, which can go once the pod has.
+func (w World) pools() []*v1alpha1.PodIPPool {
+	var out []*v1alpha1.PodIPPool
+	for i, name := range w.PoolNames() {
+		p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		cidr := netip.PrefixFrom(Block(i*w.room()).Addr(), w.poolBits())
+		p.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: cidr.String()}}, BlockSize: BlockBits}
+		if w.Pools > 0 {
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{poolLabel: name}}
+			free, most := int32(w.Blocks*usable-w.Used), int32(maxBlocks)
+			p.Spec.Expand.MinFree, p.Spec.Expand.MaxBlocksPerNode = &free, &most
+		} else {
+			never := int32(0)
+			p.Spec.Reclaim.ThresholdPercent = &never
+		}
+		out = append(out, p)
+	}
+	return out
+}
