@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/test/holds"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
 )
 
 func (f *largeFleet) ledgerCalls() map[string]holds.Call {

@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
-	"github.com/cilium-pool/cilium-pool-operator/test/holds"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
 )
 
 const (

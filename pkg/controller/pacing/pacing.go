@@ -193,12 +193,22 @@ func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 			continue
 		}
 		delete(nodes, node)
-		if waiting := slices.Sorted(maps.Keys(p.waiting[pool])); len(waiting) > 0 {
-			next = append(next, waiting[0])
-			delete(p.waiting[pool], waiting[0]) // which asks again
+		if first, some := firstOf(p.waiting[pool]); some {
+			next = append(next, first)
+			delete(p.waiting[pool], first) // which asks again
 		}
 	}
 	return next
+}
+
+// firstOf returns the first by name.
+func firstOf(nodes map[string]bool) (first string, some bool) {
+	for node := range nodes {
+		if !some || node < first {
+			first, some = node, true
+		}
+	}
+	return first, some
 }
 
 // wake has nodes ask again. p.mu is not held.
