@@ -152,7 +152,7 @@ func (f *largeFleet) stores() []store {
 	f.part, f.one = large(4, partNodes*blocksPerNode), large(1, blocksPerNode)
 	return []store{
 		{f.Ledger, f.ledgerCalls(), []string{"WaitReady", "WaitShown"}},
-		{f.fleet.pools, f.poolsCalls(), nil},
+		{f.pools, f.poolsCalls(), nil},
 		{f.pods, f.podsCalls(), nil},
 		{f.agents, f.agentsCalls(), nil},
 		{&state.Awaiting{}, f.awaitingCalls(), nil},
@@ -164,7 +164,7 @@ func (f *largeFleet) stores() []store {
 }
 
 func (f *largeFleet) poolsCalls() map[string]holds.Call {
-	p := f.fleet.pools
+	p := f.pools
 	obj := func(i int) (string, netip.Prefix) { return poolName(i % len(f.cuts)), f.cuts[i%len(f.cuts)].Ranges[0] }
 	set := func(i int) {
 		name, cidr := obj(i)
@@ -184,7 +184,7 @@ func (f *largeFleet) poolsCalls() map[string]holds.Call {
 		"Resolve":     calls(func(int) { p.Resolve() }),
 		"Get":         calls(func(i int) { p.Get(poolName(i)) }),
 		"Touching":    calls(func(i int) { p.Touching([]netip.Prefix{f.block(i).CIDR}) }),
-		"Invalid":     calls(func(i int) { p.Invalid(poolName(i)) }),
+		"Invalid":     calls(func(i int) { _ = p.Invalid(poolName(i)) }),
 		"Match":       calls(func(int) { p.Match(labels.Set{"zone": "a"}) }),
 	}
 }
