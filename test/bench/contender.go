@@ -57,7 +57,7 @@ func operator(flags ...string) contender {
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),
-				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=2m"}, flags...), nil
+				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=" + leaseDuration}, flags...), nil
 		},
 	}
 }
@@ -95,7 +95,7 @@ var (
 // like ours, a longer lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"},
-		settings: "`--operator-k8s-client-qps=100`, burst 200, its check of its CRDs at start"}
+		settings: "its defaults of `--operator-k8s-client-qps=100` and `--operator-k8s-client-burst=200`, its check of its CRDs at start"}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
 		port, err := controlplane.FreePort("127.0.0.1")
 		if err != nil {
@@ -104,7 +104,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		argv := []string{filepath.Join(ciliumOperatorDir, "cilium-operator"),
 			"--k8s-kubeconfig-path=" + st.Kubeconfig(), "--ipam=" + string(mode), "--enable-ipv4=true", "--enable-ipv6=false",
 			"--identity-allocation-mode=crd", "--enable-gops=false", "--enable-metrics=false",
-			"--leader-election-lease-duration=2m", "--leader-election-renew-deadline=90s",
+			"--leader-election-lease-duration=" + leaseDuration, "--leader-election-renew-deadline=" + renewDeadline,
 			fmt.Sprintf("--operator-api-serve-addr=127.0.0.1:%d", port)}
 		if mode == bed.MultiPool {
 			argv = append(argv, fmt.Sprintf("--auto-create-cilium-pod-ip-pools=default=ipv4-cidrs:%s;ipv4-mask-size:%d", bed.PoolCIDR, bed.BlockBits))
@@ -121,7 +121,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		c.published = allocated
 	}
 	if lifted {
-		c.rounds, c.settings = 2, "`--operator-k8s-client-qps=100000`, `--skip-crd-creation`"
+		c.rounds, c.settings = 2, "`--operator-k8s-client-qps=100000`, `--operator-k8s-client-burst=100000`, `--skip-crd-creation`"
 	}
 	return c
 }
@@ -136,7 +136,7 @@ func allocated(event []byte, n int) bool {
 func nodeipam() contender {
 	return contender{
 		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,
-		settings:  "`--kube-api-qps=100000`, `--controllers=node-ipam-controller`",
+		settings:  "`--kube-api-qps=100000`, `--kube-api-burst=100000`, `--controllers=node-ipam-controller`",
 		published: func(event []byte, _ int) bool { return bytes.Contains(event, []byte(`"podCIDR":"`)) },
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			port, err := controlplane.FreePort("127.0.0.1")
@@ -145,7 +145,7 @@ func nodeipam() contender {
 				"--service-cluster-ip-range=10.96.0.0/16",
 				fmt.Sprintf("--node-cidr-mask-size=%d", bed.BlockBits), "--kube-api-qps=100000", "--kube-api-burst=100000",
 				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + filepath.Join(st.Dir(), "kcm"),
-				"--leader-elect-lease-duration=2m", "--leader-elect-renew-deadline=90s", "--authentication-skip-lookup=true"}, err
+				"--leader-elect-lease-duration=" + leaseDuration, "--leader-elect-renew-deadline=" + renewDeadline, "--authentication-skip-lookup=true"}, err
 		},
 	}
 }

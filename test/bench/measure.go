@@ -83,7 +83,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
 	}
 	r.values["took s"] = time.Since(begin).Seconds()
-	b.results.Settings[c.name] = c.settings
+	b.results.set(m.name, c.name, c.settings)
 	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
 	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
 	return s, nil

@@ -110,21 +110,3 @@ func (k kept) runsList() string {
 	}
 	return out.String() + "\n"
 }
-
-// settingsTable has what each contender was run with.
-func settingsTable(k kept) string {
-	settings := map[string]string{}
-	for _, r := range k.used() {
-		maps.Copy(settings, r.Settings)
-	}
-	if len(settings) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	out.WriteString("### Settings\n\nOne replica each, without GOGC, GOMEMLIMIT and GOMAXPROCS in the environment. Those that elect a leader have a Lease of 2 minutes.\n\n" +
-		"| contender | settings |\n| --- | --- |\n")
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&out, "| %s | %s |\n", name, settings[name])
-	}
-	return out.String() + "\n"
-}

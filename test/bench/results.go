@@ -27,9 +27,11 @@ type results struct {
 	// Note is what readers must know of this run.
 	Note  string `json:"note,omitempty"`
 	Nodes int    `json:"nodes"`
-	// Settings of each contender, by name.
-	Settings map[string]string `json:"settings,omitempty"`
-	Samples  []sample          `json:"samples"`
+	// Settings by measure, and by the contender's name.
+	Settings map[string]map[string]string `json:"settingsByMeasure,omitempty"`
+	// EarlierSettings are by contender alone, in results written before those were by measure.
+	EarlierSettings map[string]string `json:"settings,omitempty"`
+	Samples         []sample          `json:"samples"`
 	// Sizes are bytes per object.
 	Sizes map[string]float64 `json:"sizes,omitempty"`
 }
@@ -37,7 +39,7 @@ type results struct {
 func newResults(began time.Time, command string, nodes int) results {
 	return results{
 		Began: began.UTC().Truncate(time.Second), Command: command, Cores: runtime.NumCPU(), Memory: firstLine("/proc/meminfo"),
-		Kernel: firstLine("/proc/version"), Go: runtime.Version(), Commit: revision(), Nodes: nodes, Settings: map[string]string{},
+		Kernel: firstLine("/proc/version"), Go: runtime.Version(), Commit: revision(), Nodes: nodes,
 	}
 }
 
@@ -73,10 +75,32 @@ func loadResults(dir string) ([]results, error) {
 		if err := json.Unmarshal(data, &r); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		r.migrate()
 		runs = append(runs, r)
 	}
 	slices.SortStableFunc(runs, func(a, b results) int { return a.Began.Compare(b.Began) })
 	return runs, nil
+}
+
+// migrate brings what an earlier version wrote into today's form.
+func (r *results) migrate() {
+	for _, s := range r.Samples {
+		if text, ok := r.EarlierSettings[s.Contender]; ok {
+			r.set(s.Measure, s.Contender, text)
+		}
+	}
+	r.EarlierSettings = nil
+}
+
+// set notes the settings of a contender in a measure.
+func (r *results) set(measure, contender, settings string) {
+	if r.Settings == nil {
+		r.Settings = map[string]map[string]string{}
+	}
+	if r.Settings[measure] == nil {
+		r.Settings[measure] = map[string]string{}
+	}
+	r.Settings[measure][contender] = settings
 }
 
 // measured are the samples of one measure at one size, all of one run: contenders are

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Leases of contenders that elect a leader: on a machine that is too busy a run should be
+// slow, not fail.
+const (
+	leaseDuration = "2m"
+	renewDeadline = "90s" // of peers; this operator derives it
+)
+
+// settingsNote says what no flag does.
+const settingsNote = "One replica of each, on all cores, without GOGC, GOMEMLIMIT and GOMAXPROCS in the environment. This operator then sets GOGC to 50 itself " +
+	"(a GOGC in the environment would win); peers and bare programs run with Go's default, 100. None sets a memory limit.\n\n" +
+	"Leases, as duration, renew deadline and retry period: this operator " + leaseDuration + ", 80s and 16s (it has one flag, for the duration); " +
+	"cilium-operator and kube-controller-manager " + leaseDuration + ", " + renewDeadline + " and 2s. Bare programs have none.\n\n" +
+	"A client-side limit is a number of requests per second (QPS), and a burst that may exceed it. A row \"in\" a measure has what differs there.\n\n"
+
+// settings are those of each contender, in each measure that the page shows: of the
+// largest size where sizes differ.
+func (k kept) settings() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for measure, bySize := range k.by {
+		for _, nodes := range slices.Sorted(maps.Keys(bySize)) {
+			for contender, text := range bySize[nodes].run.Settings[measure] {
+				if out[contender] == nil {
+					out[contender] = map[string]string{}
+				}
+				out[contender][measure] = text
+			}
+		}
+	}
+	return out
+}
+
+// settingsTable has what each contender was run with: a row with its usual settings, and
+// others for the measures in which they differ.
+func settingsTable(k kept) string {
+	of := k.settings()
+	if len(of) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("### Settings\n\n" + settingsNote + "| contender | settings |\n| --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		usual := mostCommon(of[name])
+		fmt.Fprintf(&out, "| %s | %s |\n", name, usual)
+		others := map[string][]string{}
+		for _, measure := range slices.Sorted(maps.Keys(of[name])) {
+			if text := of[name][measure]; text != usual {
+				others[text] = append(others[text], measure)
+			}
+		}
+		for _, text := range slices.Sorted(maps.Keys(others)) {
+			fmt.Fprintf(&out, "| %s, in %s | %s |\n", name, strings.Join(others[text], ", "), text)
+		}
+	}
+	return out.String() + "\n"
+}
+
+// mostCommon returns the settings of most measures; of several, those of the measure whose
+// name is first.
+func mostCommon(byMeasure map[string]string) string {
+	count := map[string]int{}
+	for _, text := range byMeasure {
+		count[text]++
+	}
+	usual := ""
+	for _, measure := range slices.Sorted(maps.Keys(byMeasure)) {
+		if text := byMeasure[measure]; count[text] > count[usual] {
+			usual = text
+		}
+	}
+	return usual
+}

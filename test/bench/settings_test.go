@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSettingsTable(t *testing.T) {
+	of := func(measure, contender string) sample {
+		return sample{Measure: measure, Contender: contender, Nodes: fullSize}
+	}
+	early := results{Settings: map[string]map[string]string{
+		"cold": {ours: "replaced"}, "storm": {ours: "defaults"}, "reclaim": {ours: "unpaced", clusterPool: "not shown"},
+	}, Samples: []sample{of("cold", ours), of("storm", ours), of("reclaim", ours)}}
+	late := results{Settings: map[string]map[string]string{"cold": {ours: "defaults", multiPool: "qps"}, "reclaim": {ours: "unpaced"}, "failover": {ours: "unpaced"}},
+		Samples: []sample{of("cold", ours), of("cold", multiPool), of("reclaim", ours), of("failover", ours), of("rest", ours)}}
+	late.Settings["rest"] = map[string]string{ours: "defaults"}
+	_, got, _ := strings.Cut(settingsTable(keep([]results{early, late})), "| --- | --- |\n")
+	want := "| " + multiPool + " | qps |\n| " + ours + " | defaults |\n| " + ours + ", in failover, reclaim | unpaced |\n\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := settingsTable(keep([]results{{Samples: []sample{of("cold", ours)}}})); got != "" {
+		t.Errorf("without settings the table is %q", got)
+	}
+}
+
+// Results that were written when settings were by contender alone can still be read, and
+// what is saved is read again as it was.
+func TestEarlierSettings(t *testing.T) {
+	dir := t.TempDir()
+	earlier := `{"began": "2026-11-23T12:00:00Z", "settings": {"a": "one", "b": "two"},
+		"samples": [{"measure": "cold", "contender": "a"}, {"measure": "cold", "contender": "c"}, {"measure": "restart", "contender": "b"}]}`
+	if err := os.WriteFile(filepath.Join(dir, "earlier.json"), []byte(earlier), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := loadResults(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]map[string]string{"cold": {"a": "one"}, "restart": {"b": "two"}}
+	if diff := cmp.Diff(want, runs[0].Settings); diff != "" {
+		t.Fatal(diff)
+	}
+	again := t.TempDir()
+	if err := runs[0].save(again); err != nil {
+		t.Fatal(err)
+	}
+	if runs, err = loadResults(again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, runs[0].Settings); diff != "" {
+		t.Error(diff)
+	}
+}
