@@ -232,3 +232,16 @@ func TestAllocations(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A column that no sample has a value for is left out, one that some lack is not.
+func TestTableMarkdown(t *testing.T) {
+	shown := table{columns: []column{{"seconds", "time, s", true}, {"apiserver peak MiB", "API server, MiB", false}, {"writes", "writes", false}}}
+	got := shown.markdown([]sample{
+		{Contender: "floor", Values: map[string]float64{"seconds": 2}},
+		{Contender: ours, Values: map[string]float64{"seconds": 3, "writes": 0}},
+	})
+	want := "| contender | rounds | time, s | writes |\n| --- | --- | --- | --- |\n| floor | 1 | 2 | - |\n| " + ours + " | 1 | 3, **1.50×** | 0 |\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

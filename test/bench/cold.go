@@ -78,6 +78,9 @@ func restart(peers bool) measure {
 }
 
 func restartRun(ctx context.Context, r *run) error {
+	if err := r.Warm(ctx); err != nil {
+		return err
+	}
 	before, err := r.Usage(ctx, nil)
 	if err != nil {
 		return err

@@ -167,6 +167,9 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 	r.values["settled MiB"] = float64(after.Contender.RSS) / mib
 	r.values["apiserver cpu s"] = (after.APIServer.CPU - before.APIServer.CPU).Seconds()
 	r.values["etcd cpu s"] = (after.Etcd.CPU - before.Etcd.CPU).Seconds()
+	// Since they started: before that they had read what etcd had on disk.
+	r.values["apiserver peak MiB"] = float64(after.APIServer.Peak) / mib
+	r.values["etcd peak MiB"] = float64(after.Etcd.Peak) / mib
 	r.values["writes"] = r.counts.Writes()
 	r.values["block writes"] = r.counts.Writes("podipblocks")
 	r.values["node writes"] = r.counts.Writes("ciliumnodes")

@@ -23,15 +23,16 @@ func tables() []table {
 	seconds := column{"seconds", "time, s", true}
 	spent := []column{{"cpu s", "own CPU, s", false}, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}}
 	memory := []column{{"peak MiB", "peak RSS, MiB", false}, {"settled MiB", "settled RSS, MiB", false}}
+	others := []column{{"apiserver peak MiB", "API server peak RSS, MiB", false}, {"etcd peak MiB", "etcd peak RSS, MiB", false}}
 	return []table{
 		{"cold", "Cold start", "From the start of the process until the last node is published. Nodes and CiliumNodes are there; no node has a block.",
-			slices.Concat([]column{seconds, {"first s", "first node, s", false}}, spent, memory)},
+			slices.Concat([]column{seconds, {"first s", "first node, s", false}}, spent, memory, others)},
 		{"cold", "What a cold start costs others", "Successful writes; versions are those of CiliumNodes that every agent receives, for nodeipam those of Nodes.",
 			[]column{{"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}, {"version MiB", "MiB to each watcher", true}, {"pool writes", "of the pool", false}}},
 		{"join", "Cold start without CiliumNodes", "The same where the agents have not made their CiliumNodes yet.",
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"versions", "versions", true}}, spent)},
 		{"restart", "Restart", "Two blocks and twenty running pods per node, all as it should be. Time: until everything is read and the process leads; for cilium-operator until it says that it is initialized; what it does after that is in the time at rest. It watches all pods, this operator those that need an address. The floor receives what this operator watches and decodes nothing.",
-			slices.Concat([]column{seconds, {"rest s", "at rest, s", false}, {"cpu s", "own CPU, s", true}, {"writes", "writes", false}, {"watched MiB", "received by watches, MiB", false}}, memory)},
+			slices.Concat([]column{seconds, {"rest s", "at rest, s", false}}, spent, []column{{"writes", "writes", false}, {"watched MiB", "received by watches, MiB", false}}, memory, others)},
 		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block.",
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
 		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
@@ -39,7 +40,7 @@ func tables() []table {
 		{"react at 30 reports/s", "Reaction at 30 reports/s", "From the answer to the bound pod's create until a watch shows the new addresses: 200 pods in each round, so that the 99th percentile is a round's second longest.", reaction()},
 		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
 		{"rest", "At rest", "Pods come and go without crossing a threshold, and agents write what those of the mode write: in crd mode each change, in the other modes nothing.",
-			slices.Concat([]column{{"cpu s", "own CPU, s", false}, {"cpu ms per 1000 reports", "per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
+			slices.Concat(spent, []column{{"cpu ms per 1000 reports", "own per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
 		{"modes", "Multi-pool mode", "A cold start in which each block is assigned as one CIDR, as cilium-operator does. Then one agent after the other asks for a second block: from the answer to its request until a watch shows it.",
 			slices.Concat([]column{seconds, {"p50 ms", "second block: p50, ms", true}, {"p99 ms", "p99, ms", false}, {"max ms", "max, ms", false}, {"writes", "writes", true}, {"versions", "versions", true}}, spent, memory)},
 		{"patches", "Ways to write a pool", "One write per node that publishes 30 addresses and a podCIDR, and nothing else.",
@@ -53,8 +54,11 @@ func reaction() []column {
 }
 
 // markdown has a row per contender: medians, their range, and the ratio to the
-// first row's.
+// first row's. What no row has, as earlier results lack it, is no column.
 func (t table) markdown(samples []sample) string {
+	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c column) bool {
+		return !slices.ContainsFunc(samples, func(s sample) bool { _, ok := s.Values[c.value]; return ok })
+	})
 	var names []string
 	for _, s := range samples {
 		if !slices.Contains(names, s.Contender) {
@@ -63,10 +67,10 @@ func (t table) markdown(samples []sample) string {
 	}
 	var out strings.Builder
 	out.WriteString("| contender | rounds |")
-	for _, c := range t.columns {
+	for _, c := range columns {
 		out.WriteString(" " + c.title + " |")
 	}
-	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(t.columns)) + "\n")
+	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(columns)) + "\n")
 	for _, name := range names {
 		rounds := 0
 		for _, s := range samples {
@@ -75,7 +79,7 @@ func (t table) markdown(samples []sample) string {
 			}
 		}
 		fmt.Fprintf(&out, "| %s | %d |", name, rounds)
-		for _, c := range t.columns {
+		for _, c := range columns {
 			out.WriteString(" " + cell(valuesOf(samples, name, c.value), valuesOf(samples, names[0], c.value), c.ratio && name != names[0]) + " |")
 		}
 		out.WriteString("\n")
