@@ -10,13 +10,15 @@ import (
 // grown are what the growth curve shows: one line each for ours and its floor.
 func grown() []growing {
 	return []growing{
-		{"cold", "cold start", "claim"}, {"restart", "restart", "stream"}, {"storm", "scale-up storm", "claim"}, {"reclaim", "reclaim storm", "reclaim"},
+		{"cold", "cold start", "seconds", "claim"}, {"restart", "restart", "seconds", "stream"}, {"storm", "scale-up storm", "seconds", "claim"},
+		{"reclaim", "reclaim storm", "seconds", "reclaim"}, {"join", "cold start without CiliumNodes", "seconds", "join"}, {"rest", "own CPU at rest", "cpu s", "watch"},
 	}
 }
 
-type growing struct{ measure, title, floor string }
+// growing is a value of a measure, in seconds.
+type growing struct{ measure, title, value, floor string }
 
-// curve is a measure's seconds by size, for one contender.
+// curve is a value by size, for one contender.
 type curve struct {
 	title  string
 	floor  bool
@@ -24,37 +26,65 @@ type curve struct {
 }
 
 type point struct {
-	nodes   int
-	seconds float64
+	nodes int
+	value float64
 }
 
 func curves(k kept) []curve {
 	var out []curve
 	for _, c := range grown() {
 		for _, floor := range []bool{true, false} {
-			line, name := curve{title: c.title, floor: floor}, ours
+			name := ours
 			if floor {
 				name = bare(c.floor).name
 			}
-			for _, n := range slices.Sorted(maps.Keys(k.by[c.measure])) {
-				if values := k.by[c.measure][n].values(name, "seconds"); len(values) > 0 {
-					line.points = append(line.points, point{n, median(values)})
-				}
-			}
-			out = append(out, line)
+			out = append(out, curve{title: c.title, floor: floor, points: points(k.by[c.measure], name, c.value)})
 		}
 	}
 	return out
 }
 
-// superlinear is how much more a node may take at a size than at the smallest one, before
-// the table says so.
-const superlinear = 1.1
+// points are the medians of a contender's value, by size.
+func points(bySize map[int]measured, contender, value string) []point {
+	var out []point
+	for _, n := range slices.Sorted(maps.Keys(bySize)) {
+		if values := bySize[n].values(contender, value); len(values) > 0 {
+			out = append(out, point{n, median(values)})
+		}
+	}
+	return out
+}
 
-// perNode is how much more a node takes at a point than at the first.
+const (
+	// superlinear is how much more a node may take at a size than at the base, before the
+	// table says so.
+	superlinear = 1.1
+	// growthBase is the number of nodes from which growth is judged: below it, what does
+	// not depend on nodes is too large a part.
+	growthBase = fullSize / 4
+)
+
+// base is what growth is judged from: growthBase, or the smallest size where that lacks.
+func (c curve) base() point {
+	for _, p := range c.points {
+		if p.nodes == growthBase {
+			return p
+		}
+	}
+	if len(c.points) > 0 {
+		return c.points[0]
+	}
+	return point{}
+}
+
+// perNode is how much more a node takes at a point than at the base; 0 where that took
+// too little to tell.
 func (c curve) perNode(p point) float64 {
-	first := c.points[0]
-	return (p.seconds / float64(p.nodes)) / (first.seconds / float64(first.nodes))
+	base := c.base()
+	if base.value == 0 {
+		return 0
+	}
+	return (p.value / float64(p.nodes)) / (base.value / float64(base.nodes))
 }
 
 func growthTable(k kept) string {
@@ -72,8 +102,8 @@ func growthTable(k kept) string {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString("### Growth\n\nSeconds by number of nodes. In bold: how many times as long a node takes as at the smallest size, where that is above " +
-		number(superlinear) + ": worse than linear.\n\n")
+	out.WriteString(fmt.Sprintf("### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where "+
+		"that is larger), where that is above %s: worse than linear.\n\n", growthBase, number(superlinear)))
 	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)
@@ -91,8 +121,8 @@ func growthTable(k kept) string {
 				out.WriteString(" - |")
 				continue
 			}
-			out.WriteString(" " + number(l.points[i].seconds))
-			if times := l.perNode(l.points[i]); times > superlinear {
+			out.WriteString(" " + number(l.points[i].value))
+			if times := l.perNode(l.points[i]); n > l.base().nodes && times > superlinear {
 				out.WriteString(", **" + number(times) + "×**")
 			}
 			out.WriteString(" |")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +18,7 @@ const oursMultiPool = ours + ", mode multi-pool"
 
 // modes: a cold start in multi-pool mode, and then single agents that ask for more
 // than their block has.
-func modes(peers bool, bursts int, spacing time.Duration) measure {
+func modes(peers bool, requests, rate int) measure {
 	floor, own := bare("serve"), operator("--mode=multi-pool")
 	floor.rounds, floor.mode, own.mode, own.name = 1, bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
 	floor.published, own.published = allocated, allocated
@@ -27,7 +26,7 @@ func modes(peers bool, bursts int, spacing time.Duration) measure {
 		if err := coldRun(ctx, r); err != nil {
 			return err
 		}
-		return requestsRun(ctx, r, min(bursts, r.world.Nodes), spacing)
+		return requestsRun(ctx, r, min(requests, r.world.Nodes), rate)
 	}}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(multiPool, bed.MultiPool, true)) // as shipped: in cold
@@ -37,10 +36,10 @@ func modes(peers bool, bursts int, spacing time.Duration) measure {
 
 // requestsRun measures from the answer to an agent's request until a watch shows
 // the second block.
-func requestsRun(ctx context.Context, r *run, bursts int, spacing time.Duration) error {
+func requestsRun(ctx context.Context, r *run, requests, rate int) error {
 	o := r.observers[0]
-	o.Expect(bursts, func(event []byte) bool { return r.c.published(event, 2) })
-	asked, err := spaced(ctx, bursts, spacing, func(i int) (node int, err error) { return i, r.request(ctx, i, 2) })
+	o.Expect(requests, func(event []byte) bool { return r.c.published(event, 2) })
+	asked, err := pace{rate: rate, total: requests, atOnce: 1}.nodes(ctx, func(i int) (node int, err error) { return i, r.request(ctx, i, 2) })
 	if err != nil {
 		return err
 	}

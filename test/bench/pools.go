@@ -129,7 +129,7 @@ func (r *run) rested(ctx context.Context) (bed.Usage, error) {
 }
 
 func podOf(node int) *corev1.Pod {
-	return bed.BoundPod(node, fmt.Sprintf("pools-%05d", node), netip.Addr{})
+	return bed.BoundPod(node, fmt.Sprintf("bound-%05d", node), netip.Addr{})
 }
 
 func (r *run) bindTo(ctx context.Context, node int) error {

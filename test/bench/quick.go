@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	quickBursts   = 10
-	quickSpacing  = 50 * time.Millisecond
+	quickRequests = 10
+	quickAsking   = 20 // requests a second
 	quickRate     = 100
 	quickReports  = 5 // per node
 	writesPerMove = 2 // a block and a patch
@@ -72,10 +72,11 @@ func quickSteps(nodes int) []step {
 			equal("lists of podippools", 1), equal("lists of pods", 2), equal("writes", 0))}, // pods that need an address, and the agents'
 		{storm(), writes(n, n, 0, n)},
 		{reclaim(), reclaimChecks(n)},
-		{react(30, quickBursts, quickSpacing), append(always(), equal("writes per burst", writesPerMove))},
+		{react(30, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
+		{react(1000, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{rest(false, quickRate, quickReports), append(always(), equal("own writes", 0), equal("pool writes", 0))},
 		// The other write is the CiliumPodIPPool that agents look for.
-		{modes(false, quickBursts, quickSpacing), writes(n, n, 1, n)},
+		{modes(false, quickRequests, quickAsking), writes(n, n, 1, n)},
 	}
 }
 

@@ -91,6 +91,7 @@ func (k kept) markdown(allocator []string) string {
 		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
 	}
 	out.WriteString(growthTable(k))
+	out.WriteString(reactionGrowth(k))
 	out.WriteString(poolsTable(k))
 	out.WriteString(sizesTable(k))
 	return out.String()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +16,9 @@ const (
 )
 
 // colours can be distinguished by readers with color blindness (Okabe, Ito).
-func colours() []string { return []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"} }
+func colours() []string {
+	return []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+}
 
 // axis maps values to a range of pixels, by their logarithm.
 type axis struct{ low, high, from, to float64 }
@@ -33,9 +36,9 @@ func growthPlot(k kept) string {
 	x := axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight}
 	y := axis{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - plotBottom, to: plotTop}
 	for _, l := range lines {
-		for _, p := range l.points {
+		for _, p := range l.drawn() {
 			x.low, x.high = min(x.low, math.Log2(float64(p.nodes))), max(x.high, math.Log2(float64(p.nodes)))
-			y.low, y.high = min(y.low, math.Floor(math.Log2(p.seconds))), max(y.high, math.Ceil(math.Log2(p.seconds)))
+			y.low, y.high = min(y.low, math.Floor(math.Log2(p.value))), max(y.high, math.Ceil(math.Log2(p.value)))
 		}
 	}
 	var out strings.Builder
@@ -50,6 +53,11 @@ func growthPlot(k kept) string {
 	}
 	out.WriteString("</svg>\n")
 	return out.String()
+}
+
+// drawn are the points that have a logarithm: a floor may take too little CPU to count.
+func (c curve) drawn() []point {
+	return slices.DeleteFunc(slices.Clone(c.points), func(p point) bool { return p.value <= 0 })
 }
 
 func grid(out *strings.Builder, x, y axis) {
@@ -68,9 +76,12 @@ func grid(out *strings.Builder, x, y axis) {
 }
 
 func draw(out *strings.Builder, l curve, x, y axis, colour string) {
+	if len(l.drawn()) == 0 {
+		return
+	}
 	var points []string
-	for _, p := range l.points {
-		px, py := x.at(float64(p.nodes)), y.at(p.seconds)
+	for _, p := range l.drawn() {
+		px, py := x.at(float64(p.nodes)), y.at(p.value)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", px, py))
 		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", px, py, colour)
 	}
@@ -80,7 +91,7 @@ func draw(out *strings.Builder, l curve, x, y axis, colour string) {
 func legend(out *strings.Builder, lines []curve) {
 	const step = 20
 	for i, l := range lines {
-		if len(l.points) == 0 {
+		if len(l.drawn()) == 0 {
 			continue
 		}
 		at, left := plotTop+10+i*step, plotWidth-plotRight+14

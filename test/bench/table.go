@@ -24,7 +24,7 @@ func tables() []table {
 	spent := []column{{"cpu s", "own CPU, s", false}, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}}
 	memory := []column{{"peak MiB", "peak RSS, MiB", false}, {"settled MiB", "settled RSS, MiB", false}}
 	others := []column{{"apiserver peak MiB", "API server peak RSS, MiB", false}, {"etcd peak MiB", "etcd peak RSS, MiB", false}}
-	return []table{
+	return slices.Concat([]table{
 		{"cold", "Cold start", "From the start of the process until the last node is published. Nodes and CiliumNodes are there; no node has a block.",
 			slices.Concat([]column{seconds, {"first s", "first node, s", false}}, spent, memory, others)},
 		{"cold", "What a cold start costs others", "Successful writes; versions are those of CiliumNodes that every agent receives, for nodeipam those of Nodes.",
@@ -37,20 +37,14 @@ func tables() []table {
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
 		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
 			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"events", "events", false}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
-		{"react at 30 reports/s", "Reaction at 30 reports/s", "From the answer to the bound pod's create until a watch shows the new addresses: 200 pods in each round, so that the 99th percentile is a round's second longest.", reaction()},
-		{"react at 200 reports/s", "Reaction at 200 reports/s", "The same at more than six times the reports.", reaction()},
+	}, reactionTables(), []table{
 		{"rest", "At rest", "Pods come and go without crossing a threshold, and agents write what those of the mode write: in crd mode each change, in the other modes nothing.",
 			slices.Concat(spent, []column{{"cpu ms per 1000 reports", "own per 1,000 reports, ms", true}, {"own writes", "own writes", false}, {"reports", "reports", false}, {"pods", "pods", false}}, memory)},
 		{"modes", "Multi-pool mode", "A cold start in which each block is assigned as one CIDR, as cilium-operator does. Then one agent after the other asks for a second block: from the answer to its request until a watch shows it.",
 			slices.Concat([]column{seconds, {"p50 ms", "second block: p50, ms", true}, {"p99 ms", "p99, ms", false}, {"max ms", "max, ms", false}, {"writes", "writes", true}, {"versions", "versions", true}}, spent, memory)},
 		{"patches", "Ways to write a pool", "One write per node that publishes 30 addresses and a podCIDR, and nothing else.",
 			slices.Concat([]column{seconds, {"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}, {"version MiB", "MiB to each watcher", true}})},
-	}
-}
-
-func reaction() []column {
-	return []column{{"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true}, {"max ms", "max, ms", true},
-		{"writes per burst", "writes per burst", false}, {"cpu s", "own CPU, s", false}}
+	})
 }
 
 // markdown has a row per contender: medians, their range, and the ratio to the

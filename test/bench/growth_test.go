@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The plot and the table show the same curve, and the plot is well-formed.
+func TestGrowth(t *testing.T) {
+	k := keep([]results{{Nodes: 200, Samples: []sample{
+		{Measure: "cold", Contender: "floor: bare creates and pool patches", Nodes: 100, Values: map[string]float64{"seconds": 1}},
+		{Measure: "cold", Contender: ours, Nodes: 100, Values: map[string]float64{"seconds": 2}},
+		{Measure: "cold", Contender: ours, Nodes: 200, Values: map[string]float64{"seconds": 5}},
+		{Measure: "cold", Contender: clusterPool, Nodes: 200, Values: map[string]float64{"seconds": 99}},
+	}}})
+	if table := growthTable(k); !strings.Contains(table, "| cold start | cilium-pool-operator | 2 | 5, **1.25×** |\n") ||
+		!strings.Contains(table, "| cold start | floor | 1 | - |\n") || strings.Contains(table, "99") {
+		t.Errorf("the table is\n%s", table)
+	}
+	circles := 0
+	for decoder := xml.NewDecoder(strings.NewReader(growthPlot(k))); ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "circle" {
+			circles++
+		}
+	}
+	if circles != 3 {
+		t.Errorf("%d points, not 3", circles)
+	}
+}
+
+// Growth runs what its tables show, once, and no other contender.
+func TestGrowthMeasures(t *testing.T) {
+	shown := map[string]string{} // measure: floor
+	for _, g := range grown() {
+		shown[g.measure] = bare(g.floor).name
+	}
+	for _, g := range reactionGoals() {
+		shown[g.measure] = g.of
+	}
+	want, got := map[string][]string{}, map[string][]string{}
+	for name, floor := range shown {
+		want[name] = []string{floor, ours}
+	}
+	for _, m := range growthMeasures() {
+		for _, c := range m.contenders {
+			got[m.name] = append(got[m.name], c.name)
+		}
+		if m.rounds != 1 {
+			t.Errorf("%s: %d rounds", m.name, m.rounds)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Growth is judged from 1,250 nodes where they were measured, and only above them.
+func TestGrowthBase(t *testing.T) {
+	tests := map[string]struct {
+		points []point
+		want   string
+		base   int
+	}{
+		"from 1,250 nodes":        {[]point{{625, 20}, {1250, 10}, {5000, 60}}, "**1.50**", 1250},
+		"from the smallest size":  {[]point{{625, 20}, {5000, 160}}, "1", 625},
+		"up to 1,250 nodes":       {[]point{{625, 20}, {1250, 10}}, notMeasured, 1250},
+		"from too little to tell": {[]point{{1250, 0}, {5000, 1}}, notMeasured, 1250},
+		"one size":                {[]point{{5000, 1}}, notMeasured, 1250},
+		"nothing":                 {nil, notMeasured, 1250},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if text, base := (curve{points: test.points}).goal(); text != test.want || base != test.base {
+				t.Errorf("%s at %d nodes, not %s at %d", text, base, test.want, test.base)
+			}
+		})
+	}
+	k := keep([]results{{Nodes: fullSize, Samples: []sample{
+		{Measure: "rest", Contender: ours, Nodes: 625, Values: map[string]float64{"cpu s": 1}},
+		{Measure: "rest", Contender: ours, Nodes: 1250, Values: map[string]float64{"cpu s": 3}},
+		{Measure: "rest", Contender: ours, Nodes: 2500, Values: map[string]float64{"cpu s": 9}},
+	}}})
+	if table := growthTable(k); !strings.Contains(table, "| own CPU at rest | cilium-pool-operator | 1 | 3 | 9, **1.50×** |\n") {
+		t.Errorf("the table is\n%s", table)
+	}
+}
