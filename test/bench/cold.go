@@ -66,10 +66,10 @@ func (r *run) published(ctx context.Context, o *bed.Observer, begin time.Time) e
 // has read that, leads, and may decide. All read the same pods, cilium-operator without
 // a selector. What pods take shows in the row without any.
 func restart(peers bool) measure {
-	whole, podless := bare("list"), operator()
+	whole, podless, own := bare("list"), operator(), inMultiPool()
 	podless.name, podless.podless = oursPodless, true
-	whole.rounds, podless.rounds = 1, 1
-	m := measure{name: "restart", run: restartRun, contenders: []contender{bare("stream"), operator(), whole, podless},
+	whole.rounds, podless.rounds, own.rounds = 1, 1, 1
+	m := measure{name: "restart", run: restartRun, contenders: []contender{bare("stream"), operator(), whole, podless, own},
 		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))

@@ -33,6 +33,8 @@ type contender struct {
 	// rounds at most, and not for the growth curve, or the whole would take too
 	// long; 0: all.
 	rounds int
+	// waits: it waits for something to do; a bare program does what it does when it starts.
+	waits bool
 	// podless: its cluster has no pods.
 	podless bool
 	// settings are those that matter for speed, in words for the page.
@@ -52,7 +54,7 @@ func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >
 // a machine that is too busy a run should be slow, not fail.
 func operator(flags ...string) contender {
 	return contender{
-		name: ours, mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
+		name: ours, mode: bed.CRD, waits: true, path: bed.CiliumNodes, published: podCIDRs,
 		settings: strings.Join(append([]string{"defaults (no client-side limit, `--node-workers=32`)"}, flags...), ", "),
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
@@ -60,6 +62,13 @@ func operator(flags ...string) contender {
 				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=" + leaseDuration}, flags...), nil
 		},
 	}
+}
+
+// inMultiPool is operator in multi-pool mode.
+func inMultiPool(flags ...string) contender {
+	c := operator(append([]string{"--mode=multi-pool"}, flags...)...)
+	c.name, c.mode, c.published = oursMultiPool, bed.OwnMultiPool, allocated
+	return c
 }
 
 // bare is a bare program of package floor, run by this very binary.

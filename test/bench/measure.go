@@ -58,7 +58,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if c.podless {
 		w.Pods = 0
 	}
-	w.Settled = w.Settled && w.Mode == bed.CRD
+	w.Settled = w.Settled && w.Mode.Owned()
 	begin := time.Now()
 	if _, err := b.store.Make(ctx, w); err != nil {
 		return sample{}, err

@@ -19,10 +19,9 @@ const oursMultiPool = ours + ", mode multi-pool"
 // modes: a cold start in multi-pool mode, and then single agents that ask for more
 // than their block has.
 func modes(peers bool, requests, rate int) measure {
-	floor, own := bare("serve"), operator("--mode=multi-pool")
-	floor.rounds, floor.mode, own.mode, own.name = 1, bed.OwnMultiPool, bed.OwnMultiPool, oursMultiPool
-	floor.published, own.published = allocated, allocated
-	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, own}, run: func(ctx context.Context, r *run) error {
+	floor := bare("serve")
+	floor.rounds, floor.mode, floor.published = 1, bed.OwnMultiPool, allocated
+	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, inMultiPool()}, run: func(ctx context.Context, r *run) error {
 		if err := coldRun(ctx, r); err != nil {
 			return err
 		}

@@ -60,9 +60,7 @@ const resting = 20 * time.Second
 // its pre-allocation, which these do not (pkg/nodediscovery/nodediscovery.go,
 // pkg/ipam/multipool_manager.go, neededIPCeil, v1.20.1).
 func rest(peers bool, rate, reportsPerNode int) measure {
-	own := operator("--mode=multi-pool")
-	own.mode, own.name = bed.OwnMultiPool, oursMultiPool
-	m := measure{name: "rest", rounds: 2, world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), own},
+	m := measure{name: "rest", rounds: 2, world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), inMultiPool()},
 		run: func(ctx context.Context, r *run) error {
 			return restRun(ctx, r, peers, rate, reportsPerNode*r.world.Nodes)
 		}}

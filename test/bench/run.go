@@ -147,14 +147,14 @@ func installCilium(ctx context.Context, st *bed.Stage) error {
 // where the operator finds anything else to do, as the world is then not what
 // it would have made itself.
 func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
-	if w.Mode != bed.CRD {
-		return nil
-	}
 	before, err := st.Usage(ctx, nil)
 	if err != nil {
 		return err
 	}
 	c := operator("--reclaim-disabled")
+	if w.Mode == bed.OwnMultiPool {
+		c = inMultiPool("--reclaim-disabled")
+	}
 	p, err := c.start(st, w)
 	if err != nil {
 		return err

@@ -15,11 +15,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/floor"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// storm: an edit of the pool makes every node need one more block at once.
+// storm: every node needs one more block at once, by an edit of the pool. In multi-pool
+// mode agents say what they need, so all of them request it.
 func storm() measure {
-	return measure{name: "storm", run: stormRun, rounds: 2, contenders: []contender{bare("claim"), operator()},
+	own := inMultiPool()
+	own.rounds = 1
+	return measure{name: "storm", run: stormRun, rounds: 2, contenders: []contender{bare("claim"), operator(), own},
 		world: bed.World{Blocks: 1, Used: 15}}
 }
 
@@ -28,16 +33,37 @@ func stormRun(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	o.Expect(r.world.Nodes, func(event []byte) bool { return podCIDRs(event, 2) })
-	// 15 of 30 addresses are in use.
-	return r.triggered(ctx, o, o, `{"spec":{"expand":{"thresholdPercent":40}}}`)
+	o.Expect(r.world.Nodes, func(event []byte) bool { return r.c.published(event, 2) })
+	if r.world.Mode != bed.OwnMultiPool {
+		// 15 of 30 addresses are in use.
+		return r.triggered(ctx, o, o, r.edit(`{"spec":{"expand":{"thresholdPercent":40}}}`))
+	}
+	if err := r.triggered(ctx, o, o, r.requestAll); err != nil {
+		return err
+	}
+	for _, value := range []string{"writes", "node writes", "versions"} {
+		r.values[value] -= float64(r.world.Nodes) // the agents' requests, one each
+	}
+	return nil
 }
 
-// triggered waits until an operator is idle, edits the pool, and waits for what waited
-// expects. A bare program needs no edit: it starts at that moment.
-func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edit string) error {
-	isOperator := r.c.name == ours
-	if isOperator {
+// requestAll writes the requests of all agents for a second block.
+func (r *run) requestAll(ctx context.Context) error {
+	return harness.Parallel(ctx, r.world.Nodes, floor.Workers, func(ctx context.Context, i int) error { return r.request(ctx, i, 2) })
+}
+
+// edit returns a function that edits the pool.
+func (r *run) edit(patch string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: bed.PoolName}}
+		return r.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+}
+
+// triggered waits until a contender is idle that waits for something to do, gives it that,
+// and waits for what waited expects. Any other starts at that moment.
+func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, trigger func(ctx context.Context) error) error {
+	if r.c.waits {
 		if err := r.ready(ctx); err != nil {
 			return err
 		}
@@ -47,9 +73,8 @@ func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, edi
 		return err
 	}
 	seen, begin := versions.Seen(), time.Now()
-	if isOperator {
-		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: bed.PoolName}}
-		err = r.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, []byte(edit)))
+	if r.c.waits {
+		err = trigger(ctx)
 	} else {
 		err = r.start()
 	}
@@ -92,7 +117,7 @@ func reclaimRun(ctx context.Context, r *run) error {
 	if err := r.answer(ctx, cancel); err != nil {
 		return err
 	}
-	if err := r.triggered(ctx, blocks, versions, `{"spec":{"reclaim":{"thresholdPercent":50,"idleFor":"0s"}}}`); err != nil {
+	if err := r.triggered(ctx, blocks, versions, r.edit(`{"spec":{"reclaim":{"thresholdPercent":50,"idleFor":"0s"}}}`)); err != nil {
 		return err
 	}
 	// The agents' answers are not the contender's: one per node.

@@ -31,7 +31,7 @@ func (w World) populateCluster(ctx context.Context, c client.Client) error {
 
 // populate adds what the mode has: pools, CiliumNodes and blocks.
 func (w World) populate(ctx context.Context, c client.Client) error {
-	if w.owned() {
+	if w.Mode.Owned() {
 		for _, pool := range w.pools() {
 			if err := c.Create(ctx, pool); err != nil {
 				return fmt.Errorf("create pool: %w", err)
@@ -71,7 +71,7 @@ func (w World) addCiliumNode(ctx context.Context, c client.Client, i int, node *
 }
 
 func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *corev1.Node) error {
-	if !w.owned() {
+	if !w.Mode.Owned() {
 		return nil
 	}
 	for j := range w.Blocks {
@@ -82,9 +82,6 @@ func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *core
 	}
 	return nil
 }
-
-// owned reports whether this operator assigns the blocks.
-func (w World) owned() bool { return w.Mode == CRD || w.Mode == OwnMultiPool }
 
 func (w World) addPods(ctx context.Context, c client.Client, i int) error {
 	used := w.used(i)

@@ -24,6 +24,9 @@ const (
 	OwnMultiPool Mode = "own-multi-pool"
 )
 
+// Owned reports whether this operator assigns the blocks.
+func (m Mode) Owned() bool { return m == CRD || m == OwnMultiPool }
+
 const (
 	// BlockBits is the prefix length of all blocks.
 	BlockBits = 27
