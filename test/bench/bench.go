@@ -26,6 +26,7 @@ type bench struct {
 	nodes            int
 	blocks, pools    int // of the measure pools, at its largest size
 	rounds           int // of every measure; 0: what each sets
+	pods             int // per node, of measures whose world has pods; 0: what each sets
 	peers, keep      bool
 	only             string
 	measures         string
@@ -43,6 +44,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.IntVar(&b.rounds, "rounds", 0, "rounds of every measure, interleaved, fewer of some contenders (default: what a measure sets, 3 where it sets none)")
 	flags.IntVar(&b.blocks, "blocks", fullBlocks, "number of blocks of the measure pools at its largest of three sizes, each twice the one before")
 	flags.IntVar(&b.pools, "pools", fullPools, "number of pools of the measure pools")
+	flags.IntVar(&b.pods, "pods", 0, "pods per node of the measures whose clusters have pods, with the blocks that they need (default: what a measure sets, 20 for restart)")
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
@@ -57,6 +59,9 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.DurationVar(&b.settle, "settle", 2*time.Second, "wait at rest before settled memory is read")
 	flags.DurationVar(&b.patience, "patience", 0, "a run that takes longer fails (default 10m for each 5,000 nodes)")
 	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if err := checkPods(b.pods); err != nil {
 		return nil, err
 	}
 	for _, path := range []*string{&b.out, &b.store.BinDir} {

@@ -55,6 +55,9 @@ type run struct {
 func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round int) (sample, error) {
 	w := m.world
 	w.Mode, w.Nodes = c.mode, nodes
+	if err := w.Fits(); err != nil {
+		return sample{}, err
+	}
 	if c.podless {
 		w.Pods = 0
 	}
@@ -82,6 +85,9 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if err := errors.Join(err, st.Close()); err != nil {
 		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
 	}
+	if m.world.Pods > 0 {
+		r.values[podsPerNode], r.values["blocks per node"] = float64(w.Pods), float64(w.Blocks)
+	}
 	r.values["took s"] = time.Since(begin).Seconds()
 	b.results.set(m.name, c.name, c.settings)
 	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
@@ -92,6 +98,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 // all runs every contender of a measure, interleaved, so that other load on the machine
 // affects them equally.
 func (b *bench) all(ctx context.Context, m measure, nodes int) error {
+	m = withPods(m, b.pods)
 	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
 		for _, c := range m.contenders {
 			if c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {

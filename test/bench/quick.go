@@ -101,6 +101,7 @@ func (b *bench) quick(ctx context.Context) error {
 		if !slices.Contains(strings.Split(b.measures, ","), strings.Fields(s.m.name)[0]) {
 			continue
 		}
+		s.m = withPods(s.m, b.pods)
 		if err := b.all(ctx, s.m, b.nodes); err != nil {
 			return err
 		}

@@ -74,16 +74,8 @@ func (k kept) markdown(allocator []string) string {
 	out.WriteString(k.runsList())
 	out.WriteString(goalsTable(k))
 	for _, t := range tables() {
-		for _, nodes := range slices.Sorted(maps.Keys(k.by[t.measure])) {
-			m := k.by[t.measure][nodes]
-			if nodes < fullSize && nodes < m.run.Nodes {
-				continue // a point of the growth curve
-			}
-			title := t.title
-			if nodes != fullSize {
-				title += fmt.Sprintf(", %d nodes", nodes)
-			}
-			fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
+		for _, measure := range k.numbersOfPods(t.measure) {
+			out.WriteString(k.tableOf(t, measure))
 		}
 	}
 	out.WriteString(settingsTable(k))
@@ -94,6 +86,24 @@ func (k kept) markdown(allocator []string) string {
 	out.WriteString(reactionGrowth(k))
 	out.WriteString(poolsTable(k))
 	out.WriteString(sizesTable(k))
+	return out.String()
+}
+
+// tableOf is a table of a measure, at each size of which it is not a point of the growth
+// curve.
+func (k kept) tableOf(t table, measure string) string {
+	var out strings.Builder
+	for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
+		m := k.by[measure][nodes]
+		if nodes < fullSize && nodes < m.run.Nodes {
+			continue // a point of the growth curve
+		}
+		title := t.title + strings.TrimPrefix(measure, t.measure)
+		if nodes != fullSize {
+			title += fmt.Sprintf(", %d nodes", nodes)
+		}
+		fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
+	}
 	return out.String()
 }
 

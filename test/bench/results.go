@@ -85,6 +85,13 @@ func loadResults(dir string) ([]results, error) {
 // migrate brings what an earlier version wrote into today's form.
 func (r *results) migrate() {
 	for _, s := range r.Samples {
+		if _, ok := s.Values[podsPerNode]; !ok && s.Measure == "restart" && s.Values != nil {
+			// These had no flag for it.
+			s.Values["blocks per node"], s.Values[podsPerNode] = 2, 20
+			if s.Contender == oursPodless {
+				s.Values[podsPerNode] = 0
+			}
+		}
 		if text, ok := r.EarlierSettings[s.Contender]; ok {
 			r.set(s.Measure, s.Contender, text)
 		}
