@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
@@ -73,6 +74,17 @@ func restart(peers bool) measure {
 		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
+	}
+	return m
+}
+
+// alone: a restart of this operator in a cluster of one node without pods shows what the
+// process takes by itself.
+func alone() measure {
+	m := restart(false)
+	m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return !c.podless })
+	for i := range m.contenders {
+		m.contenders[i].rounds = 0
 	}
 	return m
 }

@@ -51,7 +51,7 @@ func goals() []goal {
 // goalsTable says of each goal what was measured.
 func goalsTable(k kept) string {
 	var out strings.Builder
-	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run. In bold: missed.\n\n" +
+	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run; memory of a node and of a pod is compared with what it was at an earlier commit. In bold: missed.\n\n" +
 		"| goal | compared with | at most | measured | commit |\n| --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {
 		against := g.of
@@ -68,6 +68,7 @@ func goalsTable(k kept) string {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", g.about, against, number(g.atMost), text, commit)
 	}
+	out.WriteString(memoryGoals(k))
 	for _, l := range curves(k) {
 		if !l.floor {
 			text, base := l.goal()
@@ -75,6 +76,56 @@ func goalsTable(k kept) string {
 		}
 	}
 	return out.String() + "\n"
+}
+
+const (
+	// memoryBaseCommit is the first of which a restart with pods and one without any were kept.
+	memoryBaseCommit = "c104bb12137d"
+	// memoryShare of what it took then is what a node and a pod may take.
+	memoryShare = 2.0 / 3
+)
+
+// memoryBase is what a restart took then: medians of test/bench/results of that commit, of
+// 23 November 2026 at 12:50 UTC, and alone at 15:48 UTC.
+func memoryBase() footprint {
+	return footprint{nodes: fullSize, blocks: 2, pods: 20,
+		with: memory{186.89, 178.70}, without: memory{137.61, 137.61}, alone: memory{55.14, 55.14}}
+}
+
+// memoryGoals compares what a node and a pod take with what they took at memoryBaseCommit,
+// in the same cluster.
+func memoryGoals(k kept) string {
+	base := memoryBase()
+	now := footprint{}
+	if rows := footprints(k.by["restart"]); len(rows) > 0 && rows[len(rows)-1].nodes == base.nodes && rows[len(rows)-1].pods == base.pods {
+		now = rows[len(rows)-1]
+	}
+	baseNode, _ := base.perNode()
+	basePod, _ := base.perPod()
+	node, hasNode := now.perNode()
+	pod, hasPod := now.perPod()
+	commit := strings.Join(commitsOf(k.by["restart"], base.nodes, 1), ", ")
+	var out strings.Builder
+	for _, g := range []struct {
+		about, unit string
+		now, base   float64
+		known       bool
+	}{
+		{"peak memory of a node, restart", "KiB", node.peak, baseNode.peak, hasNode},
+		{"settled memory of a node, restart", "KiB", node.settled, baseNode.settled, hasNode},
+		{"peak memory of a pod, restart", "bytes", pod.peak, basePod.peak, hasPod},
+		{"settled memory of a pod, restart", "bytes", pod.settled, basePod.settled, hasPod},
+	} {
+		text, of := notMeasured, "-"
+		if g.known {
+			of = commit
+			if text = number(g.now / g.base); g.now/g.base > memoryShare {
+				text = "**" + text + "**"
+			}
+		}
+		fmt.Fprintf(&out, "| %s | %s %s at %s | %s | %s | %s |\n", g.about, number(g.base), g.unit, memoryBaseCommit, number(memoryShare), text, of)
+	}
+	return out.String()
 }
 
 // measured returns the goal's value, or its ratio, if the samples have it.

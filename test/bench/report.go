@@ -78,6 +78,7 @@ func (k kept) markdown(allocator []string) string {
 			out.WriteString(k.tableOf(t, measure))
 		}
 	}
+	out.WriteString(memoryTable(k))
 	out.WriteString(settingsTable(k))
 	if len(allocator) > 1 {
 		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
@@ -95,8 +96,8 @@ func (k kept) tableOf(t table, measure string) string {
 	var out strings.Builder
 	for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
 		m := k.by[measure][nodes]
-		if nodes < fullSize && nodes < m.run.Nodes {
-			continue // a point of the growth curve
+		if nodes < fullSize && nodes < m.run.Nodes || nodes == 1 {
+			continue // a point of the growth curve, or the process alone
 		}
 		title := t.title + strings.TrimPrefix(measure, t.measure)
 		if nodes != fullSize {

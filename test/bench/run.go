@@ -64,7 +64,7 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 	case "join":
 		return b.all(ctx, join(), b.nodes)
 	case "restart":
-		return b.all(ctx, restart(b.peers), b.nodes)
+		return errors.Join(b.all(ctx, restart(b.peers), b.nodes), b.all(ctx, alone(), 1))
 	case "storm":
 		return b.all(ctx, storm(), b.nodes)
 	case "reclaim":

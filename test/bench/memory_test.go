@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func restartSample(contender string, nodes, pods int, peak, settled float64) sample {
+	return sample{Measure: "restart", Contender: contender, Nodes: nodes,
+		Values: map[string]float64{"peak MiB": peak, "settled MiB": settled, podsPerNode: float64(pods), "blocks per node": 2}}
+}
+
+func TestFootprint(t *testing.T) {
+	whole := footprint{nodes: 1025, pods: 10, with: memory{71, 70}, without: memory{61, 65}, alone: memory{41, 45}}
+	wantNode, wantPod := memory{20, 20}, memory{10.0 * (1 << 20) / 10250, 5.0 * (1 << 20) / 10250}
+	if got, ok := whole.perNode(); !ok || got != wantNode {
+		t.Errorf("a node takes %v, %v, not %v", got, ok, wantNode)
+	}
+	if got, ok := whole.perPod(); !ok || got != wantPod {
+		t.Errorf("a pod takes %v, %v, not %v", got, ok, wantPod)
+	}
+	for name, f := range map[string]footprint{
+		"no cluster without pods": {nodes: 1025, pods: 10, with: memory{71, 70}, alone: memory{41, 45}},
+		"never alone":             {nodes: 1025, with: memory{71, 70}, without: memory{61, 65}},
+		"one node":                {nodes: 1, pods: 0, with: memory{71, 70}, without: memory{61, 65}, alone: memory{41, 45}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := f.perNode(); ok {
+				t.Errorf("a node takes %v", got)
+			}
+			if got, ok := f.perPod(); ok {
+				t.Errorf("a pod takes %v", got)
+			}
+		})
+	}
+}
+
+func TestMemoryTable(t *testing.T) {
+	k := keep([]results{
+		{Commit: "abc", Nodes: 1025, Samples: []sample{
+			restartSample(ours, 1025, 10, 71, 70), restartSample(oursPodless, 1025, 0, 61, 65), restartSample(ours, 513, 10, 60, 55), restartSample(clusterPool, 1025, 10, 400, 400),
+			{Measure: "restart", Contender: ours, Nodes: 257, Values: map[string]float64{"seconds": 1}},
+		}},
+		{Commit: "xyz", Nodes: 1, Samples: []sample{restartSample(oursPodless, 1, 0, 41, 45)}},
+	})
+	_, got, _ := strings.Cut(memoryTable(k), strings.Repeat("| --- ", 9)+"|\n")
+	want := "| 513 | 2 | 10 | 60, 55 | - | 41, 45 | - | - | abc, xyz |\n" +
+		"| 1025 | 2 | 10 | 71, 70 | 61, 65 | 41, 45 | 20, 20 | 1023, 512 | abc, xyz |\n\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(k.markdown(nil), "### Restart, 1 nodes") {
+		t.Error("the process alone has a table of a restart")
+	}
+	if got := memoryTable(keep(nil)); got != "" {
+		t.Errorf("without results the table is %q", got)
+	}
+}
+
+// Memory is compared with that of memoryBase at its size and with its pods, and with no other.
+func TestMemoryGoals(t *testing.T) {
+	base := memoryBase()
+	missed := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
+		restartSample(ours, fullSize, base.pods, base.with.peak, base.with.settled), restartSample(oursPodless, fullSize, 0, base.without.peak, base.without.settled),
+		restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled),
+	}}})
+	if got := memoryGoals(missed); strings.Count(got, "| 0.67 | **1.00** | abc |\n")+strings.Count(got, "| 0.67 | **1** | abc |\n") != 4 {
+		t.Errorf("what took as much as then:\n%s", got)
+	}
+	met := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
+		restartSample(ours, fullSize, base.pods, 90, 90), restartSample(oursPodless, fullSize, 0, 80, 80), restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled),
+	}}})
+	if got := memoryGoals(met); strings.Contains(got, "**") || strings.Count(got, "| abc |\n") != 4 {
+		t.Errorf("what took less than two thirds:\n%s", got)
+	}
+	other := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
+		restartSample(ours, fullSize/2, base.pods, 90, 90), restartSample(oursPodless, fullSize/2, 0, 80, 80), restartSample(oursPodless, 1, 0, 50, 50),
+	}}})
+	if got := memoryGoals(other); strings.Count(got, "| "+notMeasured+" | - |\n") != 4 {
+		t.Errorf("another size:\n%s", got)
+	}
+}
