@@ -70,6 +70,7 @@ func reactRun(ctx context.Context, r *run, rate, pods int) error {
 	reporting, stop := context.WithCancel(ctx)
 	defer stop()
 	feed := r.report(reporting, reactReports, r.world.Nodes/2, -1)
+	begin := time.Now()
 	bound, err := pace{rate: rate, total: pods, atOnce: binders}.nodes(ctx, func(k int) (node int, err error) {
 		node = r.world.Nodes - 1 - k
 		return node, r.bindTo(ctx, node)
@@ -77,7 +78,7 @@ func reactRun(ctx context.Context, r *run, rate, pods int) error {
 	if err != nil {
 		return err
 	}
-	_, _, at, err := o.Wait(ctx)
+	_, last, at, err := o.Wait(ctx)
 	stop()
 	sent, reportErr := feed()
 	if err != nil {
@@ -86,6 +87,7 @@ func reactRun(ctx context.Context, r *run, rate, pods int) error {
 	if reportErr != nil {
 		return reportErr
 	}
+	r.values["seconds"] = last.Sub(begin).Seconds()
 	r.reacted(bound, at)
 	if err := r.spent(ctx, before, nil, bed.Observed{}); err != nil {
 		return err

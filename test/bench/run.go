@@ -45,7 +45,7 @@ func (b *bench) clear() error {
 
 const (
 	modesRequests = 200
-	modesRate     = 10 // requests a second
+	modesRate     = 20 // requests a second
 	restRate      = 400
 	restReports   = 1 // per node
 	// growthSeconds is for how long the growth curve binds pods.

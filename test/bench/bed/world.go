@@ -63,9 +63,14 @@ type World struct {
 	Settled bool
 }
 
-// cluster is the part of the world that is the same in all modes: Nodes and pods.
+// cluster is the part of the world that is the same in all modes: Nodes and pods. Blocks
+// matter to it only as the pods' addresses are theirs.
 func (w World) cluster() World {
-	return World{Mode: "cluster", Nodes: w.Nodes, Pools: w.Pools, Blocks: w.Blocks, Used: w.Used, Pods: w.Pods, Agents: w.Agents}
+	c := World{Mode: "cluster", Nodes: w.Nodes, Pools: w.Pools, Pods: w.Pods, Agents: w.Agents}
+	if w.Pods > 0 {
+		c.Blocks, c.Used = w.Blocks, w.Used
+	}
+	return c
 }
 
 // Key names the world on disk.
