@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/floor"
@@ -53,9 +52,13 @@ func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >
 // operator is ours, with its defaults except for the given flags and a longer lease: on
 // a machine that is too busy a run should be slow, not fail.
 func operator(flags ...string) contender {
+	settings := "defaults (no client-side limit, `--node-workers=32`)"
+	for _, flag := range flags {
+		settings += ", `" + flag + "`"
+	}
 	return contender{
 		name: ours, mode: bed.CRD, waits: true, path: bed.CiliumNodes, published: podCIDRs,
-		settings: strings.Join(append([]string{"defaults (no client-side limit, `--node-workers=32`)"}, flags...), ", "),
+		settings: settings,
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),

@@ -12,6 +12,13 @@ func restartSample(contender string, nodes, pods int, peak, settled float64) sam
 		Values: map[string]float64{"peak MiB": peak, "settled MiB": settled, podsPerNode: float64(pods), "blocks per node": 2}}
 }
 
+// What the process takes alone is the memory of the contender that memory is divided by.
+func TestAlone(t *testing.T) {
+	if c := alone().contenders; len(c) != 1 || c[0].name != oursPodless || !c[0].podless {
+		t.Errorf("contenders are %v", c)
+	}
+}
+
 func TestFootprint(t *testing.T) {
 	whole := footprint{nodes: 1025, pods: 10, with: memory{71, 70}, without: memory{61, 65}, alone: memory{41, 45}}
 	wantNode, wantPod := memory{20, 20}, memory{10.0 * (1 << 20) / 10250, 5.0 * (1 << 20) / 10250}
