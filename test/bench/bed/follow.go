@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -46,16 +48,31 @@ func Follow(ctx context.Context, api *rest.RESTClient, path, selector string) (*
 	return f, f.connect(ctx)
 }
 
+// notReady is how long to wait for an API server that cannot serve a watch yet.
+const notReady = 250 * time.Millisecond
+
+// connect begins the watch. An API server that has just started refuses watches of a kind
+// until it has read all of it, which may take longer than the client tries by itself.
 func (f *Follower) connect(ctx context.Context) error {
-	r := f.api.Get().AbsPath(f.path).Param("watch", "1").Param("resourceVersion", f.version)
-	if f.selector != "" {
-		r = r.Param("fieldSelector", f.selector)
+	for {
+		r := f.api.Get().AbsPath(f.path).Param("watch", "1").Param("resourceVersion", f.version)
+		if f.selector != "" {
+			r = r.Param("fieldSelector", f.selector)
+		}
+		var err error
+		if f.body, err = r.Stream(ctx); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("watch %s: %w", f.path, err)
+		if !apierrors.IsTooManyRequests(err) {
+			return err
+		}
+		select {
+		case <-time.After(notReady):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
 	}
-	var err error
-	if f.body, err = r.Stream(ctx); err != nil {
-		return fmt.Errorf("watch %s: %w", f.path, err)
-	}
-	return nil
 }
 
 // Run hands every event to take until ctx ends. The API server ends the watch
