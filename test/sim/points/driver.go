@@ -29,7 +29,7 @@ type driver struct {
 	// counting is set once the preparation of the scenario is over.
 	counting bool
 	injected bool
-	met      [places]int
+	met      places
 
 	down   map[string]time.Time // operators that stay down, until when
 	stream *withheld
@@ -158,8 +158,11 @@ func (d *driver) next() bool {
 func (d *driver) step(a world.Action) {
 	at, ok := d.placeOf(a)
 	if ok && d.counting {
-		d.met[at]++
-		if d.point.number == d.met[at] && d.point.fault.at == at && !d.injected {
+		d.met.number[at]++
+		if at == atWrite {
+			d.met.versions = append(d.met.versions, d.w.API().Versions())
+		}
+		if d.point.number == d.met.number[at] && d.point.fault.at == at && !d.injected {
 			d.injected = true
 			if d.point.fault.inject(d, a) {
 				return

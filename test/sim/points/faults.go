@@ -17,8 +17,15 @@ const (
 	atWrite place = iota // a write of an operator
 	atEvent              // an event that a watch shows an operator
 	atAgent              // a step of an agent
-	places
+	kindsOfPlaces
 )
+
+// places are those that a scenario met.
+type places struct {
+	number [kindsOfPlaces]int
+	// versions is how many there had been at each write, of the kind that had most.
+	versions []int
+}
 
 // fault is one way to go wrong at a place.
 type fault struct {
@@ -35,9 +42,6 @@ const (
 	shortDelay = 20 * time.Second
 	longDelay  = 15 * time.Minute
 )
-
-// mostVersionsAgo is how old a first list is at most, in versions of its kind.
-const mostVersionsAgo = 5
 
 func faults() []fault {
 	return slices.Concat(faultsAtWrites(), []fault{
@@ -107,19 +111,22 @@ func faultsAtWrites() []fault {
 			},
 		})
 	}
-	for ago := 1; ago <= mostVersionsAgo; ago++ {
-		all = append(all, fault{
-			"old-cache-" + strconv.Itoa(ago),
-			fmt.Sprintf("the write is carried out, the operator dies, and for a minute it then sees a cluster that is %d versions old", ago),
-			atWrite, func(d *driver, a world.Action) bool {
-				d.do(world.CallKills, a.Who, a.What)
-				d.startOld(a.Who, ago)
-				return true
-			},
-		})
-	}
-	return all
+	return append(all, fault{
+		name: fromOldCache, at: atWrite,
+		about: "the write is carried out, the operator dies, and for a minute it then sees each kind of objects as it was N versions ago, for every N that there is",
+		inject: func(d *driver, a world.Action) bool {
+			d.do(world.CallKills, a.Who, a.What)
+			d.startOld(a.Who, d.point.ago)
+			return true
+		},
+	})
 }
+
+const fromOldCache = "old-cache"
+
+// isOldCache reports whether it is injected once for each number of versions that a cache
+// can lack, and named with it.
+func (f fault) isOldCache() bool { return f.name == fromOldCache }
 
 // point is one fault at one place of a scenario.
 type point struct {
@@ -127,13 +134,22 @@ type point struct {
 	fault    fault
 	// number counts the places of the fault's kind, from 1; 0: no fault.
 	number int
+	// ago is how many versions a cache lacks, of an old one.
+	ago int
+}
+
+func (p point) faultName() string {
+	if p.fault.isOldCache() {
+		return p.fault.name + "-" + strconv.Itoa(p.ago)
+	}
+	return p.fault.name
 }
 
 func (p point) String() string {
 	if p.number == 0 {
 		return p.scenario.name + " without a fault"
 	}
-	return fmt.Sprintf("%s/%s/%d", p.scenario.name, p.fault.name, p.number)
+	return fmt.Sprintf("%s/%s/%d", p.scenario.name, p.faultName(), p.number)
 }
 
 func parsePoint(name string) (point, error) {
@@ -145,7 +161,11 @@ func parsePoint(name string) (point, error) {
 	if err != nil {
 		return point{}, err
 	}
-	f, err := choose("fault", parts[1], faults(), func(f fault) string { return f.name })
+	name, ago, err := cutAgo(parts[1])
+	if err != nil {
+		return point{}, err
+	}
+	f, err := choose("fault", name, faults(), func(f fault) string { return f.name })
 	if err != nil {
 		return point{}, err
 	}
@@ -153,15 +173,33 @@ func parsePoint(name string) (point, error) {
 	if err != nil {
 		return point{}, fmt.Errorf("a point is a number, not %q", parts[2])
 	}
-	return point{s[0], f[0], number}, nil
+	return point{s[0], f[0], number, ago}, nil
 }
 
-// pointsOf are all points of a scenario, by how many places of each kind it has.
-func pointsOf(s scenario, some []fault, met [places]int) []point {
+// cutAgo returns the name of a fault, and of an old cache how old it is.
+func cutAgo(name string) (fault string, ago int, err error) {
+	age, isOld := strings.CutPrefix(name, fromOldCache+"-")
+	if !isOld {
+		return name, 0, nil
+	}
+	if ago, err = strconv.Atoi(age); err != nil || ago < 1 {
+		return "", 0, fmt.Errorf("an old cache is N versions old, %s-N, not %q", fromOldCache, name)
+	}
+	return fromOldCache, ago, nil
+}
+
+// pointsOf are all points of a scenario, by what it met without a fault.
+func pointsOf(s scenario, some []fault, met places) []point {
 	var out []point
 	for _, f := range some {
-		for number := 1; number <= met[f.at]; number++ {
-			out = append(out, point{s, f, number})
+		for number := 1; number <= met.number[f.at]; number++ {
+			if !f.isOldCache() {
+				out = append(out, point{scenario: s, fault: f, number: number})
+				continue
+			}
+			for ago := 1; ago <= met.versions[number-1]; ago++ {
+				out = append(out, point{s, f, number, ago})
+			}
 		}
 	}
 	return out

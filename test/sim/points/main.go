@@ -129,7 +129,7 @@ func explore(o options, out io.Writer) int {
 		if len(found) == 0 {
 			found = runAll(runs, o.workers)
 		}
-		fmt.Fprintf(out, "%-22s %7d %7d %7d %9d %8.1f\n", s.name, base.met[atWrite], base.met[atEvent], base.met[atAgent], len(runs), time.Since(begin).Seconds())
+		fmt.Fprintf(out, "%-22s %7d %7d %7d %9d %8.1f\n", s.name, base.met.number[atWrite], base.met.number[atEvent], base.met.number[atAgent], len(runs), time.Since(begin).Seconds())
 		for _, line := range found {
 			fmt.Fprintln(out, "FAILED", line)
 		}

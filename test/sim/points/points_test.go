@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestPoints(t *testing.T) {
 		if found := d.findings(); len(found) > 0 {
 			t.Errorf("without a fault: %s", found)
 		}
-		if d.met[atWrite] == 0 || d.met[atEvent] == 0 || d.met[atAgent] == 0 {
+		if slices.Contains(d.met.number[:], 0) {
 			t.Errorf("%s has no points: %v", s.name, d.met)
 		}
 	}
@@ -27,6 +28,27 @@ func TestPoints(t *testing.T) {
 		for _, line := range play(p, nil).findings() {
 			t.Error(line)
 		}
+	}
+}
+
+// At each write a cache can be as old as any that there has been.
+func TestEveryOlderCache(t *testing.T) {
+	s := scenarios()[1]
+	met := play(point{scenario: s}, nil).met
+	old, err := choose("fault", fromOldCache, faults(), func(f fault) string { return f.name })
+	if err != nil || len(met.versions) != met.number[atWrite] || !slices.IsSorted(met.versions) || slices.Min(met.versions) < 2 {
+		t.Fatalf("%d writes after %v versions (%v)", met.number[atWrite], met.versions, err)
+	}
+	var got []string
+	for _, p := range pointsOf(s, old, places{number: [kindsOfPlaces]int{atWrite: 2}, versions: []int{2, 3}}) {
+		got = append(got, p.String())
+		if again, err := parsePoint(p.String()); err != nil || again.String() != p.String() || again.ago != p.ago {
+			t.Errorf("%s is read as %s (%v)", p, again, err)
+		}
+	}
+	want := []string{"grow/old-cache-1/1", "grow/old-cache-2/1", "grow/old-cache-1/2", "grow/old-cache-2/2", "grow/old-cache-3/2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -86,6 +108,9 @@ func TestCommand(t *testing.T) {
 		"no such scenario":          {[]string{"-scenarios=joy"}, 2, `no scenario "joy"`},
 		"no such fault":             {[]string{"-faults=joy"}, 2, `no fault "joy"`},
 		"no point":                  {[]string{"-replay=join"}, 2, "SCENARIO/FAULT/POINT"},
+		"an old cache":              {[]string{"-replay=join/old-cache-2/1"}, 0, "stale-2"},
+		"no age of an old cache":    {[]string{"-replay=join/old-cache-x/1"}, 2, "old-cache-N"},
+		"an old cache of today":     {[]string{"-replay=join/old-cache-0/1"}, 2, "old-cache-N"},
 		"no number":                 {[]string{"-replay=join/not-sent/x"}, 2, "a point is a number"},
 		"point that is not reached": {[]string{"-replay=join/not-sent/9999"}, 1, "was not reached"},
 		"help":                      {[]string{"--help"}, 2, "Scenarios:"},

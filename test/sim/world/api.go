@@ -224,6 +224,15 @@ func (a *API) log(v Version) {
 	}
 }
 
+// Versions is how many versions there have been of the kind that has most.
+func (a *API) Versions() int {
+	most := 0
+	for _, h := range a.history {
+		most = max(most, len(h))
+	}
+	return most
+}
+
 // at returns the objects of a kind after a number of its versions.
 func (a *API) at(k Kind, versions int) map[string]client.Object {
 	if versions == len(a.history[k]) {
