@@ -1,0 +1,344 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+var (
+	first  = netip.MustParsePrefix("10.0.0.0/29")
+	second = netip.MustParsePrefix("10.0.0.8/29")
+)
+
+// blockIn is a block of a node, at a phase.
+func blockIn(cidr netip.Prefix, node string, phase v1alpha1.BlockPhase) *v1alpha1.PodIPBlock {
+	b := crd.NewBlock(cidr, "main", node, "")
+	b.Finalizers = nil
+	if phase == v1alpha1.PhaseDraining {
+		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.BlockDraining, Status: metav1.ConditionTrue}}
+	}
+	return b
+}
+
+// put creates a block, and writes its status.
+func put(w *World, b *v1alpha1.PodIPBlock) *v1alpha1.PodIPBlock {
+	w.must(w.api.Create(b))
+	now := w.api.Get(KindBlock, b.Name).DeepCopyObject().(*v1alpha1.PodIPBlock)
+	now.Status = b.Status
+	w.must(w.api.Update(now, true))
+	return now
+}
+
+// texts are the rules broken so far.
+func texts(w *World) string {
+	out := ""
+	for _, v := range w.Violations {
+		out += fmt.Sprintf("%d: %s\n", v.Rule, v.Text)
+	}
+	return out
+}
+
+// TestHasDrained: a block may be parked in service only where it has drained on the same
+// node before.
+func TestHasDrained(t *testing.T) {
+	tests := map[string]struct {
+		before []*v1alpha1.PodIPBlock // made and deleted, in turn
+		want   bool
+	}{
+		"it never drained":              {},
+		"it was there, in service":      {before: []*v1alpha1.PodIPBlock{blockIn(first, "n1", v1alpha1.PhaseInService)}},
+		"it drained":                    {before: []*v1alpha1.PodIPBlock{blockIn(first, "n1", v1alpha1.PhaseDraining)}, want: true},
+		"it drained on another node":    {before: []*v1alpha1.PodIPBlock{blockIn(first, "n2", v1alpha1.PhaseDraining)}},
+		"another block of the node did": {before: []*v1alpha1.PodIPBlock{blockIn(second, "n1", v1alpha1.PhaseDraining)}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, nil)
+			for _, b := range test.before {
+				put(w, b)
+				w.mustNot(w.api.Delete(KindBlock, b.Name, nil, nil))
+			}
+			now := blockIn(first, "n1", v1alpha1.PhaseInService)
+			w.must(w.api.Create(now))
+			if got := w.hasDrained(now); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// TestIsPartOfListed: a block may stay unlisted only where another block of its node that
+// overlaps it is listed.
+func TestIsPartOfListed(t *testing.T) {
+	around := netip.MustParsePrefix("10.0.0.0/28")
+	tests := map[string]struct {
+		holder string // of the block around it
+		listed netip.Prefix
+		want   bool
+	}{
+		"the one around it is listed":   {"n1", around, true},
+		"that is another node's":        {"n2", around, false},
+		"that is no block":              {"", around, false},
+		"it is listed itself":           {"n1", first, false},
+		"one beside it is listed":       {"n1", second, false},
+		"one of another range is":       {"n1", netip.MustParsePrefix("10.0.0.32/28"), false},
+		"nothing is listed that is one": {"", netip.Prefix{}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, nil)
+			b := blockIn(first, "n1", "")
+			w.must(w.api.Create(b))
+			if test.holder != "" {
+				w.must(w.api.Create(blockIn(around, test.holder, "")))
+			}
+			var entries []listed
+			if test.listed.IsValid() {
+				entries = append(entries, listed{pool: "default", cidr: test.listed})
+			}
+			if got := w.isPartOfListed(b, entries); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// TestHoldRequestedRest: an agent may have less than it requests only in dual stack with
+// parking, and where no block of one family is free.
+func TestHoldRequestedRest(t *testing.T) {
+	both := []agent.Family{agent.IPv4, agent.IPv6}
+	tests := map[string]struct {
+		families    []agent.Family
+		parks, full bool // IPv6 is
+		has         bool // it has what it requests
+		found       bool
+	}{
+		"it has it":                          {families: both, parks: true, has: true},
+		"it lacks it":                        {families: both, parks: true, found: true},
+		"the other family has no block left": {families: both, parks: true, full: true},
+		"the same, without parking":          {families: both, full: true, found: true},
+		"the same, in IPv4 alone":            {families: both[:1], parks: true, full: true, found: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) {
+				c.Families = test.families
+				c.Settings.Mode, c.Settings.ParkBlocks = ciliumnode.MultiPool, test.parks
+				c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/125"}}}
+			})
+			if test.full {
+				w.must(w.api.Create(blockIn(netip.MustParsePrefix("fd00::/125"), "n2", "")))
+			}
+			cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+			if test.has {
+				w.must(w.api.Create(blockIn(first, "n1", "")))
+				cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: crd.DefaultCiliumPool, CIDRs: []iputil.Prefix{iputil.PrefixFrom(first)}}}
+			}
+			w.must(w.api.Create(cn))
+			w.holdRequestedRest("at rest", w.machine("n1"), ipamtypes.IPAMPoolRequest{Pool: crd.DefaultCiliumPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 4}}, ipalloc.IPv4)
+			if found := len(w.Violations) > 0; found != test.found {
+				t.Errorf("found %q, want %t", texts(w), test.found)
+			}
+		})
+	}
+}
+
+// TestRestartClosed: an agent restarts only where it has closed a CIDR that its node has a
+// block of, in service for all that is known, while a pod of it has no address.
+func TestRestartClosed(t *testing.T) {
+	tests := map[string]struct {
+		keeps  bool // the agent sees the CIDR all along
+		holder string
+		known  bool // that the agent has closed it
+		podHas bool
+		want   bool
+	}{
+		"it has forgotten that":            {holder: "n1", want: true},
+		"the agent has closed nothing":     {holder: "n1", keeps: true},
+		"it knows":                         {holder: "n1", known: true},
+		"the block is another node's":      {holder: "n2"},
+		"there is no block any more":       {},
+		"no pod is without addresses here": {holder: "n1", podHas: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
+			m := w.machine("n1")
+			m.phase, m.whole = serving, closed(t, test.keeps)
+			if test.holder != "" {
+				b := blockIn(first, test.holder, v1alpha1.PhaseInService)
+				if test.known {
+					b.Status.Closed = &v1alpha1.BlockClosed{Container: "one"}
+				}
+				put(w, b)
+			}
+			m.newPod("p1", "")
+			if test.podHas {
+				m.endpoints["p1"] = &endpoint{pod: m.podObject("p1"), v4: second.Addr().Next()}
+			}
+			if got := w.restartClosed(); got != test.want || (m.phase == down) != test.want {
+				t.Errorf("restarts %t (%v), want %t", got, m.phase, test.want)
+			}
+		})
+	}
+}
+
+// closed is an agent that saw its first CIDR taken off the list while it was in use, and
+// then listed again; or which sees it all along.
+func closed(t *testing.T, keeps bool) *multipool.Pools {
+	t.Helper()
+	p := &multipool.Pools{}
+	p.Sees(crd.DefaultCiliumPool, []netip.Prefix{first})
+	p.Restored()
+	if _, err := p.Allocate(crd.DefaultCiliumPool, ipalloc.IPv4, "default/other"); err != nil {
+		t.Fatal(err)
+	}
+	if !keeps {
+		p.Sees(crd.DefaultCiliumPool, nil)
+		p.Sees(crd.DefaultCiliumPool, []netip.Prefix{first})
+	}
+	return p
+}
+
+// TestLostNode: an agent that runs on without its Node may be given another podCIDR only
+// where it has not seen the new Node, and its block has gone or must.
+func TestLostNode(t *testing.T) {
+	tests := map[string]struct {
+		sawNode bool
+		holder  string // of the block that it runs with
+		drains  bool
+		found   bool
+	}{
+		"its block has gone":                   {},
+		"its block is another node's":          {holder: "n2"},
+		"its block drains with its range":      {holder: "n1", drains: true},
+		"its block stays":                      {holder: "n1", found: true},
+		"it has gone under the same Node":      {sawNode: true, found: true},
+		"its block drains under the same Node": {sawNode: true, holder: "n1", drains: true, found: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) {
+				c.Settings.Mode = ciliumnode.Kubernetes
+				c.Pools[0].Spec.IPv4.CIDRs[0] = v1alpha1.PoolCIDR{CIDR: "10.0.0.0/29"}
+				if test.drains {
+					c.Pools[0].Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+				}
+				c.Pools[0].Spec.IPv4.CIDRs = append(c.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.0.8/29"})
+			})
+			m := w.machine("n1")
+			node := w.api.Get(KindNode, "n1").(*corev1.Node)
+			m.phase, m.old, m.node = serving, &hostscope.Agent{CIDRs: []netip.Prefix{first}}, types.UID("an older one")
+			if test.sawNode {
+				m.node = node.UID
+			}
+			e := &endpoint{pod: &corev1.Pod{}, v4: first.Addr().Next()}
+			m.endpoints["p1"] = e
+			if test.holder != "" {
+				w.must(w.api.Create(blockIn(first, test.holder, "")))
+			}
+			w.must(w.api.Create(blockIn(second, "n1", "")))
+			w.holdPodCIDR(node, m, second)
+			if found := len(w.Violations) > 0; found != test.found || m.evicted == test.found || e.forfeited == test.found {
+				t.Errorf("found %q, want %t; evicted %t, forfeited %t", texts(w), test.found, m.evicted, e.forfeited)
+			}
+		})
+	}
+}
+
+// TestBesides: the judge passes over the claim and the deletion of a block that overlaps
+// another, and over nothing else.
+func TestBesides(t *testing.T) {
+	w := small(t, nil)
+	inside, alone := blockIn(first, "n1", ""), blockIn(second, "n1", "")
+	around := blockIn(netip.MustParsePrefix("10.0.0.0/30"), "n2", "")
+	w.must(w.api.Create(around))
+	for name, test := range map[string]struct {
+		v    Version
+		want bool
+	}{
+		"it comes":                        {Version{Kind: KindBlock, Key: inside.Name, New: inside}, true},
+		"it goes":                         {Version{Kind: KindBlock, Key: inside.Name, Old: inside}, true},
+		"it changes":                      {Version{Kind: KindBlock, Key: inside.Name, Old: inside, New: inside}, false},
+		"one comes that overlaps none":    {Version{Kind: KindBlock, Key: alone.Name, New: alone}, false},
+		"the same one comes":              {Version{Kind: KindBlock, Key: around.Name, New: around}, false},
+		"what is no block comes":          {Version{Kind: KindPool, Key: inside.Name, New: &v1alpha1.PodIPPool{}}, false},
+		"a CiliumNode of that name comes": {Version{Kind: KindCiliumNode, Key: inside.Name, New: &ciliumv2.CiliumNode{}}, false},
+	} {
+		if got := w.besides(test.v); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+// TestTakeIn: a block that was torn away is its node's until its CiliumNode no longer lists
+// it; then, and where it was not listed at all, the judge knows it as gone.
+func TestTakeIn(t *testing.T) {
+	tests := map[string]struct {
+		listed, unlisted bool
+		claimer          string
+		found            bool
+	}{
+		"its node claims it again":                {listed: true, claimer: "n1"},
+		"another node claims it":                  {listed: true, claimer: "n2", found: true},
+		"another does, once it is listed no more": {listed: true, unlisted: true, claimer: "n2"},
+		"another does, as it never was":           {claimer: "n2"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, nil)
+			for _, m := range w.machines {
+				m.discover()
+			}
+			w.must(w.api.Create(blockIn(first, "n1", "")))
+			list := func(cidrs ...iputil.Prefix) {
+				cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
+				cn.Spec.IPAM.PodCIDRs = cidrs
+				cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+				for _, cidr := range cidrs {
+					for _, addr := range multipool.Inner(cidr.Prefix) {
+						cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{}
+					}
+				}
+				w.must(w.api.Update(cn, false))
+			}
+			if test.listed {
+				list(iputil.PrefixFrom(first))
+			}
+			w.mustNot(w.api.Delete(KindBlock, crd.BlockName(first), nil, nil))
+			if torn := len(w.torn) > 0; torn != test.listed {
+				t.Fatalf("torn away: %v", w.torn)
+			}
+			if test.unlisted {
+				if list(); len(w.torn) > 0 {
+					t.Fatalf("still torn away: %v", w.torn)
+				}
+			}
+			o := w.operators[0]
+			o.start(0)
+			o.begun, w.writer, o.current = true, o, &flight{name: test.claimer, pending: &call{}}
+			w.must(w.api.Create(blockIn(first, test.claimer, "")))
+			rule1 := slices.ContainsFunc(w.Violations, func(v Violation) bool { return v.Rule == 1 })
+			if rule1 != test.found {
+				t.Errorf("found %q, want %t", texts(w), test.found)
+			}
+		})
+	}
+}
