@@ -357,6 +357,10 @@ func (w *World) Do(a Action) {
 		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
 	}
 	w.Counts.Ops[string(a.Verb)]++
+	w.Counts.Steps++
+	if !w.fixed() && !w.whole() {
+		w.Counts.StepsOfCRD++
+	}
 	if beyondModel(a.Verb) {
 		w.refinement = nil
 	}
@@ -373,7 +377,7 @@ func (w *World) Do(a Action) {
 		w.doPeople(a)
 	}
 	if w.refinement != nil {
-		w.Counts.Did["held to the model"]++
+		w.Counts.Modelled++
 		w.refinement.changed()
 	}
 	if !w.cfg.Faults.Has(Lag) {

@@ -27,6 +27,9 @@ type Counts struct {
 	// restarts of agents. LostByHand are those that had lost their address as people
 	// deleted something.
 	Marks, Lost, LossyRestarts, LostByHand int
+	// Steps are all actions, those on the way to rest among them; StepsOfCRD those in crd
+	// mode, of which Modelled were held to the model of the address protocol.
+	Steps, StepsOfCRD, Modelled int
 }
 
 func newCounts() Counts {
@@ -183,4 +186,7 @@ func (c *Counts) Add(other Counts) {
 	c.Lost += other.Lost
 	c.LossyRestarts += other.LossyRestarts
 	c.LostByHand += other.LostByHand
+	c.Steps += other.Steps
+	c.StepsOfCRD += other.StepsOfCRD
+	c.Modelled += other.Modelled
 }
