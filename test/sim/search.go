@@ -116,19 +116,19 @@ func (s *searching) figures() string {
 	fmt.Fprintf(&b, "written by operators: %s\n", list(s.counts.Did))
 	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
 	fmt.Fprintf(&b, "simulated time: %.2f years\n", s.simulated.Hours()/24/365)
-	fmt.Fprintf(&b, "held to the model of the address protocol: %d of %d steps (%s), of those in crd mode %s\n",
-		s.counts.Modelled, s.counts.Steps, percent(s.counts.Modelled, s.counts.Steps), percent(s.counts.Modelled, s.counts.StepsOfCRD))
+	fmt.Fprintf(&b, "held to the model of the address protocol: %s of %d steps times what they are about, and %s of those in crd mode\n",
+		percent(s.counts.Modelled, s.counts.Steps), s.counts.Steps, percent(s.counts.Modelled, s.counts.StepsOfCRD))
 	fmt.Fprintf(&b, "window of the agents' protocol: in worlds about it %s, in others %s; %d more were not after people took their addresses away\n",
 		s.inWindow, s.elsewhere, s.counts.LostByHand)
 	return b.String()
 }
 
 // percent is how much of all a part is.
-func percent(part, all int) string {
+func percent(part float64, all int) string {
 	if all == 0 {
 		return "none of none"
 	}
-	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(all))
+	return fmt.Sprintf("%.0f %%", 100*part/float64(all))
 }
 
 func list(counts map[string]int) string {

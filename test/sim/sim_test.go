@@ -100,8 +100,8 @@ func TestHeldToModel(t *testing.T) {
 		for _, v := range out.violations {
 			t.Errorf("seed %d: %s", seed, v)
 		}
-		if held := out.counts.Modelled; held < len(out.actions) || held != out.counts.StepsOfCRD || held != out.counts.Steps {
-			t.Errorf("seed %d: %d of %d steps were held to the model, %d in crd mode, and %d actions were drawn", seed, held, out.counts.Steps, out.counts.StepsOfCRD, len(out.actions))
+		if held := out.counts.Modelled; held < float64(len(out.actions)) || int(held) != out.counts.StepsOfCRD || int(held) != out.counts.Steps {
+			t.Errorf("seed %d: %.0f of %d steps were held to the model, %d in crd mode, and %d actions were drawn", seed, held, out.counts.Steps, out.counts.StepsOfCRD, len(out.actions))
 		}
 		for name, n := range out.counts.Did {
 			did[name] += n

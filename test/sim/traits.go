@@ -37,8 +37,10 @@ const (
 	// drawnApart are those that few seeds have, or seeds of one mode alone.
 	drawnApart = pools | scheduling | parking | renumbering | families
 
-	// modelledTraits bring nothing that the model of the address protocol does not have.
-	modelledTraits = windows | pace | pressure | scheduling
+	// modelledTraits are those of worlds that are held to the model of the address protocol. In
+	// others addresses come and go in ways that it does not have: nodes bring them along, or
+	// they leave with a family that agents no longer run.
+	modelledTraits = windows | pace | pressure | scheduling | labels | moves | cluster | shadow | renumbering
 )
 
 func traitNames() []string {

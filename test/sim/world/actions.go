@@ -361,8 +361,8 @@ func (w *World) Do(a Action) {
 	if !w.fixed() && !w.whole() {
 		w.Counts.StepsOfCRD++
 	}
-	if beyondModel(a.Verb) {
-		w.refinement = nil
+	if w.refinement != nil {
+		w.refinement.before(a)
 	}
 	switch o, m := w.operator(a.Who), w.machine(a.Who); {
 	case o != nil:
@@ -377,7 +377,7 @@ func (w *World) Do(a Action) {
 		w.doPeople(a)
 	}
 	if w.refinement != nil {
-		w.Counts.Modelled++
+		w.Counts.Modelled += w.refinement.share()
 		w.refinement.changed()
 	}
 	if !w.cfg.Faults.Has(Lag) {

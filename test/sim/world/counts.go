@@ -28,8 +28,10 @@ type Counts struct {
 	// deleted something.
 	Marks, Lost, LossyRestarts, LostByHand int
 	// Steps are all actions, those on the way to rest among them; StepsOfCRD those in crd
-	// mode, of which Modelled were held to the model of the address protocol.
-	Steps, StepsOfCRD, Modelled int
+	// mode. Modelled is the sum over them of how much of all addresses, on each two nodes,
+	// was held to the model of the address protocol.
+	Steps, StepsOfCRD int
+	Modelled          float64
 }
 
 func newCounts() Counts {

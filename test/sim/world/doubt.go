@@ -54,10 +54,17 @@ func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 	return ""
 }
 
-// learn drops the doubts that the operator no longer has, or whose block is gone, and the
-// writes of its own that it has taken in.
+// learn drops the doubts that the operator no longer has, or whose block is gone, the
+// writes of its own that it has taken in, and what reconciles under way may have known not
+// to be the cluster's.
 func (o *Operator) learn() {
 	o.forgetHeard()
+	if o.cluster != nil {
+		known := o.cluster.all()
+		for _, f := range o.flights {
+			f.cluster = slices.DeleteFunc(f.cluster, func(p netip.Prefix) bool { return !slices.Contains(known, p) })
+		}
+	}
 	for name, d := range o.doubts {
 		known, held := o.parts.Node.Ledger.Block(d.cidr)
 		now := o.w.api.Get(KindBlock, name)

@@ -14,15 +14,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// beyondModel says that the model of the address protocol does not have what happens.
-func beyondModel(v Verb) bool {
-	switch v {
-	case AgentFamilies, NodeDelete, NodeOff, CNDelete, CNEdit, BlockTear, BlockStrip, BlockStatus, BackupAgain, Touch:
-		return true
-	}
-	return false
-}
-
 // noStepOfModel is the rule that each step is one of the model.
 const noStepOfModel = 11
 
@@ -35,6 +26,10 @@ type refinement struct {
 	nodes    []seenNode                // by the number of a machine
 	monitors []*follower
 	of       map[string][]*follower // by block
+	// left are nodes that the model no longer follows, and followed how many monitors are
+	// not off.
+	left     []bool
+	followed int
 }
 
 // seenNode is what was last seen of a CiliumNode and its machine.
@@ -52,15 +47,64 @@ type follower struct {
 	block string
 	addr  netip.Addr
 	nodes [2]int
-	// off: another block overlaps, or has, which the model does not have.
+	// off: something has happened to its block or to a node that the model does not have.
 	off bool
 }
 
 func newRefinement(w *World) *refinement {
 	return &refinement{
-		w: w, model: mapping.Model(), nodes: make([]seenNode, len(w.machines)),
+		w: w, model: mapping.Model(), nodes: make([]seenNode, len(w.machines)), left: make([]bool, len(w.machines)),
 		blocks: map[string]protocol.Block{}, of: map[string][]*follower{},
 	}
+}
+
+// before takes in that an action is about to happen, and ends what follows that which the
+// model does not have.
+func (r *refinement) before(a Action) {
+	switch a.Verb {
+	case AgentFamilies, NodeDelete, NodeOff, CNDelete:
+		r.leaveNode(r.number(a.Who))
+	case CNEdit:
+		if a.What != "touch" && a.What != "cidr" { // podCIDRs are none of the model's
+			r.leaveNode(r.number(a.Who))
+		}
+	case BlockTear, BlockStrip:
+		r.leaveBlock(a.What)
+	case BackupAgain:
+		for n := range r.left {
+			r.leaveNode(n)
+		}
+	}
+}
+
+func (r *refinement) leaveNode(n int) {
+	r.left[n] = true
+	for _, f := range r.monitors {
+		if slices.Contains(f.nodes[:], n) {
+			r.leave(f)
+		}
+	}
+}
+
+func (r *refinement) leaveBlock(name string) {
+	for _, f := range r.of[name] {
+		r.leave(f)
+	}
+}
+
+func (r *refinement) leave(f *follower) {
+	if !f.off {
+		f.off = true
+		r.followed--
+	}
+}
+
+// share is how much of all that could be followed is.
+func (r *refinement) share() float64 {
+	if len(r.monitors) == 0 {
+		return 1
+	}
+	return float64(r.followed) / float64(len(r.monitors))
 }
 
 // view is what there is of what a follower follows.
@@ -195,8 +239,11 @@ func (r *refinement) follow(b crd.Block) {
 			for j := range i {
 				f := &follower{block: b.Name, addr: addr, nodes: [2]int{j, i}}
 				f.Monitor = mapping.New(r.model, r.view(f))
-				r.monitors = append(r.monitors, f)
+				r.monitors, r.followed = append(r.monitors, f), r.followed+1
 				r.of[b.Name] = append(r.of[b.Name], f)
+				if r.left[i] || r.left[j] {
+					r.leave(f)
+				}
 			}
 		}
 	}
@@ -205,12 +252,12 @@ func (r *refinement) follow(b crd.Block) {
 // leaveOverlaps ends what follows blocks that share addresses with another.
 func (r *refinement) leaveOverlaps(b crd.Block) {
 	for _, f := range r.monitors {
-		f.off = f.off || f.block != b.Name && b.CIDR.Contains(f.addr)
+		if f.block != b.Name && b.CIDR.Contains(f.addr) {
+			r.leave(f)
+		}
 	}
 	if r.w.overlapped(b.Name, b.CIDR) {
-		for _, f := range r.of[b.Name] {
-			f.off = true
-		}
+		r.leaveBlock(b.Name)
 	}
 }
 

@@ -100,7 +100,7 @@ type flight struct {
 	awaits types.UID
 	// stays are the pools that it may not move the Node off, by what it knew as it began.
 	stays   map[string]bool
-	cluster []netip.Prefix // what it knew, as it began, that the cluster itself has
+	cluster []netip.Prefix // what it has known, ever since it began, that the cluster itself has
 	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about
 	// to delete, and it may know.
 	needed bool
