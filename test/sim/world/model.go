@@ -241,7 +241,7 @@ func (r *refinement) follow(b crd.Block) {
 				f.Monitor = mapping.New(r.model, r.view(f))
 				r.monitors, r.followed = append(r.monitors, f), r.followed+1
 				r.of[b.Name] = append(r.of[b.Name], f)
-				if r.left[i] || r.left[j] {
+				if r.left[i] || r.left[j] || !r.w.onGrid(b.Name) { // of another size, it may overlap what is being claimed
 					r.leave(f)
 				}
 			}
