@@ -126,7 +126,7 @@ func (s *searching) figures() string {
 // percent is how much of all a part is.
 func percent(part float64, all int) string {
 	if all == 0 {
-		return "none of none"
+		return "none"
 	}
 	return fmt.Sprintf("%.0f %%", 100*part/float64(all))
 }

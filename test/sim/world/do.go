@@ -137,6 +137,9 @@ func (o *Operator) carryOut(c *call) error {
 	if c.looks() && err == nil {
 		o.current.look(o, c.key)
 	}
+	if c.verb == "get" && c.kind == KindCiliumNode && c.key == o.current.name {
+		o.current.foundNone = apierrors.IsNotFound(err)
+	}
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)
 		o.w.Counts.Ops["answered "+reasonOf(err)]++

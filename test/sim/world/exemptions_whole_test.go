@@ -342,3 +342,35 @@ func TestTakeIn(t *testing.T) {
 		})
 	}
 }
+
+// TestReturnsUnseen: a block that is listed may be given up only in multi-pool mode, by a
+// reconcile of its own node that found no CiliumNode, and where its Node was gone.
+func TestReturnsUnseen(t *testing.T) {
+	type given struct {
+		mode  ciliumnode.Mode
+		why   string
+		f     flight
+		whose string
+	}
+	right := given{ciliumnode.MultiPool, v1alpha1.ReasonNodeGone, flight{name: "n1", foundNone: true}, "n1"}
+	for name, test := range map[string]struct {
+		change func(*given)
+		want   bool
+	}{
+		"it was gone":               {func(*given) {}, true},
+		"in crd mode":               {func(g *given) { g.mode = ciliumnode.CRD }, false},
+		"another reason":            {func(g *given) { g.why = "Returned" }, false},
+		"the CiliumNode was there":  {func(g *given) { g.f.foundNone = false }, false},
+		"by a reconcile of another": {func(g *given) { g.f.name = "n2" }, false},
+		"a block of another node's": {func(g *given) { g.whose = "n2" }, false},
+		"nothing was read yet":      {func(g *given) { g.f = flight{} }, false},
+	} {
+		g := right
+		test.change(&g)
+		w := small(t, func(c *Config) { c.Settings.Mode = g.mode })
+		w.operators[0].current, w.writer = &g.f, w.operators[0]
+		if got := w.returnsUnseen(blockIn(first, g.whose, ""), g.why); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}

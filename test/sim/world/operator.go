@@ -95,6 +95,9 @@ type flight struct {
 	// it had been shown.
 	others []string
 
+	// foundNone: when it last read the node's CiliumNode live, there was none.
+	foundNone bool
+
 	knew []netip.Prefix // the node's blocks that it decides on
 	// awaits is the Node of which it knew, as it began, that its labels are not final.
 	awaits types.UID

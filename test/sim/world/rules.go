@@ -263,9 +263,19 @@ func (w *World) holdGivenUp(v Version) {
 	if rested := w.now.Sub(cooling.LastTransitionTime.Time); rested < must-2*w.cfg.Skew {
 		w.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
 	}
-	w.holdUnpublished(v.Key, b, "given up")
+	if !w.returnsUnseen(b, cooling.Reason) {
+		w.holdUnpublished(v.Key, b, "given up")
+	}
 	w.holdFenced(v, b)
 	w.holdUnassigned(b, "given up")
+}
+
+// returnsUnseen says that the time of a block of a Node that is gone is over, and that its
+// agent has come back with the block since the operator last looked: two objects cannot be
+// read and deleted at once (docs/reliability.md).
+func (w *World) returnsUnseen(b *v1alpha1.PodIPBlock, why string) bool {
+	f := w.writer.current
+	return w.whole() && why == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
 }
 
 // holdFenced checks that what tells an agent its blocks has changed since a block began to
