@@ -49,6 +49,8 @@ type contender struct {
 
 func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >= n }
 
+const leaseFlag = "--leader-elect-lease-duration="
+
 // operator is ours, with its defaults except for the given flags and a longer lease: on
 // a machine that is too busy a run should be slow, not fail.
 func operator(flags ...string) contender {
@@ -62,7 +64,7 @@ func operator(flags ...string) contender {
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),
-				"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect-lease-duration=" + leaseDuration}, flags...), nil
+				"--metrics-bind-address=0", "--health-probe-bind-address=0", leaseFlag + leaseDuration}, flags...), nil
 		},
 	}
 }
@@ -157,7 +159,7 @@ func nodeipam() contender {
 				"--service-cluster-ip-range=10.96.0.0/16",
 				fmt.Sprintf("--node-cidr-mask-size=%d", bed.BlockBits), "--kube-api-qps=100000", "--kube-api-burst=100000",
 				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + filepath.Join(st.Dir(), "kcm"),
-				"--leader-elect-lease-duration=" + leaseDuration, "--leader-elect-renew-deadline=" + renewDeadline, "--authentication-skip-lookup=true"}, err
+				leaseFlag + leaseDuration, "--leader-elect-renew-deadline=" + renewDeadline, "--authentication-skip-lookup=true"}, err
 		},
 	}
 }

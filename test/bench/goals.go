@@ -41,6 +41,7 @@ func goals() []goal {
 		{about: "the API server's CPU, reclaim storm", measure: "reclaim", value: "apiserver cpu s", of: reclaimed, atMost: 1.1},
 		{about: "writes per block reclaimed", measure: "reclaim", value: "writes per block", of: reclaimed, atMost: 1},
 	}, reactionGoals(), []goal{
+		{about: "first claim after the leader was stopped, s", measure: "failover", value: "stopped claim max s", atMost: 1},
 		{about: "writes at rest", measure: "rest", value: "own writes", atMost: 0},
 		{about: "CPU at rest, multi-pool mode", measure: "rest", value: "cpu s", contender: oursMultiPool, of: multiPool, atMost: 1},
 		{about: "cold start, multi-pool mode", measure: "modes", value: "seconds", contender: oursMultiPool, of: multiPool, atMost: 1},

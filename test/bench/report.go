@@ -85,6 +85,7 @@ func (k kept) markdown(allocator []string) string {
 	}
 	out.WriteString(growthTable(k))
 	out.WriteString(reactionGrowth(k))
+	out.WriteString(failoverTable(k))
 	out.WriteString(poolsTable(k))
 	out.WriteString(sizesTable(k))
 	return out.String()

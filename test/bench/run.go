@@ -54,7 +54,7 @@ const (
 
 // measureNames are what -measures names where it is not given.
 func measureNames() []string {
-	return []string{"cold", "join", "restart", "storm", "reclaim", "react", "rest", "modes", "patches", "growth", "sizes"}
+	return []string{"cold", "join", "restart", "failover", "storm", "reclaim", "react", "rest", "modes", "patches", "growth", "sizes"}
 }
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {
@@ -65,6 +65,8 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 		return b.all(ctx, join(), b.nodes)
 	case "restart":
 		return errors.Join(b.all(ctx, restart(b.peers), b.nodes), b.all(ctx, alone(), 1))
+	case "failover":
+		return b.all(ctx, failover(), b.nodes)
 	case "storm":
 		return b.all(ctx, storm(), b.nodes)
 	case "reclaim":
