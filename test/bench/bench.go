@@ -48,7 +48,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
-	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools, which takes long, only where it is named")
+	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")
 	out := ".cache/bench"
 	if name == "quick" {
 		out += "-quick" // or it would wipe what a full run has left

@@ -38,7 +38,11 @@ type contender struct {
 	podless bool
 	// settings are those that matter for speed, in words for the page.
 	settings string
-	argv     func(st *bed.Stage, w bed.World) ([]string, error)
+	// apiServer is how the API server that it talks to differs; env is the contender's own
+	// environment beside that of all.
+	apiServer bed.APIServer
+	env       []string
+	argv      func(st *bed.Stage, w bed.World) ([]string, error)
 	// says are texts in its log once it has read everything and may decide.
 	says []string
 	// path is the resource that it writes to; published reports whether an event of
@@ -170,5 +174,5 @@ func (c contender) start(st *bed.Stage, w bed.World) (*bed.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return st.Start("contender", nil, argv...)
+	return st.Start("contender", c.env, argv...)
 }

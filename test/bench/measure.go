@@ -34,6 +34,8 @@ type sample struct {
 	Values map[string]float64 `json:"values"`
 	// Counts is what the API server counted, in words.
 	Counts string `json:"counts,omitempty"`
+	// Note is what readers must know of it, such as why it has no values.
+	Note string `json:"note,omitempty"`
 }
 
 // run is one contender on a control plane of its own.
@@ -68,7 +70,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("out of patience"))
 	defer cancel()
-	st, err := b.store.Open(ctx, w)
+	st, err := b.store.OpenWith(ctx, w, c.apiServer)
 	if err != nil {
 		return sample{}, err
 	}
@@ -101,7 +103,7 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	m = withPods(m, b.pods)
 	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
 		for _, c := range m.contenders {
-			if c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name) {
+			if b.skips(c, round) {
 				continue
 			}
 			s, err := b.once(ctx, m, c, nodes, round)
@@ -112,6 +114,11 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 		}
 	}
 	return b.save()
+}
+
+// skips reports whether a contender does not run in a round.
+func (b *bench) skips(c contender, round int) bool {
+	return c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name)
 }
 
 func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {

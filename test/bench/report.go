@@ -79,6 +79,7 @@ func (k kept) markdown(allocator []string) string {
 		}
 	}
 	out.WriteString(memoryTable(k))
+	out.WriteString(apiSettingsTable(k))
 	out.WriteString(settingsTable(k))
 	if len(allocator) > 1 {
 		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))

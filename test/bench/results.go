@@ -99,8 +99,11 @@ func (r *results) migrate() {
 	r.EarlierSettings = nil
 }
 
-// set notes the settings of a contender in a measure.
+// set notes the settings of a contender in a measure, "" for one that has no row of them.
 func (r *results) set(measure, contender, settings string) {
+	if settings == "" {
+		return
+	}
 	if r.Settings == nil {
 		r.Settings = map[string]map[string]string{}
 	}

@@ -90,8 +90,10 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 		return b.sizes(ctx)
 	case "pools":
 		return b.manyPools(ctx)
+	case "settings":
+		return b.settings(ctx)
 	}
-	return fmt.Errorf("no measure %q: there are %s, pools", name, strings.Join(measureNames(), ", "))
+	return fmt.Errorf("no measure %q: there are %s, pools, settings", name, strings.Join(measureNames(), ", "))
 }
 
 // growth runs half, a quarter and an eighth of the full size, by default once each.

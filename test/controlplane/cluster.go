@@ -62,6 +62,10 @@ type Options struct {
 	// AuditPolicy says which, and how much of them (audit.k8s.io/v1 Policy).
 	// Empty: every request once it is answered, at level Metadata.
 	AuditPolicy string
+	// APIServerArgs are further flags of kube-apiserver, after those of this package;
+	// APIServerEnv are further variables of its environment, as NAME=value. A cluster that
+	// Attach finds does not know of them.
+	APIServerArgs, APIServerEnv []string
 	// CRDs are installed and waited for. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 	// EtcdMembers is how many members etcd has. 0: one.

@@ -15,11 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// startProcess runs a program under a name in the state folder. Files called stale are
-// removed first.
-func (c *Cluster) startProcess(program, name string, args []string, stale ...string) (*process.Process, error) {
+// startProcess runs a program under a name in the state folder, with env beside our own
+// environment. Files called stale are removed first.
+func (c *Cluster) startProcess(program, name string, args, env []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
-		Name: name, Dir: c.dir, WorkDir: c.dir, Env: environment(os.Environ()),
+		Name: name, Dir: c.dir, WorkDir: c.dir, Env: append(environment(os.Environ()), env...),
 		Args:    append([]string{filepath.Join(c.opts.BinDir, program)}, args...),
 		PIDFile: true, Detached: c.opts.Detached,
 		Prepare: func() error {

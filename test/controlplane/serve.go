@@ -63,7 +63,7 @@ func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
 		"--initial-cluster=" + strings.Join(all, ","),
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
 		"--unsafe-no-fsync",
-	}, EtcdSocket(i), peerSocket(i))
+	}, nil, EtcdSocket(i), peerSocket(i))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (c *Cluster) startAPIServer() error {
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
 	}
-	p, err := c.startProcess(apiServerName, apiServerName, args)
+	p, err := c.startProcess(apiServerName, apiServerName, append(args, c.opts.APIServerArgs...), c.opts.APIServerEnv)
 	if err != nil {
 		return err
 	}

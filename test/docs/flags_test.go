@@ -72,13 +72,17 @@ func TestFlagsPage(t *testing.T) {
 }
 
 // othersFlags are named in our pages and belong to cilium-agent, cilium-operator,
-// Helm or kube-controller-manager.
+// Helm, kube-apiserver or kube-controller-manager.
 var othersFlags = map[string]bool{
 	"skip-crd-creation": true, "controllers": true,
 	"allocate-node-cidrs":          true,
 	"cloud-provider":               true,
 	"startup-taint":                true, // of the Cluster Autoscaler
 	"cluster-cidr":                 true,
+	"enable-priority-and-fairness": true,
+	"feature-gates":                true,
+	"watch-cache":                  true,
+	"watch-cache-sizes":            true,
 	"node-cidr-mask-size":          true,
 	"ipam":                         true,
 	"set":                          true,

@@ -95,23 +95,28 @@ func (c Counts) String() string {
 
 func (s *Stage) counts(ctx context.Context) (Counts, error) {
 	c := Counts{Requests: map[string]float64{}, Lists: map[string]float64{}}
+	return c, s.series(ctx, c.add)
+}
+
+// series calls add with each series of the API server's metrics.
+func (s *Stage) series(ctx context.Context, add func(name string, labels map[string]string, value float64)) error {
 	clients, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {
-		return c, err
+		return err
 	}
 	body, err := clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return c, fmt.Errorf("read the API server's metrics: %w", err)
+		return fmt.Errorf("read the API server's metrics: %w", err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(body))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		name, labels, value, ok := parseSeries(lines.Text())
 		if ok {
-			c.add(name, labels, value)
+			add(name, labels, value)
 		}
 	}
-	return c, lines.Err()
+	return lines.Err()
 }
 
 func (c *Counts) add(name string, labels map[string]string, value float64) {

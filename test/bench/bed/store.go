@@ -54,7 +54,7 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 		}
 	}
 	begin := time.Now()
-	st, err := s.start(ctx, dir)
+	st, err := s.start(ctx, dir, APIServer{})
 	if err != nil {
 		return "", err
 	}
@@ -91,8 +91,17 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	})
 }
 
+// APIServer has what an API server is started with beside the defaults of a stage.
+type APIServer struct{ Args, Env []string }
+
 // Open starts a control plane on a copy of a world.
 func (s *Store) Open(ctx context.Context, w World) (*Stage, error) {
+	return s.OpenWith(ctx, w, APIServer{})
+}
+
+// OpenWith does so with an API server that differs. The world is made without that, so
+// that all have the same data.
+func (s *Store) OpenWith(ctx context.Context, w World, with APIServer) (*Stage, error) {
 	from, err := s.Make(ctx, w)
 	if err != nil {
 		return nil, err
@@ -104,13 +113,15 @@ func (s *Store) Open(ctx context.Context, w World) (*Stage, error) {
 	if err := copyState(dir, from); err != nil {
 		return nil, err
 	}
-	return s.start(ctx, dir)
+	return s.start(ctx, dir, with)
 }
 
-func (s *Store) start(ctx context.Context, dir string) (*Stage, error) {
+func (s *Store) start(ctx context.Context, dir string, with APIServer) (*Stage, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, BinDir: s.BinDir, Log: io.Discard})
+	cluster, err := controlplane.Start(ctx, controlplane.Options{
+		Dir: dir, BinDir: s.BinDir, Log: io.Discard, APIServerArgs: with.Args, APIServerEnv: with.Env,
+	})
 	if err != nil {
 		return nil, err
 	}
