@@ -58,32 +58,17 @@ func measureNames() []string {
 }
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {
-	switch name {
-	case "cold":
-		return b.all(ctx, cold(b.peers), b.nodes)
-	case "join":
-		return b.all(ctx, join(), b.nodes)
-	case "restart":
-		return errors.Join(b.all(ctx, restart(b.peers), b.nodes), b.all(ctx, alone(), 1))
-	case "failover":
-		return b.all(ctx, failover(), b.nodes)
-	case "storm":
-		return b.all(ctx, storm(), b.nodes)
-	case "reclaim":
-		return b.all(ctx, reclaim(), b.nodes)
-	case "react":
-		for _, m := range reactions(reactSeconds) {
+	if measures, ok := b.usual()[name]; ok {
+		for _, m := range measures {
 			if err := b.all(ctx, m, b.nodes); err != nil {
 				return err
 			}
 		}
 		return nil
-	case "rest":
-		return b.all(ctx, rest(b.peers, restRate, restReports), b.nodes)
-	case "modes":
-		return b.all(ctx, modes(b.peers, modesRequests, modesRate), b.nodes)
-	case "patches":
-		return b.all(ctx, encodings(), b.nodes)
+	}
+	switch name {
+	case "restart":
+		return errors.Join(b.all(ctx, restart(b.peers), b.nodes), b.all(ctx, alone(), 1))
 	case "growth":
 		return b.growth(ctx)
 	case "sizes":
@@ -94,6 +79,15 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 		return b.settings(ctx)
 	}
 	return fmt.Errorf("no measure %q: there are %s, pools, settings", name, strings.Join(measureNames(), ", "))
+}
+
+// usual are measures that run at the number of nodes on the command line, and at no other.
+func (b *bench) usual() map[string][]measure {
+	return map[string][]measure{
+		"cold": {cold(b.peers)}, "join": {join()}, "failover": {failover()}, "storm": {storm()}, "reclaim": {reclaim()},
+		"react": reactions(reactSeconds), "rest": {rest(b.peers, restRate, restReports)},
+		"modes": {modes(b.peers, modesRequests, modesRate)}, "patches": {encodings()},
+	}
 }
 
 // growth runs half, a quarter and an eighth of the full size, by default once each.
