@@ -80,7 +80,8 @@ func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 	return nil
 }
 
-// makeBlock creates a block, or sees that the one there is, is the node's.
+// makeBlock creates a block, or sees that the one there is, is the node's. One that was there
+// may have been given back since.
 func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
 	say := func(what string) {
 		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
@@ -89,7 +90,11 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
 		return nil
 	}
-	if !b.Exists {
+	there, err := m.blockOf(ctx, b)
+	if err != nil {
+		return err
+	}
+	if there == nil {
 		err := m.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
 		if err == nil {
 			say("created")
@@ -98,10 +103,10 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating block %s: %w", b.CIDR, err)
 		}
-	}
-	there := &v1alpha1.PodIPBlock{}
-	if err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
-		return fmt.Errorf("reading block %s: %w", b.CIDR, err)
+		there = &v1alpha1.PodIPBlock{}
+		if err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
+			return fmt.Errorf("reading block %s: %w", b.CIDR, err)
+		}
 	}
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
@@ -113,6 +118,22 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	}
 	say("is there already")
 	return nil
+}
+
+// blockOf reads a block that was there when the move was planned; nil: there is none.
+func (m *move) blockOf(ctx context.Context, b adopt.Block) (*v1alpha1.PodIPBlock, error) {
+	if !b.Exists {
+		return nil, nil
+	}
+	there := &v1alpha1.PodIPBlock{}
+	err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading block %s: %w", b.CIDR, err)
+	}
+	return there, nil
 }
 
 // label notes where a block was adopted from, or with "" that it no longer
