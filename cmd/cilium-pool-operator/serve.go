@@ -89,7 +89,7 @@ func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.
 	if err != nil {
 		return nil, err
 	}
-	options.LeaderElectionResourceLockInterface = lock
+	options.LeaderElectionResourceLockInterface = &standbyLock{Interface: lock}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, err
