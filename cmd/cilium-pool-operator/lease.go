@@ -28,7 +28,7 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 	// NewResourceLock sets its config's timeout and user agent, which are not for watches.
 	made, err := leaderelection.NewResourceLock(rest.CopyConfig(config), noRecorders{}, leaderelection.Options{
 		LeaderElection: true, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
-		RenewDeadline: *part(o.leaseDuration, 2, 3), LeaderLabels: map[string]string{v1alpha1.ModeLabel: o.mode},
+		RenewDeadline: renewDeadline(o.leaseDuration), LeaderLabels: map[string]string{v1alpha1.ModeLabel: o.mode},
 	})
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.
 		Scheme: scheme, Cache: informer.CacheOptions(), NewClient: informer.NewClient,
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
-		LeaseDuration:    &o.leaseDuration, RenewDeadline: part(o.leaseDuration, 2, 3), RetryPeriod: part(o.leaseDuration, 2, 15),
+		LeaseDuration:    &o.leaseDuration, RenewDeadline: new(renewDeadline(o.leaseDuration)), RetryPeriod: new(retryPeriod(o.leaseDuration)),
 		Metrics:                o.metricsServer(),
 		HealthProbeBindAddress: o.healthAddr,
 	}
@@ -118,10 +118,11 @@ func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r.WithContext(t.ctx))
 }
 
-func part(d time.Duration, num, den int64) *time.Duration {
-	p := time.Duration(int64(d) * num / den)
-	return &p
-}
+// renewDeadline and retryPeriod of a Lease are in the proportions of client-go's defaults:
+// 10 s and 2 s of 15 s.
+func renewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
+
+func retryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
 
 func (o *options) restConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()

@@ -29,7 +29,7 @@ func contend(t *testing.T, server kubernetes.Interface, name string) *contender 
 	c := &contender{lock: lock, leads: make(chan struct{}), ended: make(chan struct{}), stop: stop}
 	lasts := defaultOptions().leaseDuration
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: lasts, RenewDeadline: *part(lasts, 2, 3), RetryPeriod: *part(lasts, 2, 15), ReleaseOnCancel: true,
+		Lock: lock, LeaseDuration: lasts, RenewDeadline: renewDeadline(lasts), RetryPeriod: retryPeriod(lasts), ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(c.leads) }, OnStoppedLeading: func() {}},
 	})
 	if err != nil {

@@ -102,8 +102,8 @@ func growthTable(k kept) string {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString(fmt.Sprintf("### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where "+
-		"that is larger), where that is above %s: worse than linear.\n\n", growthBase, number(superlinear)))
+	fmt.Fprintf(&out, "### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where "+
+		"that is larger), where that is above %s: worse than linear.\n\n", growthBase, number(superlinear))
 	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)

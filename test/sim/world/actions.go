@@ -351,16 +351,20 @@ func (w *World) enableTime() {
 // Can says that an action is possible now.
 func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
 
-// Do does an action that is enabled.
-func (w *World) Do(a Action) {
-	if w.trace != nil {
-		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
-	}
+func (w *World) count(a Action) {
 	w.Counts.Ops[string(a.Verb)]++
 	w.Counts.Steps++
 	if !w.fixed() && !w.whole() {
 		w.Counts.StepsOfCRD++
 	}
+}
+
+// Do does an action that is enabled.
+func (w *World) Do(a Action) {
+	if w.trace != nil {
+		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
+	}
+	w.count(a)
 	if w.refinement != nil {
 		w.refinement.before(a)
 	}

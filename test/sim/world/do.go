@@ -130,6 +130,19 @@ func (o *Operator) carryOut(c *call) error {
 	if err == nil {
 		o.noteHeard(c)
 	}
+	o.takeAnswer(c, err)
+	if err != nil {
+		o.w.tracef("%s %s: %v", o.name, c, err)
+		o.w.Counts.Ops["answered "+reasonOf(err)]++
+		if c.writes() && o.w.lease.holder != o && apierrors.IsConflict(err) {
+			o.w.Counts.Faults["old write refused"]++
+		}
+	}
+	return err
+}
+
+// takeAnswer notes what an answer tells the reconcile under way.
+func (o *Operator) takeAnswer(c *call, err error) {
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)
 	}
@@ -140,14 +153,6 @@ func (o *Operator) carryOut(c *call) error {
 	if c.verb == "get" && c.kind == KindCiliumNode && c.key == o.current.name {
 		o.current.foundNone = apierrors.IsNotFound(err)
 	}
-	if err != nil {
-		o.w.tracef("%s %s: %v", o.name, c, err)
-		o.w.Counts.Ops["answered "+reasonOf(err)]++
-		if c.writes() && o.w.lease.holder != o && apierrors.IsConflict(err) {
-			o.w.Counts.Faults["old write refused"]++
-		}
-	}
-	return err
 }
 
 func (w *World) doAgent(verb Verb, m *machine) bool {
