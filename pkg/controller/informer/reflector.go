@@ -146,6 +146,8 @@ func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	}
 	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
 	config.APIPath, config.GroupVersion = "/apis", &version
+	// Whatever client-go prefers (KUBE_FEATURE_ClientsPreferCBOR), onePass reads JSON.
+	config.ContentType = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, reflect.TypeOf(obj).Elem()}
 	return rest.RESTClientForConfigAndClient(config, l.http)
 }

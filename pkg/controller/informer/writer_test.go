@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientfeatures "k8s.io/client-go/features"
+	clientfeaturestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -154,5 +156,25 @@ func TestClientLeavesOutManagedFields(t *testing.T) {
 	b := fixtures.BlockObject("10.0.0.0/27", 0)
 	if err := quick.Status().Update(t.Context(), b); err != nil || b.ManagedFields != nil || b.ResourceVersion != "8" {
 		t.Errorf("%v: %+v", err, b.ObjectMeta)
+	}
+}
+
+// Custom resources are asked for in the encoding that onePass reads, whatever client-go is
+// set to prefer.
+func TestCustomResourcesAreJSON(t *testing.T) {
+	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsAllowCBOR, true)
+	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsPreferCBOR, true)
+	var asked []http.Header
+	_, quick := writers(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.Copy(w, r.Body)
+	}))
+	if err := quick.Create(t.Context(), fixtures.BlockObject("10.0.0.0/27", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 1 || asked[0].Get("Content-Type") != "application/json" || !strings.HasPrefix(asked[0].Get("Accept"), "application/json") {
+		t.Errorf("asked with %v", asked)
 	}
 }
