@@ -1,8 +1,10 @@
 package claims
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,6 +14,10 @@ import (
 
 // perBlock bounds the search for an order of one block's requests.
 const perBlock = 5 * time.Minute
+
+// provenWith bounds the history that Prove adds to: that there is no order takes a search of
+// all of it.
+const provenWith = 200
 
 // ErrNoOrder says that a history cannot have come about under the rules.
 var ErrNoOrder = errors.New("no order of the requests keeps the rules")
@@ -39,11 +45,12 @@ func (h *History) Check(picture string) error {
 func (h *History) Blocks() int { return len(byBlock(h.Operations)) }
 
 // Prove checks that the search would have seen a wrong request: it adds, to the
-// longest history of a block, each of those that break a rule while the block
-// was published, and fails where an order is found still.
+// longest history of a block, or to how it begins, each of those that break a rule while
+// the block was published, and fails where an order is found still.
 func (h *History) Prove() error {
 	var part []porcupine.Operation
 	for _, p := range byBlock(h.Operations) {
+		p = beginning(p, provenWith)
 		if len(p) > len(part) && published(p) >= 0 && answered(p) {
 			part = p
 		}
@@ -56,11 +63,33 @@ func (h *History) Prove() error {
 		op := during
 		op.Input, op.Output = wrong, Done
 		tampered := append([]porcupine.Operation{op}, part...)
-		if porcupine.CheckOperationsTimeout(Model(), tampered, perBlock) != porcupine.Illegal {
+		switch porcupine.CheckOperationsTimeout(Model(), tampered, perBlock) {
+		case porcupine.Illegal:
+		case porcupine.Unknown:
+			return fmt.Errorf("within %s it was not found whether %d requests hide a wrong one: %s of %s during its publication",
+				perBlock, len(part), wrong.Kind, wrong.Block)
+		default:
 			return fmt.Errorf("a wrong request was not found: %s of %s during its publication", wrong.Kind, wrong.Block)
 		}
 	}
 	return nil
+}
+
+// beginning is the longest part of a history that has most requests at most, and all that
+// began by its end.
+func beginning(history []porcupine.Operation, most int) []porcupine.Operation {
+	if len(history) <= most {
+		return history
+	}
+	sorted := slices.SortedStableFunc(slices.Values(history), func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	end, answered := 0, int64(math.MinInt64)
+	for i, op := range sorted[:most+1] {
+		if op.Call > answered {
+			end = i
+		}
+		answered = max(answered, op.Return)
+	}
+	return sorted[:end]
 }
 
 // Wrong are requests that break a rule while a block is being published.

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -79,5 +80,38 @@ func TestBlocksAreJudgedApart(t *testing.T) {
 	theirs.Input = r
 	if !porcupine.CheckOperations(Model(), []porcupine.Operation{mine, theirs}) {
 		t.Error("two nodes may claim two blocks at once")
+	}
+}
+
+// A part of a history is one by itself: nothing of it is under way at its end.
+func TestBeginning(t *testing.T) {
+	history := []porcupine.Operation{
+		at(5, 6, publish("n1"), Done), at(1, 2, create("n1"), Done), at(3, 9, withdraw("n2"), Done),
+		at(10, 11, withdraw("n1"), Done), at(12, 13, remove("n1"), Done),
+	}
+	for most, want := range map[int]int{0: 0, 1: 1, 2: 1, 3: 3, 4: 4, 5: 5, 9: 5} {
+		got := beginning(history, most)
+		if len(got) != want {
+			t.Errorf("of %d at most: %d of the history, not %d: %v", most, len(got), want, got)
+		}
+		for _, op := range history {
+			if last := len(got) - 1; last >= 0 && last < len(history)-1 && slices.IndexFunc(got, func(o porcupine.Operation) bool { return o.Call == op.Call }) < 0 && op.Call <= got[last].Return {
+				t.Errorf("of %d at most: %v is left out, which began before the end", most, op)
+			}
+		}
+	}
+}
+
+// A wrong request is found at once in a history of thousands, of which many overlap.
+func TestProveOfALongHistory(t *testing.T) {
+	var h History
+	for i := range int64(1000) {
+		n := 100 * i
+		h.Operations = append(h.Operations, at(n, n+1, create("n1"), Done), at(n+2, n+3, publish("n1"), Done),
+			at(n+4, n+40, withdraw("n2"), Done), at(n+5, n+41, withdraw("n3"), Done), at(n+6, n+42, withdraw("n4"), Done), at(n+7, n+43, publish("n1"), Done),
+			at(n+50, n+51, withdraw("n1"), Done), at(n+52, n+53, remove("n1"), Done))
+	}
+	if err := h.Prove(); err != nil {
+		t.Error(err)
 	}
 }
