@@ -47,7 +47,7 @@ cluster could not be read.
 Flags:
 `
 
-// checkOptions are the command line of check.
+// checkOptions holds the command line of the subcommand check.
 type checkOptions struct {
 	kubeconfig, context string
 	*auditcmd.Options
@@ -63,7 +63,7 @@ func (o *checkOptions) addFlags(fs *pflag.FlagSet) {
 	o.AddFlags(fs)
 }
 
-// runCheck is the subcommand check.
+// runCheck runs the subcommand check.
 func runCheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	const name = "cilium-pool-operator check"
 	o := defaultCheckOptions()

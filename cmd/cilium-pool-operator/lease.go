@@ -17,15 +17,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// leaseLock is the lock that controller-runtime would make, except that who holds
-// the Lease also writes the settings on it: in the very write that takes or renews
-// the lead, so that it costs none of its own and only the leader can make it.
+// leaseLock returns the lock that controller-runtime would create, except that the holder
+// also writes its settings to the Lease. It does so in the write that acquires or renews
+// the Lease, so that the settings cost no extra write and only the leader can write them.
 func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error) {
 	settings, err := o.settings.Publish()
 	if err != nil {
 		return nil, err
 	}
-	// NewResourceLock sets its config's timeout and user agent, which are not for watches.
+	// NewResourceLock sets a timeout and a user agent in its config, which must not apply
+	// to watches.
 	made, err := leaderelection.NewResourceLock(rest.CopyConfig(config), noRecorders{}, leaderelection.Options{
 		LeaderElection: true, LeaderElectionID: o.leaseName, LeaderElectionNamespace: o.leaderNamespace(),
 		RenewDeadline: renewDeadline(o.leaseDuration), LeaderLabels: map[string]string{v1alpha1.ModeLabel: o.mode},
@@ -41,13 +42,14 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 	return lock, nil
 }
 
-// noRecorders are for a lock that is made before the manager which has recorders.
+// noRecorders is used because the lock is created before the manager, which has the
+// recorders.
 type noRecorders struct{}
 
 func (noRecorders) GetEventRecorderFor(string) record.EventRecorder { return nil }
 func (noRecorders) GetEventRecorder(string) events.EventRecorder    { return nil }
 
-// annotating writes annotations along with every Lease.
+// annotating adds annotations to every Lease it writes.
 type annotating struct {
 	coordinationv1client.LeasesGetter
 	annotations map[string]string

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Who takes the lead writes its settings in the same write, over those of the leader
-// before it, and touches no other annotation.
+// A process that acquires the Lease writes its settings in the same write, replaces those
+// of the previous leader, and touches no other annotation.
 func TestLeaseHasSettings(t *testing.T) {
 	server := fake.NewClientset()
 	lead := func(args ...string) string {
@@ -73,7 +73,7 @@ func TestLeaseHasSettings(t *testing.T) {
 	}
 }
 
-// Each flag is published under its name, unless it is about the process alone.
+// Each flag is published under its name, unless it concerns only the process itself.
 func TestFlagsArePublished(t *testing.T) {
 	process := map[string]bool{
 		"kubeconfig": true, "kube-api-qps": true, "kube-api-burst": true, "leader-elect": true, "leader-elect-namespace": true,
@@ -107,8 +107,8 @@ func TestFlagsArePublished(t *testing.T) {
 	}
 }
 
-// The config is that of all requests: a timeout as long as the Lease's would end watches
-// and long lists, and hide a dead connection.
+// The lock must not modify the config that all requests share: the Lease's timeout would
+// end watches and long lists, and hide a dead connection.
 func TestLeaseLockKeepsConfig(t *testing.T) {
 	config := &rest.Config{Host: "https://192.0.2.1", UserAgent: "cilium-pool-operator/test"}
 	if _, err := parsed(t, "--leader-elect-namespace=network").leaseLock(config); err != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lazyLogger writes to w as the operator's does.
+// lazyLogger returns a logger like the operator's that writes to w.
 func lazyLogger(w io.Writer) logr.Logger {
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "msg"}), zapcore.AddSync(w), zapcore.InfoLevel)
 	return zapr.NewLogger(zap.New(core, lazily))
@@ -23,7 +23,7 @@ type encoded struct{ times *int }
 
 func (e encoded) String() string { *e.times++; return "value" }
 
-// Fields are encoded for lines that are written, all of them, and for no others.
+// All fields of a line that is written are encoded, and no others.
 func TestFieldsAreEncodedForLines(t *testing.T) {
 	var out bytes.Buffer
 	times := 0
@@ -45,7 +45,7 @@ func TestFieldsAreEncodedForLines(t *testing.T) {
 	}
 }
 
-// BenchmarkLogger makes the logger of a reconcile that writes no line.
+// BenchmarkLogger measures creating the logger of a reconcile that writes no line.
 func BenchmarkLogger(b *testing.B) {
 	for _, of := range []struct {
 		name   string

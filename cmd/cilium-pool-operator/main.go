@@ -1,6 +1,6 @@
-// Command cilium-pool-operator assigns pod addresses from pools to nodes. It runs
-// beside Cilium with ipam.mode=crd, where it writes spec.ipam.pool of CiliumNodes,
-// and with multi-pool or kubernetes, where it assigns whole blocks.
+// Command cilium-pool-operator assigns pod addresses from pools to nodes. It runs alongside
+// Cilium with ipam.mode=crd, where it writes spec.ipam.pool of CiliumNodes, and with
+// multi-pool or kubernetes, where it assigns whole blocks.
 package main
 
 import (
@@ -100,11 +100,11 @@ func (o *options) logger() (*zap.Logger, error) {
 	return config.Build(lazily)
 }
 
-// lazily lets loggers encode their fields lazily.
+// lazily makes loggers encode their fields lazily.
 var lazily = zap.WrapCore(func(core zapcore.Core) zapcore.Core { return lazyFields{core} })
 
-// lazyFields encodes a logger's fields once it writes a line. Every reconcile gets a
-// logger with fields of its own, and nearly all of them write none.
+// lazyFields encodes a logger's fields only when it writes a line. Every reconcile has a
+// logger with its own fields, and nearly all of these loggers write nothing.
 type lazyFields struct{ zapcore.Core }
 
 // With returns a core with more fields.

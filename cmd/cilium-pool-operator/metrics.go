@@ -13,23 +13,24 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// metricsServer configures how /metrics is served: if secure, only to clients that
-// the API server authenticates and authorizes to get the path /metrics. Without a
+// metricsServer configures the /metrics endpoint. If it is secure, only clients that the
+// API server authenticates and authorizes for the path /metrics have access. Without a
 // certificate it generates a self-signed one at startup.
 func (o *options) metricsServer() metricsserver.Options {
 	m := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
 	if o.metricsSecure {
 		m.FilterProvider = filters.WithAuthenticationAndAuthorization
 		m.CertDir = o.metricsCertDir
-		// HTTP/2 gains nothing here, and was open to floods of resets.
+		// HTTP/2 has no benefit here, and has been vulnerable to floods of resets.
 		m.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
 	return m
 }
 
-// countRequests counts requests to the API server in rest_client_requests_total of
-// controller-runtime. Its adapter is replaced by one that counts for cilium-agent, in the
-// init of Cilium's pkg/k8s/watchers/metrics, which comes with Cilium's API types.
+// countRequests counts requests to the API server in controller-runtime's
+// rest_client_requests_total. Cilium's pkg/k8s/watchers/metrics, which Cilium's API types
+// import, replaces controller-runtime's adapter in its init by one that counts for
+// cilium-agent.
 func countRequests() error {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",

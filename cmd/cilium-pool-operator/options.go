@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 )
 
-// options are the command line.
+// options holds the command line.
 type options struct {
 	kubeconfig string
 	qps        float32
@@ -44,7 +44,7 @@ type options struct {
 	agentSelector string
 	windows       string
 	initialPools  string
-	families      []string // whose addresses Nodes offer
+	families      []string // address families that Nodes offer
 	settings      controller.Settings
 	version       bool
 }
@@ -124,7 +124,7 @@ var policyFlags = strings.NewReplacer(
 	"AckHold", "--ack-hold", "AckTimeout", "--ack-timeout",
 )
 
-// problems gathers what is wrong with the command line.
+// problems collects the errors of the command line.
 type problems []error
 
 func (p *problems) bad(flag string, value any, want string) {
@@ -137,8 +137,8 @@ func (p *problems) between(flag string, d, low, high time.Duration) {
 	}
 }
 
-// validate reports everything that is wrong with the command line, each naming
-// the flag, its value and what it may be.
+// validate returns all errors of the command line. Each names the flag, its value and the
+// allowed values.
 func (o *options) validate() error {
 	var p problems
 	s := &o.settings
@@ -165,7 +165,7 @@ func (o *options) validate() error {
 	return errors.Join(p...)
 }
 
-// validateMaintenance reads the windows.
+// validateMaintenance parses the maintenance windows.
 func (o *options) validateMaintenance(p *problems) {
 	m := &o.settings.Defaults.Maintenance
 	if m.BlocksPerHour < 0 {
@@ -233,7 +233,7 @@ func (o *options) validateNames(p *problems) {
 	}
 }
 
-// validateFamilies reads the families whose addresses Nodes offer.
+// validateFamilies parses the address families that Nodes offer.
 func (o *options) validateFamilies(p *problems) {
 	s := &o.settings
 	s.OfferFamilies = controller.FamiliesNamed(o.families)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// parsed are the options that a command line sets.
+// parsed returns the options of a command line.
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
 	o := defaultOptions()
@@ -19,7 +19,7 @@ func parsed(t *testing.T, args ...string) *options {
 	return o
 }
 
-// Every message names the flag, the value given, and what it may be.
+// Every message names the flag, its value and the allowed values.
 func TestValidate(t *testing.T) {
 	tests := map[string]struct {
 		args []string
@@ -101,7 +101,7 @@ func TestValidateReadsTheAgentSelector(t *testing.T) {
 	}
 }
 
-// Each flag says what it is for, and no two say the same.
+// Each flag has a description, and no two descriptions are the same.
 func TestFlagsAreDocumented(t *testing.T) {
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	defaultOptions().addFlags(fs)

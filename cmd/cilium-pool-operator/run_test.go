@@ -45,7 +45,7 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
-// kubeconfig writes one for a server at address.
+// kubeconfig writes a kubeconfig for a server at address.
 func kubeconfig(t *testing.T, address string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -62,7 +62,7 @@ current-context: c
 	return path
 }
 
-// closedPort is an address that refuses connections.
+// closedPort returns an address that refuses connections.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func closedPort(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// inTime fails where f is not done long after it should be.
+// inTime fails the test if f takes far too long.
 func inTime[T any](t *testing.T, f func() T) T {
 	t.Helper()
 	done := make(chan T, 1)
@@ -95,8 +95,8 @@ func TestRunWithoutAnAPIServer(t *testing.T) {
 	}
 }
 
-// A server that takes the connection and says nothing must not hold the
-// operator up for ever.
+// A server that accepts the connection and never answers must not block the operator
+// forever.
 func TestServeEndsWhenAskedTo(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +138,8 @@ func TestServeMessages(t *testing.T) {
 	}
 }
 
-// TestRequestsAreCounted: the registry that is served counts requests by code and method.
+// TestRequestsAreCounted checks that the registry behind /metrics counts requests by code
+// and method.
 func TestRequestsAreCounted(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

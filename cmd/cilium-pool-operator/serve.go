@@ -23,12 +23,12 @@ import (
 const (
 	// startupTimeout bounds the checks before the operator starts.
 	startupTimeout = 30 * time.Second
-	// gcPercent is how much garbage there may be beside the heap in use. Otherwise
-	// the initial lists would permanently double the size of the process.
+	// gcPercent is how much garbage may accumulate relative to the live heap. With Go's
+	// default, the initial lists would permanently double the size of the process.
 	gcPercent = 50
 )
 
-// serve runs the operator until ctx ends or the lead is lost.
+// serve runs the operator until ctx ends or it loses the Lease.
 func serve(ctx context.Context, o *options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -72,7 +72,8 @@ func serve(ctx context.Context, o *options) error {
 	return mgr.Start(ctx)
 }
 
-// newManager elects a leader by a Lease that also has the settings.
+// newManager returns a manager whose leader election uses a Lease that also holds the
+// settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), NewClient: informer.NewClient,
@@ -98,8 +99,8 @@ func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.
 	return mgr, nil
 }
 
-// bounded ends every request with ctx, also those that are given none, as the
-// look-up of kinds is not.
+// bounded ends every request with ctx, including requests without a context of their own,
+// such as REST mapping lookups.
 func bounded(ctx context.Context, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedTransport{ctx, next} })
@@ -118,8 +119,8 @@ func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r.WithContext(t.ctx))
 }
 
-// renewDeadline and retryPeriod of a Lease are in the proportions of client-go's defaults:
-// 10 s and 2 s of 15 s.
+// renewDeadline and retryPeriod keep the proportions of client-go's defaults: 10 s and 2 s
+// for a Lease of 15 s.
 func renewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
 func retryPeriod(lease time.Duration) time.Duration { return lease * 2 / 15 }
@@ -136,8 +137,8 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// leaderNamespace lets the manager find the pod's own namespace; outside a
-// cluster there is none.
+// leaderNamespace returns "" in a cluster, where the manager finds the pod's own namespace;
+// outside a cluster there is none.
 func (o *options) leaderNamespace() string {
 	if o.leaseNamespace == "" && !inCluster() {
 		return "kube-system"
@@ -150,8 +151,8 @@ func inCluster() bool {
 	return err == nil
 }
 
-// preflight sees that there is an API server to talk to, and refuses to start
-// beside a Cilium in another IPAM mode. What is missing yet is waited for later.
+// preflight checks that the API server is reachable, and refuses to start alongside a
+// Cilium in another IPAM mode. The operator waits later for anything else that is missing.
 func preflight(ctx context.Context, c client.Client, o *options, host string) error {
 	p := controller.Prerequisites{
 		Mapper: c.RESTMapper(), Live: c, Mode: o.settings.Mode,
@@ -163,7 +164,7 @@ func preflight(ctx context.Context, c client.Client, o *options, host string) er
 	return p.CheckMode(ctx)
 }
 
-// unreachable explains an API server that does not answer.
+// unreachable explains why the API server may not answer.
 func unreachable(host string, err error) error {
 	advice := "Check --kubeconfig, or the network from this host to it"
 	if inCluster() {

@@ -9,24 +9,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// looksEvery is how often a standby looks at the Lease.
+// looksEvery is how often a standby reads the Lease.
 const looksEvery = 250 * time.Millisecond
 
-// standbyLock is a lock whose Get, for a process that has yet to lead, returns when the lead
-// is to be had: the Lease was given up, or has not been renewed for as long as it lasts.
+// standbyLock is a lock whose Get, while this process is a standby, returns once the Lease
+// can be acquired: the holder has released it, or has not renewed it for its duration.
 //
-// client-go (v0.36, tools/leaderelection) looks again after 2 to 4.4 s, which is its
-// RetryPeriod and up to JitterFactor of it more. A node in need would wait that long for the
-// successor of a leader that was stopped. Less of it would have the leader renew as often.
+// client-go (v0.36, tools/leaderelection) retries only after 2 to 4.4 s, its RetryPeriod
+// plus jitter of up to JitterFactor. A node that needs addresses would wait that long for
+// the successor of a stopped leader. A shorter RetryPeriod would make the leader renew just
+// as often.
 //
 // It is not safe for concurrent use; an elector makes one call at a time.
 type standbyLock struct {
 	resourcelock.Interface
 
-	// since is when this process took the lead; zero before.
+	// since is when this process acquired the Lease; zero before that.
 	since metav1.Time
-	// seen is the record that was seen last, and changed when it was first seen. The clocks
-	// of others are not asked, as by client-go.
+	// seen is the record read last, and changed is when this process first read it. As in
+	// client-go, the clocks of other processes do not matter.
 	seen    []byte
 	changed time.Time
 }
@@ -65,8 +66,8 @@ func (l *standbyLock) Update(ctx context.Context, record resourcelock.LeaderElec
 	return l.write(ctx, record, l.Interface.Update)
 }
 
-// write says since when this process leads. The elector would say since when it waits, as it
-// looks at the clock before it calls Get.
+// write sets AcquireTime to when this process acquired the Lease. The elector would set it
+// to when the process began to wait, because it reads the clock before it calls Get.
 func (l *standbyLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if record.HolderIdentity != l.Identity() {
 		return write(ctx, record)

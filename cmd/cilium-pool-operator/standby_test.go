@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// contender is a process that wants the lead.
+// contender is a process that wants to acquire the Lease.
 type contender struct {
 	lock         *standbyLock
 	leads, ended chan struct{}
 	stop         context.CancelFunc
 }
 
-// contend starts one with the Lease as shipped.
+// contend starts a contender that uses the Lease with its default durations.
 func contend(t *testing.T, server kubernetes.Interface, name string) *contender {
 	t.Helper()
 	lock := &standbyLock{Interface: lockOf(server, name)}
@@ -59,8 +59,8 @@ func leaseOf(t *testing.T, server kubernetes.Interface) *coordinationv1.Lease {
 	return lease
 }
 
-// In these tests time passes only where all wait for it, so that what is due happens at
-// just that moment.
+// In these tests time advances only when all goroutines are blocked, so timers fire exactly
+// when they are due.
 
 func TestStandbyFollowsAStoppedLeaderAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestStandbyWaitsForTheLeaseOfAKilledLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fake.NewClientset()
 		holder, lasts := "killed", int32(15)
-		now := metav1.NewMicroTime(time.Now().Add(-time.Hour)) // by its clock
+		now := metav1.NewMicroTime(time.Now().Add(-time.Hour)) // by the clock of its holder
 		if _, err := server.CoordinationV1().Leases("network").Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "lease"},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, AcquireTime: &now, RenewTime: &now},
@@ -128,7 +128,8 @@ func TestStandbyWaitsForTheLeaseOfAKilledLeader(t *testing.T) {
 	})
 }
 
-// A process that ends while it waits neither takes the lead nor holds up its end.
+// A process that stops while it waits does not acquire the Lease, and does not delay its
+// shutdown.
 func TestStandbyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fake.NewClientset()
@@ -150,7 +151,8 @@ func TestStandbyEnds(t *testing.T) {
 	})
 }
 
-// An answer that was lost may have been of the write that took the lead.
+// The process may already hold the Lease: the response to the write that acquired it may
+// have been lost.
 func TestStandbyThatLeadsAlready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fake.NewClientset()

@@ -8,12 +8,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// version and commit are set at the build by -ldflags -X.
+// version and commit are set at build time by -ldflags -X.
 var version, commit = "dev", ""
 
 var zapTime = zapcore.RFC3339NanoTimeEncoder
 
-// revision is the commit of this build, as far as it is known.
+// revision returns the commit of this build, if known.
 func revision() string {
 	revision := commit
 	if info, ok := debug.ReadBuildInfo(); ok && revision == "" {
