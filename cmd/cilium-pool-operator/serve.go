@@ -137,8 +137,8 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// leaderNamespace returns "" in a cluster, where the manager finds the pod's own namespace;
-// outside a cluster there is none.
+// leaderNamespace returns the namespace of the Lease. In a cluster "" makes the manager use
+// the pod's own namespace; outside a cluster there is none.
 func (o *options) leaderNamespace() string {
 	if o.leaseNamespace == "" && !inCluster() {
 		return "kube-system"

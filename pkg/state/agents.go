@@ -14,20 +14,21 @@ import (
 // in Cilium v1.20.1).
 const agentContainer = "cilium-agent"
 
-// Agents tracks which nodes' agents run steadily. An agent that (re)starts refuses to
-// restore an address marked for release, and can answer before it has restored its
-// pods: nothing is marked, and no answer trusted, until it has been Ready for a while
-// with the same container. It is safe for concurrent use. Times are this process's own,
-// not the node's, whose clock may be off.
+// Agents tracks whose agents run steadily, by node. An agent that (re)starts does not
+// restore an address marked for release, and may answer a mark before it has restored its
+// pods. So nothing is marked, and no answer trusted, until the agent has been Ready for a
+// while with the same container. It is safe for concurrent use. Times are this process's
+// own, not the node's, whose clock may be off.
 type Agents struct {
 	settle time.Duration
 
 	mu sync.RWMutex
-	// byNode holds slices, as a node has one agent: a map of one takes five times as much.
+	// byNode holds slices because most nodes have one agent: maps of one entry take five
+	// times as much memory.
 	byNode map[string][]agentRun
 }
 
-// agentRun is an agent's pod, and since when it is in this state.
+// agentRun is an agent's pod in its current state, and since when it has been in it.
 type agentRun struct {
 	uid types.UID
 	agentState
@@ -43,18 +44,18 @@ type AgentPod struct {
 type agentState struct {
 	container string
 	ready     bool
-	// ended: its run before this one, or this one, ended by itself within briefRun, and it
-	// has not been Ready since.
+	// ended: the previous or the current run of the container failed within briefRun, and
+	// the pod has not been Ready since.
 	ended bool
 }
 
-// briefRun is how long an agent that lacks addresses of a family it was started with lives
-// at most: it ends when it looks for the router's (allocateRouterIPs of
-// daemon/infraendpoints/infra_ip_allocation.go in Cilium v1.20.1), a second after its start
+// briefRun bounds how long an agent runs that lacks addresses of a family it was started
+// with: it exits when it allocates the router's address (allocateRouterIPs in
+// daemon/infraendpoints/infra_ip_allocation.go, Cilium v1.20.1), a second after its start
 // on an idle machine.
 const briefRun = time.Minute
 
-// ReadAgent extracts them from an agent's pod.
+// ReadAgent extracts an AgentPod from an agent's pod.
 func ReadAgent(pod *corev1.Pod) AgentPod {
 	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
 	a.ready = pod.DeletionTimestamp == nil && isReady(pod)
@@ -67,18 +68,19 @@ func ReadAgent(pod *corev1.Pod) AgentPod {
 	return a
 }
 
-// brief reports whether a run failed soon after it began. Both times are of the node's
+// brief reports whether a run failed soon after it began. Both times come from the node's
 // clock.
 func brief(end *corev1.ContainerStateTerminated) bool {
 	return end != nil && end.ExitCode != 0 && end.FinishedAt.Sub(end.StartedAt.Time) < briefRun
 }
 
-// NewAgents considers an agent settled once it has been Ready for settle.
+// NewAgents returns an empty Agents that considers an agent settled once it has been Ready
+// for settle.
 func NewAgents(settle time.Duration) *Agents {
 	return &Agents{settle: settle, byNode: map[string][]agentRun{}}
 }
 
-// Set stores the state of an agent's pod at now, and reports whether anything relevant
+// Set stores the state of an agent's pod as of now, and reports whether anything relevant
 // has changed.
 func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	if pod.Node == "" {
@@ -132,8 +134,8 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	return out
 }
 
-// Container is the ID of the container in which the agent of node runs, "" if it is not
-// known or one pod replaces another.
+// Container returns the ID of the container in which the node's agent runs, or "" if it is
+// unknown or one pod is replacing another.
 func (a *Agents) Container(node string) string {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -143,9 +145,9 @@ func (a *Agents) Container(node string) string {
 	return a.byNode[node][0].container
 }
 
-// Settled reports whether the agent of node runs steadily at now, and, if it is only a
-// matter of time, when it will. While one pod replaces another, there are two, and it
-// does not.
+// Settled reports whether the node's agent runs steadily at now, and if it only takes time,
+// when it will. While one pod replaces another the node has two agent pods, and the agent
+// is not settled.
 func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -165,7 +167,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// ReadySince is since when a pod has been Ready, by the cluster's own clock.
+// ReadySince returns since when a pod has been Ready, by the cluster's clock.
 func ReadySince(p *corev1.Pod) time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -175,9 +177,9 @@ func ReadySince(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// MayWaitForFamily reports that the agent of a node may have restarted with a family
-// that it did not run before: without addresses of that family it ends as soon as it has
-// started, and its last report stands. If it is only a matter of time, at is when to check
+// MayWaitForFamily reports whether the node's agent may have restarted with a family that
+// it did not run before: without addresses of that family it exits right after its start,
+// and its last report stays in place. If it only takes time to tell, at is when to check
 // again.
 func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
 	a.mu.RLock()

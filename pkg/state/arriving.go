@@ -8,8 +8,8 @@ import (
 )
 
 // Arrived returns a Node without the taints that it loses as it starts to offer addresses,
-// so that it grows for unscheduled pods by then. Others keep theirs: only a Node that has
-// ShortageTaint keeps pods off until it has grown.
+// so that it grows for unscheduled pods by then. It changes only Nodes with ShortageTaint,
+// because only these keep pods off until they have grown.
 func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
 	isShortage := func(t corev1.Taint) bool { return t.Key == c.ShortageTaint }
 	if c.ShortageTaint == "" || !slices.ContainsFunc(node.Spec.Taints, isShortage) {
@@ -24,7 +24,7 @@ func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
 	return &arrived
 }
 
-// isStarting reports whether a taint means that a Node, or its agent, has yet to start.
+// isStarting reports whether a taint means that a Node, or its agent, has not started yet.
 func isStarting(t corev1.Taint) bool {
 	return t.Key == corev1.TaintNodeNotReady || t.Key == ciliumdefaults.AgentNotReadyNodeTaint
 }

@@ -8,21 +8,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// Awaiting tracks the nodes that are short of addresses, and the pools that could
-// give them some. The zero value tracks none. It is safe for concurrent use.
+// Awaiting tracks the nodes that are short of addresses, and the pools that could serve
+// them. The zero value tracks none. It is safe for concurrent use.
 type Awaiting struct {
 	mu sync.Mutex
 	// byNode are the pools that each node waits for.
 	byNode map[string]map[string]bool
-	// byPool are the nodes to wake when addresses of a pool come free, each with how often
-	// it had been woken when it began to listen: if it has been since, it has yet to look.
+	// byPool are the nodes to wake when addresses of a pool are freed. The value is the
+	// node's count in wakes when it began to listen: if wakes is higher now, the node has
+	// been woken and has not looked yet.
 	byPool map[string]map[string]int
-	// wakes is how often each node has been woken since it began to wait.
+	// wakes counts how often each node has been woken since it began to wait.
 	wakes map[string]int
 }
 
-// Set replaces what is recorded of a node: it waits for blocks of these pools, or,
-// unless it lacks addresses, for none.
+// Set replaces what a node waits for: blocks of these pools, or nothing unless it lacks
+// addresses.
 func (a *Awaiting) Set(node string, lacks bool, pools []*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -32,7 +33,7 @@ func (a *Awaiting) Set(node string, lacks bool, pools []*crd.Pool) {
 	}
 }
 
-// Add adds pools to those that a node waits for. It reports whether that is a change.
+// Add adds pools to those that a node waits for. It reports whether this changed anything.
 func (a *Awaiting) Add(node string, pools []*crd.Pool) (news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +55,7 @@ func (a *Awaiting) add(node string, pools []*crd.Pool) (news bool) {
 	return news
 }
 
-// Has reports whether a node waits, for whichever pool.
+// Has reports whether a node waits for any pool.
 func (a *Awaiting) Has(node string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,9 +63,9 @@ func (a *Awaiting) Has(node string) bool {
 	return waits
 }
 
-// Wake returns the nodes that one of the pools could serve, in no order, and not again
-// until they look: in a storm of freed blocks each of many nodes is queued once, not for
-// every block.
+// Wake returns the nodes that one of the pools could serve, in no particular order. It does
+// not return a node again until that node looks: when many blocks are freed at once, each
+// node is queued once rather than for every block.
 func (a *Awaiting) Wake(pools []string) []string {
 	var names []string
 	for _, pool := range pools {
@@ -73,8 +74,8 @@ func (a *Awaiting) Wake(pools []string) []string {
 	return names
 }
 
-// wake looks at each node that listens to a pool once, however many pools it waits for.
-// Those that begin to listen meanwhile are not woken, or only because they listened before.
+// wake visits each node that listens to a pool once, however many pools the node waits for.
+// Of the nodes that begin to listen meanwhile, it wakes only those that listened before.
 func (a *Awaiting) wake(pool string) []string {
 	a.mu.Lock()
 	nodes := a.byPool[pool]
@@ -90,7 +91,8 @@ func (a *Awaiting) wake(pool string) []string {
 	return names
 }
 
-// Looks is due before a node's state is read: what comes free from now on wakes it again.
+// Looks must be called before a node's state is read: addresses that are freed after this
+// call wake the node again.
 func (a *Awaiting) Looks(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

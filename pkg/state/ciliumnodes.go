@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// NotRunning returns those of nodes whose agents do not run a family.
+// NotRunning returns the nodes whose agents do not run a family.
 func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
 	out := map[string]bool{}
 	inParts(&l.mu, slices.Collect(maps.Keys(nodes)), func(name string) {
@@ -25,22 +25,22 @@ func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]
 
 // ciliumNodes is what the ledger remembers of CiliumNodes.
 type ciliumNodes struct {
-	// foreign is what is taken because a CiliumNode names it: its podCIDRs, what
-	// multi-pool mode has allocated, and addresses in its pool, reported in use or the
-	// agent's own, stale ones as well, that lie outside these and its blocks.
+	// foreign are the prefixes taken because a CiliumNode names them: its podCIDRs, what
+	// multi-pool mode has allocated, and, outside of these and its blocks, the addresses in
+	// its pool, reported in use or the agent's own, including stale ones.
 	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes in the latest version known, delivered by the watch or
-	// returned by a write of this process. foreign derives from it. gone says which of
-	// them are deleted.
+	// seen are CiliumNodes in the latest version known, delivered by the watch or returned
+	// by a write of this process. foreign derives from it. gone marks those that are
+	// deleted.
 	seen map[string]*ciliumnode.Stored
 	gone map[string]bool
-	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has
-	// changed since: an older patch of it conflicts. They are stored in their version
-	// at that time, as a block that returned to service may be published again.
+	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has changed
+	// since, so that an older patch of it conflicts. The value is the block's version at
+	// that time, because a block that has returned to service may be published again.
 	fenced map[types.UID]string
-	// restored are the CiliumNodes that this process restored, whose agent had reported
-	// what it uses: it runs in our mode, even if the new CiliumNode does not show that
-	// yet.
+	// restored are the CiliumNodes that this process restored and whose agents had reported
+	// their usage: such an agent runs in our mode, even if the new CiliumNode does not show
+	// that yet.
 	restored map[string]types.UID
 }
 
@@ -55,7 +55,7 @@ func newCiliumNodes() ciliumNodes {
 }
 
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
-// returned, unless a later version is known: either may be late. It reports whether the
+// returned, unless a later version is known, as either may be late. It reports whether the
 // addresses taken because of it have changed.
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	l.mu.Lock()
@@ -66,7 +66,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	delete(l.ciliumNodes.gone, cn.Name)
 	was := l.ciliumNodes.seen[cn.Name]
 	l.ciliumNodes.seen[cn.Name] = cn
-	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report that
+	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
 			l.taken = append(l.taken, held.CIDR)
 		}
@@ -74,8 +74,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
-// RemoveCiliumNode handles a CiliumNode that is deleted, as of its resourceVersion. What
-// it named stays taken until it is back or ForgetCiliumNode is called.
+// RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. What it
+// named stays taken until it is back or ForgetCiliumNode is called.
 func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,9 +92,9 @@ func (l *Ledger) knowsLater(cn *ciliumnode.Stored) bool {
 	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
 }
 
-// MissingCiliumNodes returns the known CiliumNodes that are deleted according to a list
-// of a version, which has their UID not among listed. Their resourceVersion is that of
-// the list.
+// MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: those
+// older than the list's version whose UID is not among listed. The result carries the
+// list's resourceVersion.
 func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.Stored {
 	l.mu.Lock()
 	names := slices.Collect(maps.Keys(l.ciliumNodes.seen))
@@ -145,9 +145,9 @@ func (l *Ledger) Restored(v *ciliumnode.View) bool {
 	return restored && uid == v.UID
 }
 
-// ForgetCiliumNode removes a CiliumNode that is not coming back. It reports whether
-// something it named is no longer taken. One that the watch has delivered since the
-// caller's read stays.
+// ForgetCiliumNode removes a CiliumNode that will not come back. It reports whether
+// something it named is no longer taken. It keeps a CiliumNode that the watch has delivered
+// since the caller's read.
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -200,9 +200,9 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	return slices.Compact(taken)
 }
 
-// NamedElsewhere returns what CiliumNodes of other nodes name of cidr, outside their
-// own blocks. It walks them all if anything but this node's CiliumNode reserves a part of
-// cidr, which is rare. What changes meanwhile may be in it or not.
+// NamedElsewhere returns what other nodes' CiliumNodes name of cidr, outside their own
+// blocks. It walks all of them if anything except this node's CiliumNode reserves a part of
+// cidr, which is rare. Concurrent changes may or may not be included.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
@@ -215,8 +215,8 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// mayName returns the other nodes, if anything but a node's own CiliumNode reserves a part
-// of cidr.
+// mayName returns the other nodes, if anything except the node's own CiliumNode reserves a
+// part of cidr.
 func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
 	return out
 }
 
-// HeldElsewhere returns the blocks of other nodes that share an address with one of
+// HeldElsewhere returns the blocks of other nodes that share an address with any prefix in
 // named.
 func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix {
 	l.mu.Lock()
@@ -294,8 +294,8 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	return true
 }
 
-// missingFrom returns those of list that are not in sorted, and that no block or claim
-// covers: a node's own blocks, which its podCIDRs name as well, change nothing.
+// missingFrom returns the prefixes of list that are not in sorted and that no block or
+// claim covers. A node's own blocks, which its podCIDRs name as well, make no difference.
 func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range list {

@@ -19,8 +19,8 @@ type CiliumPools struct {
 	known  bool
 }
 
-// NewCiliumPools starts empty, and without knowing whether the API server serves the
-// kind.
+// NewCiliumPools returns an empty CiliumPools that does not know whether the API server
+// serves the kind.
 func NewCiliumPools() *CiliumPools { return &CiliumPools{byName: map[string]*ciliumpool.View{}} }
 
 // SetKnown records that the API server serves the kind.
@@ -30,8 +30,8 @@ func (c *CiliumPools) SetKnown() {
 	c.known = true
 }
 
-// Known reports whether the API server serves the kind: agents in other modes do
-// without it.
+// Known reports whether the API server serves the kind: agents in other modes work without
+// it.
 func (c *CiliumPools) Known() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -61,8 +61,8 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	return was.Selector != nil
 }
 
-// pickOtherwise reports whether one, nil if it did not exist, selects different pods
-// than another.
+// pickOtherwise reports whether one selects different pods than the other. nil stands for
+// one that did not exist.
 func pickOtherwise(a, b *ciliumpool.View) bool {
 	if a == nil {
 		return b.Selector != nil
@@ -73,7 +73,7 @@ func pickOtherwise(a, b *ciliumpool.View) bool {
 	return !a.Selector.Same(b.Selector) || (a.MaskSize[0] == 0) != (b.MaskSize[0] == 0) || (a.MaskSize[1] == 0) != (b.MaskSize[1] == 0)
 }
 
-// Get returns the CiliumPodIPPool of a name, "" for the default one, or nil.
+// Get returns the CiliumPodIPPool with a name, "" being the default one, or nil.
 func (c *CiliumPools) Get(name string) *ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -87,7 +87,8 @@ func (c *CiliumPools) Names() []string {
 	return slices.Sorted(maps.Keys(c.byName))
 }
 
-// Picking returns those that select pods, in no order. A nil receiver has none.
+// Picking returns the CiliumPodIPPools that select pods, in no particular order. A nil
+// receiver has none.
 func (c *CiliumPools) Picking() []*ciliumpool.View {
 	if c == nil {
 		return nil
@@ -103,7 +104,7 @@ func (c *CiliumPools) Picking() []*ciliumpool.View {
 	return out
 }
 
-// Missing returns the known ones whose UID is not among listed.
+// Missing returns the known CiliumPodIPPools whose UID is not among listed.
 func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

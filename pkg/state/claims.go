@@ -10,9 +10,9 @@ import (
 )
 
 // Claim picks a block for node from the first of pools that has one, and reserves it in
-// this process. The node owns the block once it is created in the API server. It picks
-// none that the node's agent, in the container given, has closed.
-// ipalloc.ErrExhausted: no pool has one left.
+// this process. The node owns the block once it is created in the API server. It skips
+// blocks that the node's agent, running in the given container, has closed. It returns
+// ipalloc.ErrExhausted if no pool has one left.
 func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 }
 
 // MarkUnknown keeps a claim whose write may or may not have succeeded. Only a live read
-// settles it: the watch may still deliver an older block with that CIDR.
+// resolves it: the watch may still deliver an older block with that CIDR.
 func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Cluster is everything known of the cluster, and the operator settings that say how to
-// read it. Its methods derive the input of expand.Decide, however the objects were
+// Cluster is everything known about the cluster, plus the operator settings that determine
+// how to read it. Its methods derive the input of expand.Decide, however the objects were
 // read, and change nothing.
 type Cluster struct {
 	Ledger *Ledger
@@ -26,30 +26,32 @@ type Cluster struct {
 	Agents *Agents
 	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
-	// Unscheduled are the pods that no node has addresses for; nil: Nodes offer none to
-	// the scheduler.
+	// Unscheduled are the pods that no node has addresses for; nil: Nodes offer no
+	// addresses to the scheduler.
 	Unscheduled *Unscheduled
-	// Awaiting tracks nodes short of addresses; nil where nothing wakes them.
+	// Awaiting tracks nodes short of addresses; nil if nothing wakes them.
 	Awaiting *Awaiting
-	// Taken is how many percent of a pool's blocks of a family are taken; nil: not known.
+	// Taken returns the percentage of a pool's blocks of a family that are taken; nil: not
+	// known.
 	Taken func(pool string, f ipalloc.Family) int
-	// Defaults apply where a pool sets no value, or without a pool.
+	// Defaults apply where a pool sets no value, or if there is no pool.
 	Defaults crd.Defaults
-	// ParkBlocks: draining blocks of agents that are assigned whole blocks are parked.
+	// ParkBlocks: draining blocks are parked where agents are assigned whole blocks.
 	ParkBlocks bool
 	// Paused stops all writes about nodes and blocks.
 	Paused bool
-	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	// IgnoreTaints are keys of taints that mark Nodes without Cilium.
 	IgnoreTaints map[string]bool
-	// StartupTaints are keys of taints of Nodes whose labels are not final.
+	// StartupTaints are keys of taints that mark Nodes whose labels are not final.
 	StartupTaints map[string]bool
-	// ShortageTaint is the key of the taint of Nodes whose pods cannot get an address;
-	// "": none.
+	// ShortageTaint is the key of the taint for Nodes whose pods cannot get an address; "":
+	// none.
 	ShortageTaint string
 }
 
-// Policy is what rules one family of a node, which may be nil, for one Cilium pool: the
-// pools to claim from, best first, the policy, and why nothing may change ("": it may).
+// Policy returns what applies to one family of a node, which may be nil, for one Cilium
+// pool: the pools to claim from, best first, the policy, and why nothing may change ("" if
+// it may).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !c.OptedOut(node) {
 		pools = crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
@@ -58,13 +60,13 @@ func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string)
 		policy = pools[0].Policy
 	} else {
 		policy = c.Defaults.Policy
-		policy.ReclaimDisabled = true // no pool says what the node needs
+		policy.ReclaimDisabled = true // no pool defines what the node needs
 	}
 	return pools, policy, c.pausedBecause(node, pools)
 }
 
-// State completes the state of one family of a node, for one Cilium pool, from its
-// CiliumNode, which may be nil, and its blocks, of any family and pool.
+// State completes the state of one family of a node for one Cilium pool, from the node's
+// CiliumNode, which may be nil, and its blocks of any family and pool.
 func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
 	mine, others := c.split(blocks, ciliumPool, view)
 	share := view.Of(ciliumPool)
@@ -84,7 +86,7 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 	return s
 }
 
-// blockState is a block as expand sees it.
+// blockState returns a block as expand sees it.
 func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	s := expand.Block{CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason}
 	s.Listed = view != nil && view.Lists(b.CIDR)
@@ -101,7 +103,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	}
 	s.Request = requestOn(b, pool)
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
-		// Published addresses stay, and none is added.
+		// Published addresses stay, and no others are added.
 		s.Conflict, s.Usable = !s.Listed, nil
 		if s.Listed {
 			s.Usable = view.PublishedIn(b.CIDR)
@@ -113,7 +115,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	return s
 }
 
-// requestOn is why a block of pool, which may be nil, must be returned.
+// requestOn returns why a block must be returned, if so. pool may be nil.
 func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	switch {
 	case b.Deleting:
@@ -128,8 +130,8 @@ func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	return request
 }
 
-// Cooldown is how long a block cools down: its pool's, or the default one, and longer if
-// its node is gone.
+// Cooldown returns how long a block cools down: its pool's cooldown or the default one, and
+// longer if its node is gone.
 func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 	pool := c.Pools.Get(b.Pool)
 	switch {
@@ -173,11 +175,11 @@ func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip
 	return c.withoutExcluded(view, block, usable(view, pool, block))
 }
 
-// usable returns the addresses of a block of pool that may be published on a node. An
-// agent that has no pools must not allocate addresses of a Cilium pool's block to new
-// pods: they would count for the default pool, and the agent could not restore the pod
-// once the block is listed for its own pool again. Until that agent has reported, one
-// that has pools may run, with pod addresses that are not reported yet.
+// usable returns the addresses of a block of pool that may be published on a node. An agent
+// in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
+// they would count for the default pool, and the agent could not restore the pod once the
+// block is listed for its own pool again. Until that agent has reported, an agent in a mode
+// with pools may still be running, with pod addresses that are not reported yet.
 func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
 	switch {
 	case view != nil && view.BlockDemand != nil:
@@ -188,8 +190,8 @@ func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Ad
 	return pool.Usable(cidr)
 }
 
-// withoutExcluded returns the addresses of a block except those of nodes and Services.
-// Where agents are assigned whole blocks, no address can be withheld.
+// withoutExcluded returns the addresses of a block except those of nodes and Services. In
+// modes where agents are assigned whole blocks, no address can be withheld.
 func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	excluded := exclude.CIDRs(c.Ledger.Excluded(block))
 	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
@@ -198,7 +200,7 @@ func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, add
 	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return ContainsAddr(excluded, addr) })
 }
 
-// wholeOf is what an agent that is assigned whole blocks has and requests, for one
+// wholeOf returns what an agent that is assigned whole blocks has and requests, for one
 // family.
 func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
 	if view.BlockDemand == nil {
@@ -217,8 +219,8 @@ func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expan
 	return w
 }
 
-// Unselected reports whether Cilium runs on a Node, which may be nil, and no
-// PodIPPool selects it: the Node gets no block.
+// Unselected reports whether Cilium runs on a Node, which may be nil, but no PodIPPool
+// selects it: the Node gets no block.
 func (c *Cluster) Unselected(node *corev1.Node) bool {
 	return node != nil && !c.OptedOut(node) && len(c.Pools.Match(labels.Set(node.Labels))) == 0
 }

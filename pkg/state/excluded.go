@@ -11,19 +11,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Exclude replaces the addresses of a cluster object that no pod may get. No block that
-// contains any of them is claimed from now on. It returns the newly excluded addresses,
-// and those that are no longer excluded.
+// Exclude replaces the addresses of a cluster object that no pod may have. From now on no
+// block that contains any of them is claimed. It returns the newly excluded addresses, and
+// those that are no longer excluded.
 func (l *Ledger) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
 	return l.exclude(by, cidrs)
 }
 
-// ExcludeCiliumNode is Exclude of what a CiliumNode names, none if it is deleted: the
-// addresses at which other nodes reach its node, and those of its agent that lie in none
-// of the node's own blocks and CIDRs, as one from an earlier IPAM does. It is due after
-// each change of the CiliumNode or of the node's blocks.
+// ExcludeCiliumNode calls Exclude with what a CiliumNode names, or nothing if it is
+// deleted: the addresses at which other nodes reach its node, and those of its agent that
+// lie in none of the node's own blocks and CIDRs, such as one from an earlier IPAM. It must
+// be called after each change of the CiliumNode or of the node's blocks.
 func (l *Ledger) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -96,8 +96,8 @@ func (l *Ledger) HeldIn(cidr netip.Prefix) []ipalloc.Held {
 	return held
 }
 
-// HolderOf returns a block that overlaps an excluded prefix, and its node; "": there is
-// none.
+// HolderOf returns a block that overlaps an excluded prefix, and its node, or "" if there
+// is none.
 func (l *Ledger) HolderOf(r exclude.Range) string {
 	held := l.HeldIn(r.CIDR)
 	if len(held) == 0 {

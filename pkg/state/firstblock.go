@@ -10,11 +10,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// FirstBlock is the need of a node without any block of a family, whose agent cannot start.
+// FirstBlock is a node that has no block of a family, so that its agent cannot start.
 type FirstBlock struct {
 	Node string
-	// Pools are those that it claims from in each family that it lacks, best first. None of
-	// them has a free block.
+	// Pools are the pools to claim from, best first, for each family that the node lacks.
+	// None of them has a free block.
 	Pools [2][]string
 }
 
@@ -39,8 +39,8 @@ func (u *Unscheduled) isWithoutBlock(node string) bool {
 	return u.withoutBlock[node]
 }
 
-// firstBlocks returns the nodes that wait for the first block of a family, and for which
-// their pools have none.
+// firstBlocks returns the nodes that wait for the first block of a family and whose pools
+// have none left.
 func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
 	var out []FirstBlock
 	free := expand.FreeBlocks{{}, {}}
@@ -75,15 +75,15 @@ func (s *Share) lacksFirstBlock() bool {
 	return true
 }
 
-// misses reports whether pods wait for blocks of a family on a node: the first of these is
-// the node's first.
+// misses reports whether pods on a node already wait for blocks of a family: the first of
+// these will be the node's first block.
 func (a *Assignment) misses(node string, f ipalloc.Family) bool {
 	i := slices.IndexFunc(a.Candidates, func(n expand.Candidate) bool { return n.Node == node })
 	return i >= 0 && a.Missing[i][f] > 0
 }
 
 // fullPools returns the pools that a share claims from if none of them has a free block.
-// Else it takes one from free: the node gets that, and no other one does.
+// Otherwise it takes one from free, so that no other node counts on it.
 func (c *Cluster) fullPools(share *Share, free map[string]uint64) []string {
 	var full []string
 	for _, pool := range share.Pools {

@@ -12,11 +12,11 @@ import (
 // heldBlock is a block in the ledger.
 type heldBlock struct {
 	crd.Block
-	// inPool is its place among the blocks of its pool; -1: it is gone.
+	// inPool is its index among the blocks of its pool; -1: it is gone.
 	inPool int
 }
 
-// index stores a block, in place of one with the same CIDR.
+// index stores a block and replaces one with the same CIDR.
 func (l *Ledger) index(b crd.Block) {
 	if held, ok := l.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
 		held.Block = b
@@ -32,7 +32,7 @@ func (l *Ledger) index(b crd.Block) {
 
 func (h *heldBlock) compare(cidr netip.Prefix) int { return h.CIDR.Compare(cidr) }
 
-// unindex removes the block with that CIDR, if there is one.
+// unindex removes the block with that CIDR, if any.
 func (l *Ledger) unindex(cidr netip.Prefix) {
 	held, ok := l.blocks[cidr]
 	if !ok {
@@ -55,8 +55,9 @@ func (l *Ledger) unindex(cidr netip.Prefix) {
 }
 
 // PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no
-// order, each as it is when it is reached, and leaves out those that go meanwhile. The
-// lock is held for a part of them at a time: the caller may call the ledger.
+// particular order. It yields each in its state when it is read, and skips those that are
+// deleted meanwhile. It locks the ledger for a few blocks at a time and not while it
+// yields, so the caller may call the ledger.
 func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
 		l.mu.Lock()
@@ -73,7 +74,7 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	}
 }
 
-// read copies those of held that are not gone, and returns how many.
+// read copies the blocks of held that are not gone, and returns how many it copied.
 func (l *Ledger) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +90,7 @@ func (l *Ledger) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
 // partSize is how many records are read under a lock at once: a few microseconds.
 const partSize = 64
 
-// inParts calls do for each of keys, holding the lock for a part of them at a time.
+// inParts calls do for each of keys, and holds the lock for partSize of them at a time.
 func inParts[K any](lock sync.Locker, keys []K, do func(K)) {
 	for part := range slices.Chunk(keys, partSize) {
 		lock.Lock()

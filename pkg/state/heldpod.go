@@ -9,10 +9,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// heldPod is a pod in memory. Its UID, name and addresses are one string, as a cluster has
-// more pods than anything else: otherwise it takes twice as much.
+// heldPod is a pod in memory. Its UID, name and addresses share one string, because a
+// cluster has more pods than anything else: separate fields take twice as much memory.
 type heldPod struct {
-	// text is its UID, its name, and each address after its length in bytes.
+	// text is the UID, the name, and each address preceded by its length in bytes.
 	text    string
 	request requestHandle
 	// seen is when it was first seen bound.
@@ -20,7 +20,7 @@ type heldPod struct {
 	// created is in seconds since 1970; 0: unknown.
 	created  int64
 	requests [2]uint16
-	// nameAt and ipsAt are where its name and its addresses begin in text.
+	// nameAt and ipsAt are the offsets of the name and of the addresses in text.
 	nameAt, ipsAt uint16
 }
 
@@ -33,8 +33,8 @@ func hold(p BoundPod, seen time.Time) heldPod {
 	return h
 }
 
-// setText joins what text is made of. Kubernetes limits a name and a namespace to 317
-// bytes together.
+// setText sets text from its parts. Kubernetes limits a name and a namespace to 317 bytes
+// together.
 func (h *heldPod) setText(uid types.UID, name string, ips []netip.Addr) {
 	text := make([]byte, 0, len(uid)+len(name)+len(ips)*17)
 	text = append(append(text, uid...), name...)
@@ -46,7 +46,7 @@ func (h *heldPod) setText(uid types.UID, name string, ips []netip.Addr) {
 	h.text = string(text)
 }
 
-// update takes in a later state of the pod, and reports whether that is a change.
+// update stores a later state of the pod, and reports whether anything has changed.
 func (h *heldPod) update(p BoundPod) bool {
 	was := *h
 	h.setText(h.uid(), h.name(), p.ips)
@@ -72,7 +72,7 @@ func (h *heldPod) ips() []netip.Addr {
 	return out
 }
 
-// pod is the pod as decisions see it.
+// pod returns the pod as decisions see it.
 func (h *heldPod) pod() expand.Pod {
 	p := expand.Pod{Name: h.name(), IPs: h.ips(), Requests: h.requests, Seen: h.seen}
 	if h.created != 0 {

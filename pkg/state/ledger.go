@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ReadyLedger returns a ledger of exactly these blocks, ready to use.
+// ReadyLedger returns a ledger of exactly these blocks that is ready to use.
 func ReadyLedger(blocks ...crd.Block) *Ledger {
 	l := NewLedger()
 	for _, b := range blocks {
@@ -24,24 +24,24 @@ func ReadyLedger(blocks ...crd.Block) *Ledger {
 	return l
 }
 
-// Ledger is what this process knows of blocks: those delivered by the watch, and its
-// own writes that the watch has not delivered yet. It is safe for concurrent use.
+// Ledger is what this process knows about blocks: those that the watch has delivered, and
+// its own writes that the watch has not delivered yet. It is safe for concurrent use.
 type Ledger struct {
 	mu     sync.Mutex
 	space  *ipalloc.Space
 	ready  chan struct{}
 	blocks map[netip.Prefix]*heldBlock
-	// byNode are the blocks of each node, sorted by address; byPool those of each pool.
+	// byNode are the blocks of each node, sorted by address; byPool are those of each pool.
 	byNode, byPool map[string][]*heldBlock
-	// unknown are claims, by node, whose write was sent but not answered. They stay
-	// taken, and the node's next claim retries the same block, so that one need ends in
+	// unknown are the claims, by node, whose write was sent but not answered. They stay
+	// taken, and the node's next claim retries the same block, so that one need results in
 	// one block.
 	unknown map[string][]netip.Prefix
-	// closed are the last blocks of CIDRs that are free again, where an agent had closed
-	// them: to that node they would bring no address while this agent runs.
+	// closed are the last blocks of CIDRs that are free again although an agent had closed
+	// them: they would bring that node no address while this agent runs.
 	closed map[netip.Prefix]crd.Block
-	// shown are the held blocks that the watch has delivered, and gone those that are
-	// deleted, so that neither a late response nor a lagging watch brings one back.
+	// shown are the held blocks that the watch has delivered, and gone are the deleted
+	// ones, so that neither a late response nor a lagging watch restores one.
 	shown, gone map[types.UID]bool
 	shownNow    chan struct{}
 
@@ -49,13 +49,13 @@ type Ledger struct {
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
 
-	// Changed, if set, receives the freed CIDRs, and those taken other than by a claim,
-	// after the ledger has recorded them. It may call the ledger.
+	// Changed, if set, receives the freed CIDRs, and those taken in other ways than by a
+	// claim, after the ledger has recorded them. It may call the ledger.
 	Changed      func(freed, taken []netip.Prefix)
 	freed, taken []netip.Prefix // since the last call of Changed
 }
 
-// NewLedger returns a ledger that has read nothing yet.
+// NewLedger returns an empty ledger that is not ready yet.
 func NewLedger() *Ledger {
 	return &Ledger{
 		space:       ipalloc.NewSpace(),
@@ -72,8 +72,8 @@ func NewLedger() *Ledger {
 	}
 }
 
-// unlock ends a change of the ledger. It is the only place that reports freed CIDRs, so
-// that no waiting node is missed.
+// unlock ends a change of the ledger. Only unlock reports freed CIDRs, so that no waiting
+// node is missed.
 func (l *Ledger) unlock() {
 	freed, taken := l.freed, l.taken
 	l.freed, l.taken = nil, nil
@@ -131,7 +131,7 @@ func (l *Ledger) Upsert(b crd.Block) {
 	}
 }
 
-// maxGone bounds how many deleted blocks are remembered. Late events arrive within
+// maxGone bounds how many deleted blocks the ledger remembers. Late events arrive within
 // seconds, long before this many blocks are deleted.
 const maxGone = 1 << 16
 
@@ -145,8 +145,8 @@ func (l *Ledger) Remove(b crd.Block) {
 	l.bury(b)
 }
 
-// AssumeDeleted records that a block was found deleted, or that this process has
-// deleted it together with its object. Anything the watch still delivers of it is old.
+// AssumeDeleted records that a block was found deleted, or that this process has deleted it
+// together with its object. Anything that the watch still delivers about it is stale.
 func (l *Ledger) AssumeDeleted(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -166,8 +166,8 @@ func (l *Ledger) bury(b crd.Block) {
 	l.notifyShown()
 }
 
-// Assume stores a block as the API server has just returned it, before the watch
-// delivers it.
+// Assume stores a block that the API server has just returned, before the watch delivers
+// it.
 func (l *Ledger) Assume(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -192,13 +192,13 @@ func (l *Ledger) set(b crd.Block) {
 	l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
-		l.space.Release(b.CIDR) // a claim of ours that another writer won
+		l.space.Release(b.CIDR) // our claim, which another writer won
 	}
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
 }
 
-// settle resolves an unknown claim: the API server has answered.
+// settle resolves an unknown claim once the API server has answered.
 func (l *Ledger) settle(cidr netip.Prefix) {
 	for node, claims := range l.unknown {
 		if i := slices.Index(claims, cidr); i >= 0 {
@@ -221,7 +221,7 @@ func (l *Ledger) drop(b crd.Block) {
 	l.unindex(b.CIDR)
 	delete(l.shown, b.UID)
 	l.release(b.CIDR)
-	// What the node's CiliumNode names of the block is no longer covered.
+	// The block no longer covers what the node's CiliumNode names.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
@@ -230,8 +230,8 @@ func (l *Ledger) notifyShown() {
 	l.shownNow = make(chan struct{})
 }
 
-// WaitShown waits until the watch has delivered a block, and with it all that were
-// created before.
+// WaitShown waits until the watch has delivered a block, and thereby all blocks created
+// before it.
 func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 	for {
 		l.mu.Lock()
@@ -265,7 +265,7 @@ func (l *Ledger) Block(cidr netip.Prefix) (crd.Block, bool) {
 	return crd.Block{}, false
 }
 
-// NodeBlocks returns the blocks a node holds, sorted by address.
+// NodeBlocks returns the blocks that a node holds, sorted by address.
 func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -289,7 +289,7 @@ func (l *Ledger) Nodes() []string {
 	return names
 }
 
-// Holds reports whether the pool holds a block within cidr.
+// Holds reports whether a pool holds a block within a prefix.
 func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +299,7 @@ func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
 }
 
-// Free returns how many blocks could be claimed from cut now.
+// Free returns how many blocks can currently be claimed from cut.
 func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

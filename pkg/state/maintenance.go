@@ -9,10 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// applyWindows adds to the state of one family of a node what maintenance windows hold
-// back at now: reclaims by the windows of the pool that rules the node, drains by those
-// of the block's own pool, where they were requested. Nothing holds back a block
-// deleted by hand.
+// applyWindows adds to the state of one family of a node what maintenance windows hold back
+// at now: reclaims by the windows of the node's ruling pool, requested drains by those of
+// the block's own pool. Windows never hold back a block deleted by hand.
 func (c *Cluster) applyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
 	if len(pools) > 0 {
 		s.ReclaimHold = pools[0].Maintenance.Hold(now)
@@ -26,8 +25,8 @@ func (c *Cluster) applyWindows(s *expand.State, pools []*crd.Pool, now time.Time
 	}
 }
 
-// MayWait reports whether the drain of a block in service is requested other than by
-// deleting it.
+// MayWait reports whether the drain of a block in service was requested in another way than
+// by deleting it.
 func MayWait(b *expand.Block) bool {
 	switch b.Request {
 	case expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:

@@ -51,8 +51,8 @@ func keepOffers(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// KeepRequests reduces the containers of a pod to one that requests as many addresses as
-// they do; nil: they request none.
+// KeepRequests reduces a pod's containers to a single one that requests as many addresses
+// as all of them; nil: they request none.
 func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
 	var kept corev1.ResourceList
 	requests := addressRequests(spec)
@@ -72,7 +72,7 @@ func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
 
 // addressRequests returns how many addresses of each family a pod requests, as the
 // scheduler counts: what its containers and sidecars request together, or what one init
-// container requests beside the sidecars before it, whichever is more.
+// container requests together with the sidecars before it, whichever is more.
 func addressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
 	for _, f := range ipalloc.Families() {
 		resource := OfferResource(f)

@@ -18,8 +18,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// KeepResources reduces the resources of a Node to those that decisions need: how many
-// pods the kubelet admits, in Allocatable, and how many addresses the Node offers.
+// KeepResources reduces the resources of a Node to those that decisions need: how many pods
+// the kubelet admits, in Allocatable, and how many addresses the Node offers.
 func KeepResources(s *corev1.NodeStatus) (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = keepOffers(s.Capacity), keepOffers(s.Allocatable)
 	for name, pods := range podsOf(s) {
@@ -31,7 +31,7 @@ func KeepResources(s *corev1.NodeStatus) (capacity, allocatable corev1.ResourceL
 	return capacity, allocatable
 }
 
-// podsOf keeps how many pods the kubelet admits.
+// podsOf returns only the resource that says how many pods the kubelet admits.
 func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
 	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
 		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
@@ -41,8 +41,8 @@ func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
 	return nil
 }
 
-// MaxPods is how many pods the node's kubelet admits: status.allocatable.pods, or
-// capacity.pods where there is none. 0: the Node does not say.
+// MaxPods returns how many pods the node's kubelet admits: status.allocatable.pods, or else
+// capacity.pods. 0: the Node specifies neither.
 func MaxPods(n *corev1.Node) int {
 	if n == nil {
 		return 0
@@ -51,7 +51,7 @@ func MaxPods(n *corev1.Node) int {
 	return int(min(pods.Value(), math.MaxInt32))
 }
 
-// PodFields lets the API server send only pods that need an address.
+// PodFields makes the API server send only pods that need an address.
 func PodFields() fields.Selector {
 	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
 }
@@ -62,18 +62,18 @@ type PodKey struct {
 	uid  types.UID
 }
 
-// UID is the pod's.
+// UID returns the pod's UID.
 func (k PodKey) UID() types.UID { return k.uid }
 
 // BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey
-	// needs: it needs an address.
+	// needs: the pod needs an address.
 	needs   bool
 	name    string
 	ips     []netip.Addr
-	request requestHandle // of modes in which agents have several pools
-	// requests are how many addresses of each family it requests of the scheduler.
+	request requestHandle // in modes in which agents have several pools
+	// requests is how many addresses of each family it requests from the scheduler.
 	requests [2]uint16
 	created  time.Time // in modes in which agents have several pools
 }
@@ -95,8 +95,8 @@ func ReadPod(pod *corev1.Pod) BoundPod {
 	return p
 }
 
-// UsedByPods returns the addresses that the statuses of pods name which need one, and
-// whether there is one that is not among those shown and names none yet.
+// UsedByPods returns the addresses in the statuses of those pods that need an address, and
+// whether any of these pods has no address yet and is missing from shown.
 func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool, unseen bool) {
 	used = map[netip.Addr]bool{}
 	for i := range pods {
@@ -128,7 +128,7 @@ type Pods struct {
 	mu sync.RWMutex
 	// byNode holds slices: maps this small cost twice as much.
 	byNode map[string][]heldPod
-	// namespaces are the pool requests of namespaces for their pods.
+	// namespaces are the pool requests that namespaces make for their pods.
 	namespaces map[string]PoolRequest
 	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
 	RememberEnded bool
@@ -141,12 +141,12 @@ type endedPod struct {
 	at   time.Time
 }
 
-// NewPods starts empty.
+// NewPods returns an empty store.
 func NewPods() *Pods {
 	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
 }
 
-// Set stores the state of a pod at now, and reports whether anything relevant has
+// Set stores the state of a pod as of now, and reports whether anything relevant has
 // changed.
 func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	if !pod.needs {
@@ -166,7 +166,7 @@ func (p *Pods) index(key PodKey) int {
 	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid() == key.uid })
 }
 
-// Delete removes a pod at now, and reports whether it was known.
+// Delete removes a pod as of now, and reports whether it was known.
 func (p *Pods) Delete(key PodKey, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Pods) On(node string) []expand.Pod {
 func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Time) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	for _, e := range p.ended[node] { // in order of time
+	for _, e := range p.ended[node] { // oldest first
 		end := e.at.Add(expand.ReportLag)
 		if !now.Before(end) {
 			continue
@@ -215,8 +215,8 @@ func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Tim
 	return names, until
 }
 
-// PoolRequests returns what the pods on a node request, by their own annotations, by
-// their namespaces, or through the CiliumPodIPPools that select pods.
+// PoolRequests returns what the pods on a node request, through their own annotations,
+// their namespaces, or the CiliumPodIPPools that select pods.
 func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequests {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -228,8 +228,8 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	return asked
 }
 
-// SetNamespace stores what a namespace requests for its pods, nothing if it is gone. It
-// returns the nodes of its pods if that changed.
+// SetNamespace stores what a namespace requests for its pods, which is nothing if it is
+// deleted. If that has changed, it returns the nodes of its pods.
 func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	if !p.setNamespace(name, w) {
 		return nil
@@ -257,8 +257,8 @@ func (p *Pods) setNamespace(name string, w PoolRequest) (changed bool) {
 	return true
 }
 
-// eachNode calls do with the pods of each node that has any, holding the lock for one node
-// at a time: all pods would take many milliseconds.
+// eachNode calls do with the pods of each node that has any. It holds the lock for one node
+// at a time, because all pods would take many milliseconds.
 func (p *Pods) eachNode(do func(node string, pods []heldPod)) {
 	p.mu.RLock()
 	nodes := slices.Collect(maps.Keys(p.byNode))

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Annotations of pods and namespaces that request a Cilium pool, or that accept only a
-// pool that they name or that selects them (pkg/annotation/k8s.go, IPAMPoolKey,
+// Annotations of pods and namespaces that request a Cilium pool, or that make the pod
+// accept only a pool that they name or that selects it (pkg/annotation/k8s.go, IPAMPoolKey,
 // IPAMIPv4PoolKey, IPAMIPv6PoolKey and IPAMRequirePoolMatch, v1.20.1).
 const (
 	poolAnnotation    = "ipam.cilium.io/ip-pool"
@@ -23,26 +23,27 @@ const (
 	requireAnnotation = "ipam.cilium.io/require-pool-match"
 )
 
-// noPool stands for the pool of a pod that agents assign no address to. No pool has a
-// slash in its name.
+// noPool stands for the pool of a pod to which agents assign no address. No pool name
+// contains a slash.
 const noPool = "/"
 
-// PoolRequest is what a pod or a namespace requests of Cilium pools.
+// PoolRequest is what a pod or a namespace requests about Cilium pools.
 type PoolRequest struct {
-	// pools are those that annotations name, by family; "": none.
+	// pools are the pools that annotations name, by family; "": none.
 	pools [2]string
 	// strict: it accepts only a pool that it names or that selects it.
 	strict bool
-	// labels are encoded in one string, as many pods share the same.
+	// labels are encoded in one string, because many pods share the same labels.
 	labels string
 }
 
-// PoolRequestOf reads it from the annotations and labels of a pod or a namespace.
+// PoolRequestOf reads a PoolRequest from the annotations and labels of a pod or a
+// namespace.
 func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
 	return PoolRequest{pools: requestedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
 }
 
-// labelSet decodes labels: no key and no value has a comma or an equals sign.
+// labelSet decodes labels. Neither keys nor values contain a comma or an equals sign.
 func (w PoolRequest) labelSet() labels.Set {
 	set := labels.Set{}
 	for pair := range strings.SplitSeq(w.labels, ",") {
@@ -53,8 +54,9 @@ func (w PoolRequest) labelSet() labels.Set {
 	return set
 }
 
-// requestedPools returns the pools that annotations name, by family, the family's own
-// annotation first (pkg/ipam/metadata/manager.go, determinePoolByAnnotations, v1.20.1).
+// requestedPools returns the pools that annotations name, by family. The family's own
+// annotation takes precedence (pkg/ipam/metadata/manager.go, determinePoolByAnnotations,
+// v1.20.1).
 func requestedPools(annotations map[string]string) [2]string {
 	return [2]string{
 		ipalloc.IPv4: cmp.Or(annotations[v4PoolAnnotation], annotations[poolAnnotation]),
@@ -76,10 +78,10 @@ func KeepPoolRequests(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// requestHandle stores equal requests of pods once.
+// requestHandle deduplicates equal requests of pods.
 type requestHandle = unique.Handle[PoolRequest]
 
-// requestOf returns the stored request; modes without pool requests store none.
+// requestOf returns the stored request. Modes without pool requests store none.
 func requestOf(k requestHandle) PoolRequest {
 	if k == (requestHandle{}) {
 		return PoolRequest{}
@@ -87,12 +89,12 @@ func requestOf(k requestHandle) PoolRequest {
 	return k.Value()
 }
 
-// PoolRequests are the Cilium pools that pods request, by "namespace/name" and family.
-// Pods that request the default one are left out.
+// PoolRequests are the Cilium pools that pods request, by "namespace/name" and family. Pods
+// that request the default pool are left out.
 type PoolRequests map[string]*[2]string
 
-// add adds a pod with its request, that of its namespace, and the CiliumPodIPPools that
-// select pods.
+// add adds a pod, given its own request, that of its namespace, and the CiliumPodIPPools
+// that select pods.
 func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string
@@ -124,8 +126,8 @@ func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.Vi
 	return picked
 }
 
-// poolFor is the pool from which an agent assigns a pod its address, "" for the default
-// one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1): if more than one
+// poolFor returns the pool from which an agent assigns a pod its address, "" for the
+// default one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1). If more than one
 // selects the pod, the agent refuses.
 func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
 	pool := cmp.Or(pod.pools[f], namespace.pools[f])

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Serving returns the PodIPPools that serve one Cilium pool, each as Get returns it,
-// including those being deleted, in no order.
+// Serving returns the PodIPPools that serve one Cilium pool, including those being deleted,
+// each as Get returns it, in no particular order.
 func (p *Pools) Serving(ciliumPool string) []*crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -42,17 +42,17 @@ func (p *Pools) CiliumPools() []string {
 	return out
 }
 
-// Pools is what this process knows of PodIPPools, with overlaps between them resolved.
-// All of it derives from the current objects and the flags, so a restart changes
-// nothing. It is safe for concurrent use; the pools it returns are read-only.
+// Pools is what this process knows about PodIPPools, with overlaps between them resolved.
+// All of it derives from the current objects and the flags, so a restart changes nothing.
+// It is safe for concurrent use; the pools it returns are read-only.
 type Pools struct {
 	defaults crd.Defaults
 	ledger   *Ledger
 
 	mu       sync.RWMutex
 	versions map[string]poolVersion
-	parsed   map[string]*crd.Pool // frozen where a pool cannot serve
-	invalid  map[string]error     // the problems of a pool, whether it serves or not
+	parsed   map[string]*crd.Pool // frozen if a pool cannot serve
+	invalid  map[string]error     // problems of a pool, whether or not it serves
 	resolved map[string]*crd.Pool
 	reserved map[string][]netip.Prefix
 }
@@ -64,7 +64,7 @@ type poolVersion struct {
 	deleting   bool
 }
 
-// NewPools starts empty. It registers with the ledger what may never be claimed.
+// NewPools returns an empty Pools. It reserves in the ledger what may never be claimed.
 func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	return &Pools{
 		defaults: defaults, ledger: ledger,
@@ -74,8 +74,8 @@ func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	}
 }
 
-// Set stores a pool. One that cannot be read is frozen. It reports whether anything but
-// the status has changed.
+// Set stores a pool, and freezes one that cannot be parsed. It reports whether anything
+// except the status has changed.
 func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *Pools) resolve() {
 	p.reserved = reserved
 }
 
-// Get returns a pool as its spec says, or a frozen stand-in for it, or nil.
+// Get returns a pool as its spec defines it, a frozen stand-in for it, or nil.
 func (p *Pools) Get(name string) *crd.Pool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -158,8 +158,8 @@ func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	return names
 }
 
-// Invalid returns what is wrong with the spec of a pool, or nil. Get shows whether the
-// pool serves nevertheless.
+// Invalid returns what is wrong with the spec of a pool, or nil. Get shows whether the pool
+// serves nevertheless.
 func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -173,7 +173,7 @@ func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
 	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
 }
 
-// reserve replaces what pools reserve.
+// reserve replaces the ranges that pools reserve.
 func (l *Ledger) reserve(old, now map[string][]netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Pressure tracks how full pools are, and which nodes hold an idle block: from a pool
-// that runs full, idle blocks go sooner. It is safe for concurrent use.
+// Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
+// pool, the sooner its idle blocks are reclaimed. It is safe for concurrent use.
 type Pressure struct {
-	// Changed, if set, receives the nodes that hold an idle block once the pressure has
-	// changed how long it waits.
+	// Changed, if set, receives the nodes that hold an idle block when a change of the
+	// pressure has changed how long that block waits.
 	Changed func(nodes []string)
 
 	mu    sync.Mutex
@@ -27,12 +27,12 @@ type poolFamily struct {
 	family ipalloc.Family
 }
 
-// NewPressure tracks nothing yet.
+// NewPressure returns an empty Pressure.
 func NewPressure() *Pressure {
 	return &Pressure{taken: map[poolFamily]int{}, idle: map[string]bool{}}
 }
 
-// Set records how many percent of a pool's blocks of a family are taken.
+// Set records the percentage of a pool's blocks of a family that are taken.
 func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
 	p.mu.Lock()
 	key, from := poolFamily{pool.Name, f}, pool.Policy.PressurePercent
@@ -48,7 +48,7 @@ func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
 	}
 }
 
-// Taken is how many percent of a pool's blocks of a family are taken; 0: not known.
+// Taken returns the percentage of a pool's blocks of a family that are taken; 0: not known.
 func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,15 +66,15 @@ func (p *Pressure) SetIdle(node string, idle bool) {
 	p.idle[node] = true
 }
 
-// ForgetPool drops a pool that is gone.
+// ForgetPool drops a deleted pool.
 func (p *Pressure) ForgetPool(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.taken, func(key poolFamily, _ int) bool { return key.pool == pool })
 }
 
-// TakenPercent is how many percent of a pool's assignable blocks are taken when this
-// many are free.
+// TakenPercent returns the percentage of a pool's assignable blocks that are taken when
+// this many are free.
 func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
 	cut, ok := pool.Cut(f)
 	if !ok {

@@ -22,10 +22,11 @@ type giver struct {
 	spare    []netip.Prefix
 }
 
-// recall adds to the needs of nodes which blocks they should return at once, as pods, or
-// nodes without any, wait for blocks of full pools: as many as are missing, less those that
-// come back already. Cordoned nodes come first, then those that can spare the most. No node
-// returns its only block, so one that has just got its first keeps that.
+// recall adds to the needs of nodes the blocks that they should return at once because
+// pods, or nodes without any block, wait for blocks of full pools: as many as are missing,
+// less those that are already being returned. Cordoned nodes come first, then those that
+// can spare the most. No node returns its only block, so a node keeps a first block that it
+// has just got.
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
@@ -49,14 +50,14 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 	}
 }
 
-// missing are the blocks that pods and nodes wait for, of any of these pools.
+// missing is how many blocks pods and nodes wait for from any of these pools.
 type missing struct {
 	pools  []string
 	blocks int
 }
 
-// missingBlocks returns what the candidates lack, in order, and then one block for each node
-// without any: one entry for all those that claim from the same pools.
+// missingBlocks returns what the candidates lack, in order, and then one block for each
+// node without any, with one entry for all that claim from the same pools.
 func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	var out []missing
 	add := func(pools []string, n int) {
@@ -78,8 +79,8 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	return out
 }
 
-// returning counts the blocks of pools that are on their way back to them: those that
-// cool down, and those that drain and of which no address is reported as used.
+// returning counts the blocks of pools that are on their way back: those that cool down,
+// and those that drain and have no address reported as used.
 func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
 	n, draining := 0, []crd.Block(nil)
 	for _, pool := range pools {
@@ -148,9 +149,9 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 	return out
 }
 
-// spare returns the blocks of a family that a node could return at once, if it does what
-// it needs for the pods it should have room for. It has pods assigned again once the node
-// could return others by time alone.
+// spare returns the blocks of a family that a node could return at once, given the pods it
+// should have room for. If the node could return others once time has passed, it makes the
+// pods be assigned again then.
 func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
 	i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.Family == f })

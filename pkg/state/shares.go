@@ -14,10 +14,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// CiliumPoolsOf returns the Cilium pools to decide on for one family of a node, which
-// may be nil, as may its CiliumNode: the default one, "", first, then those that
-// PodIPPools serve there, and those of blocks that it holds. Each has its own blocks
-// and its own demand.
+// CiliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default
+// one, "", first, then those that PodIPPools serve there, and those of blocks that it
+// holds. Each has its own blocks and its own demand. The node and its CiliumNode may be
+// nil.
 func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliumnode.View, blocks []crd.Block) []string {
 	names := map[string]bool{"": true}
 	if !c.Defaults.CiliumPools {
@@ -38,9 +38,9 @@ func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliu
 	return slices.Sorted(maps.Keys(names))
 }
 
-// CiliumPoolOf is the Cilium pool that a block is for: the one that it is listed for,
-// as its agent has it under that name, otherwise the one that its PodIPPool serves. The
-// two differ if a PodIPPool was recreated for another one.
+// CiliumPoolOf returns the Cilium pool that a block is for: the one that it is listed for,
+// because its agent knows it under that name, otherwise the one that its PodIPPool serves.
+// The two differ if a PodIPPool was recreated for another Cilium pool.
 func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	if !c.Defaults.CiliumPools {
 		return ""
@@ -52,13 +52,13 @@ func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	return listed
 }
 
-// IsOrphaned reports whether the Cilium pool of a block is unknown: its PodIPPool is
-// gone, and it is listed for none. It must not become listed.
+// IsOrphaned reports whether the Cilium pool of a block is unknown: its PodIPPool is gone,
+// and it is listed for none. Such a block must not become listed.
 func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 	return c.Defaults.CiliumPools && c.Pools.Get(b.Pool) == nil && (view == nil || !slices.Contains(view.Listed(), b.CIDR))
 }
 
-// anyFree reports whether one of pools has a block of a family to claim.
+// anyFree reports whether one of pools has a free block of a family.
 func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 	return slices.ContainsFunc(pools, func(p *crd.Pool) bool {
 		cut, ok := p.Cut(f)
@@ -81,8 +81,8 @@ func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.
 	return mine, others
 }
 
-// releaseOf leaves each Cilium pool the release entries of its own blocks, and the
-// default one those of no block.
+// releaseOf returns the release entries that concern a Cilium pool: those of its own
+// blocks, and for the default pool also those of no block.
 func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, others []crd.Block) map[netip.Addr]expand.ReleaseStatus {
 	if len(others) == 0 && ciliumPool == "" || len(all) == 0 {
 		return all
@@ -97,9 +97,9 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 	return out
 }
 
-// podsFor returns the pods that count for one family and Cilium pool: those that
-// request it, and those with an address, which shows its pool. No pod requests a family
-// that the agent has no use for.
+// podsFor returns the pods that count for one family and Cilium pool: those that request
+// it, and those whose address shows that it is their pool. No pod requests a family that
+// the agent does not use.
 func (c *Cluster) podsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
 	if !c.Defaults.CiliumPools {
 		return pods

@@ -12,15 +12,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// OtherIPAM is why a node that another IPAM serves is left unchanged.
+// OtherIPAM is why the operator leaves a node unchanged that another IPAM serves.
 const OtherIPAM = "another IPAM gives addresses to its pods: kubectl cilium-pool migrate plan"
 
 // Snapshot is the state of one node at one moment: the input of its decisions.
 type Snapshot struct {
 	Name       string
-	Node       *corev1.Node     // nil: no such Node
-	CiliumNode *ciliumnode.View // nil: no such CiliumNode
-	// Blocks are those that the node holds, of any family and pool.
+	Node       *corev1.Node     // nil: there is no such Node
+	CiliumNode *ciliumnode.View // nil: there is no such CiliumNode
+	// Blocks are the blocks that the node holds, of any family and pool.
 	Blocks []crd.Block
 	Pods   []expand.Pod
 	// Ended are the pods that have just left the node; the first counts until EndedUntil.
@@ -28,17 +28,17 @@ type Snapshot struct {
 	EndedUntil time.Time
 	// PoolRequests are the Cilium pools that its pods request.
 	PoolRequests PoolRequests
-	// Settled says that the agent runs steadily; Settles is when it will have settled,
-	// or when the families it runs will be known. Zero: unknown.
+	// Settled: the agent runs steadily. Settles is when it will have settled, or when it
+	// will be known which families it runs; zero: unknown.
 	Settled bool
 	Settles time.Time
-	// OtherIPAM says that another IPAM serves the node's pods. Adopting: it did, its
-	// blocks are ours now, and the agent has yet to report that it runs in crd mode.
+	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
+	// blocks are ours now, and the agent has not reported yet that it runs in crd mode.
 	OtherIPAM, Adopting bool
-	// Awaits is why the node does not get its first block yet; "": it may.
+	// Awaits is why the node does not get its first block yet; "": it may get one.
 	Awaits string
-	// Shares are the units of decision: each family for each Cilium pool that concerns
-	// the node.
+	// Shares are the units of decision: one per family and Cilium pool that concerns the
+	// node.
 	Shares []Share
 }
 
@@ -53,7 +53,7 @@ type Share struct {
 	State      expand.State
 }
 
-// Snapshot collects what is known of a node at now. node is nil if the Node does not
+// Snapshot collects what is known about a node at now. node is nil if the Node does not
 // exist. It changes nothing: two calls without events in between return the same.
 //
 // A running operator adds what only it knows: turns to drain, and blocks of a node whose
@@ -87,8 +87,9 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	return s
 }
 
-// setOtherFamilyFull finds out for each share whether pods wait for an address of the
-// agent's other family: of no Cilium pool is one free, nor has a PodIPPool a block for one.
+// setOtherFamilyFull determines for each share whether pods wait for an address of the
+// agent's other family: no Cilium pool has a free one, and no PodIPPool has a block left
+// for one.
 func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
 	if !c.ParkBlocks || s.CiliumNode == nil || s.CiliumNode.BlockDemand == nil {
 		return
@@ -103,8 +104,8 @@ func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
 	}
 }
 
-// hasEntry reports whether there is a release entry of the family. The one that fenced a
-// family's last block outlives it.
+// hasEntry reports whether there is a release entry of the family. The entry that fenced a
+// family's last block outlives that block.
 func hasEntry(s *expand.State) bool {
 	for a := range s.Release {
 		if ipalloc.FamilyOf(a) == s.Family {
@@ -114,12 +115,11 @@ func hasEntry(s *expand.State) bool {
 	return false
 }
 
-// awaitsLabels is why a node does not get its first block yet, "": it may. Labels
-// choose the pool, and the agent's own addresses keep the first block for as long as
-// the node lives, so the operator waits while a taint indicates that labels are not
-// final. It does not wait if the node holds a block, or if its CiliumNode, which counts
-// in its last state if it is deleted, already names addresses: its pods must keep
-// running.
+// awaitsLabels returns why a node does not get its first block yet, or "" if it may. Labels
+// choose the pool, and the agent's own addresses keep the first block for as long as the
+// node lives, so the operator waits while a taint indicates that labels are not final. It
+// does not wait if the node holds a block, or if its CiliumNode, or the last state of a
+// deleted one, already names addresses: its pods must keep running.
 func (c *Cluster) awaitsLabels(s *Snapshot) string {
 	if s.Node == nil || len(s.Blocks) > 0 || c.OptedOut(s.Node) {
 		return ""
@@ -169,7 +169,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now ti
 
 func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
 
-// requestedBy is how many addresses of each family pods request.
+// requestedBy returns how many addresses of each family pods request.
 func requestedBy(pods []expand.Pod) (n [2]int) {
 	for i := range pods {
 		for f, requests := range pods[i].Requests {
@@ -193,7 +193,7 @@ func (s *Snapshot) Runs(f ipalloc.Family) bool {
 	return slices.ContainsFunc(s.Shares, func(share Share) bool { return share.Family == f })
 }
 
-// Ruling is the pool whose policy applies, or "".
+// Ruling returns the name of the pool whose policy applies, or "".
 func (s *Share) Ruling() string {
 	if len(s.Pools) == 0 {
 		return ""

@@ -11,22 +11,22 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// Assignment says which nodes should have room for the unscheduled pods that lack
+// Assignment determines which nodes should have room for the unscheduled pods that lack
 // addresses.
 type Assignment struct {
 	expand.Spreading
-	// Candidates are the nodes that Expected is of, sorted by name.
+	// Candidates are the nodes that Expected refers to, sorted by name.
 	Candidates []expand.Candidate
-	// Needs are what nodes should do, by name.
+	// Needs is what nodes should do, by name.
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
 	Pods int
 	// FirstBlocks are the nodes that wait for their first block, by name.
 	FirstBlocks []FirstBlock
-	// Scarce are the pools of each family that pods or these nodes wait for, and that have no
-	// free block.
+	// Scarce are the pools of each family that pods or these nodes wait for and that have
+	// no free block.
 	Scarce [2]map[string]bool
-	// RequeueAt is when to assign again without a change; zero: never.
+	// RequeueAt is when to assign again even without a change; zero: never.
 	RequeueAt time.Time
 }
 
@@ -37,12 +37,12 @@ func (a *Assignment) sooner(t time.Time) {
 }
 
 // Assign assigns the unscheduled pods to nodes at now, and finds blocks for the nodes that
-// have none. It notes what nodes have free: an address that stays unused though pods wait is
-// of no use to them.
+// have none. It records what nodes have free: an address that stays unused although pods
+// wait is of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	kinds, again := c.Unscheduled.waiting(now)
 	out, pods, free := Assignment{RequeueAt: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
-	var bound [][2]int // what bound pods request of each candidate
+	var bound [][2]int // requests of each candidate's bound pods
 	for i, k := range kinds {
 		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
@@ -101,9 +101,8 @@ func indexes[T any](of []T) []int {
 	return out
 }
 
-// candidate returns what a Node has for unscheduled pods, what its bound pods request,
-// and whether it offers any addresses. It adds to free the pools that the Node claims
-// from.
+// candidate returns what a Node has for unscheduled pods, what its bound pods request, and
+// whether it offers any addresses. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.Time) (is expand.Candidate, requested [2]int, offers bool) {
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {

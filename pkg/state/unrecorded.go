@@ -2,9 +2,10 @@ package state
 
 import "sync"
 
-// Unrecorded tracks which pools of a first installation may lack the record that they
-// were created: such a pool must not go, or it would be created again. The zero value
-// has yet to learn, and counts all pools; nil counts none. It is safe for concurrent use.
+// Unrecorded tracks which pools of a first installation may lack the record that they were
+// created: such a pool must not be deleted, or it would be created again. The zero value
+// has not been set yet and counts all pools; nil counts none. It is safe for concurrent
+// use.
 type Unrecorded struct {
 	mu    sync.Mutex
 	known bool
@@ -18,7 +19,7 @@ func (u *Unrecorded) Set(pools map[string]bool) {
 	u.known, u.pools = true, pools
 }
 
-// Has reports whether a pool may yet lack its record.
+// Has reports whether a pool may still lack its record.
 func (u *Unrecorded) Has(pool string) bool {
 	if u == nil {
 		return false

@@ -21,23 +21,23 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// UnscheduledFields lets the API server send only pods on the pod network that are not
+// UnscheduledFields makes the API server send only pods on the pod network that are not
 // bound to a node.
 func UnscheduledFields() fields.Selector {
 	return fields.ParseSelectorOrDie("spec.nodeName=,spec.hostNetwork=false,status.phase=Pending")
 }
 
-// UnscheduledPod holds the fields of a pod without a node that decisions need.
+// UnscheduledPod holds the fields of an unbound pod that decisions need.
 type UnscheduledPod struct {
 	uid types.UID
 	// lacks: the scheduler found no node with the addresses that it requests.
 	lacks bool
-	// kind is equal for pods that request as much and suit the same nodes.
+	// kind is equal for pods that have the same requests and suit the same nodes.
 	kind string
 	podKind
 }
 
-// UID is the pod's.
+// UID returns the pod's UID.
 func (p UnscheduledPod) UID() types.UID { return p.uid }
 
 // podKind is what a pod requests, and where it may run.
@@ -56,9 +56,9 @@ func ReadUnscheduled(pod *corev1.Pod) UnscheduledPod {
 	return p
 }
 
-// LacksAddresses reports whether a pod waits for the scheduler, and some node lacks the
-// addresses that it requests. The scheduler names every resource that is insufficient
-// (Kubernetes v1.36.3, pkg/scheduler/framework/plugins/noderesources/fit.go).
+// LacksAddresses reports whether a pod waits for the scheduler because some node lacks the
+// addresses that it requests. The scheduler names every insufficient resource (Kubernetes
+// v1.36.3, pkg/scheduler/framework/plugins/noderesources/fit.go).
 func LacksAddresses(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
 		return false
@@ -91,8 +91,8 @@ func kindOf(pod *corev1.Pod) (is podKind, key string) {
 	return is, string(text)
 }
 
-// Suits reports whether pods of the kind can be scheduled to a Node that has addresses,
-// by its labels and taints.
+// Suits reports whether pods of the kind can be scheduled, by labels and taints, to a Node
+// that has addresses.
 func (k *podKind) Suits(node *corev1.Node) bool {
 	if node.DeletionTimestamp != nil {
 		return false
@@ -111,25 +111,25 @@ func (k *podKind) Suits(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
-// unusedFor is how long a pod may wait while a node that suits it has the addresses it
-// requests, and no pod takes any of these, until something else must keep it from that
-// node, such as CPU. The scheduler tries again within 10 seconds.
+// unusedFor is how long a pod may wait while a suitable node has the addresses it requests
+// and no pod takes any of them. After that, something else, such as CPU, must keep the pod
+// from that node. The scheduler tries again within 10 seconds.
 const unusedFor = 30 * time.Second
 
-// Unscheduled stores the pods that no node has addresses for, and how many addresses
-// each node should have for them; and the nodes that wait for their first block. It is safe
-// for concurrent use.
+// Unscheduled stores the pods that no node has addresses for, how many addresses each node
+// should have for them, and the nodes that wait for their first block. It is safe for
+// concurrent use.
 type Unscheduled struct {
-	// Changed, if set, is called as a node begins or ceases to wait for its first block.
+	// Changed, if set, is called when a node begins or ceases to wait for its first block.
 	Changed func()
 
 	mu    sync.Mutex
 	pods  map[types.UID]waitingPod
 	kinds map[string]*heldKind
-	// needs are what nodes should do for them.
+	// needs is what nodes should do for these pods.
 	needs map[string]NodeNeeds
-	// scarce are the pools of each family that some of them, or nodes without a block, wait
-	// for.
+	// scarce are the pools of each family that some of these pods, or nodes without a
+	// block, wait for.
 	scarce [2]map[string]bool
 	// free is what nodes had free when pods were last assigned, and since when.
 	free map[string]freeSince
@@ -137,13 +137,13 @@ type Unscheduled struct {
 	withoutBlock map[string]bool
 }
 
-// heldKind is a kind, and how many pods are of it.
+// heldKind is a kind and the number of its pods.
 type heldKind struct {
 	podKind
 	pods int
 }
 
-// waitingPod is a pod that no node has addresses for, and since when.
+// waitingPod is a pod that no node has addresses for, and since when it waits.
 type waitingPod struct {
 	kind string
 	seen time.Time
@@ -154,12 +154,12 @@ type freeSince struct {
 	at   time.Time
 }
 
-// NodeNeeds are what a node should do for unscheduled pods, and for nodes without a block.
+// NodeNeeds is what a node should do for unscheduled pods, and for nodes without a block.
 type NodeNeeds struct {
-	// Expected is how many addresses of each family it should have room for, beyond the
-	// Requested ones that its bound pods requested then.
+	// Expected is how many addresses of each family the node should have room for, beyond
+	// the Requested ones, which its bound pods requested at that time.
 	Expected, Requested [2]int
-	// Recall are the blocks that it should return at once if it does not need them.
+	// Recall are the blocks that the node should return at once unless it needs them.
 	Recall []netip.Prefix
 }
 
@@ -167,12 +167,12 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 	return n.Expected == m.Expected && n.Requested == m.Requested && slices.Equal(n.Recall, m.Recall)
 }
 
-// NewUnscheduled starts empty.
+// NewUnscheduled returns an empty store.
 func NewUnscheduled() *Unscheduled {
 	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*heldKind{}, free: map[string]freeSince{}, withoutBlock: map[string]bool{}}
 }
 
-// Set stores the state of a pod at now, and reports whether anything relevant has
+// Set stores the state of a pod as of now, and reports whether anything relevant has
 // changed.
 func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	if !pod.lacks {
@@ -192,14 +192,14 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	return true
 }
 
-// Delete removes a pod that is bound or gone, and reports whether it was known.
+// Delete removes a pod that is bound or deleted, and reports whether it was known.
 func (u *Unscheduled) Delete(uid types.UID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.drop(uid)
 }
 
-// drop is Delete. The caller holds u.mu.
+// drop implements Delete. The caller holds u.mu.
 func (u *Unscheduled) drop(uid types.UID) bool {
 	was, known := u.pods[uid]
 	if !known {
@@ -226,17 +226,17 @@ func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
 	return out
 }
 
-// Any reports whether pods wait, or nodes for their first block, or nodes should do
-// something for some that did.
+// Any reports whether pods wait, nodes wait for their first block, or nodes still have
+// needs for pods that waited.
 func (u *Unscheduled) Any() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.pods)+len(u.needs)+len(u.withoutBlock) > 0
 }
 
-// Needs returns how many addresses of a family a node should have room for now that its
-// bound pods request as many, and the blocks that it should return. Pods that have been
-// bound since the node was assigned some count no more.
+// Needs returns how many addresses of a family a node should have room for, given how many
+// its bound pods request now, and the blocks that it should return. Pods that were bound
+// since the node was assigned some no longer count.
 func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -251,8 +251,8 @@ func (u *Unscheduled) SetScarce(pools [2]map[string]bool) {
 	u.scarce = pools
 }
 
-// isScarce reports whether pods, or nodes without a block, wait for blocks of all of these
-// pools.
+// isScarce reports whether pods, or nodes without a block, wait for blocks of every one of
+// these pools.
 func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -264,8 +264,8 @@ func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 	return len(pools) > 0
 }
 
-// SetNeeds replaces what nodes should do, and returns the nodes for which that has
-// changed. The map must not change any more.
+// SetNeeds replaces what nodes should do, and returns the nodes for which that has changed.
+// The caller must not modify the map afterwards.
 func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
 	u.mu.Lock()
 	was := u.needs
@@ -285,7 +285,7 @@ func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
 	return changed
 }
 
-// waitingKind are pods of a kind that have waited for as long.
+// waitingKind is how many pods of a kind have or have not waited for unusedFor.
 type waitingKind struct {
 	*podKind
 	pods int
@@ -293,7 +293,7 @@ type waitingKind struct {
 	long bool
 }
 
-// Addresses is how many addresses of each family a pod of the kind requests.
+// Addresses returns how many addresses of each family a pod of the kind requests.
 func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
 
 // waiting returns the pods that wait at now, and when the next ones will have waited for
@@ -301,7 +301,7 @@ func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.r
 func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	count := map[string][2]int{} // of each kind, those that have not waited for long, and those that have
+	count := map[string][2]int{} // per kind: pods that have not waited for long, pods that have
 	for _, p := range u.pods {
 		n, until := count[p.kind], p.seen.Add(unusedFor)
 		if now.Before(until) {
@@ -335,7 +335,7 @@ func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Tim
 	return now
 }
 
-// keepFree forgets what nodes other than these had free.
+// keepFree drops the record of nodes other than these.
 func (u *Unscheduled) keepFree(nodes []expand.Candidate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// requestUnselected requests the drain of blocks of pools that no longer select the node,
-// which may be nil, and that say so.
+// requestUnselected requests the drain of blocks whose pools no longer select the node,
+// which may be nil, and are configured to drain such blocks.
 func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
 	if !c.mayMoveOff(share, node) {
 		return
@@ -23,27 +23,28 @@ func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
 	}
 }
 
-// mayMoveOff reports whether a node may move off pools: another one serves it, and its
+// mayMoveOff reports whether a node may move off pools: another pool serves it, and its
 // labels are final. An agent that is assigned whole blocks keeps its own addresses as long
 // as its Node exists.
 func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
 	return node != nil && len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
-// unselects reports whether the pool of a block does not select the node, and drains it.
+// unselects reports whether the pool of a block does not select the node and drains such
+// blocks.
 func (c *Cluster) unselects(b *expand.Block, node *corev1.Node) bool {
 	pool := c.PoolOf(b.CIDR)
 	return pool != nil && !pool.Frozen() && pool.DrainUnselected && !pool.Selector.Matches(labels.Set(node.Labels))
 }
 
-// replaced reports whether a block leaves that no agent has read yet: that drain has rules
-// of its own.
+// replaced reports whether a leaving block is one that no agent has read yet: other rules
+// apply to that drain.
 func replaced(b *expand.Block) bool {
 	return b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged
 }
 
-// MovingOff returns the nodes of which a block drains because its pool no longer selects
-// them.
+// MovingOff returns the nodes that drain a block of a pool because the pool no longer
+// selects them.
 func (c *Cluster) MovingOff(pool string) map[string]bool {
 	nodes := map[string]bool{}
 	for b := range c.Ledger.PoolBlocks(pool) {

@@ -15,8 +15,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
 )
 
-// BenchmarkHolds reports how long each method holds its lock at most, with 200 pools and
-// with one, each of whose 3,125 nodes has a turn, and all but one wait to move off it.
+// BenchmarkHolds reports the longest time that each method holds its lock, with 200 pools
+// and with one. Each of the 3,125 nodes has a turn, and all but one wait to move off their
+// pool.
 func BenchmarkHolds(b *testing.B) {
 	for _, pools := range []int{200, 1} {
 		calls := holding(pools, 3125)

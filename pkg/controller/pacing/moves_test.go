@@ -23,7 +23,7 @@ func TestMove(t *testing.T) {
 	move("b", false, "old")
 	move("a", true, "old")
 	move("old", true, "old")
-	move("b", false, "old", "a") // who has begun counts once
+	move("b", false, "old", "a") // a node that has begun counts once
 	if !p.Move("b", other, nil) {
 		t.Error("each pool by itself: b waits")
 	}
@@ -36,7 +36,7 @@ func TestMove(t *testing.T) {
 	move("d", true, "old")
 }
 
-// Whoever has moved wakes one node that waits for its place.
+// A node that has finished moving wakes one node that waits for its place.
 func TestMovedWakesTheNext(t *testing.T) {
 	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 1}, &crd.Pool{Name: "q", MaxUnselected: 1}
 	var woken []string
@@ -66,7 +66,7 @@ func TestMovedWakesTheNext(t *testing.T) {
 	asks("a")
 	expect("a has moved", "b")
 	asks("b", pool)
-	asks("c") // is selected again
+	asks("c") // the pool selects c again
 	p.ForgetNode("b")
 	expect("b is gone", "d")
 	p.ForgetNode("d")

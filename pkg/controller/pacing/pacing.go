@@ -14,13 +14,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// turnWait is the least time a node waits for a turn.
+// turnWait is the minimum time that a node waits for a turn.
 const turnWait = 10 * time.Second
 
 // Pacing spreads reclaims and drains over the cluster and over each pool, so that a
 // scale-down is not a storm of writes. It is safe for concurrent use.
 type Pacing struct {
-	// Changed, if set, is called with the nodes that should ask again whether they may move.
+	// Changed, if set, is called with the nodes that should ask again whether they may
+	// move.
 	Changed func(nodes []string)
 
 	mu      sync.Mutex
@@ -28,15 +29,15 @@ type Pacing struct {
 	perPool float64
 	pools   map[string]*rate.Limiter
 	hours   map[string]*rate.Limiter
-	// turns are the drains that were allowed to begin, and by which pool.
+	// turns are the drains that were allowed to begin, with the pool that allowed each.
 	turns map[state.ShareKey]map[netip.Prefix]string
-	// moves are the nodes that may move off a pool, by pool, and waiting those that may not
-	// yet.
+	// moves are the nodes that may move off a pool, by pool, and waiting are those that may
+	// not yet.
 	moves, waiting map[string]map[string]bool
 }
 
-// New allows this many reclaims a minute, in bursts of up to a tenth of that. 0
-// is no limit.
+// New returns a Pacing that allows this many reclaims per minute, in bursts of up to a
+// tenth of that. 0 means no limit.
 func New(clusterPerMinute, poolPerMinute int) *Pacing {
 	return &Pacing{
 		cluster: perMinute(float64(clusterPerMinute)),
@@ -57,8 +58,8 @@ func perMinute(n float64) *rate.Limiter {
 // unlimited stands for no limit.
 const unlimited = 1 << 20
 
-// Budget is how many reclaims a node may start now under the pool that rules it. If the
-// pool's hour is used up, it returns for how long.
+// Budget returns how many reclaims a node may start now under its ruling pool. If the pool
+// has used up its hour, it also returns how long to wait.
 func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +88,7 @@ func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
 	return true
 }
 
-// Return returns n reclaims that were taken and did not begin because a write failed.
+// Return returns n reclaims that were taken but did not begin because a write failed.
 func (p *Pacing) Return(pool *crd.Pool, n int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +106,7 @@ func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
 }
 
 // Turn allows a drain to begin, or returns how long it must wait. A drain that has been
-// allowed needs no other turn while its turn is kept.
+// allowed needs no further turn while it keeps its turn.
 func (p *Pacing) Turn(w state.ShareKey, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +134,7 @@ func (p *Pacing) ReturnTurn(w state.ShareKey, block netip.Prefix, now time.Time)
 	delete(p.turns[w], block)
 }
 
-// KeepTurns drops the turns of all blocks but these.
+// KeepTurns drops the turns of all blocks except these.
 func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
 }
 
 // Move allows a node to move off a pool that no longer selects it, and reports whether it
-// did. begun are the nodes that do already, whichever process let them.
+// may. begun are the nodes that already do, whichever process allowed them.
 func (p *Pacing) Move(node string, pool *crd.Pool, begun map[string]bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +165,8 @@ func (p *Pacing) Move(node string, pool *crd.Pool, begun map[string]bool) bool {
 	return true
 }
 
-// KeepMoves ends the moves of a node off all pools but those that it may move off now. It
-// waits for the others of may.
+// KeepMoves ends the moves of a node off all pools except those in may that it may move off
+// now. It registers the node as waiting for the others in may.
 func (p *Pacing) KeepMoves(node string, may map[string]bool) {
 	p.mu.Lock()
 	next := p.endMoves(node, may)
@@ -182,8 +183,8 @@ func (p *Pacing) KeepMoves(node string, may map[string]bool) {
 	p.wake(next)
 }
 
-// endMoves drops what is known of the moves of a node, except those off kept pools, and
-// returns a node for each place that has come free. p.mu is held.
+// endMoves drops what is recorded about the moves of a node, except those off kept pools,
+// and returns a waiting node for each place that this frees. The caller holds p.mu.
 func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 	for _, waiting := range p.waiting {
 		delete(waiting, node)
@@ -195,13 +196,13 @@ func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 		delete(nodes, node)
 		if first, some := firstOf(p.waiting[pool]); some {
 			next = append(next, first)
-			delete(p.waiting[pool], first) // which asks again
+			delete(p.waiting[pool], first) // it asks again
 		}
 	}
 	return next
 }
 
-// firstOf returns the first by name.
+// firstOf returns the first node by name, and whether there is one.
 func firstOf(nodes map[string]bool) (first string, some bool) {
 	for node := range nodes {
 		if !some || node < first {
@@ -211,7 +212,7 @@ func firstOf(nodes map[string]bool) (first string, some bool) {
 	return first, some
 }
 
-// wake has nodes ask again. p.mu is not held.
+// wake makes nodes ask again. The caller does not hold p.mu.
 func (p *Pacing) wake(nodes []string) {
 	if len(nodes) > 0 && p.Changed != nil {
 		slices.Sort(nodes)
@@ -219,7 +220,7 @@ func (p *Pacing) wake(nodes []string) {
 	}
 }
 
-// ForgetNode drops the state of a node that is gone.
+// ForgetNode drops the state of a deleted node.
 func (p *Pacing) ForgetNode(node string) {
 	p.mu.Lock()
 	maps.DeleteFunc(p.turns, func(w state.ShareKey, _ map[netip.Prefix]string) bool { return w.Node == node })
@@ -228,7 +229,7 @@ func (p *Pacing) ForgetNode(node string) {
 	p.wake(next)
 }
 
-// ForgetPool drops the state of a pool that is gone.
+// ForgetPool drops the state of a deleted pool.
 func (p *Pacing) ForgetPool(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,8 +246,8 @@ func (p *Pacing) pool(name string) *rate.Limiter {
 	return p.pools[name]
 }
 
-// hour limits the drains that begin in a pool in an hour, with a minute's worth as
-// burst; nil: there is no limit.
+// hour returns the limiter of drains that begin in a pool per hour, with a minute's worth
+// as burst; nil: there is no limit.
 func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	n := pool.Maintenance.BlocksPerHour
 	if n == 0 {
@@ -266,7 +267,7 @@ func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	return l
 }
 
-// untilNext is how long until an exhausted limiter allows one more.
+// untilNext returns how long until an exhausted limiter allows one more.
 func untilNext(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	return max(turnWait, time.Duration(missing/float64(l.Limit())*float64(time.Second)))

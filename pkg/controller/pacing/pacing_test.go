@@ -13,7 +13,7 @@ func TestPacing(t *testing.T) {
 	type take struct {
 		pool  string
 		n     int
-		after time.Duration // since the one before
+		after time.Duration // since the previous one
 		want  bool
 	}
 	tests := map[string]struct {
@@ -45,7 +45,7 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// Reclaims and drains of a pool share its hour.
+// Reclaims and drains of a pool share its hourly limit.
 func TestHour(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 120}} // two at once, one more in 30 s
@@ -76,7 +76,7 @@ func TestHour(t *testing.T) {
 	}
 }
 
-// What is returned can be taken at once, and is never more than could be before.
+// What is returned can be taken again at once, but never more than before.
 func TestReturn(t *testing.T) {
 	pacing, now := New(10, 20), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
@@ -92,7 +92,7 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// Nothing is kept of a pool that is gone.
+// Nothing is kept about a deleted pool.
 func TestPacingForgetsPools(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
 	for _, name := range []string{"p", "q"} {

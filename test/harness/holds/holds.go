@@ -1,4 +1,4 @@
-// Package holds measures how long calls that take a lock hold it at most.
+// Package holds measures the longest time that calls hold a lock.
 //
 // It measures and never judges.
 package holds
@@ -12,24 +12,24 @@ import (
 
 // Call is a method that takes a lock, with arguments to try.
 type Call struct {
-	// N is how many different arguments there are, and Do the call with number i of them.
-	// All of its time counts as one hold, so a method that takes its lock for one part of
-	// its work after the other is measured with Hold.
+	// N is how many different arguments there are, and Do calls the method with argument
+	// number i. The whole call counts as one hold; use Hold for a method that takes its
+	// lock for one part of its work at a time.
 	N  int
 	Do func(i int)
-	// Hold, in place of Do, returns the longest hold in a call.
+	// Hold, if set instead of Do, returns the longest hold in a call.
 	Hold func(i int) time.Duration
-	// Undo, if set, puts everything back as it was before the call. It is not measured.
+	// Undo, if set, restores the state from before the call. Its time is not measured.
 	Undo func(i int)
 }
 
 // Rounds is how often each call is repeated.
 const Rounds = 9
 
-// Longest returns the longest hold, and the 99th percentile, of the medians of each call's
+// Longest returns the longest hold and the 99th percentile of the medians of each call's
 // repetitions. A garbage collection, or another thread on the core, makes single calls take
-// longer; it would have to meet the same arguments in most rounds to count. All arguments
-// are tried once before any is again.
+// longer; to distort a median it would have to hit the same arguments in most rounds. All
+// arguments are tried once before any is repeated.
 func (c Call) Longest() (longest, p99 time.Duration) {
 	times := make([][]time.Duration, c.N)
 	for range Rounds {
@@ -53,7 +53,7 @@ func (c Call) once(i int) time.Duration {
 	return time.Since(begin)
 }
 
-// worst returns the largest of the medians, and their 99th percentile by the nearest rank.
+// worst returns the largest of the medians, and their 99th percentile by nearest rank.
 func worst(times [][]time.Duration) (longest, p99 time.Duration) {
 	medians := make([]time.Duration, 0, len(times))
 	for _, t := range times {
@@ -76,5 +76,5 @@ func Report(b *testing.B, c Call) {
 	}
 	b.ReportMetric(float64(longest.Nanoseconds()), "longest-ns")
 	b.ReportMetric(float64(p99.Nanoseconds()), "p99-ns")
-	b.ReportMetric(0, "ns/op") // of all calls, with what is undone: it means nothing
+	b.ReportMetric(0, "ns/op") // covers all calls including Undo, so it means nothing
 }

@@ -30,8 +30,8 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// Every argument is tried in each round, each is undone, and what a call says of itself
-// counts.
+// Longest tries every argument in each round, undoes each call, and uses the hold that a
+// call reports itself.
 func TestRepetitions(t *testing.T) {
 	var done []int
 	c := Call{N: 3, Hold: func(i int) time.Duration { done = append(done, i); return time.Duration(i) }, Undo: func(i int) { done = append(done, -i) }}
