@@ -92,8 +92,8 @@ func TestAgentsSettled(t *testing.T) {
 	}
 }
 
-// Two agents' pods may stand on a node for a while; news of the old one must not
-// hide the new one forever.
+// A node may have two agent pods for a while; events of the old one must not hide the new
+// one forever.
 func TestAgentsTwoPodsOfANode(t *testing.T) {
 	agents := NewAgents(time.Minute)
 	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
@@ -132,8 +132,8 @@ func TestAgentsSetReportsChanges(t *testing.T) {
 	}
 }
 
-// An agent that starts with a family of which its node has no address ends at once. That of
-// an agent that ran for long, or was stopped, says nothing.
+// An agent that starts with a family of which its node has no address exits at once. The
+// exit of an agent that ran for long, or was stopped, means nothing.
 func TestAgentMayWaitForFamily(t *testing.T) {
 	const settle = time.Minute
 	ran := func(d time.Duration, code int32) *corev1.ContainerStateTerminated {

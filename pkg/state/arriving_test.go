@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A Node that registered with the shortage taint grows as if it were up, and no other.
+// Only a Node that registered with the shortage taint grows as if it were up.
 func TestArrived(t *testing.T) {
 	const short, startup = "example.org/short", "example.org/startup"
 	starting := []string{short, startup, corev1.TaintNodeNotReady, "node.cilium.io/agent-not-ready", "gpu"}

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// A node that finds two pools exhausted is woken by either, and by no other.
+// A node that finds two pools exhausted is woken by either of them, and by no other pool.
 func TestAwaiting(t *testing.T) {
 	var a Awaiting
 	pools := func(names ...string) (out []*crd.Pool) {
@@ -39,8 +39,8 @@ func TestAwaiting(t *testing.T) {
 	}
 }
 
-// However much comes free, a node is woken once until it looks, and after that again,
-// whether it has found anything or not.
+// However much is freed, a node is woken once until it looks. After that it is woken again,
+// whether or not it has found anything.
 func TestAwaitingWakesOnce(t *testing.T) {
 	waits := []*crd.Pool{{Name: "a"}, {Name: "b"}}
 	for name, test := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A CiliumNode that comes between the look at its node and what follows from that
-// look is not forgotten: what it names would be given to others.
+// A CiliumNode that appears between reading its node and acting on that read is not
+// forgotten: otherwise what it names would be assigned to other nodes.
 func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	l := ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
@@ -23,7 +23,7 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	if l.CiliumNode("n") != nil {
 		t.Fatal("it is not gone")
 	}
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just made it
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just created it
 	if l.ForgetCiliumNode("n") {
 		t.Error("something it names is no longer taken")
 	}
@@ -35,8 +35,8 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	}
 }
 
-// That a CiliumNode was restored is known until it is forgotten, and of no other
-// CiliumNode with its name.
+// The ledger remembers that a CiliumNode was restored until it is forgotten, and does not
+// confuse it with another CiliumNode of the same name.
 func TestLedgerForgetsRestored(t *testing.T) {
 	l, view := NewLedger(), &ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", UID: "u"}}
 	l.MarkRestored("n", "u")
@@ -49,8 +49,8 @@ func TestLedgerForgetsRestored(t *testing.T) {
 	}
 }
 
-// The ledger knows the latest version of a CiliumNode, whether the watch or the response
-// to a write is late.
+// The ledger knows the latest version of a CiliumNode, whether the watch or the response to
+// a write is late.
 func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
 	at := func(version string) *ciliumnode.Stored { return ciliumnode.ToStored(fixtures.CiliumNode("n", version)) }
 	upsert := func(version string) func(*Ledger) { return func(l *Ledger) { l.UpsertCiliumNode(at(version)) } }
@@ -95,7 +95,7 @@ func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
 	}
 }
 
-// A list shows only the deletion of what is older than it.
+// A list shows only the deletion of objects older than the list.
 func TestMissingCiliumNodes(t *testing.T) {
 	l := ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "10")))
@@ -110,7 +110,7 @@ func TestMissingCiliumNodes(t *testing.T) {
 	}
 }
 
-// An address that an agent names though it does not run the family any more goes to no
+// An address that an agent still names although it no longer runs the family goes to no
 // other node: agents map it to that node.
 func TestStaleAddressIsTaken(t *testing.T) {
 	cn := fixtures.IPv4Agent()
@@ -126,8 +126,9 @@ func TestStaleAddressIsTaken(t *testing.T) {
 	}
 }
 
-// What a CiliumNode names beside its node's blocks is reported as taken, and as freed once
-// it is named no longer; its own block is neither, as its claim was reported before.
+// What a CiliumNode names outside its node's blocks is reported as taken, and as freed once
+// it is no longer named. Its own blocks are not reported, as their claims were reported
+// before.
 func TestChangedNamesWhatIsForeign(t *testing.T) {
 	l := NewLedger()
 	var freed, taken []netip.Prefix

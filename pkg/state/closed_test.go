@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A CIDR that an agent has closed brings it no address: its node does not claim it while
-// this agent runs. It is free for all others.
+// A CIDR that an agent has closed brings that agent no address: its node does not claim it
+// while this agent runs. It is free for all others.
 func TestClaimsNothingClosed(t *testing.T) {
 	tests := map[string]struct{ node, agent, want string }{
 		"to its node":               {"n", "c", "10.0.0.4/30"},
@@ -36,7 +36,7 @@ func TestClaimsNothingClosed(t *testing.T) {
 	}
 }
 
-// Where no other is left, there is none; and what was passed over is free.
+// If only closed CIDRs are left, the claim finds none; and those passed over stay free.
 func TestClosedIsPassedOver(t *testing.T) {
 	b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	b.Closed = expand.Closed{Agent: "c", Since: fixtures.Noon()}

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A block with the address of a node, or of a Service, is not assigned to any node.
+// A block that contains the address of a node or a Service is assigned to no node.
 func TestClusterAddressesAreNotClaimed(t *testing.T) {
 	ledger := NewLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)
@@ -41,8 +41,8 @@ func TestClusterAddressesAreNotClaimed(t *testing.T) {
 	}
 }
 
-// An agent's own address is its node's affair in the node's blocks and CIDRs. Elsewhere,
-// as one from an earlier IPAM may be, no pod gets it.
+// An agent's own address in its node's blocks and CIDRs concerns only that node. If it lies
+// elsewhere, as one from an earlier IPAM may, no pod gets it.
 func TestRouterOutsideItsNode(t *testing.T) {
 	router := func(version, addr string, podCIDRs ...string) *ciliumnode.Stored {
 		cn := fixtures.CiliumNode("b", version, podCIDRs...)
@@ -71,8 +71,8 @@ func TestRouterOutsideItsNode(t *testing.T) {
 	}
 }
 
-// Of a block that is held, the address of a node is withheld; where agents have
-// whole blocks, nothing can be.
+// The address of a node is withheld from a held block; where agents are assigned whole
+// blocks, none can be withheld.
 func TestClusterAddressesAreWithheld(t *testing.T) {
 	ledger := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1))
 	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// recalls are the blocks that nodes should return, by node.
+// recalls formats the blocks that nodes should return, by node.
 func recalls(a Assignment) string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(a.Needs)) {
@@ -27,7 +27,7 @@ func recalls(a Assignment) string {
 	return strings.Join(out, "; ")
 }
 
-// A node without a block counts as a need for one, if its pools have none.
+// A node without a block needs one if its pools have none left.
 func TestFirstBlock(t *testing.T) {
 	now := fixtures.Noon()
 	waits := func(c *Cluster, names ...string) {
@@ -106,7 +106,7 @@ func TestFirstBlock(t *testing.T) {
 	}
 }
 
-// While a node waits for its first block, no other node claims one for a reserve.
+// While a node waits for its first block, no other node claims one as a reserve.
 func TestFirstBlockIsScarce(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n", "x"), fixtures.Noon()
 	c.join("x")
@@ -123,8 +123,8 @@ func TestFirstBlockIsScarce(t *testing.T) {
 	}
 }
 
-// A block that a node has got as its first is not taken away again for the next node, and
-// no node gets one at the expense of what another one needs: no block goes to and fro.
+// The first block that a node has got is not recalled for the next node, and no node gets
+// one at the expense of what another node needs: no block moves back and forth.
 func TestFirstBlockStays(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n", "x", "y", "z"), fixtures.Noon()
 	for _, name := range []string{"x", "y", "z"} {
@@ -143,7 +143,7 @@ func TestFirstBlockStays(t *testing.T) {
 		if giver == "" {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
-		// The block goes from its node to the one that waits, whose agent starts and settles.
+		// The block moves from its node to the waiting one, whose agent starts and settles.
 		b, _ := c.Ledger.Block(a.Needs[giver].Recall[0])
 		moved = append(moved, fmt.Sprint(b.CIDR, " from ", giver))
 		c.Ledger.Remove(b)
@@ -164,7 +164,7 @@ func TestFirstBlockStays(t *testing.T) {
 	}
 }
 
-// A node that begins or ceases to wait has blocks assigned anew, once.
+// Blocks are assigned again, once, when a node begins or ceases to wait.
 func TestWithoutBlockChanges(t *testing.T) {
 	u, changes := NewUnscheduled(), 0
 	u.Changed = func() { changes++ }

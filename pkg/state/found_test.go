@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Addresses that a CiliumNode names stay taken when their block's object goes,
-// though podCIDRs does not list it and the CiliumNode does not change.
+// Addresses that a CiliumNode names stay taken when their block's object is removed, even
+// if podCIDRs does not list the block and the CiliumNode does not change.
 func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 	removed := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	for name, tear := range map[string]func(*state.Ledger){
@@ -44,7 +44,7 @@ func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 	}
 }
 
-// A CiliumNode that is forgotten keeps nothing, whatever goes later.
+// A forgotten CiliumNode keeps nothing taken, whatever is removed later.
 func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	removed := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	l := state.ReadyLedger(removed)

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// FuzzLedger does what TestLedgerModel does, through any course of events.
+// FuzzLedger runs TestLedgerModel with arbitrary sequences of events.
 func FuzzLedger(f *testing.F) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -52,8 +52,8 @@ func FuzzLedger(f *testing.F) {
 	})
 }
 
-// FuzzReached compares resourceVersions of any form. Those that the API server
-// gives out are numbers, of any length.
+// FuzzReached compares resourceVersions of any form. The API server uses numbers of any
+// length.
 func FuzzReached(f *testing.F) {
 	f.Add("10", "9")
 	f.Add("", "1")
@@ -77,9 +77,9 @@ func FuzzReached(f *testing.F) {
 	})
 }
 
-// FuzzForeign reads any CiliumNode beside a node's block. Whatever an agent or a
-// peer takes it to name is claimed for no other node, and all of it is free again
-// once the CiliumNode is forgotten.
+// FuzzForeign reads arbitrary CiliumNodes of a node that also has a block. No other node
+// claims what an agent or a peer would read from one, and all of it is free again once the
+// CiliumNode is forgotten.
 func FuzzForeign(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.9", "10.0.0.2 ::ffff:10.0.0.10", "10.0.0.4/30")
 	f.Add("", "10.0.0.9 ::ffff:10.0.0.13", "")
@@ -112,7 +112,7 @@ func FuzzForeign(f *testing.F) {
 	})
 }
 
-// named is what of a CiliumNode lies in cidr, read anew.
+// named returns what a CiliumNode names within cidr, parsed independently.
 func named(cn *ciliumv2.CiliumNode, cidr netip.Prefix) string {
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
 		if p.IsValid() && p.Overlaps(cidr) {
@@ -137,9 +137,9 @@ func keysOf[V any](m map[string]V) map[string]struct{} {
 	return out
 }
 
-// FuzzClaims claims for any nodes from any pools that share addresses: no two
-// blocks overlap, each lies whole in a range of the pool named, and nothing is
-// left over while a pool has room.
+// FuzzClaims claims for arbitrary nodes from arbitrary pools that share addresses: no two
+// blocks overlap, each lies within one range of the pool named, and nothing is left over
+// while a pool has room.
 func FuzzClaims(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte{255, 128, 3, 0, 0, 0, 17, 34, 51})

@@ -57,8 +57,8 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 	}
 }
 
-// longestPart is the longest time from one block of a pool to the next, in which the
-// iteration may take the lock.
+// longestPart returns the longest time from one block of a pool to the next, in which the
+// iteration may hold the lock.
 func (f *largeFleet) longestPart(i int) (longest time.Duration) {
 	last := time.Now()
 	for range f.PoolBlocks(poolName(i)) {
@@ -78,7 +78,7 @@ func (f *largeFleet) ledgerChanges() map[string]holds.Call {
 		claimed = cidr
 	}
 	forget := func(i int) { f.Forget(f.node(i), claimed) }
-	// A deleted block does not come back under its UID.
+	// A deleted block cannot come back under its UID.
 	back := func(i int) {
 		at := i * 7919 % len(f.blocks)
 		b := f.blocks[at]

@@ -29,17 +29,17 @@ const (
 	largeBlocks = 50_000
 	// podsPerNode is the kubelet's default limit.
 	podsPerNode = 110
-	// tried is how many arguments a call is tried with, where there are more.
+	// tried is how many arguments a call is tried with, if there are more.
 	tried = 1000
-	// partNodes is how many nodes are read at a time where all are: partSize.
+	// partNodes is how many nodes are read under the lock at a time by methods that read
+	// all of them: partSize.
 	partNodes = 64
 )
 
-// BenchmarkHolds reports how long each method holds its lock at most among 200 pools,
-// 50,000 blocks, 16 of them on each of 3,125 nodes, and 110 pods per node. Half of the
-// pools have no block left. Methods that take the lock for one part after the other are
-// called on one part; the names of all nodes, which they copy first, take as long as
-// Ledger.Nodes.
+// BenchmarkHolds reports the longest time that each method holds its lock, with 200 pools,
+// 50,000 blocks (16 on each of 3,125 nodes), and 110 pods per node. Half of the pools have
+// no block left. Methods that take the lock for one part at a time are called on one part;
+// copying the names of all nodes, which they do first, takes as long as Ledger.Nodes.
 func BenchmarkHolds(b *testing.B) {
 	for _, store := range large(largePools, largeBlocks).stores() {
 		for _, name := range slices.Sorted(maps.Keys(store.calls)) {
@@ -48,8 +48,8 @@ func BenchmarkHolds(b *testing.B) {
 	}
 }
 
-// Every method of what has a lock is measured, and every call leaves the store fit for the
-// next one.
+// Every method of a type with a lock is measured, and every call leaves the store ready for
+// the next one.
 func TestEveryHoldIsMeasured(t *testing.T) {
 	for _, store := range large(4, 256).stores() {
 		for name, call := range store.calls {
@@ -76,22 +76,23 @@ func TestEveryHoldIsMeasured(t *testing.T) {
 	}
 }
 
-// store is what has a lock, and the calls of its methods: a name may have words after the
-// method's.
+// store is a value with a lock, and the calls of its methods. The key of a call is the
+// method's name, which other words may follow.
 type store struct {
 	of    any
 	calls map[string]holds.Call
-	// without are methods that only wait for others, or that compare outside of the lock
-	// what they have copied.
+	// without are methods that only wait for others, or that compare what they have copied
+	// after releasing the lock.
 	without []string
 }
 
 func (s store) name() string { return reflect.TypeOf(s.of).Elem().Name() }
 
-// largeFleet is a fleet with all that the other stores hold.
+// largeFleet is a fleet plus the contents of all other stores.
 type largeFleet struct {
 	*fleet
-	// part are as many nodes as are read at a time, and one of them; nil: this is a part.
+	// part has as many nodes as are read under the lock at a time, and one has a single
+	// node; nil: this is such a fleet itself.
 	part, one  *largeFleet
 	version    int
 	names      []string
@@ -127,7 +128,7 @@ func large(pools, blocks int) *largeFleet {
 	return f
 }
 
-// address is that of node n.
+// address returns the address of node n.
 func (f *largeFleet) address(n int) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}), 32)}
 }
@@ -140,7 +141,7 @@ func (f *largeFleet) node(i int) string { return f.names[i%len(f.names)] }
 
 func (f *largeFleet) pool(i int) *crd.Pool { return f.all[i%len(f.all)] }
 
-// each is a call per node, or tried.
+// each returns a call with one argument per node, or tried if that is less.
 func (f *largeFleet) each(do func(i int)) holds.Call {
 	return holds.Call{N: min(tried, len(f.nodes)), Do: do}
 }
@@ -205,7 +206,7 @@ func (f *largeFleet) podsCalls() map[string]holds.Call {
 		"PoolRequests": f.each(func(i int) { p.PoolRequests(node(i), nil) }),
 		"SetNamespace": f.few(func(int) {
 			f.version++
-			f.one.pods.SetNamespace("other", requests[f.version%2]) // no pod is of it, so all are looked at
+			f.one.pods.SetNamespace("other", requests[f.version%2]) // no pod is in this namespace, so all are visited
 		}),
 		"Missing": f.few(func(int) { f.one.pods.Missing(f.listedPods) }),
 	}
@@ -225,7 +226,7 @@ func (f *largeFleet) agentsCalls() map[string]holds.Call {
 	}
 }
 
-// awaitingCalls are with every node waiting for every pool.
+// awaitingCalls returns calls with every node waiting for every pool.
 func (f *largeFleet) awaitingCalls() map[string]holds.Call {
 	a, part := &state.Awaiting{}, &state.Awaiting{}
 	for i, name := range f.names {
@@ -249,7 +250,7 @@ func (f *largeFleet) awaitingCalls() map[string]holds.Call {
 	}
 }
 
-// pressureCalls are with an idle block on every node.
+// pressureCalls returns calls with an idle block on every node.
 func (f *largeFleet) pressureCalls() map[string]holds.Call {
 	p := state.NewPressure()
 	for _, name := range f.names {
@@ -267,7 +268,8 @@ func (f *largeFleet) pressureCalls() map[string]holds.Call {
 	}
 }
 
-// unscheduledCalls are with a pod for each node that waits, and needs of every node.
+// unscheduledCalls returns calls with a waiting pod for each node, and needs for every
+// node.
 func (f *largeFleet) unscheduledCalls() map[string]holds.Call {
 	u, now := state.NewUnscheduled(), fixtures.Noon()
 	var pods []state.UnscheduledPod
@@ -292,7 +294,7 @@ func (f *largeFleet) unscheduledCalls() map[string]holds.Call {
 	}
 }
 
-// ciliumPoolsCalls are with a Cilium pool for each pool.
+// ciliumPoolsCalls returns calls with a Cilium pool for each pool.
 func (f *largeFleet) ciliumPoolsCalls() map[string]holds.Call {
 	c := state.NewCiliumPools()
 	var views []*ciliumpool.View

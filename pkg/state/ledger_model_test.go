@@ -15,16 +15,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// ledgerModel is an API server that holds blocks, a watch of it that lags, and
-// nodes that claim through a ledger, as the node controller does.
+// ledgerModel is an API server that holds blocks, a lagging watch of them, and nodes that
+// claim through a ledger as the node controller does.
 type ledgerModel struct {
 	throw   func(n int) int // a number from 0 to n-1
 	ledger  *Ledger
 	pools   []*crd.Pool
 	log     []string
 	version int
-	blocks  map[netip.Prefix]crd.Block // what there is
-	events  []func()                   // what the watch has yet to show
+	blocks  map[netip.Prefix]crd.Block // stored in the API server
+	events  []func()                   // not yet shown by the watch
 	claims  map[string]netip.Prefix    // claimed and not yet sent, by node
 	answers map[string]crd.Block       // created and not yet answered, by node
 }
@@ -43,7 +43,7 @@ func (m *ledgerModel) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
-// store takes a write of a block, and lets the watch know.
+// store stores a block and queues its watch event.
 func (m *ledgerModel) store(b crd.Block) crd.Block {
 	m.version++
 	if b.UID == "" {
@@ -70,7 +70,7 @@ func (m *ledgerModel) anyBlock() (crd.Block, bool) {
 	return all[m.throw(len(all))], true
 }
 
-// step does one thing, whatever it is.
+// step performs one random action.
 func (m *ledgerModel) step(t *testing.T) {
 	node := modelNodes[m.throw(len(modelNodes))]
 	switch m.throw(9) {
@@ -119,7 +119,7 @@ func (m *ledgerModel) claim(t *testing.T, node string) {
 	m.claims[node] = cidr
 }
 
-// send creates the block a node has claimed, or fails to.
+// send creates the block that a node has claimed, or fails to.
 func (m *ledgerModel) send(node string) {
 	cidr, ok := m.claims[node]
 	if !ok {
@@ -162,8 +162,8 @@ func (m *ledgerModel) show() {
 	}
 }
 
-// changePhase writes a block as the node controller does: in the version that
-// the ledger knows, or not at all.
+// changePhase writes a block as the node controller does: based on the version that the
+// ledger knows, or not at all.
 func (m *ledgerModel) changePhase() {
 	live, ok := m.anyBlock()
 	if !ok {
@@ -184,7 +184,7 @@ func (m *ledgerModel) changePhase() {
 	m.ledger.Assume(m.store(live))
 }
 
-// resolve looks up the claims of a node that are in doubt.
+// resolve looks up the unknown claims of a node.
 func (m *ledgerModel) resolve(node string) {
 	for _, cidr := range m.ledger.UnknownClaims(node) {
 		if live, exists := m.blocks[cidr]; exists {
@@ -197,7 +197,7 @@ func (m *ledgerModel) resolve(node string) {
 	}
 }
 
-// settle lets everything under way come to its end.
+// settle completes everything that is under way.
 func (m *ledgerModel) settle() {
 	for _, node := range modelNodes {
 		m.send(node)
@@ -209,7 +209,7 @@ func (m *ledgerModel) settle() {
 	}
 }
 
-// check compares the settled ledger with what there is.
+// check compares the settled ledger with the API server.
 func (m *ledgerModel) check(t *testing.T) {
 	t.Helper()
 	held := map[netip.Prefix]crd.Block{}
@@ -243,9 +243,9 @@ func (m *ledgerModel) check(t *testing.T) {
 	}
 }
 
-// TestLedgerModel holds the ledger to an API server through lost answers, a
-// watch that lags, and claims of other processes: nothing known to be held is
-// claimed, and once settled it knows exactly what there is.
+// TestLedgerModel compares the ledger with an API server through lost responses, a lagging
+// watch, and claims of other processes: no block known to be held is claimed, and once
+// settled the ledger matches the API server exactly.
 func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(300) {
 		m := newLedgerModel(t, rand.New(rand.NewPCG(seed, 0)).IntN)

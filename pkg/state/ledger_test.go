@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pool's blocks are those of that pool alone, whatever comes and goes.
+// A pool's blocks are exactly its own, whatever is added and removed.
 func TestPoolBlocks(t *testing.T) {
 	l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1), fixtures.Block("10.0.0.4/30", "q", "n", 2), fixtures.Block("10.0.0.8/30", "p", "m", 3))
 	walk := func(pool string) (out []string) {
@@ -36,12 +36,11 @@ func TestPoolBlocks(t *testing.T) {
 	}
 }
 
-// The order in which our own writes and the watch report a block must not
-// matter.
+// The order in which our own writes and the watch report a block must not matter.
 func TestLedgerOrderOfNews(t *testing.T) {
 	const cidr = "10.0.0.0/30"
 	first := fixtures.Block(cidr, "p", "a", 1)
-	second := fixtures.Block(cidr, "p", "b", 9) // the same addresses, claimed anew
+	second := fixtures.Block(cidr, "p", "b", 9) // the same addresses, claimed again
 	tests := map[string]struct {
 		news func(l *Ledger)
 		want []crd.Block // of CIDR; none or one
@@ -197,8 +196,8 @@ func TestLedgerClaim(t *testing.T) {
 	})
 }
 
-// A block can be gone again, and its addresses claimed by another node, before
-// the answer to its creation is taken in.
+// Before the response to its creation is processed, a block may already be deleted and its
+// addresses claimed by another node.
 func TestLedgerWroteOfABlockGoneAgain(t *testing.T) {
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
 	l := ReadyLedger()
@@ -274,7 +273,7 @@ func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	}
 }
 
-// What CiliumNodes name is taken, as long as one of them does.
+// What CiliumNodes name is taken as long as any of them names it.
 func TestLedgerForeign(t *testing.T) {
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/29"))}
 	cut, _ := pools[0].Cut(ipalloc.IPv4)
@@ -317,8 +316,8 @@ func TestLedgerForeign(t *testing.T) {
 	expectFree("a block that came and went", 2)
 }
 
-// A block whose object is removed by force stays taken while its CiliumNode names it,
-// according to the last write even if the watch is late.
+// A block whose object is removed by force stays taken while its CiliumNode names it, as of
+// the last write even if the watch is late.
 func TestLedgerBlockRemovedByForce(t *testing.T) {
 	upsert := func(version string, blocks ...string) func(*Ledger) {
 		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", version, blocks...))) }

@@ -21,7 +21,7 @@ const (
 	blockBits     = 28
 )
 
-// fleet is a ledger of blocks of several pools, 16 to a node, all published.
+// fleet is a ledger with blocks of several pools, 16 per node, all published.
 type fleet struct {
 	*state.Ledger
 	pools  *state.Pools
@@ -40,7 +40,7 @@ func newFleet(pools, blocks int) *fleet {
 	return newFleetIn(8, pools, blocks)
 }
 
-// newFleetIn is newFleet with ranges of that many bits.
+// newFleetIn is newFleet with ranges of the given prefix length.
 func newFleetIn(size, pools, blocks int) *fleet {
 	f := &fleet{Ledger: state.NewLedger(), listed: map[types.UID]bool{}}
 	f.pools = state.NewPools(fixtures.Defaults(), f.Ledger)
@@ -80,7 +80,8 @@ func newFleetIn(size, pools, blocks int) *fleet {
 	return f
 }
 
-// What other CiliumNodes name of a block is found, whatever else reserves a part of it.
+// NamedElsewhere finds what other CiliumNodes name of a block, whatever else reserves a
+// part of it.
 func TestNamedElsewhere(t *testing.T) {
 	const block = "10.0.0.0/28"
 	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.Stored {
@@ -115,8 +116,8 @@ func TestNamedElsewhere(t *testing.T) {
 	}
 }
 
-// The blocks of a pool are read in parts, so the ledger may change meanwhile: one that
-// goes is left out, one that changes is there, and none is there twice.
+// The blocks of a pool are read in parts, so the ledger may change meanwhile: a block that
+// is deleted is left out, one that changes is included, and none appears twice.
 func TestPoolBlocksWhileTheyChange(t *testing.T) {
 	f := newFleet(1, 2_000)
 	seen := map[netip.Prefix]crd.Block{}
@@ -138,10 +139,10 @@ func TestPoolBlocksWhileTheyChange(t *testing.T) {
 	}
 }
 
-// BenchmarkLock is how long calls take, with 200 pools and with one, at half, all and
-// twice of 50,000 blocks. They hold the ledger's lock for nearly all of that, except for
-// poolBlocks and missingNodes, which hold it for 64 records at a time, and resolvePools,
-// which holds the lock of the pools.
+// BenchmarkLock reports how long calls take, with 200 pools and with one, at half of, all
+// of and twice 50,000 blocks. They hold the ledger's lock for nearly all of that time,
+// except for poolBlocks and missingNodes, which hold it for 64 records at a time, and
+// resolvePools, which holds the lock of the pools.
 func BenchmarkLock(b *testing.B) {
 	for _, pools := range []int{200, 1} {
 		for _, blocks := range []int{25_000, 50_000, 100_000} {
@@ -160,7 +161,7 @@ func BenchmarkLock(b *testing.B) {
 	}
 }
 
-// calls are what a storm calls; each leaves the ledger as it was.
+// calls returns calls that occur in a storm of changes; each leaves the ledger as it was.
 func (f *fleet) calls() map[string]func(i int) {
 	version := 1
 	next := func() string { version++; return fmt.Sprint(version) }

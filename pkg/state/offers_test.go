@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// addresses are a container's requests for IPv4 addresses.
+// addresses returns a container that requests n IPv4 addresses.
 func addresses(n int64) corev1.Container {
 	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		v1alpha1.IPv4Resource: *resource.NewQuantity(n, resource.DecimalSI), corev1.ResourceCPU: resource.MustParse("1"),
@@ -25,7 +25,7 @@ func sidecar(n int64) corev1.Container {
 	return c
 }
 
-// requesting lets the containers of a pod request so many IPv4 addresses each.
+// requesting makes each container of a pod request that many IPv4 addresses.
 func requesting(p *corev1.Pod, each ...int64) *corev1.Pod {
 	for _, n := range each {
 		p.Spec.Containers = append(p.Spec.Containers, addresses(n))
@@ -75,7 +75,7 @@ func TestOfferIn(t *testing.T) {
 	}
 }
 
-// The cache keeps of a Node's resources what it offers, and how many pods it admits.
+// Of a Node's resources the cache keeps what it offers, and how many pods it admits.
 func TestKeepResources(t *testing.T) {
 	n := fixtures.Node()
 	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("250"), v1alpha1.IPv4Resource: resource.MustParse("30")}

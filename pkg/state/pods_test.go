@@ -24,7 +24,7 @@ func onHostNetwork(p *corev1.Pod) *corev1.Pod {
 
 func TestPods(t *testing.T) {
 	tests := map[string]struct {
-		news    func(p *Pods) bool // what the last of them reports
+		news    func(p *Pods) bool // result of the last change
 		changed bool
 		want    []expand.Pod // on node n
 	}{
@@ -123,7 +123,7 @@ func TestPodsForgetsNodes(t *testing.T) {
 	}
 }
 
-// What has ended is remembered for a while, where that is asked for.
+// Pods that have ended are remembered for a while if RememberEnded is set.
 func TestEndedPods(t *testing.T) {
 	at := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
 	pods := NewPods()

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pod's own annotations go before those of its namespace, and those of a family
-// before those of both, as Cilium has it.
+// A pod's own annotations take precedence over those of its namespace, and those of a
+// family over those for both, as in Cilium.
 func TestAsked(t *testing.T) {
 	tests := map[string]struct {
 		pod, namespace map[string]string
@@ -61,8 +61,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// Pods that name no pool are picked by labels, as Cilium has it: where more than
-// one picks a pod, it gets no address at all.
+// Pods that name no pool are selected by labels, as in Cilium: a pod that more than one
+// pool selects gets no address at all.
 func TestPicked(t *testing.T) {
 	type labelled = map[string]string
 	web, prod := labelled{"app": "web"}, labelled{"env": "prod"}

@@ -45,8 +45,8 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 	}
 }
 
-// What an invalid edit makes of a pool is the same before and after a restart:
-// it gives out nothing, and other pools serve its nodes.
+// An invalid edit has the same effect on a pool before and after a restart: the pool
+// assigns nothing, and other pools serve its nodes.
 func TestPoolsInvalidEdit(t *testing.T) {
 	pools := NewPools(fixtures.Defaults(), ReadyLedger())
 	obj, other := fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.PodIPPool("q", 1, "10.0.1.0/29")
@@ -76,8 +76,8 @@ func TestPoolsInvalidEdit(t *testing.T) {
 	}
 }
 
-// A pool whose thresholds contradict the operator's flags serves on, and says what
-// is wrong.
+// A pool whose thresholds contradict the operator's flags continues to serve, and reports
+// what is wrong.
 func TestPoolsWrongThreshold(t *testing.T) {
 	pools := NewPools(fixtures.Defaults(), ReadyLedger())
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
@@ -91,7 +91,7 @@ func TestPoolsWrongThreshold(t *testing.T) {
 	}
 }
 
-// The drain of a block whose pool becomes invalid neither ends nor begins anew.
+// If a pool becomes invalid, the drains of its blocks neither end nor start again.
 func TestPoolsInvalidKeepsDrains(t *testing.T) {
 	draining := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
 	draining.Reason = expand.CIDRDraining
@@ -108,8 +108,8 @@ func TestPoolsInvalidKeepsDrains(t *testing.T) {
 	}
 }
 
-// A pool that was invalid from the first this process saw of it, as after a
-// restart with other defaults, must still be able to go.
+// A pool that has been invalid for as long as this process has known it, as after a restart
+// with other defaults, can still be deleted.
 func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
 	b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	ledger := ReadyLedger(b)
@@ -131,7 +131,7 @@ func TestPoolsOverlap(t *testing.T) {
 		return cut.Ranges
 	}
 	tests := map[string]struct {
-		held   string // the pool that holds a block in what is shared
+		held   string // the pool that holds a block in the shared range
 		winner string
 	}{
 		"the older one wins":                 {"", "old"},
@@ -166,7 +166,7 @@ func TestPoolsOverlap(t *testing.T) {
 	}
 }
 
-// What a pool reserves is withheld exactly as long as it does.
+// What a pool reserves is withheld exactly as long as the pool reserves it.
 func TestPoolsReserved(t *testing.T) {
 	ledger := ReadyLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)
@@ -191,7 +191,7 @@ func TestPoolsReserved(t *testing.T) {
 	}
 }
 
-// Pools and the ledger lock each other's data in one order only.
+// Pools and the ledger acquire each other's locks in one order only.
 func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 	ledger := ReadyLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)

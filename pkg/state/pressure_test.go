@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Only nodes that hold an idle block are reconciled when the pressure changes, and only
-// where it matters for their wait.
+// When the pressure changes, only nodes with an idle block are reconciled, and only if it
+// changes how long that block waits.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	p := NewPressure()
 	p.SetIdle("idle", true)

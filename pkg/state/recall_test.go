@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// recalling is a full pool of blocks of two addresses: one on node n, for which pods
-// wait, two on a and three on b, whose agents use an address each.
+// recalling returns a cluster with a full pool of blocks of two addresses: one on node n,
+// for which pods wait, two on a and three on b. The agents use one address each.
 func recalling() *Cluster {
 	c := clusterOf()
 	c.Unscheduled = NewUnscheduled()
@@ -34,7 +34,7 @@ func recalling() *Cluster {
 	return c
 }
 
-// tight is a pool whose nodes keep nothing free.
+// tight returns a pool whose nodes keep no address free.
 func tight(name string, ranges ...string) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool(name, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
 		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
@@ -119,8 +119,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// Pods that wait are assigned again once a node can return a block by time alone: its
-// agent has settled.
+// Waiting pods are assigned again when a node becomes able to return a block just because
+// time has passed: its agent has settled.
 func TestRecallOnceSettled(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
 	c.Agents = NewAgents(time.Minute)
@@ -136,8 +136,8 @@ func TestRecallOnceSettled(t *testing.T) {
 	}
 }
 
-// While pods wait for blocks of a full pool, they are scarce to its nodes: but not to one
-// that has another pool to claim from.
+// While pods wait for blocks of a full pool, that pool is scarce for its nodes, except for
+// a node that can claim from another pool.
 func TestScarce(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
 	scarce := func() bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// clusterOf is a cluster with one pool and these blocks.
+// clusterOf returns a cluster with one pool and these blocks.
 func clusterOf(blocks ...crd.Block) *Cluster {
 	ledger := ReadyLedger(blocks...)
 	c := &Cluster{
@@ -28,7 +28,8 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 }
 
 // A node under a startup taint waits, unless it has addresses or had them when its
-// CiliumNode was deleted: whoever does not know of that, as an audit, takes it to wait.
+// CiliumNode was deleted. A caller that does not know the deleted one, such as an audit,
+// assumes that the node waits.
 func TestSnapshotAwaitsLabels(t *testing.T) {
 	owned := func(version string) *ciliumv2.CiliumNode {
 		cn := fixtures.Publishing(fixtures.CiliumNode("n", ""), "192.0.2.7")
@@ -79,8 +80,8 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 	}
 }
 
-// A release entry of a family that no pool and no block has is still decided on, or it
-// would stay for ever.
+// A release entry of a family that has no pool and no block is still decided on, or it
+// would stay forever.
 func TestSnapshotOfAnEntryAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry  string
@@ -95,7 +96,7 @@ func TestSnapshotOfAnEntryAlone(t *testing.T) {
 	}
 }
 
-// Only in crd mode is there an agent that has yet to report that it runs in it.
+// Only in crd mode can an agent still have to report that it runs in that mode.
 func TestSnapshotAdopting(t *testing.T) {
 	adopted := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	adopted.AdoptedFrom = "cluster-pool"
@@ -111,8 +112,8 @@ func TestSnapshotAdopting(t *testing.T) {
 	}
 }
 
-// Pods wait for an address of the other family where its agent runs that, none is free, and
-// no pool has a block of it.
+// Pods wait for an address of the other family if their agent runs it, none is free, and no
+// pool has a block of it.
 func TestOtherFamilyFull(t *testing.T) {
 	for name, test := range map[string]struct {
 		ipv4  string // the pool's range

@@ -2,7 +2,7 @@ package state
 
 import "testing"
 
-// Before it is known which pools lack their record, any may.
+// Until the pools that lack their record are known, any pool may lack it.
 func TestUnrecorded(t *testing.T) {
 	var none *Unrecorded
 	if none.Has("p") {

@@ -17,7 +17,8 @@ import (
 
 const lacksIPv4 = "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient cilium-pool.io/ipv4. no new claims to deallocate"
 
-// unscheduledPod requests one IPv4 address, and the scheduler says why it has no node.
+// unscheduledPod returns a pod that requests one IPv4 address, with the scheduler's message
+// why it has no node.
 func unscheduledPod(uid, why string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	p := requesting(fixtures.Pod("p"+uid, uid, ""), 1)
 	p.Status.Conditions = []corev1.PodCondition{
@@ -108,8 +109,8 @@ func TestPodsSuitNodes(t *testing.T) {
 	}
 }
 
-// offering is a cluster of pools with blocks of two addresses, whose node n has one that
-// its agent uses.
+// offering returns a cluster of pools with blocks of two addresses, whose node n has one
+// block that its agent uses.
 func offering() *Cluster {
 	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	c.Unscheduled = NewUnscheduled()
@@ -117,8 +118,8 @@ func offering() *Cluster {
 	return c
 }
 
-// join adds a node whose agent uses the first of these published addresses, and for
-// itself the second, if any.
+// join adds a node whose agent uses the first of these published addresses, and the second,
+// if any, for itself.
 func (c *Cluster) join(name string, addrs ...string) {
 	cn := fixtures.Publishing(fixtures.CiliumNode(name, "1"), addrs...)
 	cn.Status.IPAM.Used = fixtures.AllocationMap()
@@ -130,7 +131,7 @@ func (c *Cluster) join(name string, addrs ...string) {
 	c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
 }
 
-// nodes are Nodes that admit ten pods each.
+// nodes returns Nodes that admit ten pods each.
 func nodes(names ...string) []corev1.Node {
 	var out []corev1.Node
 	for _, name := range names {
@@ -148,7 +149,7 @@ func (c *Cluster) wait(now time.Time, pods ...*corev1.Pod) {
 	}
 }
 
-// expected are the addresses that nodes are to have room for.
+// expected returns how many addresses each node should have room for.
 func expected(a Assignment) map[string][2]int {
 	out := map[string][2]int{}
 	for node, n := range a.Needs {
@@ -159,7 +160,7 @@ func expected(a Assignment) map[string][2]int {
 	return out
 }
 
-// assigned says what nodes are to have room for, and how many pods find it.
+// assigned formats what nodes should have room for, and how many pods find room.
 func (c *Cluster) assigned(now time.Time, names ...string) string {
 	a := c.Assign(nodes(names...), now)
 	return fmt.Sprint(expected(a), " of ", a.Pods, ": ", a.Offered, " ", a.Growing, " ", a.Short)
@@ -210,8 +211,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// A pod that waits though a node that suits it has addresses free waits for something
-// else there. It makes another node grow, and in the end none.
+// A pod that waits although a suitable node has free addresses must be waiting for
+// something else. It makes another node grow, and eventually none.
 func TestUnusedAddressesAreOfNoUse(t *testing.T) {
 	c, now := offering(), fixtures.Noon()
 	c.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 2))
@@ -228,9 +229,9 @@ func TestUnusedAddressesAreOfNoUse(t *testing.T) {
 	expect(0, "map[m:[1 0]]", unusedFor)
 	expect(unusedFor-1, "map[m:[1 0]]", unusedFor)
 	expect(unusedFor, "map[n:[1 0]]", 0)
-	c.join("m", "10.0.0.5", "10.0.0.6", "192.0.2.1", "192.0.2.2") // something has changed there
+	c.join("m", "10.0.0.5", "10.0.0.6", "192.0.2.1", "192.0.2.2") // something has changed on m
 	expect(unusedFor, "map[m:[1 0]]", 2*unusedFor)
-	c.join("n", "10.0.0.1", "10.0.0.2", "192.0.2.3") // it has grown
+	c.join("n", "10.0.0.1", "10.0.0.2", "192.0.2.3") // n has grown
 	expect(unusedFor+1, "map[m:[1 0]]", 2*unusedFor)
 	expect(2*unusedFor, "map[n:[1 0]]", 2*unusedFor+1)
 	expect(2*unusedFor+1, "map[]", 0)
@@ -259,7 +260,7 @@ func TestSetNeeds(t *testing.T) {
 	}
 }
 
-// What is expected on a node is in its state, and so is that it offers addresses.
+// A node's state contains what is expected on the node, and that the node offers addresses.
 func TestSnapshotExpectsPods(t *testing.T) {
 	c := offering()
 	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})
@@ -268,7 +269,8 @@ func TestSnapshotExpectsPods(t *testing.T) {
 	if got := s.Shares[0].State; got.Expected != 3 || !got.Offers || len(got.Recall) != 1 {
 		t.Errorf("expects %d, offers %t, to return %v; want 3, true, a block", got.Expected, got.Offers, got.Recall)
 	}
-	// Those bound meanwhile count no more, and such as go in between do not add to it.
+	// Pods bound meanwhile no longer count, and pods deleted meanwhile do not add to the
+	// expectation.
 	for i, want := range []int{2, 1, 0, 0} {
 		c.Pods.Set(ReadPod(requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
 		if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != want {
@@ -285,7 +287,7 @@ func TestSnapshotExpectsPods(t *testing.T) {
 	}
 }
 
-// Pods that are alike are one kind, or their number would make an assignment expensive.
+// Identical pods form one kind; otherwise their number would make an assignment expensive.
 func TestAlikePodsAreOneKind(t *testing.T) {
 	c, now := offering(), fixtures.Noon()
 	for i := range 20 {

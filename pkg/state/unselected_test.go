@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// inZone is a pool for nodes of a zone, which drains blocks of others.
+// inZone returns a pool for nodes of a zone that drains its blocks on other nodes.
 func inZone(zone string, ranges ...string) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool(zone, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
 		s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}
@@ -23,7 +23,7 @@ func inZone(zone string, ranges ...string) *v1alpha1.PodIPPool {
 	})
 }
 
-// A node of zone b holds a block of zone a.
+// Node n of zone b holds a block of zone a.
 func TestUnselected(t *testing.T) {
 	const cidr = "10.1.0.0/30"
 	block := fixtures.Block(cidr, "a", "n", 1)
