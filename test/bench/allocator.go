@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// allocation is one line of the allocators' Go benchmarks: a task on a number of
-// blocks.
+// allocation is one line of the allocators' Go benchmarks: a task for a number of blocks.
 type allocation struct {
 	work, allocator string
 	blocks          int
-	// Per block: CPU time, and what was allocated.
+	// Per block: CPU time, bytes allocated and number of allocations.
 	ns, bytes, allocs float64
 }
 
-// parseAllocation parses a line of go test -bench. It returns false for other lines.
+// parseAllocation parses a line of go test -bench output. It returns false for other lines.
 func parseAllocation(line string) (allocation, bool) {
 	f := strings.Fields(line)
 	if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
@@ -28,7 +27,7 @@ func parseAllocation(line string) (allocation, bool) {
 	}
 	a := allocation{work: parts[0], allocator: parts[2]}
 	if i := strings.LastIndexByte(a.allocator, '-'); i > 0 && strings.Trim(a.allocator[i+1:], "0123456789") == "" {
-		a.allocator = a.allocator[:i] // GOMAXPROCS
+		a.allocator = a.allocator[:i] // drop the GOMAXPROCS suffix
 	}
 	var err error
 	if a.blocks, err = strconv.Atoi(parts[1]); err != nil {
@@ -48,10 +47,10 @@ func parseAllocation(line string) (allocation, bool) {
 	return a, true
 }
 
-// restores reports whether an operation is a restore of all blocks.
+// restores reports whether the task restores all blocks.
 func (a allocation) restores() bool { return strings.HasPrefix(a.work, "Restore") }
 
-// cell has the time per block, its ratio to the first allocator's, and what matters
+// cell formats the time per block, its ratio to the first allocator's, and what matters
 // most: how often claims and releases allocate, and the bytes of a restore.
 func (a allocation) cell(first allocation) string {
 	text := number(a.ns) + " ns"
@@ -72,7 +71,8 @@ var works = []struct{ name, title string }{
 	{"Taken", "look-up"},
 }
 
-// allocatorTable has a row per work and number of blocks, a column per allocator.
+// allocatorTable returns a table with a row per task and number of blocks, and a column per
+// allocator.
 func allocatorTable(lines []string) string {
 	var all []allocation
 	var names []string
@@ -121,7 +121,7 @@ func allocatorTable(lines []string) string {
 	return out.String()
 }
 
-// sizesOf are the numbers of blocks that a work was done on, ascending.
+// sizesOf returns the numbers of blocks for which a task was measured, ascending.
 func sizesOf(all []allocation, work string) []int {
 	var out []int
 	for _, a := range all {

@@ -12,21 +12,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// settingsOf begins the names of the measures that compare settings of the API server and
-// of clients; the task's name follows.
+// settingsOf is the prefix of the names of measures that compare settings of the API server
+// and of clients; the task's name follows.
 const settingsOf = "settings of "
 
 // apiSetting is a setting of the API server, or of the operator's client, that may matter
-// to this operator.
+// for this operator.
 type apiSetting struct {
-	// name is the setting as it is given, "" for the defaults.
+	// name is the setting as passed to the program; "": the defaults.
 	name      string
 	apiServer bed.APIServer
 	env       []string // of the operator
-	// account: the operator is a ServiceAccount, not an administrator.
+	// account: the operator runs as a ServiceAccount, not as an administrator.
 	account bool
-	// took reports whether a run's values show that the setting had an effect; nil: they
-	// cannot.
+	// took reports whether a run's values show that the setting had an effect; nil: the
+	// values cannot show it.
 	took func(values map[string]float64) bool
 }
 
@@ -39,7 +39,7 @@ const (
 	noFairness     = "--enable-priority-and-fairness=false"
 )
 
-// Values that show what a setting came to.
+// Values that show the effect of a setting.
 const (
 	cachedBuiltIns  = "watch caches of built-in kinds"
 	cachedCustoms   = "watch caches of custom resources"
@@ -51,7 +51,7 @@ const (
 	servedCBOR      = "CBOR"
 )
 
-// apiSettings are what is compared, the defaults first.
+// apiSettings returns the settings to compare, the defaults first.
 func apiSettings() []apiSetting {
 	none := func(value string) func(map[string]float64) bool {
 		return func(values map[string]float64) bool { return values[value] == 0 }
@@ -81,7 +81,7 @@ func apiSettings() []apiSetting {
 	}
 }
 
-// contender is this operator with the setting.
+// contender returns this operator with the setting.
 func (s apiSetting) contender() contender {
 	c := operator()
 	c.name, c.settings, c.apiServer, c.env = s.name, "", s.apiServer, s.env
@@ -89,13 +89,13 @@ func (s apiSetting) contender() contender {
 		argv := c.argv
 		c.argv = func(st *bed.Stage, w bed.World) ([]string, error) {
 			args, err := argv(st, w)
-			return append(args, "--kubeconfig="+st.AccountKubeconfig()), err // the last one counts
+			return append(args, "--kubeconfig="+st.AccountKubeconfig()), err // the last flag wins
 		}
 	}
 	return c
 }
 
-// settingMeasures are a cold start and a restart of this operator with each setting.
+// settingMeasures returns a cold start and a restart of this operator with each setting.
 func settingMeasures(settings []apiSetting) []measure {
 	measures := []measure{cold(false), restart(false)}
 	for i := range measures {
@@ -108,7 +108,7 @@ func settingMeasures(settings []apiSetting) []measure {
 	return measures
 }
 
-// withEffects runs a task, and notes what the setting came to meanwhile.
+// withEffects runs a task and records the effects of the setting during the task.
 func withEffects(settings []apiSetting, task func(context.Context, *run) error) func(context.Context, *run) error {
 	return func(ctx context.Context, r *run) error {
 		i := slices.IndexFunc(settings, func(s apiSetting) bool { return s.name == r.c.name })
@@ -159,8 +159,8 @@ func (r *run) noteEffects(e bed.Effects) {
 	}
 }
 
-// settings measures all settings. One with which the API server does not start, or the
-// operator does not do its task, is a row that says so. The defaults must work.
+// settings measures all settings. If the API server does not start with a setting, or the
+// operator does not complete its task, the row says so. The defaults must work.
 func (b *bench) settings(ctx context.Context) error {
 	settings, patience := apiSettings(), b.patience
 	defer func() { b.patience = patience }()
@@ -198,8 +198,8 @@ func (b *bench) settings(ctx context.Context) error {
 	return nil
 }
 
-// note says what a run's values, beside those of the defaults, show of the setting's
-// effect; "" if all is well, or they cannot show it.
+// note describes what a run's values, compared with those of the defaults, show about the
+// setting's effect; "" if it had one, or if the values cannot show it.
 func (s apiSetting) note(values, defaults map[string]float64) string {
 	switch {
 	case s.took == nil:
@@ -212,14 +212,14 @@ func (s apiSetting) note(values, defaults map[string]float64) string {
 	return ""
 }
 
-// enough is how long a setting may take, with the start of the control plane, where the
-// defaults take that many seconds until the operator rests.
+// enough returns how long a run with a setting may take, including the start of the control
+// plane, if with the defaults the operator is idle after that many seconds.
 func enough(seconds float64) time.Duration {
 	return time.Minute + 5*time.Duration(seconds*float64(time.Second))
 }
 
-// reason is what an error, with the end of a log, says in a line: the last error in the
-// log, or else how the error begins.
+// reason summarizes in one line an error that includes the end of a log: the last error in
+// the log, or else the first line of the error.
 func reason(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	for _, line := range slices.Backward(lines) {
@@ -230,8 +230,8 @@ func reason(err error) string {
 	return lines[0]
 }
 
-// loggedError is the error in a line of a log: of the operator, which is JSON, of klog, or
-// of what a command prints when it ends; "" if there is none.
+// loggedError returns the error in a log line of the operator (JSON), of klog, or in what a
+// command prints when it ends; "" if there is none.
 func loggedError(line string) string {
 	var entry struct {
 		Message string `json:"msg"`

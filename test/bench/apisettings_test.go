@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// effectsOfDefaults is what an administrator's restart on an API server with its defaults
-// comes to.
+// effectsOfDefaults returns the effects of an administrator's restart on an API server with
+// its defaults.
 func effectsOfDefaults() bed.Effects {
 	return bed.Effects{
 		WatchCaches: []string{"nodes", "pods", "leases", "ciliumnodes", "podipblocks"},
@@ -35,7 +35,7 @@ func TestEffectsOfDefaults(t *testing.T) {
 func TestEffects(t *testing.T) {
 	tests := map[string]struct {
 		change func(e *bed.Effects)
-		want   []string // the settings that may have been set
+		want   []string // settings that may have been set
 	}{
 		"no caches": {func(e *bed.Effects) { e.WatchCaches = []string{"leases"} }, []string{
 			"--watch-cache=false", "--watch-cache-sizes=nodes#0,pods#0", "--watch-cache-sizes=ciliumnodes.cilium.io#0,podipblocks.cilium-pool.io#0"}},
@@ -65,8 +65,8 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// Each setting is a contender by its own name, the defaults first and unchanged, and has no
-// row in the table of contenders' settings.
+// Each setting is a contender with its own name, the defaults come first and are unchanged,
+// and none has a row in the table of contenders' settings.
 func TestSettingMeasures(t *testing.T) {
 	for _, m := range settingMeasures(apiSettings()) {
 		var names []string
@@ -138,7 +138,8 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// The tables have a row for each setting, and say which have failed and which had no effect.
+// The tables have a row for each setting, and show which settings failed and which had no
+// effect.
 func TestAPISettingsTable(t *testing.T) {
 	if got := apiSettingsTable(keep(nil)); got != "" {
 		t.Errorf("without results: %s", got)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// apiSettingsNote is above the tables of settings.
+// apiSettingsNote precedes the tables of settings.
 const apiSettingsNote = "This operator with one setting changed, beside the defaults. A ServiceAccount is one with the rights of cluster-admin; in all other rows " +
 	"the operator is an administrator of system:masters. In bold: how many times what the defaults take. One round has no range: see [how settings are measured](#settings-of-the-api-server) before " +
 	"calling a small difference one.\n\n"
@@ -19,7 +19,7 @@ func apiSettingsColumns() []column {
 		{streamedLists, "streamed lists", false}, {queueSeconds, "waited in queues, s", false}}
 }
 
-// apiSettingsTable has a table of each task and size, with a row per setting.
+// apiSettingsTable returns a table for each task and size, with a row per setting.
 func apiSettingsTable(k kept) string {
 	var out strings.Builder
 	for _, task := range []struct{ name, title string }{{"cold", "a cold start"}, {"restart", "a restart"}} {
@@ -65,7 +65,7 @@ func settingRows(samples []sample) string {
 	return out.String()
 }
 
-// asCode marks flags and variables in the name of a setting as code.
+// asCode formats flags and variables in the name of a setting as code.
 func asCode(name string) string {
 	words := strings.Fields(name)
 	for i, word := range words {

@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// fullSize is the number of nodes of the tables; the growth curve begins below it.
+	// fullSize is the number of nodes of the tables; the growth curve covers smaller sizes
+	// too.
 	fullSize = 5000
-	// usualRounds is how often a contender runs where neither its measure nor the command
-	// line says.
+	// usualRounds is how often a contender runs if neither its measure nor the command line
+	// sets a number.
 	usualRounds = 3
-	// keptResults is where the repository keeps the results of runs.
+	// keptResults is the folder of the repository that stores the results of runs.
 	keptResults = "test/bench/results"
 )
 
-// bench is one run of the whole.
+// bench is one run of the whole benchmark.
 type bench struct {
 	nodes            int
 	blocks, pools    int // of the measure pools, at its largest size
-	rounds           int // of every measure; 0: what each sets
-	pods             int // per node, of measures whose world has pods; 0: what each sets
+	rounds           int // of every measure; 0: each measure's own number
+	pods             int // per node, in measures whose world has pods; 0: each measure's own number
 	peers, keep      bool
 	only             string
 	measures         string
@@ -51,7 +52,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")
 	out := ".cache/bench"
 	if name == "quick" {
-		out += "-quick" // or it would wipe what a full run has left
+		out += "-quick" // otherwise it would delete what a full run has left
 	}
 	flags.StringVar(&b.out, "out", out, "folder for worlds and logs")
 	flags.StringVar(&b.resultsDir, "results", "", "folder for the results, a file per run (default "+keptResults+")")
@@ -90,7 +91,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Printf("%6.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// save writes the results so far, so that a run that is stopped is not lost.
+// save writes the results so far, so that an interrupted run is not lost.
 func (b *bench) save() error {
 	b.results.Took = time.Since(b.began)
 	return b.results.save(b.resultsDir)

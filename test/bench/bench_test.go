@@ -76,7 +76,7 @@ func TestAllocatorTable(t *testing.T) {
 	}
 }
 
-// The page has what the kept results say.
+// The page matches the kept results.
 func TestPage(t *testing.T) {
 	docs := filepath.Join("..", "..", "docs")
 	page, err := os.ReadFile(filepath.Join(docs, pageFile))
@@ -99,7 +99,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Every kept run has something that the page shows: what later runs replaced is deleted.
+// The page shows something from every kept run: a run that later runs have replaced must be
+// deleted.
 func TestKeptResultsAreUsed(t *testing.T) {
 	runs, err := loadResults("results")
 	if err != nil {
@@ -113,7 +114,7 @@ func TestKeptResultsAreUsed(t *testing.T) {
 	}
 }
 
-// A measure at a size is taken whole from the latest run that has it.
+// For each measure and size, all samples come from the latest run that has it.
 func TestKeep(t *testing.T) {
 	of := func(measure, contender string, nodes int, seconds float64) sample {
 		return sample{Measure: measure, Contender: contender, Nodes: nodes, Values: map[string]float64{"seconds": seconds}}
@@ -202,7 +203,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A column that no sample has a value for is left out, one that some lack is not.
+// A column without any value is left out; a column for which some samples lack a value is
+// not.
 func TestTableMarkdown(t *testing.T) {
 	shown := table{columns: []column{{"seconds", "time, s", true}, {"apiserver peak MiB", "API server, MiB", false}, {"writes", "writes", false}}}
 	got := shown.markdown([]sample{

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// cold: nodes without a block, from the contender's start until all are
+// cold measures, for nodes without a block, from the contender's start until all nodes are
 // published.
 func cold(peers bool) measure {
 	m := measure{name: "cold", run: coldRun, contenders: []contender{bare("claim"), operator()}}
@@ -22,13 +22,13 @@ func cold(peers bool) measure {
 	return m
 }
 
-// join: the same where the CiliumNodes are not there yet either.
+// join is cold where the CiliumNodes do not exist yet either.
 func join() measure {
 	return measure{name: "join", run: coldRun, rounds: 1, world: bed.World{NoCiliumNodes: true},
 		contenders: []contender{bare("join"), operator()}}
 }
 
-// encodings: the ways to write one pool of 30 addresses and a podCIDR.
+// encodings compares the ways to write one pool of 30 addresses and a podCIDR.
 func encodings() measure {
 	return measure{name: "patches", run: coldRun, rounds: 1, contenders: []contender{bare("merge"), bare("partial"), bare("json"), bare("apply")}}
 }
@@ -52,7 +52,7 @@ func coldRun(ctx context.Context, r *run) error {
 	return r.spent(ctx, before, o, bed.Observed{})
 }
 
-// published waits for what o expects, and notes how long after begin it came.
+// published waits for what o expects, and records how long after begin that was.
 func (r *run) published(ctx context.Context, o *bed.Observer, begin time.Time) error {
 	first, last, _, err := o.Wait(ctx)
 	if err != nil {
@@ -63,9 +63,9 @@ func (r *run) published(ctx context.Context, o *bed.Observer, begin time.Time) e
 	return nil
 }
 
-// restart: everything is as it should be; from the contender's start until it
-// has read that, leads, and may decide. All read the same pods, cilium-operator without
-// a selector. What pods take shows in the row without any.
+// restart measures, where everything is as it should be, from the contender's start until
+// it has read that, leads, and may decide. All contenders read the same pods,
+// cilium-operator without a selector. The row without pods shows what pods cost.
 func restart(peers bool) measure {
 	whole, podless, own := bare("list"), operator(), inMultiPool()
 	podless.name, podless.podless = oursPodless, true
@@ -78,8 +78,8 @@ func restart(peers bool) measure {
 	return m
 }
 
-// alone: a restart of this operator in a cluster of one node without pods shows what the
-// process takes by itself.
+// alone restarts this operator in a cluster of one node without pods, which shows what the
+// process takes on its own.
 func alone() measure {
 	m := restart(false)
 	m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return !c.podless })

@@ -12,8 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
-// Names of contenders in tables. The first of a table is what its ratios are
-// taken to.
+// Names of contenders in tables. The first one of a table is the base of its ratios.
 const (
 	ours              = "cilium-pool-operator"
 	oursPodless       = ours + ", a cluster without pods"
@@ -29,24 +28,24 @@ const (
 type contender struct {
 	name string
 	mode bed.Mode
-	// rounds at most, and not for the growth curve, or the whole would take too
-	// long; 0: all.
+	// rounds is the maximum, and excludes the contender from the growth curve, which would
+	// otherwise take too long; 0: no maximum.
 	rounds int
-	// waits: it waits for something to do; a bare program does what it does when it starts.
+	// waits: it waits for something to do. A bare program does its work when it starts.
 	waits bool
 	// podless: its cluster has no pods.
 	podless bool
-	// settings are those that matter for speed, in words for the page.
+	// settings are the settings that matter for speed, as text for the page.
 	settings string
 	// apiServer is how the API server that it talks to differs; env is the contender's own
-	// environment beside that of all.
+	// environment, in addition to that of all contenders.
 	apiServer bed.APIServer
 	env       []string
 	argv      func(st *bed.Stage, w bed.World) ([]string, error)
-	// says are texts in its log once it has read everything and may decide.
+	// says are texts that its log contains once it has read everything and may decide.
 	says []string
-	// path is the resource that it writes to; published reports whether an event of
-	// it shows a node with n blocks.
+	// path is the resource that it writes to; published reports whether an event of that
+	// resource shows a node with n blocks.
 	path      string
 	published func(event []byte, n int) bool
 }
@@ -55,8 +54,8 @@ func podCIDRs(event []byte, n int) bool { return bed.Listed(event, "podCIDRs") >
 
 const leaseFlag = "--leader-elect-lease-duration="
 
-// operator is ours, with its defaults except for the given flags and a longer lease: on
-// a machine that is too busy a run should be slow, not fail.
+// operator is this operator, with its defaults except for the given flags and a longer
+// Lease: on an overloaded machine a run should be slow rather than fail.
 func operator(flags ...string) contender {
 	settings := "defaults (no client-side limit, `--node-workers=32`)"
 	for _, flag := range flags {
@@ -80,7 +79,7 @@ func inMultiPool(flags ...string) contender {
 	return c
 }
 
-// bare is a bare program of package floor, run by this very binary.
+// bare is a bare program of package floor, run by this same binary.
 func bare(program string) contender {
 	return contender{
 		name: "floor: " + floorNames[program], mode: bed.CRD, path: bed.CiliumNodes, published: podCIDRs,
@@ -104,13 +103,13 @@ var (
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
 		"stream": "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
 	}
-	// floorSays is what a bare program says when it is ready, or done where it
-	// has no more to wait for.
+	// floorSays is what a bare program logs when it is ready, or done if it has nothing to
+	// wait for.
 	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read", "stream": "read"}
 )
 
-// ciliumOperator is Cilium's own operator, as its chart runs it except for ports and,
-// like ours, a longer lease.
+// ciliumOperator is Cilium's own operator, run as its chart runs it except for ports and,
+// like this operator, a longer Lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"},
 		settings: "its defaults of `--operator-k8s-client-qps=100` and `--operator-k8s-client-burst=200`, its check of its CRDs at start"}
@@ -130,7 +129,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 			argv = append(argv, "--cluster-pool-ipv4-cidr="+bed.PoolCIDR, fmt.Sprintf("--cluster-pool-ipv4-mask-size=%d", bed.BlockBits))
 		}
 		if lifted {
-			// Nor is it to look at its CRDs one by one, half a second each.
+			// Skip the check of its CRDs one by one, which takes half a second each.
 			argv = append(argv, "--operator-k8s-client-qps=100000", "--operator-k8s-client-burst=100000", "--skip-crd-creation=true")
 		}
 		return argv, nil
@@ -144,13 +143,13 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	return c
 }
 
-// allocated is podCIDRs for multi-pool mode.
+// allocated is the counterpart of podCIDRs for multi-pool mode.
 func allocated(event []byte, n int) bool {
 	_, pools, _ := bytes.Cut(event, []byte(`"allocated":[`))
 	return bed.Listed(pools, "cidrs") >= n
 }
 
-// nodeipam is Kubernetes' own, which writes a podCIDR into Nodes.
+// nodeipam is Kubernetes' own node IPAM, which writes a podCIDR into Nodes.
 func nodeipam() contender {
 	return contender{
 		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,

@@ -18,20 +18,20 @@ import (
 const (
 	// failovers is how often a leader is killed, and how often one is stopped.
 	failovers = 5
-	// electing is what a process logs as it begins to wait for the lead.
+	// electing is what a process logs when it begins to wait for the Lease.
 	electing = "ttempting to acquire leader lease"
-	// endsWithin is how long a leader may take to end after SIGTERM.
+	// endsWithin is how long a leader may take to exit after SIGTERM.
 	endsWithin = 20 * time.Second
 )
 
-// failover: of two processes with the Lease as shipped, the leader is killed, or stopped,
-// while a node needs another block. It measures from then until the other one has claimed
-// the block, and until it has published it.
+// failover runs two processes with the Lease as shipped, and kills or stops the leader
+// while a node needs another block. It measures from then until the standby has claimed the
+// block, and until it has published it.
 func failover() measure {
 	return measure{name: "failover", run: failoverRun, rounds: 1, world: bed.World{Blocks: 1, Used: 24}, contenders: []contender{asShipped()}}
 }
 
-// asShipped is operator with its own Lease.
+// asShipped is operator with its default Lease.
 func asShipped() contender {
 	c := operator()
 	longer := c.argv
@@ -47,7 +47,8 @@ func withItsLease(argv []string) []string {
 	return slices.DeleteFunc(argv, func(arg string) bool { return strings.HasPrefix(arg, leaseFlag) })
 }
 
-// took is how long after the end of a leader the other one claimed and published, in seconds.
+// took records how long after the signal to the leader the standby claimed and published,
+// in seconds.
 type took struct{ claim, publish []float64 }
 
 func failoverRun(ctx context.Context, r *run) error {
@@ -86,7 +87,7 @@ func failoverRun(ctx context.Context, r *run) error {
 	return leader.Stop()
 }
 
-// spawn starts one process more, and waits until it has logged texts and rests.
+// spawn starts another process, and waits until it has logged texts and is idle.
 func (r *run) spawn(ctx context.Context, name string, texts ...string) (*bed.Process, error) {
 	argv, err := r.c.argv(r.Stage, r.world)
 	if err != nil {
@@ -103,7 +104,8 @@ func (r *run) spawn(ctx context.Context, name string, texts ...string) (*bed.Pro
 	return p, err
 }
 
-// failOver ends the leader, lets a node need a block at once, and notes when it got it.
+// failOver ends the leader, makes a node need a block right after that, and records when
+// the node got it.
 func (r *run) failOver(ctx context.Context, leader *bed.Process, node int, end func(*bed.Process) error, blocks, nodes *bed.Observer, out *took) error {
 	name := bed.NodeName(node)
 	blocks.Expect(1, func(event []byte) bool { return isClaimFor(event, name) })
@@ -112,7 +114,7 @@ func (r *run) failOver(ctx context.Context, leader *bed.Process, node int, end f
 	if err := end(leader); err != nil {
 		return err
 	}
-	// Not before: a leader that is asked to stop may still claim.
+	// Not earlier: a leader that is asked to stop may still claim.
 	if err := r.Client.Create(ctx, bed.BoundPod(node, "failover-"+name, netip.Addr{})); err != nil {
 		return fmt.Errorf("bind a pod: %w", err)
 	}
@@ -136,7 +138,7 @@ func isClaimFor(event []byte, node string) bool {
 
 func killLeader(p *bed.Process) error { return p.Kill() }
 
-// stopLeader asks a process to end, and waits until it has.
+// stopLeader asks a process to stop, and waits until it has exited.
 func stopLeader(p *bed.Process) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop the leader: %w", err)

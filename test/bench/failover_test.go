@@ -23,7 +23,8 @@ func TestIsClaimFor(t *testing.T) {
 	}
 }
 
-// The other measures run it with a longer Lease, so that it does not lose it to its own load.
+// Other measures run the operator with a longer Lease, so that it does not lose the Lease
+// under its own load.
 func TestWithItsLease(t *testing.T) {
 	got := withItsLease([]string{"operator", leaseFlag + leaseDuration, "--mode=crd"})
 	if want := []string{"operator", "--mode=crd"}; !slices.Equal(got, want) {

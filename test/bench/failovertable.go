@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// failoverTable has a row for each way in which a leader ended, at each size.
+// failoverTable returns a table with a row for each way in which a leader ended, at each
+// size.
 func failoverTable(k kept) string {
 	bySize := k.by["failover"]
 	if len(bySize) == 0 {

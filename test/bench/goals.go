@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// goal is a limit that the project set itself: for a value of ours, or for its ratio to
-// another contender's in the same run.
+// goal is a limit that the project has set itself: for a value of this operator, or for its
+// ratio to another contender's in the same run.
 type goal struct {
 	about, measure, value string
-	// contender is the one measured; "" is ours in crd mode. Its value is divided by that
-	// of of, if there is one.
+	// contender is the measured one; "": this operator in crd mode. Its value is divided by
+	// that of the contender of, if set.
 	contender, of string
 	atMost        float64
 }
@@ -49,7 +49,7 @@ func goals() []goal {
 	})
 }
 
-// goalsTable says of each goal what was measured.
+// goalsTable returns a table of the goals and the measured values.
 func goalsTable(k kept) string {
 	var out strings.Builder
 	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run; memory of a node and of a pod is compared with what it was at an earlier commit. In bold: missed.\n\n" +
@@ -80,14 +80,15 @@ func goalsTable(k kept) string {
 }
 
 const (
-	// memoryBaseCommit is the first of which a restart with pods and one without any were kept.
+	// memoryBaseCommit is the first commit with kept restarts both with and without pods.
 	memoryBaseCommit = "c104bb12137d"
-	// memoryShare of what it took then is what a node and a pod may take.
+	// memoryShare is the share of the memory at memoryBaseCommit that a node and a pod may
+	// take.
 	memoryShare = 2.0 / 3
 )
 
-// memoryBase is what a restart took then: medians of test/bench/results of that commit, of
-// 23 November 2026 at 12:50 UTC, and alone at 15:48 UTC.
+// memoryBase is what a restart took then: medians from test/bench/results at that commit,
+// of 23 November 2026 at 12:50 UTC, and for the process alone at 15:48 UTC.
 func memoryBase() footprint {
 	return footprint{nodes: fullSize, blocks: 2, pods: 20,
 		with: memory{186.89, 178.70}, without: memory{137.61, 137.61}, alone: memory{55.14, 55.14}}
@@ -129,7 +130,7 @@ func memoryGoals(k kept) string {
 	return out.String()
 }
 
-// measured returns the goal's value, or its ratio, if the samples have it.
+// measured returns the goal's value, or its ratio, if the samples contain it.
 func (g goal) measured(m measured) (float64, bool) {
 	name := g.contender
 	if name == "" {
@@ -146,8 +147,8 @@ func (g goal) measured(m measured) (float64, bool) {
 	return median(own) / other, other > 0
 }
 
-// goal is how many times as much a node takes at the largest size as at the base, and how
-// many nodes that has.
+// goal returns how many times as much a node takes at the largest size as at the base, and
+// the number of nodes of the base.
 func (c curve) goal() (text string, base int) {
 	from := c.base()
 	if from.value == 0 || c.points[len(c.points)-1].nodes <= from.nodes {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// grown are what the growth curve shows: one line each for ours and its floor.
+// grown returns what the growth curve shows: one line each for this operator and its floor.
 func grown() []growing {
 	return []growing{
 		{"cold", "cold start", "seconds", "claim"}, {"restart", "restart", "seconds", "stream"}, {"storm", "scale-up storm", "seconds", "claim"},
@@ -44,7 +44,7 @@ func curves(k kept) []curve {
 	return out
 }
 
-// points are the medians of a contender's value, by size.
+// points returns the medians of a contender's value, by size.
 func points(bySize map[int]measured, contender, value string) []point {
 	var out []point
 	for _, n := range slices.Sorted(maps.Keys(bySize)) {
@@ -56,15 +56,16 @@ func points(bySize map[int]measured, contender, value string) []point {
 }
 
 const (
-	// superlinear is how much more a node may take at a size than at the base, before the
-	// table says so.
+	// superlinear is how much more a node may take than at the base before the table
+	// reports it.
 	superlinear = 1.1
-	// growthBase is the number of nodes from which growth is judged: below it, what does
-	// not depend on nodes is too large a part.
+	// growthBase is the number of nodes from which growth is judged: below it, too large a
+	// part does not depend on the number of nodes.
 	growthBase = fullSize / 4
 )
 
-// base is what growth is judged from: growthBase, or the smallest size where that lacks.
+// base returns the point that growth is compared with: growthBase, or the smallest size if
+// that is missing.
 func (c curve) base() point {
 	for _, p := range c.points {
 		if p.nodes == growthBase {
@@ -77,8 +78,8 @@ func (c curve) base() point {
 	return point{}
 }
 
-// perNode is how much more a node takes at a point than at the base; 0 where that took
-// too little to tell.
+// perNode returns how many times as much a node takes at a point as at the base; 0 if the
+// base took too little to tell.
 func (c curve) perNode(p point) float64 {
 	base := c.base()
 	if base.value == 0 {

@@ -40,7 +40,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// Growth runs what its tables show, once, and no other contender.
+// Growth runs exactly what its tables show, once, and no other contender.
 func TestGrowthMeasures(t *testing.T) {
 	shown := map[string]string{} // measure: floor
 	for _, g := range grown() {
@@ -66,7 +66,7 @@ func TestGrowthMeasures(t *testing.T) {
 	}
 }
 
-// Growth is judged from 1,250 nodes where they were measured, and only above them.
+// Growth is judged relative to 1,250 nodes if that size was measured, and only above it.
 func TestGrowthBase(t *testing.T) {
 	tests := map[string]struct {
 		points []point

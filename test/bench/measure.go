@@ -18,23 +18,23 @@ type measure struct {
 	// world is the initial state, except for mode and size.
 	world bed.World
 	run   func(ctx context.Context, r *run) error
-	// rounds, unless the command line says; 0: usualRounds. Slow measures have fewer, so
-	// that the whole takes no more than 90 minutes.
+	// rounds is the number of rounds unless the command line sets one; 0: usualRounds. Slow
+	// measures have fewer, so that the whole run takes at most 90 minutes.
 	rounds int
 }
 
-// sample is what one contender gave in one round.
+// sample is the result of one contender in one round.
 type sample struct {
 	Measure   string `json:"measure"`
 	Contender string `json:"contender"`
 	Nodes     int    `json:"nodes"`
 	Round     int    `json:"round"`
-	// Commit that was measured, where it is not the run's.
+	// Commit is the measured commit, if it is not the run's.
 	Commit string             `json:"commit,omitempty"`
 	Values map[string]float64 `json:"values"`
-	// Counts is what the API server counted, in words.
+	// Counts is what the API server counted, as text.
 	Counts string `json:"counts,omitempty"`
-	// Note is what readers must know of it, such as why it has no values.
+	// Note is what readers must know about the sample, such as why it has no values.
 	Note string `json:"note,omitempty"`
 }
 
@@ -129,7 +129,7 @@ func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
 	return o, err
 }
 
-// start starts the contender. The run fails if it ends by itself.
+// start starts the contender. The run fails if the contender exits on its own.
 func (r *run) start() error {
 	var err error
 	if r.process, err = r.c.start(r.Stage, r.world); err != nil {
@@ -142,7 +142,7 @@ func (r *run) start() error {
 	return nil
 }
 
-// ready starts the contender and waits until it has read everything and rests.
+// ready starts the contender and waits until it has read everything and is idle.
 func (r *run) ready(ctx context.Context) error {
 	if err := r.start(); err != nil {
 		return err
@@ -181,7 +181,8 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 	r.values["settled MiB"] = float64(after.Contender.RSS) / mib
 	r.values["apiserver cpu s"] = (after.APIServer.CPU - before.APIServer.CPU).Seconds()
 	r.values["etcd cpu s"] = (after.Etcd.CPU - before.Etcd.CPU).Seconds()
-	// Since they started: before that they had read what etcd had on disk.
+	// Peaks count since the processes started, as they had read what etcd had on disk
+	// before the measurement.
 	r.values["apiserver peak MiB"] = float64(after.APIServer.Peak) / mib
 	r.values["etcd peak MiB"] = float64(after.Etcd.Peak) / mib
 	r.values["writes"] = r.counts.Writes()

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// memory of a process, in MiB.
+// memory is that of a process, in MiB.
 type memory struct{ peak, settled float64 }
 
 // footprint is what this operator takes after a restart.
 type footprint struct {
 	nodes, blocks, pods int // blocks and pods are per node
-	// with pods, without any, and alone: with one node, and no pods either.
+	// with pods, without any, and alone: with one node and no pods.
 	with, without, alone memory
 }
 
@@ -23,7 +23,7 @@ func (m memory) less(o memory) memory { return memory{m.peak - o.peak, m.settled
 
 func (m memory) times(f float64) memory { return memory{m.peak * f, m.settled * f} }
 
-// perNode is in KiB, beyond what the process takes alone.
+// perNode returns the memory per node in KiB, beyond what the process takes alone.
 func (f footprint) perNode() (memory, bool) {
 	if !f.without.known() || !f.alone.known() || f.nodes < 2 {
 		return memory{}, false
@@ -31,7 +31,7 @@ func (f footprint) perNode() (memory, bool) {
 	return f.without.less(f.alone).times(1024 / float64(f.nodes-1)), true
 }
 
-// perPod is in bytes.
+// perPod returns the memory per pod in bytes.
 func (f footprint) perPod() (memory, bool) {
 	if !f.with.known() || !f.without.known() || f.pods < 1 {
 		return memory{}, false
@@ -39,8 +39,8 @@ func (f footprint) perPod() (memory, bool) {
 	return f.with.less(f.without).times((1 << 20) / float64(f.nodes*f.pods)), true
 }
 
-// footprints are those of a restart with one number of pods, by number of nodes, the
-// smallest first, where the memory is known.
+// footprints returns those of a restart with one number of pods whose memory is known, by
+// number of nodes, the smallest first.
 func footprints(bySize map[int]measured) []footprint {
 	var out []footprint
 	alone := memoryOf(bySize[1], oursPodless)
@@ -57,7 +57,7 @@ func footprints(bySize map[int]measured) []footprint {
 	return out
 }
 
-// commitsOf are those of several sizes.
+// commitsOf returns the commits of the samples at several sizes.
 func commitsOf(bySize map[int]measured, sizes ...int) []string {
 	var out []string
 	for _, nodes := range sizes {

@@ -12,7 +12,8 @@ func restartSample(contender string, nodes, pods int, peak, settled float64) sam
 		Values: map[string]float64{"peak MiB": peak, "settled MiB": settled, podsPerNode: float64(pods), "blocks per node": 2}}
 }
 
-// What the process takes alone is the memory of the contender that memory is divided by.
+// What the process takes alone is measured with the same contender as the memory per node
+// and pod.
 func TestAlone(t *testing.T) {
 	if c := alone().contenders; len(c) != 1 || c[0].name != oursPodless || !c[0].podless {
 		t.Errorf("contenders are %v", c)
@@ -66,7 +67,7 @@ func TestMemoryTable(t *testing.T) {
 	}
 }
 
-// Memory is compared with that of memoryBase at its size and with its pods, and with no other.
+// Memory is compared with memoryBase only at its size and with its number of pods.
 func TestMemoryGoals(t *testing.T) {
 	base := memoryBase()
 	missed := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{

@@ -16,8 +16,8 @@ import (
 // oursMultiPool writes a CIDR per block, as cilium-operator's multi-pool mode does.
 const oursMultiPool = ours + ", mode multi-pool"
 
-// modes: a cold start in multi-pool mode, and then single agents that ask for more
-// than their block has.
+// modes measures a cold start in multi-pool mode, and then agents that request more than
+// their block has, one at a time.
 func modes(peers bool, requests, rate int) measure {
 	floor := bare("serve")
 	floor.rounds, floor.mode, floor.published = 1, bed.OwnMultiPool, allocated
@@ -33,8 +33,8 @@ func modes(peers bool, requests, rate int) measure {
 	return m
 }
 
-// requestsRun measures from the answer to an agent's request until a watch shows
-// the second block.
+// requestsRun measures from the response to an agent's request until a watch shows the
+// second block.
 func requestsRun(ctx context.Context, r *run, requests, rate int) error {
 	o := r.observers[0]
 	o.Expect(requests, func(event []byte) bool { return r.c.published(event, 2) })
@@ -50,7 +50,7 @@ func requestsRun(ctx context.Context, r *run, requests, rate int) error {
 	return nil
 }
 
-// request writes what node i's agent requests once it needs that many blocks.
+// request writes what node i's agent requests when it needs that many blocks.
 func (r *run) request(ctx context.Context, i, blocks int) error {
 	w := bed.World{Blocks: blocks}
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": map[string]any{"requested": w.Requested()}}}})

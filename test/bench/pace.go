@@ -9,19 +9,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// pace is a schedule of like things. What is late does not delay what comes after it, until
+// pace is a schedule of similar actions. A late action does not delay the next ones, unless
 // atOnce are under way: a slow API server lowers the rate.
 type pace struct {
-	rate int // a second
-	// total of them; -1: until the context ends.
+	rate int // per second
+	// total is their number; -1: until the context ends.
 	total, atOnce int
 }
 
-// due is when number n is due after the first.
+// due returns when action n is due, relative to the first.
 func (p pace) due(n int) time.Duration { return time.Duration(n) * time.Second / time.Duration(p.rate) }
 
-// run does one after the other until all are done, one fails or ctx ends, and returns how
-// many were done.
+// run performs the actions until all are done, one fails or ctx ends, and returns how many
+// were done.
 func (p pace) run(ctx context.Context, do func(n int) error) (int, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,7 +50,7 @@ func (p pace) run(ctx context.Context, do func(n int) error) (int, error) {
 	return int(done.Load()), err
 }
 
-// sleep reports whether ctx outlasted d.
+// sleep waits for d, and returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -62,7 +62,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// nodes does something to one node after the other, and returns by name when each was done.
+// nodes performs an action on one node after the other, and returns by node name when each
+// was done.
 func (p pace) nodes(ctx context.Context, do func(k int) (node int, err error)) (map[string]time.Time, error) {
 	var mu sync.Mutex
 	at := make(map[string]time.Time, p.total)
@@ -83,7 +84,7 @@ func (p pace) nodes(ctx context.Context, do func(k int) (node int, err error)) (
 	return at, err
 }
 
-// reached is the rate per second at which things happened, 0 for fewer than two.
+// reached returns the rate per second at which things happened; 0 for fewer than two.
 func reached(at map[string]time.Time) float64 {
 	var first, last time.Time
 	for _, t := range at {

@@ -13,12 +13,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// Things begin when they are due; what is slow lowers the rate only where all workers are
-// busy, and what is late is made up for.
+// Actions begin when they are due. Slow ones lower the rate only while all workers are
+// busy, and late ones catch up.
 func TestPace(t *testing.T) {
 	tests := map[string]struct {
 		pace pace
-		slow map[int]time.Duration // of these things, by number
+		slow map[int]time.Duration // duration of these actions, by number
 		want []time.Duration       // when each began
 	}{
 		"none":             {pace{rate: 10, atOnce: 2}, nil, []time.Duration{}},
@@ -50,8 +50,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Without a total it goes on until the context ends; what is under way is let end, and
-// counts.
+// Without a total it continues until the context ends; actions under way complete and
+// count.
 func TestPaceEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 450*time.Millisecond)
@@ -66,7 +66,7 @@ func TestPaceEndsWithContext(t *testing.T) {
 	})
 }
 
-// The first error ends it, also for who waits for their turn.
+// The first error ends the run, also for workers that wait for their turn.
 func TestPaceEndsWithError(t *testing.T) {
 	wrong := errors.New("wrong")
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestPaceEndsWithError(t *testing.T) {
 	})
 }
 
-// Of each node it says when it was done, and from these times follows the rate.
+// It returns when each node was done; the rate follows from these times.
 func TestPaceOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -10,22 +10,24 @@ import (
 const (
 	// podsPerNode is a value of samples whose clusters have pods.
 	podsPerNode = "pods per node"
-	// podsSeparator is between a measure's name and its number of pods, if that is not its own.
+	// podsSeparator separates a measure's name from its number of pods, if that is not the
+	// measure's own.
 	podsSeparator = ", "
 )
 
 const (
-	// podsPerBlock is how many of a block's 30 addresses pods have at most: few enough
-	// that a node needs no other block, and that what it has suffices for half as many again.
+	// podsPerBlock is the maximum number of a block's 30 addresses that pods use: few
+	// enough that a node needs no further block, and that the rest suffices for half as
+	// many pods again.
 	podsPerBlock = 20
-	// mostPods per node: beyond that its blocks would be more than the operator gives a node
-	// by default, which is 16.
+	// mostPods is the maximum per node: with more pods a node would need more than the 16
+	// blocks that it may have by default.
 	mostPods = 16 * podsPerBlock
 )
 
-// withPods returns a measure whose clusters have pods with another number of them per node, 0
-// for its own. It is a measure by itself, with its own results. Nodes get the blocks that
-// the pods need.
+// withPods returns a measure with another number of pods per node, if its clusters have
+// pods; 0: its own number. The result is a separate measure with its own results. Nodes get
+// the blocks that the pods need.
 func withPods(m measure, pods int) measure {
 	if m.world.Pods == 0 || pods == 0 || pods == m.world.Pods {
 		return m
@@ -36,8 +38,8 @@ func withPods(m measure, pods int) measure {
 	return m
 }
 
-// numbersOfPods returns the measures that a table is of: its own, and that with other
-// numbers of pods, the fewest first.
+// numbersOfPods returns the measures that a table covers: the measure itself, and those
+// with other numbers of pods, the fewest first.
 func (k kept) numbersOfPods(of string) []string {
 	var others []string
 	for name := range k.by {
@@ -49,7 +51,7 @@ func (k kept) numbersOfPods(of string) []string {
 	return append([]string{of}, others...)
 }
 
-// checkPods says what is wrong with -pods.
+// checkPods validates -pods.
 func checkPods(pods int) error {
 	if pods < 0 || pods > mostPods {
 		return fmt.Errorf("-pods=%d: choose 1 to %d pods per node, or leave it out", pods, mostPods)

@@ -45,7 +45,8 @@ func TestCheckPods(t *testing.T) {
 	}
 }
 
-// Another number of pods has a table of its own, and leaves that of the usual number as it is.
+// Another number of pods has its own table, and leaves the table of the usual number
+// unchanged.
 func TestTablesByPods(t *testing.T) {
 	of := func(measure string, seconds float64) sample {
 		return sample{Measure: measure, Contender: ours, Nodes: fullSize, Values: map[string]float64{"seconds": seconds}}

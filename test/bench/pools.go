@@ -21,14 +21,15 @@ const (
 	blocksPerNode = 16
 	// usedPerNode is how many of its 480 addresses each node's agent reports.
 	usedPerNode = 80
-	// bindersAtOnce is how many pods are bound, or deleted, at once.
+	// bindersAtOnce is how many pods are bound or deleted concurrently.
 	bindersAtOnce = 16
 
 	oursUnpaced = ours + ", nothing paced"
 )
 
-// pools: many pools with many blocks. The operator restarts; then a pod is bound to every
-// node, which needs another block for it, and then these pods go, and the blocks with them.
+// pools measures many pools with many blocks. The operator restarts; then a pod is bound to
+// every node, which needs another block for it; then these pods are deleted, and the blocks
+// are reclaimed.
 func pools(n int) measure {
 	own := unpaced()
 	own.name = oursUnpaced
@@ -36,7 +37,7 @@ func pools(n int) measure {
 		world: bed.World{Pools: n, Blocks: blocksPerNode, Used: usedPerNode, Agents: true, Settled: true}}
 }
 
-// manyPools measures a quarter, a half, and all of the blocks.
+// manyPools measures a quarter, half and all of the blocks.
 func (b *bench) manyPools(ctx context.Context) error {
 	m := pools(b.pools)
 	sizes := poolSizes(b.blocks)
@@ -53,7 +54,7 @@ func (b *bench) manyPools(ctx context.Context) error {
 	return nil
 }
 
-// poolSizes are the numbers of nodes that have a quarter, a half, and all of the blocks.
+// poolSizes returns the numbers of nodes that have a quarter, half and all of the blocks.
 func poolSizes(blocks int) []int {
 	nodes := blocks / blocksPerNode
 	return []int{nodes / 4, nodes / 2, nodes}
@@ -97,8 +98,8 @@ func poolsRun(ctx context.Context, r *run) error {
 	return r.spent(ctx, before, nil, bed.Observed{})
 }
 
-// restarted starts the operator, and notes what it takes until it may decide, and until
-// it rests.
+// restarted starts the operator, and records what it takes until it may decide, and until
+// it is idle.
 func (r *run) restarted(ctx context.Context) error {
 	before, err := r.Usage(ctx, nil)
 	if err != nil {
@@ -146,8 +147,8 @@ func (r *run) unbindFrom(ctx context.Context, node int) error {
 	return nil
 }
 
-// changePools does something to each node, waits for what o expects and until the pools'
-// statuses count all of it, and notes what it took.
+// changePools changes each node, waits for what o expects and until the pools' statuses
+// count all changes, and records what that took.
 func (r *run) changePools(ctx context.Context, what string, o *bed.Observer, counting *statuses, do func(ctx context.Context, node int) error) error {
 	before, err := r.Usage(ctx, r.process)
 	if err != nil {

@@ -22,7 +22,8 @@ func poolEvent(inService, draining, coolingDown int) []byte {
 		inService, draining, coolingDown)
 }
 
-// A change counts as soon as the status of its pool has as many, from the event of each.
+// A change is counted once its pool's status counts as many, and each delay begins at the
+// event of its own change.
 func TestStatuses(t *testing.T) {
 	type event struct {
 		block, pool []byte
@@ -51,7 +52,7 @@ func TestStatuses(t *testing.T) {
 		"every step of a return": {
 			events: []event{
 				{block: blockEvent("MODIFIED", "a", drain), at: 10}, {pool: poolEvent(4, 1, 0), at: 20},
-				{block: blockEvent("MODIFIED", "a", drain), at: 25}, // something else of it
+				{block: blockEvent("MODIFIED", "a", drain), at: 25}, // another change of the block
 				{block: blockEvent("MODIFIED", "a", cool), at: 30}, {block: blockEvent("DELETED", "a", cool), at: 40}, {pool: poolEvent(4, 0, 0), at: 70},
 			},
 			want: []float64{10, 30, 40},
@@ -103,7 +104,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// The next burst begins with what the last one left.
+// The next burst begins with what the previous one left.
 func TestStatusesBeginAgain(t *testing.T) {
 	s := &statuses{last: map[string]v1alpha1.StateCounts{"p": {InService: 5}}, phase: map[string]v1alpha1.BlockPhase{}}
 	for _, step := range [][][]byte{

@@ -10,7 +10,7 @@ import (
 // poolsRow is a value of the measure pools.
 type poolsRow struct {
 	value, title string
-	// grows: it may grow with the blocks, and no faster.
+	// grows: it may grow with the blocks, but not faster.
 	grows bool
 }
 
@@ -30,7 +30,7 @@ func poolsRows() []poolsRow {
 	return append(rows, poolsRow{"peak MiB", "peak RSS of all, MiB", true}, poolsRow{"settled MiB", "settled RSS after all, MiB", true})
 }
 
-// poolsTable has a column for each number of blocks.
+// poolsTable returns a table with a column for each number of blocks.
 func poolsTable(k kept) string {
 	bySize := k.by["pools"]
 	if len(bySize) == 0 {

@@ -15,25 +15,25 @@ import (
 
 const (
 	quickRequests = 10
-	quickAsking   = 20 // requests a second
+	quickAsking   = 20 // requests per second
 	quickRate     = 100
 	quickReports  = 5 // per node
 	writesPerMove = 2 // a block and a patch
-	// reclaimWrites per block: the block drains, cools down, loses its finalizer
-	// and is deleted; the CiliumNode gets marks, loses addresses, loses entries.
+	// reclaimWrites per block: the block drains, cools down, loses its finalizer and is
+	// deleted; the CiliumNode gets marks, loses addresses, loses entries.
 	reclaimWrites = 7
 )
 
-// check is what a sample of ours must show, whatever the machine.
+// check is what a sample of this operator must show, whatever the machine.
 type check struct {
 	value string
 	want  float64
-	// limit: at most want, and perSecond for each second that was measured.
+	// limit: the value is at most want, plus perSecond for each second measured.
 	limit     bool
 	perSecond float64
 }
 
-// wrong says what is wrong with a sample's value, "" if nothing.
+// wrong describes what is wrong with a sample's value; "" if nothing is.
 func (c check) wrong(values map[string]float64) string {
 	got, want := values[c.value], c.want+c.perSecond*values["measured s"]
 	switch {
@@ -45,15 +45,16 @@ func (c check) wrong(values map[string]float64) string {
 	return ""
 }
 
-// always holds for every measure: what is written beside blocks and CiliumNodes is
-// limited by time, not by nodes. A pool's status and its history are each written once a
-// second (poolStatusDelay in pkg/controller/informer), beside the writes of a start, and
-// these alone may lose against another write. Of events there are those of the Lease.
+// always returns checks that hold for every measure: writes of objects other than blocks
+// and CiliumNodes are limited by time, not by nodes. A pool's status and its history are
+// each written once a second (poolStatusDelay in pkg/controller/informer), in addition to
+// the writes at start, and only these may conflict with another write. The only events are
+// those of the Lease.
 func always() []check {
 	return []check{{value: "refused writes", want: 2, limit: true, perSecond: 2}, {value: "pool writes", want: 6, limit: true, perSecond: 2}, {value: "events", want: 2, limit: true}}
 }
 
-// step is a measure with what it must show.
+// step is a measure and what it must show.
 type step struct {
 	m      measure
 	checks []check
@@ -75,22 +76,21 @@ func quickSteps(nodes int) []step {
 		{react(30, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{react(1000, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{rest(false, quickRate, quickReports), append(always(), equal("own writes", 0), equal("pool writes", 0))},
-		// The other write is the CiliumPodIPPool that agents look for.
+		// The other write is the CiliumPodIPPool that agents need.
 		{modes(false, quickRequests, quickAsking), writes(n, n, 1, n)},
 	}
 }
 
-// reclaimChecks allow the events of blocks that drain and cool down: 100 at once, and 5 a
-// second (phaseEventsAtOnce in pkg/controller/event).
+// reclaimChecks also allow the events of blocks that drain and cool down: 100 at once, and
+// 5 a second (phaseEventsAtOnce in pkg/controller/event).
 func reclaimChecks(n float64) []check {
 	checks := slices.DeleteFunc(always(), func(c check) bool { return c.value == "events" })
 	return append(checks, check{value: "own writes", want: reclaimWrites * n}, check{value: "other writes"},
 		check{value: "events", want: 102, limit: true, perSecond: 5})
 }
 
-// quick runs small sizes and fails where counted work is not what it must be:
-// writes, refused requests, events, reads of everything, allocations. Times are shown and
-// mean nothing.
+// quick runs small sizes and fails if counted work is not as expected: writes, refused
+// requests, events, full lists, allocations. It prints times, but they mean nothing.
 func (b *bench) quick(ctx context.Context) error {
 	b.peers, b.rounds, b.settle = false, 1, time.Second
 	if err := b.clear(); err != nil {
@@ -111,7 +111,7 @@ func (b *bench) quick(ctx context.Context) error {
 	return errors.Join(wrong...)
 }
 
-// wrong checks the samples of ours, whose names begin alike.
+// wrong checks the samples of this operator, whose names all begin alike.
 func (b *bench) wrong(s step) []error {
 	var wrong []error
 	for _, sample := range b.results.Samples {
@@ -127,8 +127,8 @@ func (b *bench) wrong(s step) []error {
 	return wrong
 }
 
-// allocations sees that claiming and giving up a block allocates nothing, beside
-// 10,000 that are held.
+// allocations checks that claiming and releasing a block allocates nothing when 10,000
+// blocks are held.
 func allocations() error {
 	cut := ipalloc.Cut{Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, BlockBits: 27}
 	owner := ipalloc.Owner{Pool: "pool", Node: "node"}

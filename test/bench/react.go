@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// reactSeconds is for how long pods are bound, where there are nodes enough.
+	// reactSeconds is for how long pods are bound, if there are enough nodes.
 	reactSeconds = 20
-	// binders is how many pods are bound at once, at most: twice what a contender has in
-	// flight, so that pods come at close to their rate while the API server is busy.
+	// binders is how many pods are bound concurrently at most: twice what a contender has
+	// in flight, so that pods arrive at close to their rate while the API server is busy.
 	binders = 64
 	// reactReports is how many agents report each second while pods are bound.
 	reactReports = 30
@@ -21,12 +21,12 @@ const (
 	reactLimit = 1.3
 )
 
-// reactRates are how many pods are bound per second.
+// reactRates returns the rates at which pods are bound, per second.
 func reactRates() []int { return []int{30, 200, 1000} }
 
 func reactName(rate int) string { return fmt.Sprintf("react at %d pods/s", rate) }
 
-// reactions are the measures of all rates.
+// reactions returns the measures for all rates.
 func reactions(seconds int) []measure {
 	var out []measure
 	for _, rate := range reactRates() {
@@ -35,9 +35,9 @@ func reactions(seconds int) []measure {
 	return out
 }
 
-// react: pods are bound, each to a node that needs another block for it, while agents of
-// other nodes report. It measures from the response to a pod's create until a watch shows
-// the addresses.
+// react binds pods, each to a node that needs another block for it, while agents of other
+// nodes report. It measures from the response to a pod's create until a watch shows the
+// addresses.
 func react(rate, seconds int) measure {
 	return measure{name: reactName(rate), rounds: 2, world: bed.World{Blocks: 1, Used: 24},
 		contenders: []contender{bare("react"), operator()},
@@ -47,8 +47,8 @@ func react(rate, seconds int) measure {
 	}
 }
 
-// reactPods is how many pods are bound: one on a node, and the first half of the nodes only
-// reports.
+// reactPods returns how many pods are bound: at most one per node, and none on the first
+// half of the nodes, which only report.
 func reactPods(rate, seconds, nodes int) int { return min(rate*seconds, nodes/2) }
 
 func reactRun(ctx context.Context, r *run, rate, pods int) error {
@@ -97,7 +97,7 @@ func reactRun(ctx context.Context, r *run, rate, pods int) error {
 	return nil
 }
 
-// reacted notes how long it took from what happened to each node until it was
+// reacted records how long it took from the event on each node until the node was
 // published.
 func (r *run) reacted(happened, published map[string]time.Time) {
 	var took []float64

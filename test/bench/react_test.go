@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One pod on a node at most, and the first half of the nodes has none.
+// A node has at most one pod, and the first half of the nodes has none.
 func TestReactPods(t *testing.T) {
 	tests := map[string]struct{ rate, seconds, nodes, want int }{
 		"as long as asked":    {30, 20, 5000, 600},
@@ -24,7 +24,7 @@ func TestReactPods(t *testing.T) {
 	}
 }
 
-// The growth of reactions is shown from 1,250 nodes; what has no figures has a hyphen.
+// The growth of reactions is shown from 1,250 nodes on; a missing figure is a hyphen.
 func TestReactionGrowth(t *testing.T) {
 	of := func(contender string, nodes int, p99, reached float64) sample {
 		return sample{Measure: reactName(30), Contender: contender, Nodes: nodes, Values: map[string]float64{"p99 ms": p99, "pods": 300, "pods/s reached": reached}}

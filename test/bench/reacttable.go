@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// reactionTables are those of the full size, one for each rate.
+// reactionTables returns the tables of the full size, one for each rate.
 func reactionTables() []table {
 	columns := []column{{"pods", "pods", false}, {"pods/s reached", "pods/s reached", false}, {"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true},
 		{"max ms", "max, ms", true}, {"seconds", "all pods, s", true}, {"writes per burst", "writes per pod", false}, {"reports", "reports meanwhile", false}, {"cpu s", "own CPU, s", false},
@@ -32,8 +32,8 @@ func reactionGoals() []goal {
 	return out
 }
 
-// reactionGrowth shows the 99th percentile by number of nodes, for each rate. No ratio to
-// nodes is judged: a reaction is not to take longer in a larger cluster at all.
+// reactionGrowth shows the 99th percentile by number of nodes, for each rate. It judges no
+// ratio per node, because a reaction should not take longer in a larger cluster at all.
 func reactionGrowth(k kept) string {
 	var sizes []int
 	for _, rate := range reactRates() {
@@ -60,7 +60,7 @@ func reactionGrowth(k kept) string {
 	return out.String() + "\n"
 }
 
-// reactionRows are those of one rate.
+// reactionRows returns the rows for one rate.
 func reactionRows(g goal, bySize map[int]measured, sizes []int) [][]string {
 	floor, own, ratio := []string{"floor"}, []string{ours}, []string{"times the floor's"}
 	pods, rates := []string{"pods"}, []string{"pods/s reached: floor, " + ours}
@@ -82,7 +82,7 @@ func reactionRows(g goal, bySize map[int]measured, sizes []int) [][]string {
 	return [][]string{floor, own, ratio, pods, rates}
 }
 
-// latency is a contender's 99th percentile at a size, and how many times that at the base.
+// latency formats a contender's 99th percentile at a size, and its ratio to the base.
 func latency(bySize map[int]measured, contender string, nodes int) string {
 	line := curve{points: points(bySize, contender, "p99 ms")}
 	i := slices.IndexFunc(line.points, func(p point) bool { return p.nodes == nodes })

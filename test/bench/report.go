@@ -21,7 +21,8 @@ const (
 const (
 	pageFile = "performance.md"
 	plotFile = "performance-growth.svg"
-	// allocatorFile is the output of the allocators' Go benchmarks, beside the results.
+	// allocatorFile is the output of the allocators' Go benchmarks, stored with the
+	// results.
 	allocatorFile = "alloc.txt"
 )
 
@@ -46,7 +47,7 @@ func report(args []string) error {
 		os.WriteFile(filepath.Join(*docs, pageFile), []byte(page), 0o644))
 }
 
-// pageFrom returns the page with its generated part made anew, and its plot.
+// pageFrom returns the page with its generated part regenerated, and its plot.
 func pageFrom(dir, old string) (page, plot string, err error) {
 	before, rest, ok := strings.Cut(old, beginMark)
 	_, after, ok2 := strings.Cut(rest, endMark)
@@ -92,7 +93,7 @@ func (k kept) markdown(allocator []string) string {
 	return out.String()
 }
 
-// tableOf is a table of a measure, at each size of which it is not a point of the growth
+// tableOf returns the tables of a measure, for each size that is not a point of the growth
 // curve.
 func (k kept) tableOf(t table, measure string) string {
 	var out strings.Builder
@@ -110,7 +111,7 @@ func (k kept) tableOf(t table, measure string) string {
 	return out.String()
 }
 
-// runsList names the runs that the tables are from.
+// runsList lists the runs that the tables come from.
 func (k kept) runsList() string {
 	var out strings.Builder
 	out.WriteString("### Runs\n\nThe tables are written from [the results of these runs](../test/bench/results):\n\n")

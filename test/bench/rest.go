@@ -15,15 +15,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// report sends reports of the first nodes in turn, rate a second, total in all, or -1 for
-// until ctx ends. The function returned waits for the end and says how many were sent.
+// report sends reports of the first nodes in turn, rate per second and total in all; -1:
+// until ctx ends. The returned function waits for the end and returns how many were sent.
 func (r *run) report(ctx context.Context, rate, nodes, total int) func() (int, error) {
 	var sent int
 	var err error
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// A report under way is let end, or it could not be counted.
+		// Let a report under way complete, or it could not be counted.
 		underWay := context.WithoutCancel(ctx)
 		sent, err = pace{rate: rate, total: total, atOnce: reporters}.run(ctx, func(n int) error {
 			return r.reportOne(underWay, n%nodes, n)
@@ -47,17 +47,17 @@ func (r *run) reportOne(ctx context.Context, i, turn int) error {
 	return nil
 }
 
-// reporters is how many agents report at once, at most.
+// reporters is how many agents report concurrently at most.
 const reporters = 16
 
 // resting is how long a contender has to be idle before rest begins: cilium-operator in
 // cluster-pool mode writes every node back 15 s after its start.
 const resting = 20 * time.Second
 
-// rest: pods come and go, agents write what those of the mode write, and no threshold is
-// crossed. In crd mode agents report each change. In cluster-pool mode they write
-// nothing, and in multi-pool mode nothing until the pods of a node cross a multiple of
-// its pre-allocation, which these do not (pkg/nodediscovery/nodediscovery.go,
+// rest measures while pods come and go and agents write what agents of the mode write, and
+// nothing crosses a threshold. In crd mode agents report each change. In cluster-pool mode
+// they write nothing, and in multi-pool mode nothing until the pods of a node cross a
+// multiple of its pre-allocation, which these do not (pkg/nodediscovery/nodediscovery.go,
 // pkg/ipam/multipool_manager.go, neededIPCeil, v1.20.1).
 func rest(peers bool, rate, reportsPerNode int) measure {
 	m := measure{name: "rest", rounds: 2, world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), inMultiPool()},
@@ -78,7 +78,7 @@ func restRun(ctx context.Context, r *run, peers bool, rate, reports int) error {
 	if err := r.ready(ctx); err != nil {
 		return err
 	}
-	if peers { // else no contender has work to come
+	if peers { // without peers no contender has pending work
 		if _, err := r.IdleFor(ctx, r.process, resting); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func restRun(ctx context.Context, r *run, peers bool, rate, reports int) error {
 	return nil
 }
 
-// churn binds pods and deletes them again, one after the other.
+// churn creates and deletes bound pods, one after the other.
 func (r *run) churn(ctx context.Context, pods int) (int, error) {
 	for k := range pods {
 		pod := bed.BoundPod(k%r.world.Nodes, fmt.Sprintf("churn-%06d", k), netip.Addr{})

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// results are those of one run. They are kept as JSON, from which the page is written.
+// results are the results of one run. They are kept as JSON, from which the page is
+// written.
 type results struct {
 	Began time.Time `json:"began"`
 	// Took is in nanoseconds.
@@ -22,14 +23,15 @@ type results struct {
 	Memory  string        `json:"memory"`
 	Kernel  string        `json:"kernel"`
 	Go      string        `json:"go"`
-	// Commit that was measured; "-dirty" follows where files differed from it.
+	// Commit is the measured commit, with the suffix "-dirty" if files differed from it.
 	Commit string `json:"commit"`
-	// Note is what readers must know of this run.
+	// Note is what readers must know about this run.
 	Note  string `json:"note,omitempty"`
 	Nodes int    `json:"nodes"`
-	// Settings by measure, and by the contender's name.
+	// Settings are by measure, then by the contender's name.
 	Settings map[string]map[string]string `json:"settingsByMeasure,omitempty"`
-	// EarlierSettings are by contender alone, in results written before those were by measure.
+	// EarlierSettings are by contender only, in results written before settings were by
+	// measure.
 	EarlierSettings map[string]string `json:"settings,omitempty"`
 	Samples         []sample          `json:"samples"`
 	// Sizes are bytes per object.
@@ -43,7 +45,7 @@ func newResults(began time.Time, command string, nodes int) results {
 	}
 }
 
-// file is the name of the run's file.
+// file returns the name of the run's file.
 func (r results) file() string {
 	return r.Began.UTC().Format("20060102T150405Z") + "-" + r.Commit + ".json"
 }
@@ -59,7 +61,7 @@ func (r results) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, r.file()), append(data, '\n'), 0o644)
 }
 
-// loadResults reads the runs that a folder has, the oldest first.
+// loadResults reads the runs stored in a folder, the oldest first.
 func loadResults(dir string) ([]results, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -82,11 +84,11 @@ func loadResults(dir string) ([]results, error) {
 	return runs, nil
 }
 
-// migrate brings what an earlier version wrote into today's form.
+// migrate converts results of an earlier version to the current form.
 func (r *results) migrate() {
 	for _, s := range r.Samples {
 		if _, ok := s.Values[podsPerNode]; !ok && s.Measure == "restart" && s.Values != nil {
-			// These had no flag for it.
+			// These results predate the flag.
 			s.Values["blocks per node"], s.Values[podsPerNode] = 2, 20
 			if s.Contender == oursPodless {
 				s.Values[podsPerNode] = 0
@@ -99,7 +101,7 @@ func (r *results) migrate() {
 	r.EarlierSettings = nil
 }
 
-// set notes the settings of a contender in a measure, "" for one that has no row of them.
+// set records the settings of a contender in a measure; "": it has no row of settings.
 func (r *results) set(measure, contender, settings string) {
 	if settings == "" {
 		return
@@ -113,8 +115,8 @@ func (r *results) set(measure, contender, settings string) {
 	r.Settings[measure][contender] = settings
 }
 
-// measured are the samples of one measure at one size, all of one run: contenders are
-// compared with those they took turns with.
+// measured are the samples of one measure at one size, all from one run: contenders are
+// compared only with those they alternated with.
 type measured struct {
 	run     *results
 	samples []sample
@@ -154,7 +156,7 @@ func keep(runs []results) kept {
 	return k
 }
 
-// used are the runs of which the page shows something, the oldest first.
+// used returns the runs that contribute to the page, the oldest first.
 func (k kept) used() []*results {
 	var out []*results
 	for i := range k.runs {
@@ -172,7 +174,7 @@ func (k kept) used() []*results {
 	return out
 }
 
-// commits are what samples were measured at.
+// commits returns the commits at which the samples were measured.
 func (m measured) commits() []string {
 	var out []string
 	for _, s := range m.samples {
@@ -187,7 +189,7 @@ func (m measured) commits() []string {
 	return out
 }
 
-// values of one contender.
+// values returns the values of one contender.
 func (m measured) values(contender, value string) []float64 {
 	return valuesOf(m.samples, contender, value)
 }
@@ -201,7 +203,7 @@ func firstLine(path string) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// revision is the commit that is checked out, as the contender was built from it.
+// revision returns the commit that is checked out, because the contender was built from it.
 func revision() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12").Output()
 	if err != nil {

@@ -45,14 +45,14 @@ func (b *bench) clear() error {
 
 const (
 	modesRequests = 200
-	modesRate     = 20 // requests a second
+	modesRate     = 20 // requests per second
 	restRate      = 400
 	restReports   = 1 // per node
 	// growthSeconds is for how long the growth curve binds pods.
 	growthSeconds = 10
 )
 
-// measureNames are what -measures names where it is not given.
+// measureNames is the default of -measures.
 func measureNames() []string {
 	return []string{"cold", "join", "restart", "failover", "storm", "reclaim", "react", "rest", "modes", "patches", "growth", "sizes"}
 }
@@ -81,7 +81,7 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 	return fmt.Errorf("no measure %q: there are %s, pools, settings", name, strings.Join(measureNames(), ", "))
 }
 
-// usual are measures that run at the number of nodes on the command line, and at no other.
+// usual returns the measures that run only at the number of nodes on the command line.
 func (b *bench) usual() map[string][]measure {
 	return map[string][]measure{
 		"cold": {cold(b.peers)}, "join": {join()}, "failover": {failover()}, "storm": {storm()}, "reclaim": {reclaim()},
@@ -95,7 +95,7 @@ func (b *bench) growth(ctx context.Context) error {
 	for _, m := range growthMeasures() {
 		for part := 8; part > 1; part /= 2 {
 			if part == 8 && m.name == "restart" {
-				continue // its pods take long to make, and growth is judged from a quarter
+				continue // its pods take long to create, and growth is judged from a quarter
 			}
 			if err := b.all(ctx, m, fullSize/part); err != nil {
 				return err
@@ -105,7 +105,8 @@ func (b *bench) growth(ctx context.Context) error {
 	return nil
 }
 
-// growthMeasures are those that the growth tables show, with the contenders shown there.
+// growthMeasures returns the measures that the growth tables show, with the contenders
+// shown there.
 func growthMeasures() []measure {
 	all := append([]measure{cold(false), join(), restart(false), storm(), reclaim(), rest(false, restRate, restReports)}, reactions(growthSeconds)...)
 	for i := range all {
@@ -117,8 +118,8 @@ func growthMeasures() []measure {
 
 func (b *bench) onlyNames() []string { return strings.Split(b.only, ";") }
 
-// installCilium lets cilium-operator bring its CRDs, so that no peer does so
-// within a measured run.
+// installCilium makes cilium-operator install its CRDs, so that no peer does so within a
+// measured run.
 func installCilium(ctx context.Context, st *bed.Stage) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("cilium-operator did not install its CRDs"))
 	defer cancel()
@@ -127,7 +128,7 @@ func installCilium(ctx context.Context, st *bed.Stage) error {
 		if err != nil {
 			return err
 		}
-		// It says so once its hooks, the CRDs' among them, have run.
+		// It logs this once its hooks, including that of the CRDs, have run.
 		if err := st.Until(ctx, p, "Started hive"); err != nil {
 			return fmt.Errorf("%w; its log ends:\n%s", err, p.LogTail())
 		}
@@ -141,9 +142,9 @@ func installCilium(ctx context.Context, st *bed.Stage) error {
 	return dropLeases(ctx, st.Client)
 }
 
-// settle lets the operator put its finalizer and status on the pool. It fails
-// where the operator finds anything else to do, as the world is then not what
-// it would have made itself.
+// settle lets the operator add its finalizer and status to the pool. It fails if the
+// operator finds anything else to do, because then the world is not as the operator would
+// have created it.
 func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 	before, err := st.Usage(ctx, nil)
 	if err != nil {
@@ -174,7 +175,7 @@ func settle(ctx context.Context, st *bed.Stage, w bed.World) error {
 	return errors.Join(p.Stop(), dropLeases(ctx, st.Client))
 }
 
-// dropLeases frees the lead, or the next to want it waits for the old one.
+// dropLeases deletes Leases so that the next candidate does not wait for the old holder.
 func dropLeases(ctx context.Context, c client.Client) error {
 	var leases coordinationv1.LeaseList
 	if err := c.List(ctx, &leases); err != nil {
@@ -190,7 +191,7 @@ func dropLeases(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// brief shows the values in one line.
+// brief formats the values in one line.
 func brief(values map[string]float64) string {
 	order := []string{"seconds", "first s", "rest s", "p50 ms", "p99 ms", "max ms", "pods/s reached", "cpu s", "cpu ms per 1000 reports",
 		"peak MiB", "settled MiB", "apiserver cpu s", "writes", "own writes", "writes per block", "writes per burst", "pool writes", "events", "refused writes", "versions"}
@@ -203,7 +204,7 @@ func brief(values map[string]float64) string {
 	return strings.Join(out, ", ")
 }
 
-// number has three digits that mean something.
+// number formats a value with three significant digits.
 func number(v float64) string {
 	switch {
 	case v == float64(int64(v)) && v < 1e9:
@@ -216,7 +217,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// percentile p of values, by the nearest rank.
+// percentile returns percentile p of values by nearest rank.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -226,7 +227,7 @@ func percentile(values []float64, p float64) float64 {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// median of values: the mean of the middle two of an even number.
+// median returns the median of values: the mean of the middle two if their number is even.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Leases of contenders that elect a leader: on a machine that is too busy a run should be
-// slow, not fail.
+// Leases of contenders that elect a leader: on an overloaded machine a run should be slow
+// rather than fail.
 const (
 	leaseDuration = "2m"
 	renewDeadline = "90s" // of peers; this operator derives it
 )
 
-// settingsNote says what no flag does.
+// settingsNote describes settings that are not flags.
 const settingsNote = "One replica of each, on all cores, without GOGC, GOMEMLIMIT and GOMAXPROCS in the environment. This operator then sets GOGC to 50 itself " +
 	"(a GOGC in the environment would win); peers and bare programs run with Go's default, 100. None sets a memory limit.\n\n" +
 	"Leases, as duration, renew deadline and retry period: this operator " + leaseDuration + ", 80s and 16s (it has one flag, for the duration); " +
 	"cilium-operator and kube-controller-manager " + leaseDuration + ", " + renewDeadline + " and 2s. Bare programs have none.\n\n" +
 	"A client-side limit is a number of requests per second (QPS), and a burst that may exceed it. A row \"in\" a measure has what differs there.\n\n"
 
-// settings are those of each contender, in each measure that the page shows: of the
-// largest size where sizes differ.
+// settings returns those of each contender in each measure that the page shows: those of
+// the largest size if sizes differ.
 func (k kept) settings() map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for measure, bySize := range k.by {
@@ -38,8 +38,8 @@ func (k kept) settings() map[string]map[string]string {
 	return out
 }
 
-// settingsTable has what each contender was run with: a row with its usual settings, and
-// others for the measures in which they differ.
+// settingsTable returns a table of the contenders' settings: for each a row with its usual
+// settings, and further rows for the measures in which they differ.
 func settingsTable(k kept) string {
 	of := k.settings()
 	if len(of) == 0 {
@@ -63,8 +63,8 @@ func settingsTable(k kept) string {
 	return out.String() + "\n"
 }
 
-// mostCommon returns the settings of most measures; of several, those of the measure whose
-// name is first.
+// mostCommon returns the settings of most measures; if there are several, those of the
+// first measure by name.
 func mostCommon(byMeasure map[string]string) string {
 	count := map[string]int{}
 	for _, text := range byMeasure {

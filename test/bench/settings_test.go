@@ -29,8 +29,8 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
-// Results that were written when settings were by contender alone can still be read, and
-// what is saved is read again as it was.
+// Results from when settings were by contender only can still be read, and saved results
+// are read back unchanged.
 func TestEarlierSettings(t *testing.T) {
 	dir := t.TempDir()
 	earlier := `{"began": "2026-11-23T12:00:00Z", "settings": {"a": "one", "b": "two"},

@@ -17,11 +17,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// sizeNodes is enough: objects of a kind are alike.
+// sizeNodes is enough because objects of a kind are alike.
 const sizeNodes = 4
 
-// sizes measures bytes per object, as JSON with managed fields: what etcd keeps
-// of custom resources, and what every watcher of them receives.
+// sizes measures bytes per object, as JSON with managed fields: what etcd stores of custom
+// resources, and what every watcher of them receives.
 func (b *bench) sizes(ctx context.Context) error {
 	b.results.Sizes = map[string]float64{}
 	for _, blocks := range []int{1, 2, 4, 8, 16} {
@@ -39,7 +39,7 @@ func (b *bench) sizesOf(ctx context.Context, w bed.World) error {
 		return err
 	}
 	err = func() error {
-		// The agents' report brings its managed fields with it.
+		// The agents' reports add their managed fields.
 		r := &run{Stage: st, bench: b, world: w}
 		if _, err := r.report(ctx, sizeNodes, sizeNodes, sizeNodes)(); err != nil {
 			return err

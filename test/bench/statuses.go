@@ -14,14 +14,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-// statuses records, as watches show it, when blocks change and when the statuses of their
-// pools do.
+// statuses records from watches when blocks change and when the statuses of their pools
+// change.
 type statuses struct {
 	mu    sync.Mutex
 	base  map[string]v1alpha1.StateCounts // of each pool, as it was when recording began
 	last  map[string]v1alpha1.StateCounts
 	phase map[string]v1alpha1.BlockPhase // of the blocks that have changed, by name
-	// changes and seen are in the order in which they came.
+	// changes and seen are in the order of their events.
 	changes []blockChange
 	seen    []poolStatus
 }
@@ -51,7 +51,7 @@ type poolStatus struct {
 	at     time.Time
 }
 
-// countStatuses begins to watch blocks and pools, which must be at rest.
+// countStatuses begins to watch blocks and pools, which must be idle.
 func (r *run) countStatuses(ctx context.Context, fail func(error)) (*statuses, error) {
 	s := &statuses{last: map[string]v1alpha1.StateCounts{}, phase: map[string]v1alpha1.BlockPhase{}}
 	api, err := bed.RawClient(r.Config())
@@ -119,7 +119,7 @@ func (s *statuses) takeBlock(event []byte, now time.Time) error {
 	return nil
 }
 
-// stepOf is the step after which a block is in a phase.
+// stepOf returns the step that leads a block into a phase.
 func stepOf(phase v1alpha1.BlockPhase) blockStep {
 	switch phase {
 	case v1alpha1.PhaseDraining:
@@ -149,7 +149,7 @@ func (s *statuses) take(pool *v1alpha1.PodIPPool, now time.Time) error {
 	return nil
 }
 
-// begin forgets what was recorded. All statuses must count all blocks.
+// begin discards what was recorded. All statuses must count all blocks.
 func (s *statuses) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +182,9 @@ func (s *statuses) wait(ctx context.Context) ([]float64, error) {
 }
 
 // statusDelays returns how many milliseconds after each change of a block the status of its
-// pool counted as many, 0 where it did before, and how many changes are not counted yet. The
-// statuses do not say which blocks they count, so the first change counts first.
+// pool counted as many changes, 0 if it already did, and how many changes are not counted
+// yet. The statuses do not say which blocks they count, so changes are assumed to be
+// counted in order.
 func statusDelays(base map[string]v1alpha1.StateCounts, changes []blockChange, seen []poolStatus) (took []float64, uncounted int, err error) {
 	due := map[string]*[blockSteps][]time.Time{}
 	for _, c := range changes {
@@ -215,7 +216,7 @@ func statusDelays(base map[string]v1alpha1.StateCounts, changes []blockChange, s
 	return took, len(changes) - len(took), nil
 }
 
-// progressOf is how many blocks have done each step between two statuses.
+// progressOf returns how many blocks have completed each step between two statuses.
 func progressOf(base, now v1alpha1.StateCounts) (steps [blockSteps]int) {
 	held := func(c v1alpha1.StateCounts) int64 { return c.InService + c.Draining + c.CoolingDown }
 	steps[claimed] = int(held(now) - held(base))

@@ -19,8 +19,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// storm: every node needs one more block at once, by an edit of the pool. In multi-pool
-// mode agents say what they need, so all of them request it.
+// storm makes every node need one more block at once, by an edit of the pool. In multi-pool
+// mode agents decide what they need, so all of them request it.
 func storm() measure {
 	own := inMultiPool()
 	own.rounds = 1
@@ -47,7 +47,7 @@ func stormRun(ctx context.Context, r *run) error {
 	return nil
 }
 
-// requestAll writes the requests of all agents for a second block.
+// requestAll writes all agents' requests for a second block.
 func (r *run) requestAll(ctx context.Context) error {
 	return harness.Parallel(ctx, r.world.Nodes, floor.Workers, func(ctx context.Context, i int) error { return r.request(ctx, i, 2) })
 }
@@ -60,8 +60,8 @@ func (r *run) edit(patch string) func(ctx context.Context) error {
 	}
 }
 
-// triggered waits until a contender is idle that waits for something to do, gives it that,
-// and waits for what waited expects. Any other starts at that moment.
+// triggered first waits until a contender that waits for work is idle, triggers its work,
+// and waits for what waited expects. Any other contender starts at that moment instead.
 func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, trigger func(ctx context.Context) error) error {
 	if r.c.waits {
 		if err := r.ready(ctx); err != nil {
@@ -87,8 +87,8 @@ func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, tri
 	return r.spent(ctx, before, versions, seen)
 }
 
-// reclaim: an edit of the pool makes every node give one of its two blocks back,
-// with all waits and the pacing lifted.
+// reclaim edits the pool so that every node returns one of its two blocks, with all waits
+// zero and no pacing.
 func reclaim() measure {
 	seeing := bare("reclaim-seeing")
 	seeing.rounds = 1
@@ -96,7 +96,7 @@ func reclaim() measure {
 		contenders: []contender{bare("reclaim"), seeing, unpaced()}}
 }
 
-// unpaced is the operator with all waits of a reclaim and its pacing lifted.
+// unpaced is the operator with all waits of a reclaim zero and no pacing.
 func unpaced() contender {
 	return operator("--reclaim-idle-for=0s", "--ack-hold=0s", "--cooldown=0s",
 		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0", "--agent-settle-time=0s")
@@ -120,14 +120,14 @@ func reclaimRun(ctx context.Context, r *run) error {
 	if err := r.triggered(ctx, blocks, versions, r.edit(`{"spec":{"reclaim":{"thresholdPercent":50,"idleFor":"0s"}}}`)); err != nil {
 		return err
 	}
-	// The agents' answers are not the contender's: one per node.
+	// Subtract the agents' answers, one per node.
 	r.values["own writes"] = r.values["block writes"] + r.values["node writes"] - float64(r.world.Nodes)
 	r.values["writes per block"] = r.values["own writes"] / float64(r.world.Nodes)
 	return nil
 }
 
-// answer is what agents do: they agree to release what is marked. One request
-// per node, however many addresses are marked.
+// answer acts as the agents: they agree to release marked addresses, with one request per
+// node, however many addresses are marked.
 func (r *run) answer(ctx context.Context, fail func(error)) error {
 	api, err := bed.RawClient(r.Config())
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// The plot: both axes doubled at each step, so that what grows in line with the
-// number of nodes is a straight line of one slope.
+// The plot: both axes double at each step, so that what grows linearly with the number of
+// nodes is a straight line of a fixed slope.
 const (
 	plotWidth, plotHeight = 760, 440
 	plotLeft, plotRight   = 60, 190
 	plotTop, plotBottom   = 20, 50
 )
 
-// colours can be distinguished by readers with color blindness (Okabe, Ito).
+// colours returns colors that readers with color blindness can distinguish (Okabe, Ito).
 func colours() []string {
 	return []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 }
@@ -30,7 +30,7 @@ func (a axis) at(v float64) float64 {
 	return a.from + (math.Log2(v)-a.low)/(a.high-a.low)*(a.to-a.from)
 }
 
-// growthPlot draws seconds by number of nodes: ours in full lines, floors dashed.
+// growthPlot draws seconds by number of nodes: this operator as solid lines, floors dashed.
 func growthPlot(k kept) string {
 	lines := curves(k)
 	x := axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight}
@@ -55,7 +55,7 @@ func growthPlot(k kept) string {
 	return out.String()
 }
 
-// drawn are the points that have a logarithm: a floor may take too little CPU to count.
+// drawn returns the points that have a logarithm: a floor may use too little CPU to count.
 func (c curve) drawn() []point {
 	return slices.DeleteFunc(slices.Clone(c.points), func(p point) bool { return p.value <= 0 })
 }

@@ -9,7 +9,7 @@ import (
 // column is one value of a table.
 type column struct {
 	value, title string
-	// ratio: show how many times the first contender's it is.
+	// ratio: show the ratio to the first contender's value.
 	ratio bool
 }
 
@@ -47,8 +47,8 @@ func tables() []table {
 	})
 }
 
-// markdown has a row per contender: medians, their range, and the ratio to the
-// first row's. What no row has, as earlier results lack it, is no column.
+// markdown formats a row per contender: medians, their range, and the ratio to the first
+// row's. A value that no row has, because earlier results lack it, has no column.
 func (t table) markdown(samples []sample) string {
 	columns := slices.DeleteFunc(slices.Clone(t.columns), func(c column) bool {
 		return !slices.ContainsFunc(samples, func(s sample) bool { _, ok := s.Values[c.value]; return ok })
@@ -81,7 +81,7 @@ func (t table) markdown(samples []sample) string {
 	return out.String()
 }
 
-// cell is a median with its range and, where asked for, the ratio to base's.
+// cell formats a median with its range and, if ratio is set, the ratio to base's.
 func cell(values, base []float64, ratio bool) string {
 	if len(values) == 0 {
 		return "-"
