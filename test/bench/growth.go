@@ -56,7 +56,7 @@ func points(bySize map[int]measured, contender, value string) []point {
 }
 
 const (
-	// superlinear is how much more a node may take than at the base before the table
+	// superlinear is how many times as much a node may take as at the base before the table
 	// reports it.
 	superlinear = 1.1
 	// growthBase is the number of nodes from which growth is judged: below it, too large a

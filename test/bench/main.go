@@ -1,13 +1,13 @@
-// Command bench measures the whole operator beside its peers and beside bare
-// programs that only issue the writes: one control plane per run, the contender
-// a process of its own. See docs/performance.md for what comes of it.
+// Command bench measures the whole operator and compares it with its peers and with bare
+// programs that only issue the writes. Each run has its own control plane, and the contender
+// is a separate process. docs/performance.md shows the results.
 //
-// Only it finds work that grows: writes, reads, CPU, memory and time with the nodes.
+// Only it finds work that grows with the nodes: writes, reads, CPU, memory and time.
 //
-//	bench run   [flags]     run the measures, keep the results
-//	bench quick [flags]     small sizes; fails where counted work is not what it must be
+//	bench run   [flags]     run the measures and keep the results
+//	bench quick [flags]     small sizes; fails if counted work is not as expected
 //	bench report [flags]    write docs/performance.md and its plot from the kept results
-//	bench floor PROGRAM KUBECONFIG WORLD    a bare program; bench starts these itself
+//	bench floor PROGRAM KUBECONFIG WORLD    run a bare program; bench starts these itself
 package main
 
 import (
@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string) error {
 	return b.run(ctx)
 }
 
-// runFloor runs a bare program, and stays until it is stopped, so that its resource
+// runFloor runs a bare program, which then stays until it is stopped, so that its resource
 // usage can be read.
 func runFloor(ctx context.Context, args []string) error {
 	if len(args) != 3 {

@@ -15,13 +15,14 @@ import (
 
 const accountName = "bench"
 
-// AccountKubeconfig is the ServiceAccount's, once MakeAccount has made it.
+// AccountKubeconfig returns the path of the ServiceAccount's kubeconfig, once MakeAccount
+// has created it.
 func (s *Stage) AccountKubeconfig() string {
 	return filepath.Join(s.cluster.Dir(), "account.kubeconfig")
 }
 
-// MakeAccount makes a ServiceAccount that may do everything. The administrator is of
-// system:masters, whose requests neither RBAC nor priority and fairness looks at.
+// MakeAccount creates a ServiceAccount that may do everything. The administrator is in
+// system:masters, whose requests bypass RBAC and priority and fairness.
 func (s *Stage) MakeAccount(ctx context.Context) error {
 	clients, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 
 // Counts are the API server's own counters.
 type Counts struct {
-	// Requests by "VERB resource" or "VERB resource/subresource", with the status
-	// code, such as " 409", if they failed. WATCH counts when it has ended.
+	// Requests are by "VERB resource" or "VERB resource/subresource", followed by the
+	// status code, such as " 409", if they failed. WATCH counts when it has ended.
 	Requests map[string]float64
-	// Lists are full reads by resource, by LIST or by a watch that begins with all
+	// Lists are full reads by resource, either by LIST or by a watch that begins with all
 	// objects.
 	Lists map[string]float64
-	// Answered and Watched are bytes sent for requests and for watches.
+	// Answered and Watched are bytes sent in responses to requests and to watches.
 	Answered, Watched float64
 }
 
-// Sub is what was counted since before.
+// Sub returns what was counted since before.
 func (c Counts) Sub(before Counts) Counts {
 	return Counts{
 		Requests: less(c.Requests, before.Requests), Lists: less(c.Lists, before.Lists),
@@ -43,8 +43,8 @@ func less(now, before map[string]float64) map[string]float64 {
 	return out
 }
 
-// Writes sums successful writes of the resources, subresources included; none
-// given: of all but leases and events.
+// Writes sums successful writes of the resources, including subresources. Without resources
+// it sums those of all resources except leases and events.
 func (c Counts) Writes(resources ...string) float64 {
 	sum := 0.0
 	for k, n := range c.Requests {
@@ -60,14 +60,15 @@ func (c Counts) Writes(resources ...string) float64 {
 	return sum
 }
 
-// housekeeping are leases, what the API server writes about itself, and events.
+// housekeeping reports whether a resource is leases, events, or something that the API
+// server writes about itself.
 func housekeeping(resource string) bool {
 	return slices.Contains([]string{"leases", "events", "tokenreviews", "subjectaccessreviews", "endpointslices", "endpoints",
 		"configmaps", "apiservices", "flowschemas", "prioritylevelconfigurations", "clusterroles", "clusterrolebindings",
 		"roles", "rolebindings", "namespaces", "services", "priorityclasses", "ipaddresses", "servicecidrs", "selfsubjectaccessreviews"}, resource)
 }
 
-// Failed counts refused writes, conflicts most of all.
+// Failed counts refused writes, most of them conflicts.
 func (c Counts) Failed() float64 {
 	sum := 0.0
 	for k, n := range c.Requests {
@@ -79,7 +80,7 @@ func (c Counts) Failed() float64 {
 	return sum
 }
 
-// String lists what was counted, leases aside.
+// String lists what was counted, except leases.
 func (c Counts) String() string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(c.Requests)) {
@@ -98,7 +99,7 @@ func (s *Stage) counts(ctx context.Context) (Counts, error) {
 	return c, s.series(ctx, c.add)
 }
 
-// series calls add with each series of the API server's metrics.
+// series calls add for each series of the API server's metrics.
 func (s *Stage) series(ctx context.Context, add func(name string, labels map[string]string, value float64)) error {
 	clients, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *Counts) add(name string, labels map[string]string, value float64) {
 	}
 }
 
-// parseSeries reads one line of the text format of metrics.
+// parseSeries parses one line of the text format of metrics.
 func parseSeries(line string) (name string, labels map[string]string, value float64, ok bool) {
 	if line == "" || line[0] == '#' {
 		return "", nil, 0, false
@@ -166,7 +167,7 @@ func parseSeries(line string) (name string, labels map[string]string, value floa
 		if !found {
 			break
 		}
-		text, rest, found := strings.Cut(rest, `"`) // no label read here has a quote in it
+		text, rest, found := strings.Cut(rest, `"`) // labels read here contain no quotes
 		if !found {
 			break
 		}

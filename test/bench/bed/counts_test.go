@@ -40,8 +40,8 @@ func TestParseSeries(t *testing.T) {
 	}
 }
 
-// Only stored objects count as writes. Refused requests are counted separately, and
-// leases not at all.
+// Only stored objects count as writes. Refused requests are counted separately, and leases
+// not at all.
 func TestWrites(t *testing.T) {
 	counts := Counts{Requests: map[string]float64{
 		"POST podipblocks": 5, "PATCH ciliumnodes": 4, "PATCH ciliumnodes/status": 3, "PATCH ciliumnodes/status 409": 2,
@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// No two nodes share a block, and none leaves the pool.
+// No two nodes share a block, and all blocks lie within the pool.
 func TestBlocksAreApart(t *testing.T) {
 	const nodes, blocks = 5000, 3
 	pool := netip.MustParsePrefix(PoolCIDR)

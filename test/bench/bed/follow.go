@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RawClient sends and receives JSON as it stands, without a client-side limit.
+// RawClient sends and receives JSON unmodified, without a client-side limit.
 func RawClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -34,7 +34,7 @@ type Follower struct {
 	body           io.ReadCloser
 }
 
-// Follow begins to watch at path, from now on, what a field selector picks.
+// Follow begins to watch, from now on, the objects at path that a field selector selects.
 func Follow(ctx context.Context, api *rest.RESTClient, path, selector string) (*Follower, error) {
 	data, err := api.Get().AbsPath(path).Param("limit", "1").DoRaw(ctx)
 	if err != nil {
@@ -48,11 +48,11 @@ func Follow(ctx context.Context, api *rest.RESTClient, path, selector string) (*
 	return f, f.connect(ctx)
 }
 
-// notReady is how long to wait for an API server that cannot serve a watch yet.
+// notReady is how long to wait before retrying if the API server cannot serve a watch yet.
 const notReady = 250 * time.Millisecond
 
 // connect begins the watch. An API server that has just started refuses watches of a kind
-// until it has read all of it, which may take longer than the client tries by itself.
+// until it has read all of it, which may take longer than the client itself retries.
 func (f *Follower) connect(ctx context.Context) error {
 	for {
 		r := f.api.Get().AbsPath(f.path).Param("watch", "1").Param("resourceVersion", f.version)
@@ -75,9 +75,8 @@ func (f *Follower) connect(ctx context.Context) error {
 	}
 }
 
-// Run hands every event to take until ctx ends. The API server ends the watch
-// of a client that cannot keep up for a moment; it is then taken up again where
-// it was.
+// Run passes every event to take until ctx ends. The API server ends the watch of a client
+// that cannot keep up for a moment; Run then resumes it where it was.
 func (f *Follower) Run(ctx context.Context, take func(event []byte)) error {
 	var err error
 	for err == nil {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A watch begins once the API server is ready for it, and ends with the context where it
-// never is. Any other refusal is an error at once.
+// A watch begins once the API server is ready for it, and ends with the context if it never
+// is. Any other refusal is an error at once.
 func TestFollowWaitsForReadiness(t *testing.T) {
 	tests := map[string]struct {
 		status, refusals int
@@ -61,7 +61,7 @@ func TestFollowIsNeverReady(t *testing.T) {
 	}
 }
 
-// apiServer answers lists with nothing and watches as watched does.
+// apiServer answers lists with an empty list and watches as watched does.
 func apiServer(t *testing.T, watched func(w http.ResponseWriter)) *rest.RESTClient {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Paths of what is observed.
+// Paths of the observed resources.
 const (
 	CiliumNodes = "/apis/cilium.io/v2/ciliumnodes"
 	Blocks      = "/apis/cilium-pool.io/v1alpha1/podipblocks"
@@ -17,8 +17,8 @@ const (
 	Nodes       = "/api/v1/nodes"
 )
 
-// Observer watches one kind and looks at the bytes of its events only, so that
-// it takes as little as it can of the machine it shares with the contender.
+// Observer watches one kind and only scans the bytes of its events, to use as little as
+// possible of the machine that it shares with the contender.
 type Observer struct {
 	cancel  context.CancelFunc
 	stopped chan struct{}
@@ -31,8 +31,8 @@ type Observer struct {
 
 // Observed is what has been seen so far.
 type Observed struct {
-	// Versions of objects, and their bytes as JSON: what each watcher of the
-	// kind must take in.
+	// Versions and Bytes are the number of versions of objects and their bytes as JSON:
+	// what each watcher of the kind receives.
 	Versions, Bytes int64
 }
 
@@ -91,16 +91,16 @@ func (o *Observer) take(line []byte, now time.Time) {
 	}
 }
 
-// Expect sets what Wait waits for: want objects for an event of which reached
-// says true. It forgets what was seen before.
+// Expect sets what Wait waits for: want objects with an event for which reached returns
+// true. It discards what was seen before.
 func (o *Observer) Expect(want int, reached func(event []byte) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.goal = goal{reached: reached, want: want, at: make(map[string]time.Time, want), done: make(chan struct{})}
 }
 
-// Wait waits for what was expected, and returns when the first and the last
-// object got there, and when each did.
+// Wait waits for what was expected. It returns when the first and the last object reached
+// it, and the time of each by name.
 func (o *Observer) Wait(ctx context.Context) (first, last time.Time, at map[string]time.Time, err error) {
 	o.mu.Lock()
 	done := o.goal.done
@@ -120,7 +120,7 @@ func (o *Observer) Wait(ctx context.Context) (first, last time.Time, at map[stri
 	return o.goal.first, o.goal.last, o.goal.at, err
 }
 
-// Seen is what has been seen so far.
+// Seen returns what has been seen so far.
 func (o *Observer) Seen() Observed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,9 +134,9 @@ func (o *Observer) Close() error {
 	return o.err
 }
 
-// Name is the name of the object of an event.
+// Name returns the name of the object of an event.
 func Name(event []byte) string {
-	// Managed fields hold no "name": with a value, owner references come after.
+	// Managed fields contain no "name" with a value, and owner references come later.
 	return field(event, "name")
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// poolLabel is the label of Nodes that one of several pools selects.
+	// poolLabel is the label by which each of several pools selects its Nodes.
 	poolLabel = "node.example.com/pool"
-	// maxBlocks a node of several pools may have: more than the operator's default, which is
-	// what it begins with.
+	// maxBlocks is how many blocks a node of several pools may have: more than the
+	// operator's default, which is the number it begins with.
 	maxBlocks = 32
 )
 
-// PoolNames are the names of all pools.
+// PoolNames returns the names of all pools.
 func (w World) PoolNames() []string {
 	names := make([]string, max(1, w.Pools))
 	for p := range names {
@@ -34,7 +34,7 @@ func (w World) poolName(p int) string {
 	return fmt.Sprintf("%s-%03d", PoolName, p)
 }
 
-// Fits reports an error where a pool has too few blocks for its nodes to get one more each.
+// Fits returns an error if a pool has too few blocks for its nodes to get one more each.
 func (w World) Fits() error {
 	pools := max(1, w.Pools)
 	perPool := (w.Nodes + pools - 1) / pools
@@ -45,25 +45,27 @@ func (w World) Fits() error {
 	return nil
 }
 
-// poolOf is the name of the pool of node i.
+// poolOf returns the name of node i's pool.
 func (w World) poolOf(i int) string { return w.poolName(i % max(1, w.Pools)) }
 
-// block is block j of node i, of the part of PoolCIDR that the node's pool has.
+// block returns block j of node i, from the part of PoolCIDR that belongs to the node's
+// pool.
 func (w World) block(i, j int) netip.Prefix {
 	pools := max(1, w.Pools)
 	return Block(i%pools*w.room() + BlockOf(i/pools, j, w.Blocks))
 }
 
-// poolBits is the prefix length of the part of PoolCIDR that each pool has.
+// poolBits returns the prefix length of the part of PoolCIDR that each pool has.
 func (w World) poolBits() int {
 	return netip.MustParsePrefix(PoolCIDR).Bits() + bits.Len(uint(max(1, w.Pools)-1))
 }
 
-// room is how many blocks a pool has.
+// room returns how many blocks a pool has.
 func (w World) room() int { return 1 << max(0, BlockBits-w.poolBits()) }
 
-// pools are those of the world. One pool reclaims nothing. Of several, a node needs just
-// the blocks that it has: one more pod needs another, which can go once the pod has.
+// pools returns the pools of the world. A single pool reclaims nothing. With several pools,
+// a node needs exactly the blocks that it has: one more pod needs another block, which can
+// be reclaimed once the pod is gone.
 func (w World) pools() []*v1alpha1.PodIPPool {
 	var out []*v1alpha1.PodIPPool
 	for i, name := range w.PoolNames() {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Each pool has a part of its own, in which are all blocks of its nodes, each once.
+// Each pool has its own part of PoolCIDR, which contains all blocks of its nodes, each
+// once.
 func TestPools(t *testing.T) {
 	w := World{Nodes: 3125, Pools: 200, Blocks: 16}
 	if err := w.Fits(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// populateWorkers is how many objects are written at once.
+// populateWorkers is how many objects are written concurrently.
 const populateWorkers = 32
 
 // populateCluster writes Nodes and pods into an empty API server.
@@ -29,7 +29,7 @@ func (w World) populateCluster(ctx context.Context, c client.Client) error {
 	})
 }
 
-// populate adds what the mode has: pools, CiliumNodes and blocks.
+// populate adds what depends on the mode: pools, CiliumNodes and blocks.
 func (w World) populate(ctx context.Context, c client.Client) error {
 	if w.Mode.Owned() {
 		for _, pool := range w.pools() {
@@ -50,8 +50,8 @@ func (w World) populate(ctx context.Context, c client.Client) error {
 	})
 }
 
-// addCiliumNode creates it. Agents report what is in use in crd mode alone: in multi-pool
-// mode a report makes cilium-operator take the agent for one that has yet to change modes.
+// addCiliumNode creates a CiliumNode. Agents report usage only in crd mode: in multi-pool
+// mode a report makes cilium-operator assume that the agent still has to change modes.
 func (w World) addCiliumNode(ctx context.Context, c client.Client, i int, node *corev1.Node) error {
 	if w.NoCiliumNodes {
 		return nil

@@ -16,21 +16,21 @@ import (
 
 const (
 	stopTimeout = 20 * time.Second
-	// clockTicks of /proc/PID/stat per second; Linux has had no other value.
+	// clockTicks per second in /proc/PID/stat; Linux has never had another value.
 	clockTicks = 100
 )
 
-// Process is a contender that runs.
+// Process is a running contender.
 type Process struct {
 	*process.Process
-	// Started is the moment just before it was started.
+	// Started is the time just before it was started.
 	Started time.Time
 	pid     int
 }
 
-// spawn runs argv with its output in dir/name.log. It dies with this process.
+// spawn runs argv with its output in dir/name.log. The process dies with this one.
 func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
-	// Says is not to read the log of an earlier process.
+	// Says must not read the log of an earlier process.
 	if err := os.Remove(process.LogPath(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -42,8 +42,8 @@ func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
 	return &Process{Process: p, Started: started, pid: p.PID()}, nil
 }
 
-// environment is this process's, without what tunes Go programs: contenders run with
-// Go's defaults, or with what they set themselves.
+// environment returns this process's environment without variables that tune Go programs:
+// contenders run with Go's defaults, or with what they set themselves.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -51,10 +51,10 @@ func environment() []string {
 	})
 }
 
-// Stop ends it, gracefully at first.
+// Stop ends the process, gracefully at first.
 func (p *Process) Stop() error { return p.Process.Stop(stopTimeout) }
 
-// Says reports whether its log has all of texts.
+// Says reports whether the process's log contains all of texts.
 func (p *Process) Says(texts ...string) bool {
 	log := p.Log()
 	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(log, text) })
@@ -63,10 +63,10 @@ func (p *Process) Says(texts ...string) bool {
 // Use is what a process has used so far.
 type Use struct {
 	CPU       time.Duration // user and system
-	RSS, Peak int64         // bytes: now, and at most so far
+	RSS, Peak int64         // bytes: current and peak
 }
 
-// Use reads it from /proc.
+// Use reads from /proc what the process has used.
 func (p *Process) Use() (Use, error) { return useOf(p.pid) }
 
 func useOf(pid int) (Use, error) {
@@ -75,7 +75,8 @@ func useOf(pid int) (Use, error) {
 	if err != nil {
 		return u, err
 	}
-	// Fields after the command in parentheses; utime and stime are 14 and 15 of all.
+	// Fields after the command in parentheses; utime and stime are fields 14 and 15 of the
+	// whole line.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	for _, i := range []int{11, 12} {
 		ticks, err := strconv.ParseInt(fields[i], 10, 64)

@@ -22,13 +22,13 @@ type Stage struct {
 	running []*Process
 }
 
-// Config is the administrator's.
+// Config returns the administrator's config.
 func (s *Stage) Config() *rest.Config { return s.cluster.Config() }
 
-// Dir is the folder of its state and logs.
+// Dir returns the folder of its state and logs.
 func (s *Stage) Dir() string { return s.cluster.Dir() }
 
-// Kubeconfig is the administrator's.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Stage) Kubeconfig() string { return filepath.Join(s.cluster.Dir(), kubeconfigFile) }
 
 // Start runs a program; a name without a slash is one of the built binaries.
@@ -60,7 +60,7 @@ type Usage struct {
 	Counts          Counts
 }
 
-// Usage reads everything now. A nil process has used nothing.
+// Usage reads the current usage. A nil process has used nothing.
 func (s *Stage) Usage(ctx context.Context, p *Process) (Usage, error) {
 	u := Usage{At: time.Now()}
 	var err error
@@ -82,18 +82,19 @@ func (s *Stage) Usage(ctx context.Context, p *Process) (Usage, error) {
 
 const (
 	idleStep = 250 * time.Millisecond
-	// idleShare of a step is the CPU that a process at rest may use.
+	// idleShare is the CPU that an idle process may use in a step.
 	idleShare = 30 * time.Millisecond
 	idleFor   = 1500 * time.Millisecond
 )
 
-// Idle waits until p has used next to no CPU for 1.5 s, and returns when that
-// rest began.
+// Idle waits until p has used next to no CPU for 1.5 s, and returns when that idle time
+// began.
 func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
 	return s.IdleFor(ctx, p, idleFor)
 }
 
-// IdleFor waits until p has used next to no CPU for that long.
+// IdleFor waits until p has used next to no CPU for that long, and returns when that idle
+// time began.
 func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) (time.Time, error) {
 	since := time.Now()
 	tick := time.NewTicker(idleStep)
@@ -119,7 +120,7 @@ func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) (ti
 	return since, nil
 }
 
-// Until waits until p's log has all of texts.
+// Until waits until p's log contains all of texts.
 func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -26,20 +26,20 @@ const (
 // Store keeps worlds as the state of stopped control planes, so that each run
 // begins with a copy of the same data.
 type Store struct {
-	// Dir holds the worlds, and the copies that run.
+	// Dir holds the worlds, and the copies that runs use.
 	Dir string
 	// BinDir holds etcd, kube-apiserver and the contenders.
 	BinDir string
 	// Say reports progress.
 	Say func(format string, args ...any)
-	// Install prepares an empty control plane once, from which all worlds are
-	// made: a peer brings its own CRDs.
+	// Install prepares an empty control plane once, from which all worlds are created: a
+	// peer installs its own CRDs.
 	Install func(ctx context.Context, s *Stage) error
-	// Settle runs the operator on a world that is to be settled.
+	// Settle runs the operator on a world that should be settled.
 	Settle func(ctx context.Context, s *Stage, w World) error
 }
 
-// ensure returns the folder of a world, which it makes where it is not there.
+// ensure returns the folder of a world, and creates the world if it does not exist.
 func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx context.Context, st *Stage) error) (string, error) {
 	dir := filepath.Join(s.Dir, "worlds", key)
 	if _, err := os.Stat(filepath.Join(dir, doneFile)); err == nil {
@@ -65,8 +65,8 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 	return dir, os.WriteFile(filepath.Join(dir, doneFile), nil, 0o600)
 }
 
-// Make makes a world where it is not there yet. Modes share its Nodes and pods, which
-// take the longest.
+// Make creates a world if it does not exist yet. Modes share its Nodes and pods, which take
+// the longest to create.
 func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	base, err := s.ensure(ctx, "base", "", func(ctx context.Context, st *Stage) error {
 		if s.Install == nil {
@@ -91,7 +91,7 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	})
 }
 
-// APIServer has what an API server is started with beside the defaults of a stage.
+// APIServer is what an API server is started with in addition to the defaults of a stage.
 type APIServer struct{ Args, Env []string }
 
 // Open starts a control plane on a copy of a world.
@@ -99,8 +99,8 @@ func (s *Store) Open(ctx context.Context, w World) (*Stage, error) {
 	return s.OpenWith(ctx, w, APIServer{})
 }
 
-// OpenWith does so with an API server that differs. The world is made without that, so
-// that all have the same data.
+// OpenWith is Open with different settings of the API server. The world is created without
+// these, so that all runs have the same data.
 func (s *Store) OpenWith(ctx context.Context, w World, with APIServer) (*Stage, error) {
 	from, err := s.Make(ctx, w)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Store) start(ctx context.Context, dir string, with APIServer) (*Stage, 
 	return &Stage{cluster: cluster, binDir: s.BinDir, Client: c}, nil
 }
 
-// copyState copies the state of a stopped control plane without its logs, its
-// sockets and its port, which another process may use by now.
+// copyState copies the state of a stopped control plane without its logs, its sockets and
+// its port, which another process may use by now.
 func copyState(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

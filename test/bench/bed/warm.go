@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// warmPage is how many objects Warm asks for at once.
+// warmPage is the page size of Warm.
 const warmPage = 2000
 
-// Warm reads each kind once from the API server, which has just started, so that it has
-// read etcd and filled its caches before a contender asks. Metadata alone is sent, and
-// thrown away.
+// Warm reads each kind once from an API server that has just started, so that it has read
+// etcd and filled its caches before a contender asks. It requests only metadata, and
+// discards it.
 func (s *Stage) Warm(ctx context.Context) error {
 	for _, kind := range []schema.GroupVersionKind{
 		{Version: "v1", Kind: "NodeList"}, {Group: "cilium.io", Version: "v2", Kind: "CiliumNodeList"},

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Mode says whose world it is: what CiliumNodes look like that have blocks, or
-// ask for them.
+// Mode determines whose world it is: what CiliumNodes look like that have blocks, or
+// request them.
 type Mode string
 
 // Modes.
@@ -20,7 +20,7 @@ const (
 	CRD         Mode = "crd"
 	ClusterPool Mode = "cluster-pool"
 	MultiPool   Mode = "multi-pool"
-	// OwnMultiPool is multi-pool mode with this operator's pool: it allocates.
+	// OwnMultiPool is multi-pool mode with this operator's pool: this operator allocates.
 	OwnMultiPool Mode = "own-multi-pool"
 )
 
@@ -30,41 +30,43 @@ func (m Mode) Owned() bool { return m == CRD || m == OwnMultiPool }
 const (
 	// BlockBits is the prefix length of all blocks.
 	BlockBits = 27
-	// PoolName is the one PodIPPool.
+	// PoolName is the name of the only PodIPPool.
 	PoolName = "bench"
-	// PoolCIDR is what blocks are cut from: room for two and more of 50,000 nodes. Several
-	// pools have equal parts of it.
+	// PoolCIDR is the range that blocks are cut from: room for two blocks and more on each
+	// of 50,000 nodes. Several pools have equal parts of it.
 	PoolCIDR = "10.0.0.0/10"
 
 	blockSize = 1 << (32 - BlockBits)
-	// usable addresses of a block: all but the first and the last.
+	// usable is the number of usable addresses of a block: all but the first and the last.
 	usable = blockSize - 2
 )
 
-// World is what is in the API server before a run. Everything in it follows from
-// these numbers, so that bare programs need not read it.
+// World is the content of the API server before a run. Everything in it follows from these
+// numbers, so that bare programs need not read it.
 type World struct {
 	Mode  Mode
 	Nodes int
-	// Pools that nodes belong to in turn, each by its label; 0: PoolName, which has all.
+	// Pools is the number of pools to which nodes belong in turn, by label; 0: all nodes
+	// belong to PoolName.
 	Pools int
-	// Blocks each node has, in service and published.
+	// Blocks is how many blocks each node has, in service and published.
 	Blocks int
-	// Used addresses of each node, which its agent reports in crd mode.
+	// Used is how many addresses of each node are in use, which its agent reports in crd
+	// mode.
 	Used int
-	// Pods that run on each node, with those addresses.
+	// Pods is how many pods run on each node, with those addresses.
 	Pods int
 	// Agents adds an agent's Pod per node.
 	Agents bool
-	// NoCiliumNodes leaves them to be made.
+	// NoCiliumNodes leaves out the CiliumNodes, which contenders then create.
 	NoCiliumNodes bool
-	// Settled lets the operator look at it once: what it finds to write is not
-	// part of what is measured.
+	// Settled runs the operator on the world once, so that what it writes then is not part
+	// of the measurement.
 	Settled bool
 }
 
-// cluster is the part of the world that is the same in all modes: Nodes and pods. Blocks
-// matter to it only as the pods' addresses are theirs.
+// cluster returns the part of the world that is the same in all modes: Nodes and pods. It
+// depends on blocks only because pods have their addresses.
 func (w World) cluster() World {
 	c := World{Mode: "cluster", Nodes: w.Nodes, Pools: w.Pools, Pods: w.Pods, Agents: w.Agents}
 	if w.Pods > 0 {
@@ -73,7 +75,7 @@ func (w World) cluster() World {
 	return c
 }
 
-// Key names the world on disk.
+// Key returns the name of the world on disk.
 func (w World) Key() string {
 	key := fmt.Sprintf("%s-%d-nodes-%d-blocks-%d-used-%d-pods", w.Mode, w.Nodes, w.Blocks, w.Used, w.Pods)
 	if w.Pools > 0 {
@@ -90,12 +92,12 @@ func (w World) Key() string {
 	return key
 }
 
-// NodeName is the name of node i.
+// NodeName returns the name of node i.
 func NodeName(i int) string { return fmt.Sprintf("%s%05d", namePrefix, i) }
 
 const namePrefix = "bench-"
 
-// Block is block number n of the pool.
+// Block returns block number n of the pool.
 func Block(n int) netip.Prefix {
 	base := netip.MustParsePrefix(PoolCIDR).Addr().As4()
 	offset := n * blockSize
@@ -105,10 +107,10 @@ func Block(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(base), BlockBits)
 }
 
-// BlockOf is the number of block j of node i, where each has n.
+// BlockOf returns the number of block j of node i if each node has n blocks.
 func BlockOf(i, j, n int) int { return i*n + j }
 
-// Addresses of a block that pods may have.
+// Addresses returns the addresses of a block that pods may have.
 func Addresses(block netip.Prefix) []netip.Addr {
 	out := make([]netip.Addr, 0, usable)
 	for addr := block.Addr().Next(); len(out) < usable; addr = addr.Next() {
@@ -117,7 +119,7 @@ func Addresses(block netip.Prefix) []netip.Addr {
 	return out
 }
 
-// used are the addresses that pods of node i have: those of its first blocks.
+// used returns the addresses of node i's pods: those of its first blocks.
 func (w World) used(i int) []netip.Addr {
 	out := make([]netip.Addr, 0, w.Used)
 	for k := range w.Used {
@@ -128,8 +130,8 @@ func (w World) used(i int) []netip.Addr {
 
 func podName(i, k int) string { return fmt.Sprintf("pod-%05d-%03d", i, k) }
 
-// Report is what node i's agent says is in use. It differs with turn, as pods
-// come and go.
+// Report returns what node i's agent reports as in use. It differs with turn, as pods come
+// and go.
 func (w World) Report(i, turn int) ipamtypes.AllocationMap {
 	used := ipamtypes.AllocationMap{}
 	for k, addr := range w.used(i) {
@@ -173,8 +175,8 @@ func (w World) ciliumNode(i int, node *corev1.Node) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// Requested is what an agent in multi-pool mode asks for that needs all of its
-// blocks, or one.
+// Requested returns the request of an agent in multi-pool mode that needs all of its
+// blocks, or one if it has none.
 func (w World) Requested() []ipamtypes.IPAMPoolRequest {
 	return []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: max(1, w.Blocks) * usable}}}
 }
@@ -194,7 +196,7 @@ func (w World) node(i int) *corev1.Node {
 	return n
 }
 
-// nodeStatus is about as large as a kubelet makes it, images aside.
+// nodeStatus returns a status about as large as a kubelet's, without images.
 func nodeStatus(i int) corev1.NodeStatus {
 	s := corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{
@@ -212,7 +214,7 @@ func nodeStatus(i int) corev1.NodeStatus {
 	return s
 }
 
-// BoundPod is a pod bound to node i; with an address it runs.
+// BoundPod returns a pod bound to node i; with an address it is running.
 func BoundPod(i int, name string, addr netip.Addr) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name,
 		Labels: map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9c"}}}

@@ -2,7 +2,7 @@ package bed
 
 import "testing"
 
-// Worlds of any mode share their Nodes and pods where these are the same, and only there.
+// Worlds of different modes share their Nodes and pods if and only if these are the same.
 func TestClusterIsShared(t *testing.T) {
 	base := World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15}
 	tests := map[string]struct {
