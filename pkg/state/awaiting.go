@@ -22,8 +22,8 @@ type Awaiting struct {
 	wakes map[string]int
 }
 
-// Set replaces what a node waits for: blocks of these pools, or nothing unless it lacks
-// addresses.
+// Set replaces what a node waits for: blocks of these pools if it lacks addresses,
+// otherwise nothing.
 func (a *Awaiting) Set(node string, lacks bool, pools []*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

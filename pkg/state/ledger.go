@@ -37,8 +37,8 @@ type Ledger struct {
 	// taken, and the node's next claim retries the same block, so that one need results in
 	// one block.
 	unknown map[string][]netip.Prefix
-	// closed are the last blocks of CIDRs that are free again although an agent had closed
-	// them: they would bring that node no address while this agent runs.
+	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
+	// they would bring that node no address while this agent runs.
 	closed map[netip.Prefix]crd.Block
 	// shown are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
@@ -192,7 +192,7 @@ func (l *Ledger) set(b crd.Block) {
 	l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
-		l.space.Release(b.CIDR) // our claim, which another writer won
+		l.space.Release(b.CIDR) // our claim, lost to another writer
 	}
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
