@@ -99,9 +99,6 @@ func (w *World) holdByKind(v Version) {
 	}
 }
 
-// unshown says that a block was not known when the write under way was decided on.
-func (f *flight) unshown(cidr netip.Prefix) bool { return !slices.Contains(f.knew, cidr) }
-
 // besides says that a block comes or goes that overlaps another. The judge takes
 // any claim of published addresses for a fault; but of two blocks of unlike sizes
 // the later one may be made before its claimer can know of the other, and goes
