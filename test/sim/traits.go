@@ -124,6 +124,8 @@ func (t traits) marks() []string {
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
 		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",
 			"take a range out", "abort a renumber", "command killed"},
+		dual:     {"adopt IPv6", "pod of two pools", "offer IPv6"},
+		turnover: {"machine replaced"},
 		families: {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
 		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
@@ -169,6 +171,9 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking
+	}
+	if mode == ciliumnode.Kubernetes { // its worlds have both families as it is
+		t &^= dual
 	}
 	return t
 }

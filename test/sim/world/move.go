@@ -113,12 +113,21 @@ func (w *World) returning(name string) bool {
 	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
 }
 
+// countAdopted counts a block that migrate has made.
+func (w *World) countAdopted(v Version) {
+	b, _ := v.New.(*v1alpha1.PodIPBlock)
+	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
+		w.Counts.Did["adopt IPv6"]++
+	}
+}
+
 // startAfresh lets the next machine of that name join as nodes do while others move: in crd
 // mode.
 func (m *machine) startAfresh() {
 	if m.w.cfg.Move != nil {
 		m.starts, m.mode, m.moved, m.served, m.fresh = adopt.None, adopt.None, true, false, true
 		delete(m.w.mover.ready, m.name)
+		m.w.Counts.Did["machine replaced"]++
 	}
 }
 

@@ -56,6 +56,7 @@ func (w *World) judged(v Version) {
 		w.holdPoolWrite(v)
 	case KindBlock:
 		delete(w.torn, v.Key)
+		w.countAdopted(v)
 		if v.New == nil {
 			w.blockGone(v)
 		}
