@@ -16,6 +16,9 @@ func TestSourceOf(t *testing.T) {
 	ours, labelled := claimed("10.0.0.0/24", "n"), adopted("10.0.0.0/24", "n")
 	kubernetes := labelled
 	kubernetes.AdoptedFrom = string(Kubernetes)
+	leaving, leavingMulti := labelled, labelled
+	leaving.Deleting, leavingMulti.Deleting = true, true
+	leavingMulti.AdoptedFrom = string(MultiPool)
 	one := prefixes("10.0.0.0/24")
 	tests := map[string]struct {
 		facts Facts
@@ -37,6 +40,9 @@ func TestSourceOf(t *testing.T) {
 		"adopted, and half of it is not":          {Facts{PodCIDRs: prefixes("10.0.0.0/24", "10.9.0.0/24"), Blocks: []crd.Block{labelled}}, ClusterPool, prefixes("10.0.0.0/24", "10.9.0.0/24")},
 		"moved":                                   {Facts{PodCIDRs: one, Published: true, Reported: true, Blocks: []crd.Block{labelled}}, ClusterPool, one},
 		"adopted from kubernetes, no CiliumNode":  {Facts{NodePodCIDRs: one, Blocks: []crd.Block{kubernetes}}, Kubernetes, one},
+		"published, and leaves":                   {Facts{PodCIDRs: one, Published: true, Blocks: []crd.Block{leaving}}, ClusterPool, one},
+		"given back, but published, and leaves":   {Facts{PodCIDRs: one, Published: true, Allocated: prefixes("10.1.0.0/24"), Blocks: []crd.Block{leavingMulti}}, MultiPool, prefixes("10.1.0.0/24")},
+		"not given back, published, and leaves":   {Facts{PodCIDRs: one, Published: true, Allocated: one, Blocks: []crd.Block{leavingMulti}}, MultiPool, one},
 		"named twice, once with bits of the host": {Facts{PodCIDRs: one, Allocated: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24")}}, MultiPool, one},
 	}
 	for name, tt := range tests {

@@ -25,10 +25,20 @@ type Facts struct {
 // and the CIDRs assigned to it, each once.
 func SourceOf(f Facts) (Source, []netip.Prefix) {
 	from, given := f.source(), union(f.PodCIDRs, f.Allocated)
-	if from == Kubernetes && f.tellsNothing() {
+	switch {
+	case from == Kubernetes && f.tellsNothing():
 		given = union(f.NodePodCIDRs)
+	case from == MultiPool:
+		given = slices.DeleteFunc(given, f.onlyPublished)
 	}
 	return from, given
+}
+
+// onlyPublished reports whether multi-pool mode no longer allocates cidr to the node, so that
+// podCIDRs name it only because the operator published a block that leaves.
+func (f *Facts) onlyPublished(cidr netip.Prefix) bool {
+	leaves := func(b crd.Block) bool { return b.CIDR == cidr && (b.Deleting || b.Phase != ipalloc.InService) }
+	return slices.ContainsFunc(f.Blocks, leaves) && !ipalloc.Covered(cidr, f.Allocated)
 }
 
 func (f *Facts) source() Source {

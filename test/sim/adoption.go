@@ -7,28 +7,55 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
 // beginElsewhere lets a world begin in another IPAM: each node was given CIDRs of
-// its own 16 addresses in a range that the pool has, too. What people break by
-// hand is left to worlds without: here a move has to come to its end.
-func beginElsewhere(seed uint64, c *world.Config) {
+// its own 16 addresses, of each family, in a range that the pool has, too. What people
+// break by hand is left to worlds without: here a move has to come to its end.
+func beginElsewhere(seed uint64, c *world.Config, t traits) {
 	r := rand.New(rand.NewPCG(seed, 7))
+	families := []ipalloc.Family{ipalloc.IPv4}
 	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
 	c.Pools[0].Spec.IPv4.CIDRs = append(c.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.4.0/26"})
+	if t.has(dual) {
+		families = []ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}
+		haveBoth(c, "fd00::/122", "fd00::400/122")
+	}
 	m := &world.Move{From: []adopt.Source{adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool, adopt.CRD}[r.IntN(4)]}
 	for i := range c.Nodes {
-		m.Given = append(m.Given, given(r, m.From, 16*i))
+		var cidrs []netip.Prefix
+		for _, f := range families {
+			cidrs = append(cidrs, given(r, m.From, f, 16*i)...)
+		}
+		m.Given = append(m.Given, cidrs)
 	}
 	c.Move = m
 	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.PoolEdits | world.BlockEdits | world.Torn | world.Edits |
 		world.Restore | world.AgentMute
+	if t.has(turnover) {
+		c.Faults |= world.NodeGone
+	}
 }
 
-// given are the CIDRs of a node, from an address on.
-func given(r *rand.Rand, from adopt.Source, first int) []netip.Prefix {
+// haveBoth lets all agents run both families, and the first pool have these IPv6 ranges.
+func haveBoth(c *world.Config, cidrs ...string) {
+	c.Families = []agent.Family{agent.IPv4, agent.IPv6}
+	ranges := &v1alpha1.IPv6Ranges{BlockSize: 125}
+	for _, cidr := range cidrs {
+		ranges.CIDRs = append(ranges.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr})
+	}
+	c.Pools[0].Spec.IPv6 = ranges
+}
+
+// given are the CIDRs of a family of a node, from an address on.
+func given(r *rand.Rand, from adopt.Source, f ipalloc.Family, first int) []netip.Prefix {
 	at := func(offset, bits int) netip.Prefix {
+		if f == ipalloc.IPv6 {
+			return netip.MustParsePrefix(fmt.Sprintf("fd00::4%02x/%d", first+offset, 96+bits))
+		}
 		return netip.MustParsePrefix(fmt.Sprintf("10.0.4.%d/%d", first+offset, bits))
 	}
 	switch from {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -26,8 +27,8 @@ func parkingOf(seed uint64) traits {
 
 // askForPools lets the pods of a world ask for Cilium's pools blue and green, and
 // people make and delete the PodIPPools that serve them, some of which are there
-// from the beginning. IPv4 alone.
-func askForPools(seed uint64, c *world.Config) {
+// from the beginning. Unless both is set, they have IPv4 alone.
+func askForPools(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	size := int32(29 + r.IntN(2))
 	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
@@ -37,6 +38,12 @@ func askForPools(seed uint64, c *world.Config) {
 		// Of one name, and never at a time.
 		served("either", "blue", 30, "10.0.8.0/29"), served("either", "green", 30, "10.0.8.0/29"),
 	}}
+	if both {
+		haveBoth(c, "fd00::/122")
+		for i, p := range c.Asking.Served {
+			p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: fmt.Sprintf("fd00::5%d0/124", min(i, 3))}}}
+		}
+	}
 	for _, pool := range c.Asking.Served[:2] {
 		if r.IntN(4) > 0 {
 			c.Pools = append(c.Pools, pool)

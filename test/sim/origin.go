@@ -37,8 +37,14 @@ func (o origin) fit() origin {
 		o.traits &= withScheduling
 	case o.traits.has(renumbering):
 		o.traits &= withRenumbering
-	case o.traits.has(adoption): // of nodes with IPv4 alone
+	case o.traits.has(adoption):
 		o.traits &^= families
+	}
+	if !o.traits.has(adoption) {
+		o.traits &^= turnover
+	}
+	if o.traits&(adoption|pools|scheduling) == 0 {
+		o.traits &^= dual
 	}
 	return o
 }

@@ -10,8 +10,8 @@ import (
 // withRenumbering are the traits that worlds can have in which a range is replaced.
 const withRenumbering = renumbering | windows | pace | pressure | families
 
-// apartOf are the traits of a seed that are drawn apart: renumbering for every fourth, and
-// families too.
+// apartOf are the traits of a seed that are drawn apart: renumbering, families, dual and
+// turnover for every fourth each.
 func apartOf(seed uint64) traits {
 	t := poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)
 	r := rand.New(rand.NewPCG(seed, 18))
@@ -20,6 +20,12 @@ func apartOf(seed uint64) traits {
 	}
 	if r.IntN(4) == 0 {
 		t |= families
+	}
+	r = rand.New(rand.NewPCG(seed, 20))
+	for _, one := range []traits{dual, turnover} {
+		if r.IntN(4) == 0 {
+			t |= one
+		}
 	}
 	return t
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // withScheduling are the traits that worlds with a scheduler can have.
-const withScheduling = scheduling | windows | pace | pressure
+const withScheduling = scheduling | windows | pace | pressure | dual
 
 // schedulingOf is the trait scheduling, which one seed in four has, or none.
 func schedulingOf(seed uint64) traits {
@@ -29,12 +29,16 @@ const unscheduledFaults = world.AgentEmpty | world.NodeGone | world.CiliumNodeGo
 
 // schedule lets a scheduler bind pods, more of them than there are addresses. Every other
 // world keeps no address free, and every other one reclaims only what has long been idle.
-func schedule(seed uint64, c *world.Config) {
+func schedule(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 15))
 	c.Scheduling = &world.Scheduling{Pods: 6 + r.IntN(12)}
 	c.Families, c.Pools[0].Spec.IPv6 = nil, nil
 	c.Faults &^= unscheduledFaults
 	c.Settings.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	if both {
+		haveBoth(c, "fd00::/123")
+		c.Settings.OfferFamilies = []ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}
+	}
 	p := &c.Settings.Defaults.Policy
 	if r.IntN(2) == 0 {
 		p.MinFree, p.ExpandPercent = 0, 100

@@ -187,7 +187,7 @@ func (s *searching) idle() []string {
 		switch n := s.with[trait]; {
 		case n == 0:
 			out = append(out, "a world with "+trait.String())
-		case n >= enoughOfOne:
+		case n >= enoughOfOne && (trait != dual || s.opts.mode == ""): // no mode has all of its marks
 			out = append(out, s.missing(trait.marks())...)
 		}
 	}

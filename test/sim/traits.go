@@ -32,10 +32,12 @@ const (
 	parking                        // blocks that drain are parked, in multi-pool mode
 	renumbering                    // a range is replaced by another, with evictions and restarts of agents
 	families                       // a pool and agents lose IPv6, and get it again
+	dual                           // with adoption, pools or scheduling: both families, not IPv4 alone
+	turnover                       // with adoption: machines are switched off, and others of their names join
 	allTraits   = 1<<iota - 1
 
 	// drawnApart are those that few seeds have, or seeds of one mode alone.
-	drawnApart = pools | scheduling | parking | renumbering | families
+	drawnApart = pools | scheduling | parking | renumbering | families | dual | turnover
 
 	// modelledTraits are those of worlds that are held to the model of the address protocol. In
 	// others addresses come and go in ways that it does not have: nodes bring them along, or
@@ -44,7 +46,7 @@ const (
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "renumbering", "families"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "renumbering", "families", "dual", "turnover"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -122,6 +124,8 @@ func (t traits) marks() []string {
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
 		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",
 			"take a range out", "abort a renumber", "command killed"},
+		dual:     {"adopt IPv6", "pod of two pools", "offer IPv6"},
+		turnover: {"machine replaced"},
 		families: {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
 		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
@@ -133,11 +137,11 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 		t.maintain(seed, c)
 	}
 	if t.has(adoption) {
-		beginElsewhere(seed, c)
+		beginElsewhere(seed, c, t)
 	}
 	c.Settings.Shadow = t.has(shadow)
 	if t.has(pools) {
-		askForPools(seed, c)
+		askForPools(seed, c, t.has(dual))
 	}
 	if t.has(labels) || t.has(moves) {
 		chooseByLabels(seed, c)
@@ -149,7 +153,7 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 		haveOfPools(c)
 	}
 	if t.has(scheduling) {
-		schedule(seed, c)
+		schedule(seed, c, t.has(dual))
 	}
 	if t.has(families) {
 		switchFamilies(c)
@@ -163,10 +167,13 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 // in is what of the set a world of a mode can have; "": of any.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | scheduling | moves | renumbering | families
+		t &^= adoption | scheduling | moves | renumbering | families | turnover
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking
+	}
+	if mode == ciliumnode.Kubernetes { // its worlds have both families as it is
+		t &^= dual
 	}
 	return t
 }

@@ -55,9 +55,10 @@ type machine struct {
 
 	// starts is the IPAM mode in which its agent starts next, mode the one it last
 	// ran in; adopt.None is crd mode. moved and served: since it was last in its old
-	// one it has run in that, and given addresses to pods.
-	starts, mode  adopt.Source
-	moved, served bool
+	// one it has run in that, and given addresses to pods. fresh: it joined later, in crd
+	// mode, in place of one that was switched off.
+	starts, mode         adopt.Source
+	moved, served, fresh bool
 
 	// On disk.
 	endpoints map[string]*endpoint // by pod slot
@@ -93,7 +94,7 @@ type podState struct {
 // endpoint is a pod with its addresses.
 type endpoint struct {
 	pod    client.Object
-	pool   string // of Cilium's, that they are of
+	pools  [2]string // of Cilium's, that they are of, by family
 	v4, v6 netip.Addr
 	off6   bool // its agent does not run the family of v6
 	// forfeited: its Node was gone for so long that its block went to others.
@@ -254,7 +255,7 @@ func (m *machine) restore() {
 			continue
 		}
 		for i, addr := range e.addrs() {
-			if err := m.take(e.pool, addr, e.owner()+" [restored]"); err != nil {
+			if err := m.take(e.pools[ipalloc.FamilyOf(addr)], addr, e.owner()+" [restored]"); err != nil {
 				for _, taken := range e.addrs()[:i] {
 					m.release(taken)
 				}

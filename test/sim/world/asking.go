@@ -31,6 +31,7 @@ type Asking struct {
 const (
 	asksPool   = "ipam.cilium.io/ip-pool"
 	asksV4Pool = "ipam.cilium.io/ipv4-pool"
+	asksV6Pool = "ipam.cilium.io/ipv6-pool"
 	asksStrict = "ipam.cilium.io/require-pool-match"
 )
 
@@ -58,6 +59,9 @@ func (w *World) asks() []string {
 		out = append(out, "label-"+pool)
 		if pool != crd.DefaultCiliumPool {
 			out = append(out, pool, "v4-"+pool)
+			if len(w.cfg.Families) > 1 {
+				out = append(out, "v6-"+pool)
+			}
 		}
 	}
 	return out
@@ -66,7 +70,7 @@ func (w *World) asks() []string {
 // ask lets a pod or a namespace ask for what is said, and for nothing else.
 func ask(obj client.Object, what string) {
 	annotations, labels := maps.Clone(obj.GetAnnotations()), maps.Clone(obj.GetLabels())
-	for _, key := range []string{asksPool, asksV4Pool, asksStrict} {
+	for _, key := range []string{asksPool, asksV4Pool, asksV6Pool, asksStrict} {
 		delete(annotations, key)
 	}
 	delete(labels, asksLabel)
@@ -77,16 +81,19 @@ func ask(obj client.Object, what string) {
 		(*to)[key] = value
 	}
 	label, byLabel := strings.CutPrefix(what, "label-")
-	v4, byFamily := strings.CutPrefix(what, "v4-")
+	v4, byV4 := strings.CutPrefix(what, "v4-")
+	v6, byV6 := strings.CutPrefix(what, "v6-")
 	switch {
 	case what == "":
 	case what == "strict":
 		put(&annotations, asksStrict, "true")
 	case byLabel:
 		put(&labels, asksLabel, label)
-	case byFamily: // goes before the other
+	case byV4: // goes before the other
 		put(&annotations, asksPool, "unknown")
 		put(&annotations, asksV4Pool, v4)
+	case byV6:
+		put(&annotations, asksV6Pool, v6)
 	default:
 		put(&annotations, asksPool, what)
 	}
@@ -94,20 +101,33 @@ func ask(obj client.Object, what string) {
 	obj.SetLabels(labels)
 }
 
-// askedBy is the pool of which an agent gives a pod an address. It reports false
+// askedBy are the pools of which a node's agent gives a pod addresses, by family, for those
+// that the agent runs. It reports false where the agent refuses.
+func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
+	for _, family := range m.families {
+		f := familyOf(family)
+		if pools[f], ok = m.w.askedBy(pod, f); !ok {
+			return pools, false
+		}
+	}
+	return pools, true
+}
+
+// askedBy is the pool of which an agent gives a pod an address of a family. It reports false
 // where the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
-func (w *World) askedBy(pod *corev1.Pod) (pool string, ok bool) {
+func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool) {
 	if w.cfg.Asking == nil {
 		return crd.DefaultCiliumPool, true
 	}
 	namespace := w.api.Get(KindNamespace, pod.Namespace)
+	ofFamily := [2]string{ipalloc.IPv4: asksV4Pool, ipalloc.IPv6: asksV6Pool}[f]
 	for _, obj := range []client.Object{pod, namespace} {
-		if pool := cmp.Or(obj.GetAnnotations()[asksV4Pool], obj.GetAnnotations()[asksPool]); pool != "" {
+		if pool := cmp.Or(obj.GetAnnotations()[ofFamily], obj.GetAnnotations()[asksPool]); pool != "" {
 			return pool, true
 		}
 	}
 	strict := pod.Annotations[asksStrict] == "true" || namespace.GetAnnotations()[asksStrict] == "true"
-	switch picked := w.pickedFor(pod, namespace); {
+	switch picked := w.pickedFor(pod, namespace, f); {
 	case len(picked) == 1:
 		return picked[0], true
 	case len(picked) == 0 && !strict:
@@ -116,17 +136,24 @@ func (w *World) askedBy(pod *corev1.Pod) (pool string, ok bool) {
 	return "", false
 }
 
-// pickedFor are the CiliumPodIPPools whose selectors pick a pod.
-func (w *World) pickedFor(pod, namespace client.Object) []string {
+// pickedFor are the CiliumPodIPPools of a family whose selectors pick a pod.
+func (w *World) pickedFor(pod, namespace client.Object, f ipalloc.Family) []string {
 	var out []string
 	for _, name := range w.api.Keys(KindCiliumPool) {
 		s := w.ciliumPool(name).Spec
 		selects := s.PodSelector != nil || s.NamespaceSelector != nil
-		if selects && s.IPv4 != nil && matches(s.PodSelector, pod) && matches(s.NamespaceSelector, namespace) {
+		if selects && hasFamily(&s, f) && matches(s.PodSelector, pod) && matches(s.NamespaceSelector, namespace) {
 			out = append(out, name)
 		}
 	}
 	return out
+}
+
+func hasFamily(s *ciliumv2alpha1.IPPoolSpec, f ipalloc.Family) bool {
+	if f == ipalloc.IPv4 {
+		return s.IPv4 != nil
+	}
+	return s.IPv6 != nil
 }
 
 // matches says that a selector of labels alone, nil for all, picks an object.
@@ -141,17 +168,23 @@ func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 	return true
 }
 
-// roomFor is how many blocks are free of the pool that a pod asks for; none, if its
-// agent refuses. An agent that has not come up waits for the default one.
+// roomFor is how many blocks are free of the pools that a pod asks for, in the family that
+// has fewer; none, if its agent refuses. An agent that has not come up waits for the default
+// one.
 func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
-	pool, ok := w.askedBy(pod)
+	pools, ok := m.askedBy(pod)
 	switch {
 	case w.cfg.Asking == nil || m.phase != serving:
 		return w.room(m.name)
 	case !ok:
 		return 0
 	}
-	return w.freeBlocks(m.name, true, pool)
+	n := enoughFree
+	for _, family := range m.families {
+		f := familyOf(family)
+		n = min(n, w.freeBlocks(m.name, f == ipalloc.IPv4, pools[f]))
+	}
+	return n
 }
 
 func (w *World) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
@@ -228,16 +261,20 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 	return addr, err
 }
 
-// countAdd counts what became of a pod's CNI ADD that asks for a pool; "": its agent
-// refused.
-func (w *World) countAdd(pod *corev1.Pod, pool string, err error) {
+// countAdd counts what became of a pod's CNI ADD that asks for pools, by family, unless its
+// agent refused it.
+func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
+	other := func(pool string) bool { return pool != "" && pool != crd.DefaultCiliumPool }
 	switch {
 	case w.cfg.Asking == nil:
-	case pool == "":
+	case !ok:
 		w.Counts.Did["pod refused a pool"]++
-	case err == nil && pool != crd.DefaultCiliumPool:
+	case err == nil && (other(pools[ipalloc.IPv4]) || other(pools[ipalloc.IPv6])):
 		w.Counts.Did["pod of another pool"]++
-		if len(w.pickedFor(pod, w.api.Get(KindNamespace, pod.Namespace))) == 1 && pod.Annotations == nil {
+		if pools[ipalloc.IPv6] != "" && pools[ipalloc.IPv4] != pools[ipalloc.IPv6] {
+			w.Counts.Did["pod of two pools"]++
+		}
+		if len(w.pickedFor(pod, w.api.Get(KindNamespace, pod.Namespace), ipalloc.IPv4)) == 1 && pod.Annotations == nil {
 			w.Counts.Did["pod picked by a selector"]++
 		}
 	}

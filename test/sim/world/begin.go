@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // knownPools are the pools that an operator's handlers have received.
@@ -90,7 +91,7 @@ func (f *flight) chance(o *Operator) {
 	if f.may.drain == nil {
 		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
 	}
-	_, recalled := o.w.needsOf(o, f.name)
+	_, recalled := o.w.needsOf(o, f.name, ipalloc.IPv4)
 	f.may.recalled = append(f.may.recalled, recalled...)
 	for _, pool := range slices.Concat(o.w.cfg.Pools, []*v1alpha1.PodIPPool{o.w.cfg.Other}) {
 		if pool == nil {

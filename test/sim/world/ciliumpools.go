@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // keepMaskSizes is what the CustomResourceDefinition of CiliumPodIPPools asks for.
@@ -137,8 +138,25 @@ func (w *World) holdCiliumPoolsRest(when string) {
 		case obj == nil || !isOurs(obj):
 		case !needed:
 			w.violate(9, "%s: CiliumPodIPPool %s is left, which no PodIPPool serves and no node lists", when, name)
-		case served && (obj.Spec.IPv4 == nil || obj.Spec.IPv6 != nil):
+		case served && slices.ContainsFunc([]ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}, func(f ipalloc.Family) bool {
+			return hasFamily(&obj.Spec, f) != w.servesFamily(name, f)
+		}):
 			w.violate(9, "%s: CiliumPodIPPool %s has not the ranges of the PodIPPools that serve it", when, name)
 		}
 	}
+}
+
+// servesFamily says that a PodIPPool has ranges of a family for one of Cilium's pools, or
+// that a node lists a CIDR of them.
+func (w *World) servesFamily(ciliumPool string, f ipalloc.Family) bool {
+	for _, name := range w.api.Keys(KindPool) {
+		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		if cidrs, _ := ranges(pool, f == ipalloc.IPv4); crd.CiliumPoolOf(pool) == ciliumPool && len(cidrs) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.api.Keys(KindCiliumNode), func(name string) bool {
+		cn := w.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
+		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == ciliumPool && ipalloc.FamilyOf(l.cidr.Addr()) == f })
+	})
 }

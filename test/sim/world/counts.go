@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Counts are what has happened.
@@ -75,8 +76,10 @@ func (c *Counts) did(v Version) {
 }
 
 func (c *Counts) didNode(v Version) {
-	if offerOf(v.Old.(*corev1.Node)) != offerOf(v.New.(*corev1.Node)) {
-		c.Did["offer"]++
+	for f, what := range [2]string{ipalloc.IPv4: "offer", ipalloc.IPv6: "offer IPv6"} {
+		if f := ipalloc.Family(f); offerOf(v.Old.(*corev1.Node), f) != offerOf(v.New.(*corev1.Node), f) {
+			c.Did[what]++
+		}
 	}
 	before, after := podCIDRsOf(v.Old), podCIDRsOf(v.New)
 	c.didPublishIPv6(before, after)

@@ -150,6 +150,9 @@ func (o *Operator) takeAnswer(c *call, err error) {
 	if c.looks() && err == nil {
 		o.current.look(o, c.key)
 	}
+	if c.verb == "create" && c.kind == KindBlock && apierrors.IsAlreadyExists(err) {
+		o.current.found = c.key
+	}
 	if c.verb == "get" && c.kind == KindCiliumNode && c.key == o.current.name {
 		o.current.foundNone = apierrors.IsNotFound(err)
 	}

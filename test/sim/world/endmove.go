@@ -25,7 +25,7 @@ func (w *World) endMove() bool {
 	w.mover.die()
 	back := w.cfg.Move.From != adopt.CRD && w.pick("back", 1, 2) == 0
 	for _, m := range w.machines {
-		if (back || w.returning(m.name)) && w.takeBack(m) {
+		if (back && !m.fresh || w.returning(m.name)) && w.takeBack(m) {
 			continue
 		}
 		if len(w.Violations) > 0 || !w.moveOn(m) {
@@ -104,8 +104,8 @@ func (w *World) takeBack(m *machine) bool {
 }
 
 // fitsOld says that a node's old mode can express what the node has: every address in use
-// lies in a block, and but for multi-pool mode there is one block, in service, that the
-// node came with, and that podCIDRs name alone.
+// lies in a block, and but for multi-pool mode there is one block of each family, in
+// service, that the node came with, and that podCIDRs name alone.
 func (w *World) fitsOld(m *machine) bool {
 	var held []netip.Prefix
 	for _, name := range w.api.Keys(KindBlock) {
@@ -113,8 +113,10 @@ func (w *World) fitsOld(m *machine) bool {
 		if b.Spec.NodeName != m.name {
 			continue
 		}
-		held = append(held, netip.MustParsePrefix(b.Spec.CIDR))
-		if w.cfg.Move.From != adopt.MultiPool && (b.Labels[v1alpha1.AdoptedLabel] == "" || phaseOf(b) != "" || len(held) > 1) {
+		cidr := netip.MustParsePrefix(b.Spec.CIDR)
+		second := slices.ContainsFunc(held, func(p netip.Prefix) bool { return sameFamily(p, cidr) })
+		held = append(held, cidr)
+		if w.cfg.Move.From != adopt.MultiPool && (b.Labels[v1alpha1.AdoptedLabel] == "" || phaseOf(b) != "" || second) {
 			return false
 		}
 	}
@@ -155,6 +157,9 @@ func (w *World) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 
 // moveOn brings a node into crd mode, and ends its move.
 func (w *World) moveOn(m *machine) bool {
+	if m.fresh { // pods of the machine before it may still be there
+		w.Calm(w.restWithin())
+	}
 	said := w.migrate("start/" + m.name)
 	if strings.Contains(said, "AddressOutside") { // of a pod that is just going: nothing else leaves one
 		w.Calm(w.restWithin())

@@ -202,7 +202,8 @@ func TestFitsOld(t *testing.T) {
 	tests := map[string]struct {
 		from    adopt.Source
 		adopted bool
-		more    bool // a block of its own beside it
+		more    bool   // a block of its own beside it
+		other   string // what is adopted as well
 		uses    string
 		want    bool
 	}{
@@ -210,6 +211,8 @@ func TestFitsOld(t *testing.T) {
 		"with another block":            {from: adopt.ClusterPool, adopted: true, more: true},
 		"to multi-pool mode, with that": {from: adopt.MultiPool, adopted: true, more: true, want: true},
 		"with a block of its own alone": {from: adopt.ClusterPool},
+		"with both families":            {from: adopt.ClusterPool, adopted: true, other: "fd00::/124", uses: "fd00::1", want: true},
+		"with two of a family":          {from: adopt.ClusterPool, adopted: true, other: "10.0.4.32/28"},
 		"with an address outside":       {from: adopt.ClusterPool, adopted: true, uses: "10.9.9.9"},
 		"the same, to multi-pool mode":  {from: adopt.MultiPool, adopted: true, uses: "10.9.9.9"},
 	}
@@ -224,6 +227,11 @@ func TestFitsOld(t *testing.T) {
 				b.Labels = map[string]string{v1alpha1.AdoptedLabel: string(test.from)}
 			}
 			w.must(w.api.Create(b))
+			if test.other != "" {
+				b := crd.NewBlock(netip.MustParsePrefix(test.other), "main", "n1", "")
+				b.Labels = map[string]string{v1alpha1.AdoptedLabel: string(test.from)}
+				w.must(w.api.Create(b))
+			}
 			if test.more {
 				w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
 			}

@@ -6,6 +6,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -22,9 +23,24 @@ func (f *flight) look(o *Operator, name string) {
 		return
 	}
 	f.others = deleted(f.others, name) // it may decide anew
+	if f.found == name {               // what it claims is what it finds, not what it knew
+		f.found = ""
+		return
+	}
 	if known, held := o.parts.Node.Ledger.Block(cidr); held && known.UID != live.UID {
 		f.others = append(f.others, name)
 	}
+	f.changed = slices.DeleteFunc(f.changed, func(p netip.Prefix) bool { return p == cidr })
+	if is, err := crd.BlockFrom(live); err == nil && !f.unshown(cidr) && f.knew[cidr].Phase != is.Phase {
+		f.changed = append(f.changed, cidr)
+	}
+}
+
+// unshown says that a block was not known when the write under way was decided on, or not in
+// the phase in which it was found.
+func (f *flight) unshown(cidr netip.Prefix) bool {
+	_, known := f.knew[cidr]
+	return !known || slices.Contains(f.changed, cidr)
 }
 
 // holdMarks checks that nothing is marked that the operator knew to be in use,

@@ -39,11 +39,16 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	case adopt.MultiPool:
 		cn.Spec.IPAM.Pools.Allocated = allocatedOf(cidrs)
 	case adopt.Kubernetes:
-		node.Spec.PodCIDR, node.Spec.PodCIDRs = cidrs[0].String(), []string{cidrs[0].String()}
+		for _, p := range firstOfEach(cidrs) {
+			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
+		}
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
 		w.must(w.api.Update(node, false))
 		fallthrough
 	default:
-		cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidrs[0])}
+		for _, p := range firstOfEach(cidrs) {
+			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
+		}
 	}
 	if w.cfg.Move.From != adopt.CRD {
 		m.starts, m.mode = w.cfg.Move.From, w.cfg.Move.From
@@ -53,7 +58,7 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 
 // enableMove is what people do with a node that moves.
 func (w *World) enableMove(m *machine) {
-	if w.cfg.Move == nil || w.cfg.Move.From == adopt.CRD {
+	if w.cfg.Move == nil || w.cfg.Move.From == adopt.CRD || m.fresh && !w.returning(m.name) {
 		return
 	}
 	if m.mode != m.starts && m.phase != down {
@@ -106,6 +111,24 @@ func (w *World) keptOff(name string) bool {
 func (w *World) returning(name string) bool {
 	node := w.api.Get(KindNode, name)
 	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
+}
+
+// countAdopted counts a block that migrate has made.
+func (w *World) countAdopted(v Version) {
+	b, _ := v.New.(*v1alpha1.PodIPBlock)
+	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
+		w.Counts.Did["adopt IPv6"]++
+	}
+}
+
+// startAfresh lets the next machine of that name join as nodes do while others move: in crd
+// mode.
+func (m *machine) startAfresh() {
+	if m.w.cfg.Move != nil {
+		m.starts, m.mode, m.moved, m.served, m.fresh = adopt.None, adopt.None, true, false, true
+		delete(m.w.mover.ready, m.name)
+		m.w.Counts.Did["machine replaced"]++
+	}
 }
 
 // elsewhere says that the agent of a node has run in no mode but its old one since

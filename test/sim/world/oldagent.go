@@ -14,17 +14,30 @@ import (
 )
 
 // given returns the CIDRs that an agent of a mode takes for its node's. In cluster-pool
-// and kubernetes mode an agent uses one.
+// and kubernetes mode an agent uses one of each family.
 func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
-	var out []netip.Prefix
-	if mode != adopt.MultiPool {
-		for _, p := range cn.Spec.IPAM.PodCIDRs[:min(1, len(cn.Spec.IPAM.PodCIDRs))] {
-			out = append(out, p.Prefix)
-		}
-		return out
+	if mode == adopt.MultiPool {
+		return allocatedIn(cn)
 	}
-	return allocatedIn(cn)
+	var all []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		all = append(all, p.Prefix)
+	}
+	return firstOfEach(all)
 }
+
+// firstOfEach returns the first CIDR of each family.
+func firstOfEach(cidrs []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range cidrs {
+		if !slices.ContainsFunc(out, func(q netip.Prefix) bool { return sameFamily(p, q) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func sameFamily(a, b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }
 
 // bootOld starts the agent in its old mode, one of Cilium's other IPAM modes. It gives out
 // the addresses of the CIDRs that its node was given when it started, reads no pool, and
@@ -69,6 +82,13 @@ func familyOf(f agent.Family) ipalloc.Family {
 	return ipalloc.IPv4
 }
 
+func agentFamily(f ipalloc.Family) agent.Family {
+	if f == ipalloc.IPv6 {
+		return agent.IPv6
+	}
+	return agent.IPv4
+}
+
 // takeAny allocates any address of a pool and a family from whole blocks.
 func (m *machine) takeAny(pool string, family ipalloc.Family, owner string) (netip.Addr, error) {
 	if m.whole != nil {
@@ -83,19 +103,19 @@ func (m *machine) takeAny(pool string, family ipalloc.Family, owner string) (net
 	return addr, m.old.Take(addr, owner)
 }
 
-// allocate is for a pod, of the pool that it asks for: IPv6 first, which is given back
+// allocate is for a pod, of the pools that it asks for: IPv6 first, which is given back
 // where there is no IPv4 (pkg/ipam/allocator.go, AllocateNext, v1.20.1).
-func (m *machine) allocate(pool, owner string) (v4, v6 netip.Addr, err error) {
+func (m *machine) allocate(pools [2]string, owner string) (v4, v6 netip.Addr, err error) {
 	if m.store != nil {
 		return m.store.AllocateNext(owner)
 	}
 	m.asked = true
 	if m.runs(ipalloc.IPv6) {
-		if v6, err = m.takeAny(pool, ipalloc.IPv6, owner); err != nil {
+		if v6, err = m.takeAny(pools[ipalloc.IPv6], ipalloc.IPv6, owner); err != nil {
 			return netip.Addr{}, netip.Addr{}, err
 		}
 	}
-	if v4, err = m.takeAny(pool, ipalloc.IPv4, owner); err != nil {
+	if v4, err = m.takeAny(pools[ipalloc.IPv4], ipalloc.IPv4, owner); err != nil {
 		if v6.IsValid() {
 			m.release(v6)
 		}
@@ -116,13 +136,16 @@ func (m *machine) release(addr netip.Addr) {
 	}
 }
 
-// spare is a CIDR that an agent in multi-pool mode may give back: one of several,
-// of which nothing is in use.
+// spare is a CIDR that an agent in multi-pool mode may give back: one of several of its
+// family, of which nothing is in use.
 func (m *machine) spare() (netip.Prefix, bool) {
-	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving || len(m.old.CIDRs) < 2 {
+	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving {
 		return netip.Prefix{}, false
 	}
-	i := slices.IndexFunc(m.old.CIDRs, func(p netip.Prefix) bool { return !m.old.Uses(p) })
+	last := func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(m.old.CIDRs, func(q netip.Prefix) bool { return p != q && sameFamily(p, q) })
+	}
+	i := slices.IndexFunc(m.old.CIDRs, func(p netip.Prefix) bool { return !last(p) && !m.old.Uses(p) })
 	if i < 0 {
 		return netip.Prefix{}, false
 	}

@@ -94,11 +94,16 @@ type flight struct {
 	// others are the blocks that it has read live, and that were other objects than those
 	// it had been shown.
 	others []string
+	// found is the block that its last claim found in place, and that it looks at next.
+	found string
+	// changed are the blocks that it has read live, and that were in another phase than the
+	// one it decided on: it leaves them for its next turn.
+	changed []netip.Prefix
 
 	// foundNone: when it last read the node's CiliumNode live, there was none.
 	foundNone bool
 
-	knew []netip.Prefix // the node's blocks that it decides on
+	knew map[netip.Prefix]crd.Block // the node's blocks that it decides on
 	// awaits is the Node of which it knew, as it began, that its labels are not final.
 	awaits types.UID
 	// stays are the pools that it may not move the Node off, by what it knew as it began.
@@ -337,7 +342,10 @@ func (o *Operator) resume(f *flight) {
 	if more {
 		// Blocks that the watch shows while others are looked at were not decided on.
 		if f.controller == nodes && !f.pending.looks() {
-			f.knew = crd.CIDRs(o.parts.Node.Ledger.NodeBlocks(f.name))
+			f.knew = map[netip.Prefix]crd.Block{}
+			for _, b := range o.parts.Node.Ledger.NodeBlocks(f.name) {
+				f.knew[b.CIDR] = b
+			}
 		}
 		if c.verb == "delete" && c.kind == KindCiliumPool {
 			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0

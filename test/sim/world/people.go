@@ -93,7 +93,7 @@ func (w *World) enableNodeEdits(m *machine) {
 	}
 	w.enableLabels(m)
 	w.enableAddresses(m)
-	if !w.fixed() || len(w.torn) == 0 { // or nothing would be left that names a block
+	if w.cfg.Move == nil && (!w.fixed() || len(w.torn) == 0) { // or nothing would be left that names a block
 		w.canIf(NodeGone, NodeDelete, m.name, "")
 	}
 	w.canIf(NodeGone, NodeOff, m.name, "")
@@ -273,6 +273,7 @@ func (w *World) editNode(m *machine, a Action) {
 		w.makeNode(m.name)
 	case NodeOff:
 		m.switchOff()
+		m.startAfresh()
 		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
 	default:
 		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))

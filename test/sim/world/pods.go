@@ -55,20 +55,20 @@ func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
 // add is a CNI ADD.
 func (m *machine) add(slot string) {
 	pod := m.podObject(slot)
-	pool, knows := m.w.askedBy(pod)
+	pools, knows := m.askedBy(pod)
 	var v4, v6 netip.Addr
 	err := agent.ErrNotInPool
 	if knows {
-		v4, v6, err = m.allocate(pool, keyOf(pod))
+		v4, v6, err = m.allocate(pools, keyOf(pod))
 	}
-	m.w.countAdd(pod, pool, err)
+	m.w.countAdd(pod, pools, knows, err)
 	if err != nil {
 		m.w.refused[m.podKey(slot)] = m.w.now
 		m.w.Counts.Ops["add refused"]++
 		return
 	}
 	delete(m.w.refused, m.podKey(slot))
-	m.endpoints[slot] = &endpoint{pod: pod, pool: pool, v4: v4, v6: v6}
+	m.endpoints[slot] = &endpoint{pod: pod, pools: pools, v4: v4, v6: v6}
 	m.w.allocated(m, m.endpoints[slot])
 }
 

@@ -154,7 +154,7 @@ func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool
 		return w.wrongWhileLeaving(obj, b)
 	case leaving:
 		return ""
-	case !w.lists(obj) && w.overlapped(b.name, b.cidr):
+	case !w.lists(obj) && w.overlapped(b.name, b.cidr) && b.used == 0 && !b.pinned:
 		return "stays, though it overlaps another and was not there first"
 	case hasRoom && w.asked(obj) && !w.isHeld(obj.Spec.PoolName) && !w.othersMove(obj):
 		return "has to leave, and has not begun"

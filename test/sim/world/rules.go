@@ -56,6 +56,7 @@ func (w *World) judged(v Version) {
 		w.holdPoolWrite(v)
 	case KindBlock:
 		delete(w.torn, v.Key)
+		w.countAdopted(v)
 		if v.New == nil {
 			w.blockGone(v)
 		}
@@ -98,9 +99,6 @@ func (w *World) holdByKind(v Version) {
 		w.holdFixed(v)
 	}
 }
-
-// unshown says that a block was not known when the write under way was decided on.
-func (f *flight) unshown(cidr netip.Prefix) bool { return !slices.Contains(f.knew, cidr) }
 
 // besides says that a block comes or goes that overlaps another. The judge takes
 // any claim of published addresses for a fault; but of two blocks of unlike sizes

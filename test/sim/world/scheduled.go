@@ -1,6 +1,7 @@
 package world
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -8,9 +9,9 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // leaving says that an address with this release entry is one that no pod can get.
@@ -32,23 +33,24 @@ func (w *World) noteForPods(v Version) {
 	if err != nil {
 		return
 	}
-	switch expected, recall := w.needsOf(w.writer, now.Spec.NodeName); {
+	switch expected, recall := w.needsOf(w.writer, now.Spec.NodeName, ipalloc.FamilyOf(cidr.Addr())); {
 	case v.Old == nil && expected > 0:
 		w.Counts.Did["claim for waiting pods"]++
 	case phaseOf(now) == v1alpha1.BlockDraining && phaseOf(v.Old.(*v1alpha1.PodIPBlock)) == "" && slices.Contains(recall, cidr):
 		w.Counts.Did["recall"]++
-		if slices.ContainsFunc(w.machines, w.lacksFirstBlock) {
+		if slices.ContainsFunc(w.machines, func(m *machine) bool { return w.lacksFirstBlock(m, ipalloc.FamilyOf(cidr.Addr())) }) {
 			w.Counts.Did["recall for a first block"]++
 		}
 	}
 }
 
-// needsOf is what an operator has assigned to a node, for pods that wait.
-func (w *World) needsOf(o *Operator, node string) (expected int, recall []netip.Prefix) {
+// needsOf is what an operator has assigned to a node of a family, for pods that wait, and
+// which blocks of any family the node should return.
+func (w *World) needsOf(o *Operator, node string, f ipalloc.Family) (expected int, recall []netip.Prefix) {
 	if w.sched == nil {
 		return 0, nil
 	}
-	return o.parts.Node.Unscheduled.Needs(node, ipalloc.IPv4, 0)
+	return o.parts.Node.Unscheduled.Needs(node, f, 0)
 }
 
 // holdScheduledRest checks at rest that each Node offers what there is, that no pod
@@ -59,8 +61,10 @@ func (w *World) holdScheduledRest(when string) {
 		return
 	}
 	for _, m := range w.machines {
-		w.holdOffer(when, m)
-		w.holdFirstBlock(when, m)
+		for _, f := range w.families() {
+			w.holdOffer(when, m, f)
+			w.holdFirstBlock(when, m, f)
+		}
 	}
 	for _, slot := range w.sched.slots {
 		if pod := w.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" {
@@ -69,37 +73,37 @@ func (w *World) holdScheduledRest(when string) {
 	}
 }
 
-// holdOffer checks what a Node offers at rest: no more addresses than pods could have,
-// and all of them but for two, which its agent may take yet.
-func (w *World) holdOffer(when string, m *machine) {
+// holdOffer checks what a Node offers of a family at rest: no more addresses than pods could
+// have, and all of them but for two, which its agent may take yet.
+func (w *World) holdOffer(when string, m *machine, f ipalloc.Family) {
 	const agents = 2
 	node, ok := w.api.Get(KindNode, m.name).(*corev1.Node)
 	if !ok || m.phase != serving {
 		return
 	}
-	u, least := w.addressUse(m), w.inService(m)
+	u, least := w.addressUse(m, f), w.inService(m, f)
 	held := 0 // by pods that request
 	for _, slot := range w.slots {
 		if pod := m.podObject(slot); pod != nil && requests(pod) && m.endpoints[slot] != nil {
 			held++
 		}
 	}
-	switch offer := offerOf(node); {
+	switch offer := offerOf(node, f); {
 	case offer > max(u.free+held, held):
-		w.violate(12, "%s: Node %s offers %d addresses; its pods have %d, and %d are free", when, m.name, offer, held, u.free)
+		w.violate(12, "%s: Node %s offers %d %s addresses; its pods have %d, and %d are free", when, m.name, offer, f, held, u.free)
 	case offer < least-agents-u.plain:
-		w.violate(9, "%s: Node %s offers %d of %d addresses in service", when, m.name, offer, least)
+		w.violate(9, "%s: Node %s offers %d of %d %s addresses in service", when, m.name, offer, least, f)
 	}
 }
 
-// inService counts the published addresses of a node's blocks in service that pods may
-// have, but for the agent's.
-func (w *World) inService(m *machine) int {
+// inService counts the published addresses of a family of a node's blocks in service that
+// pods may have, but for the agent's.
+func (w *World) inService(m *machine, f ipalloc.Family) int {
 	cn, _ := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	n := 0
 	for key, entry := range w.poolOf(cn) {
 		addr, err := netip.ParseAddr(key)
-		if err != nil || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[key]) || m.router[agent.IPv4] == addr || w.reserved(addr) {
+		if err != nil || ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[key]) || m.router[agentFamily(f)] == addr || w.reserved(addr) {
 			continue
 		}
 		for _, name := range w.api.Keys(KindBlock) {
@@ -119,55 +123,83 @@ func (w *World) holdWaiting(when string, pod *corev1.Pod) {
 		if !ok || !suits(pod, node) || m.phase != serving {
 			continue
 		}
-		if n := w.freeBlocks(m.name, true, "default"); n > 0 && w.blocksOf(m.name) < w.cfg.Settings.Defaults.Policy.MaxBlocks {
-			w.violate(9, "%s: pod %s is pending, and node %s could get %d blocks", when, keyOf(pod), m.name, n)
-		}
-		for _, other := range w.machines {
-			if block := w.spareBlock(other, m.name); block != "" {
-				w.violate(9, "%s: pod %s is pending, and block %s of node %s is idle, which node %s could get", when, keyOf(pod), block, other.name, m.name)
+		from := map[ipalloc.Family]string{}
+		lacking := w.lacking(node)
+		for _, f := range lacking {
+			if got := w.couldGet(m.name, f); got != "" {
+				from[f] = got
 			}
+		}
+		if len(lacking) > 0 && len(from) == len(lacking) {
+			w.violate(9, "%s: pod %s is pending, and node %s could get %v", when, keyOf(pod), m.name, from)
 		}
 	}
 }
 
-// holdFirstBlock checks that no other node could spare a block for a node that has none.
-func (w *World) holdFirstBlock(when string, m *machine) {
-	if !w.lacksFirstBlock(m) {
+// couldGet is a block of a family that a node could get, a free one or an idle one of another
+// node; "": there is none.
+func (w *World) couldGet(node string, f ipalloc.Family) string {
+	if n := w.freeBlocks(node, f == ipalloc.IPv4, crd.DefaultCiliumPool); n > 0 && w.blocksOf(node, f) < w.cfg.Settings.Defaults.Policy.MaxBlocks {
+		return fmt.Sprintf("one of %d free blocks", n)
+	}
+	for _, other := range w.machines {
+		if block := w.spareBlock(other, node, f); block != "" {
+			return fmt.Sprintf("block %s of node %s, which is idle", block, other.name)
+		}
+	}
+	return ""
+}
+
+// holdFirstBlock checks that no other node could spare a block of a family for a node that
+// has none.
+func (w *World) holdFirstBlock(when string, m *machine, f ipalloc.Family) {
+	if !w.lacksFirstBlock(m, f) {
 		return
 	}
 	for _, other := range w.machines {
-		if block := w.spareBlock(other, m.name); block != "" {
-			w.violate(9, "%s: node %s has no block, and block %s of node %s is idle, which it could get", when, m.name, block, other.name)
+		if block := w.spareBlock(other, m.name, f); block != "" {
+			w.violate(9, "%s: node %s has no %s block, and block %s of node %s is idle, which it could get", when, m.name, f, block, other.name)
 		}
 	}
 }
 
-// lacksFirstBlock says that there is a Node without a block, and that its agent cannot start.
-func (w *World) lacksFirstBlock(m *machine) bool {
+// lacksFirstBlock says that there is a Node without a block of a family, and that its agent
+// cannot start.
+func (w *World) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	return ok && w.api.Get(KindNode, m.name) != nil && m.phase != serving && w.blocksOf(m.name) == 0 && len(w.poolOf(cn)) == 0
+	if !ok || w.api.Get(KindNode, m.name) == nil || m.phase == serving || w.blocksOf(m.name, f) > 0 {
+		return false
+	}
+	for key := range w.poolOf(cn) {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			return false
+		}
+	}
+	return true
 }
 
-func (w *World) blocksOf(node string) int {
+func (w *World) blocksOf(node string, f ipalloc.Family) int {
 	n := 0
 	for _, name := range w.api.Keys(KindBlock) {
-		if w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.NodeName == node {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if b.Spec.NodeName == node && ipalloc.FamilyOf(netip.MustParsePrefix(b.Spec.CIDR).Addr()) == f {
 			n++
 		}
 	}
 	return n
 }
 
-// spareBlock is a block of which nothing is in use, and which a node does not need for its
-// pods and its reserve, of a pool from which another node may claim; "": there is none.
-func (w *World) spareBlock(m *machine, by string) string {
+// spareBlock is a block of a family of which nothing is in use, and which a node does not
+// need for its pods and its reserve, of a pool from which another node may claim; "": there
+// is none.
+func (w *World) spareBlock(m *machine, by string, f ipalloc.Family) string {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	policy, ruling := w.policy(m.name, true)
+	policy, ruling := w.policy(m.name, f == ipalloc.IPv4)
 	if !ok || m.name == by || m.phase != serving || w.isHeld(ruling) {
 		return ""
 	}
-	held, total := w.heldFor(m, cn, by)
-	demand := len(cn.Status.IPAM.Used) + w.without(m, cn, ipalloc.IPv4)
+	held, total := w.heldFor(m, cn, by, f)
+	demand := reported(cn, f) + w.without(m, cn, f)
 	target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
 	for _, b := range held {
 		if len(held) > 1 && b.used == 0 && !b.pinned && total-b.open >= target {
@@ -177,15 +209,18 @@ func (w *World) spareBlock(m *machine, by string) string {
 	return ""
 }
 
-// heldFor are a node's blocks in service, with how many of their addresses pods could get.
-// Those that another node, by, could not claim are pinned.
-func (w *World) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string) (held []heldBlock, open int) {
+// heldFor are a node's blocks of a family in service, with how many of their addresses pods
+// could get. Those that another node, by, could not claim are pinned.
+func (w *World) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
 	for _, name := range w.api.Keys(KindBlock) {
 		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || w.asked(obj) {
 			continue
 		}
 		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		if ipalloc.FamilyOf(b.cidr.Addr()) != f {
+			continue
+		}
 		b.count(m, cn)
 		open += b.open
 		if pool, ok := w.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || pool.Spec.Paused || !w.selects(pool, by) || !w.reusable(pool, b.cidr) {

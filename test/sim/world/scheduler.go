@@ -11,12 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Scheduling is a scheduler that binds pods by the addresses that Nodes offer. In IPv4
-// alone.
+// Scheduling is a scheduler that binds pods by the addresses that Nodes offer.
 type Scheduling struct {
 	// Pods is how many pods there may be at a time that it binds.
 	Pods int
@@ -135,11 +134,15 @@ func (s *scheduler) dropAll() {
 	}
 }
 
-// newPod makes a pod that requests an address, for one node or, for "", for any.
+// newPod makes a pod that requests an address of each family, for one node or, for "", for
+// any.
 func (s *scheduler) newPod(slot, node string) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
 	pod.Namespace, pod.Name = "default", slot
-	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
+	one := corev1.ResourceList{}
+	for _, f := range s.w.families() {
+		one[state.OfferResource(f)] = resource.MustParse("1")
+	}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}}
 	if node != "" {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
@@ -168,18 +171,43 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 // fit returns the nodes that a pod can be bound to as the scheduler knows them, and, if
 // there are none, why not.
 func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
-	lack := 0
+	var lack [2]int
+	unlike := 0
 	for _, name := range sortedKeys(s.nodes) {
 		node := s.nodes[name]
-		switch {
-		case !suits(pod, node):
-		case offerOf(node)-s.w.requestsOn(name) < 1:
-			lack++
-		default:
+		if !suits(pod, node) {
+			unlike++
+			continue
+		}
+		lacking := s.w.lacking(node)
+		for _, f := range lacking {
+			lack[f]++
+		}
+		if len(lacking) == 0 {
 			fit = append(fit, name)
 		}
 	}
-	return fit, fmt.Sprintf("0/%d nodes are available: %d Insufficient %s, %d node(s) didn't match.", len(s.nodes), lack, v1alpha1.IPv4Resource, len(s.nodes)-lack)
+	why = fmt.Sprintf("0/%d nodes are available: %d node(s) didn't match", len(s.nodes), unlike)
+	for _, f := range ipalloc.Families() {
+		if lack[f] > 0 {
+			why += fmt.Sprintf(", %d Insufficient %s", lack[f], state.OfferResource(f))
+		}
+	}
+	return fit, why + "."
+}
+
+// lacking are the families of which a Node offers no address for another pod.
+func (w *World) lacking(node *corev1.Node) []ipalloc.Family {
+	return slices.DeleteFunc(w.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > w.requestsOn(node.Name) })
+}
+
+// families are those of the world's addresses.
+func (w *World) families() []ipalloc.Family {
+	var out []ipalloc.Family
+	for _, f := range w.cfg.Families {
+		out = append(out, familyOf(f))
+	}
+	return out
 }
 
 func unschedulableSays(pod *corev1.Pod) string {
@@ -197,10 +225,12 @@ func suits(pod *corev1.Pod, node *corev1.Node) bool {
 	return !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && (want == "" || want == node.Labels[corev1.LabelHostname])
 }
 
-// offerOf is what a Node offers; without the resource it is nothing.
-func offerOf(node *corev1.Node) int { return max(0, state.OfferIn(node.Status.Allocatable)[0]) }
+// offerOf is what a Node offers of a family; without the resource it is nothing.
+func offerOf(node *corev1.Node, f ipalloc.Family) int {
+	return max(0, state.OfferIn(node.Status.Allocatable)[f])
+}
 
-// requestsOn is how many addresses the pods request that are bound to a node.
+// requestsOn is how many addresses of each family the pods request that are bound to a node.
 func (w *World) requestsOn(node string) int {
 	n := 0
 	for _, key := range w.api.Keys(KindPod) {
@@ -233,13 +263,14 @@ func (w *World) holdBind(pod *corev1.Pod) {
 	}
 	// Between the binding of a pod that requests none and the lower offer one pod too many
 	// may be bound (docs/scheduling.md).
-	u := w.addressUse(m)
-	if u.waiting-u.plain > u.free {
-		w.violate(12, "pod %s was bound to node %s, where %d pods have no address yet and %d are left", keyOf(pod), m.name, u.waiting, u.free)
+	for _, f := range w.families() {
+		if u := w.addressUse(m, f); u.waiting-u.plain > u.free {
+			w.violate(12, "pod %s was bound to node %s, where %d pods have no %s address yet and %d are left", keyOf(pod), m.name, u.waiting, f, u.free)
+		}
 	}
 }
 
-// addressUse is how a node's addresses are used in truth.
+// addressUse is how a node's addresses of a family are used in truth.
 type addressUse struct {
 	// free are published addresses that neither leave nor are held, but for the one that
 	// the agent has yet to take.
@@ -248,18 +279,18 @@ type addressUse struct {
 	waiting, plain int
 }
 
-func (w *World) addressUse(m *machine) addressUse {
+func (w *World) addressUse(m *machine, f ipalloc.Family) addressUse {
 	var u addressUse
 	cn, _ := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if cn != nil {
 		for key, entry := range cn.Spec.IPAM.Pool {
 			addr, err := netip.ParseAddr(key)
-			if err == nil && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
+			if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
 				u.free++
 			}
 		}
 	}
-	if len(m.router) == 0 {
+	if !m.router[agentFamily(f)].IsValid() {
 		u.free--
 	}
 	for _, slot := range w.slots {
