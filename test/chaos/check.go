@@ -86,8 +86,9 @@ func newChecker(ctx context.Context, store *etcd.Store, m mode, of scenario, hel
 	return c, err
 }
 
-// runChecker is the subcommand "check": it serves its findings on a port that it prints, until
-// ctx ends. It works in the control plane's folder, as the path of a socket must be short.
+// runChecker implements the subcommand "check": it serves its findings on a port that it
+// prints, until ctx ends. It works in the control plane's folder, as the path of a socket must
+// be short.
 func runChecker(ctx context.Context, dir, agents string, m mode, run string) error {
 	of, err := parseScenario(run)
 	if err != nil {

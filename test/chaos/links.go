@@ -49,7 +49,7 @@ func (s settings) pingEnv() []string {
 	}
 }
 
-// noticesWithin is how long a standby may take to lead after its connections became
+// noticesWithin returns how long a standby may take to lead after its connections became
 // half-open and the leader died.
 func (s settings) noticesWithin() time.Duration {
 	idle, answer := s.pings()

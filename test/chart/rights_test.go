@@ -178,7 +178,7 @@ func (p *running) seesNothingForbidden() {
 	}
 }
 
-// right is one verb on one kind: "patch nodes/status", "get leases.coordination.k8s.io".
+// right formats one verb on one kind: "patch nodes/status", "get leases.coordination.k8s.io".
 func right(verb, group, resource, subresource string) string {
 	if subresource != "" {
 		resource += "/" + subresource

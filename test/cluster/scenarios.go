@@ -106,7 +106,7 @@ func (t *trial) add(what string, value any, r result) {
 // seconds returns the time since a moment, for the table.
 func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }
 
-// runScenarios is the command "run".
+// runScenarios implements the command "run".
 func runScenarios(ctx context.Context, b *bed) int {
 	chosen, err := choose(b.options.run)
 	if err != nil {

@@ -197,7 +197,7 @@ func (l *wholeLife) spare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	assigned, room, asked := whole.AssignedTo(cn), map[bool]int{}, map[bool]int{} // key: IPv4
+	assigned, room, asked := whole.AssignedTo(cn), map[bool]int{}, map[bool]int{} // by whether they are IPv4
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
 			asked[true], asked[false] = r.Needed.IPv4Addrs, r.Needed.IPv6Addrs

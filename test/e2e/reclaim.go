@@ -118,7 +118,7 @@ func (e *env) compact(ctx context.Context, name string) error {
 	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
 		return fmt.Errorf("%d addresses are being released", n)
 	}
-	whole := map[bool]int{} // key: IPv4
+	whole := map[bool]int{} // by whether they are IPv4
 	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
 		ipv4 := cidr.Addr().Is4()
 		whole[ipv4] += 0

@@ -324,7 +324,7 @@ func (v *vacating) checkEncrypted(ctx context.Context) error {
 	return err
 }
 
-// routerAddress is the address of cilium_host.
+// routerAddress returns the address of cilium_host.
 func routerAddress(cn *ciliumv2.CiliumNode) string {
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == "CiliumInternalIP" {

@@ -227,7 +227,7 @@ func (t *trial) enable(ctx context.Context) error {
 	return t.cluster.enable(ctx)
 }
 
-// changes is the phase on nearly full pools, while nodes and pools change.
+// changes runs the phase on nearly full pools, while nodes and pools change.
 func (t *trial) changes(ctx context.Context) error {
 	enough, changed := make(chan struct{}), make(chan error, 1)
 	go func() { changed <- t.people.change(ctx, enough) }()

@@ -74,8 +74,8 @@ func (h *History) Prove() error {
 	return nil
 }
 
-// beginning returns the longest prefix of a history that has at most most requests, and in
-// which all requests end before any later one begins.
+// beginning returns the longest prefix of a history with no more than most requests, in which
+// all requests end before any later one begins.
 func beginning(history []porcupine.Operation, most int) []porcupine.Operation {
 	if len(history) <= most {
 		return history

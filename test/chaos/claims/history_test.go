@@ -19,8 +19,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func second(s float64) time.Time { return start.Add(time.Duration(s*1000) * time.Millisecond) }
 
-// line is the part of an audit event that matters, as kube-apiserver v1.36
-// writes it.
+// line returns the part of an audit event that matters, as kube-apiserver v1.36 writes it.
 func line(id, stage, verb, resource, name string, received, stamp float64, rest string) string {
 	const form = "2006-01-02T15:04:05.000000Z"
 	return fmt.Sprintf(`{"kind":"Event","auditID":%q,"stage":%q,"verb":%q,"user":{"username":"system:serviceaccount:kube-system:operator-a"},`+

@@ -51,7 +51,7 @@ func join(self, spec string) error {
 	return syscall.Exec("/proc/self/exe", []string{self, commandInit, spec}, os.Environ())
 }
 
-// live is the box's first process, until it is killed.
+// live runs as the box's first process, until it is killed.
 func live(path string) error {
 	spec, err := readSpec(path)
 	if err != nil {

@@ -74,7 +74,7 @@ func (n *Node) StartAgent(ctx context.Context) error {
 	return nil
 }
 
-// probe is the kubelet's readiness probe: the Pod object turns Ready once.
+// probe acts as the kubelet's readiness probe: the Pod object turns Ready once.
 func (n *Node) probe(ctx context.Context, run *agentRun) {
 	tick := time.NewTicker(probePeriod)
 	defer tick.Stop()

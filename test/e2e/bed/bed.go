@@ -178,7 +178,7 @@ func (b *Bed) Logf(format string, args ...any) {
 	fmt.Fprintf(b.opts.Log, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Config is the administrator's configuration.
+// Config returns the administrator's configuration.
 func (b *Bed) Config() *rest.Config { return b.cluster.Config() }
 
 // Held returns the addresses of the pods attached right now, by node, whether or

@@ -52,7 +52,7 @@ func configKey() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: configName}
 }
 
-// configDir is the folder of the node's own configuration.
+// configDir returns the folder of the node's own configuration.
 func (n *Node) configDir() string {
 	if !n.bed.moves() {
 		return n.bed.configDir()

@@ -194,7 +194,7 @@ type move struct {
 	from    place
 }
 
-// peterson is Peterson's algorithm, a step for each access to a shared variable.
+// peterson implements Peterson's algorithm, with a step for each access to a shared variable.
 func peterson(s mutex, i int) (mutex, bool) {
 	switch s.at[i] {
 	case idle:

@@ -59,7 +59,7 @@ func agents() []Step {
 	}
 }
 
-// reports reports whether the agent has something to write.
+// reports is true if the agent has something to write.
 func (n *Node) reports(cilium Cilium) bool {
 	switch {
 	case n.Agent == Down || n.Agent == Opened && !cilium.AnswersEarly:

@@ -38,7 +38,7 @@ type Cilium struct {
 	RefusesMarked bool
 }
 
-// AsShipped returns the behaviour of Cilium v1.20.1.
+// AsShipped returns what agents of Cilium v1.20.1 do.
 func AsShipped() Cilium { return Cilium{AnswersEarly: true, RefusesMarked: true} }
 
 // Model is an instance, ready to be explored.
