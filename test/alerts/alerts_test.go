@@ -1,8 +1,8 @@
-// Package alerts tests the chart's alert rules by promtool, and that alerts, dashboard
-// and pages query metrics that the operator exports. It is a module of its own, so that
-// the operator's go.mod stays free of Prometheus.
+// Package alerts tests the chart's alert rules with promtool, and that alerts, dashboard and
+// pages query metrics that the operator exports. It is a separate module, so that the
+// operator's go.mod stays free of Prometheus.
 //
-// Only it finds an alert that fires when it should not, or cannot fire at all.
+// Only this suite finds an alert that fires when it should not, or cannot fire at all.
 package alerts
 
 import (
@@ -22,7 +22,7 @@ const (
 	chart = root + "/charts/cilium-pool-operator"
 )
 
-// rule is an alert as Prometheus has it.
+// rule is an alert in Prometheus' format.
 type rule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -40,7 +40,8 @@ type groups struct {
 	Groups []group `yaml:"groups"`
 }
 
-// tool is where make puts a tool of hack/tools, whose version its go.mod says.
+// tool returns the path at which make installs a tool of hack/tools, whose go.mod specifies
+// its version.
 func tool(t *testing.T, name, module string) string {
 	t.Helper()
 	mod := read(t, "hack/tools/"+name+"/go.mod")
@@ -105,8 +106,8 @@ func names(g groups) []string {
 	return all
 }
 
-// writeRules puts the rules where promtool finds them beside a test's file. Of
-// the annotations only the summary is kept, which the tests state.
+// writeRules writes the rules to where promtool finds them, next to a test's file. Of the
+// annotations it keeps only the summary, which the tests state.
 func writeRules(t *testing.T, dir string, g groups) string {
 	t.Helper()
 	for i := range g.Groups[0].Rules {
@@ -158,7 +159,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// note remembers which alerts a file of tests expects, and which not.
+// note records which alerts a test file expects, and which it expects not to fire.
 func note(t *testing.T, data []byte, fires, quiet map[string]bool) {
 	t.Helper()
 	var file struct {
@@ -183,7 +184,7 @@ func note(t *testing.T, data []byte, fires, quiet map[string]bool) {
 	}
 }
 
-// Each alert has a page of its own, which the index lists, and each page an alert.
+// Each alert has its own page, which the index lists, and each page belongs to an alert.
 func TestRunbooks(t *testing.T) {
 	const pages = "docs/runbooks"
 	var documented []string
@@ -218,7 +219,7 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// Values reach the rules, and what is switched off is not there.
+// Values reach the rules, and disabled alerts are not rendered.
 func TestValuesReachAlerts(t *testing.T) {
 	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolFilling,CiliumPoolNotReady}", "leaderElection.leaseName=other",
 		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.exhaustedWithinHours=7",

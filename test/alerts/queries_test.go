@@ -11,14 +11,14 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// metric is what docs/metrics.md says of one; other tests hold that page to the
-// code, and to what a running operator exports.
+// metric is what docs/metrics.md says about a metric; other tests compare that page with the
+// code, and with what a running operator exports.
 type metric struct {
 	labels []string
 	own    bool // one of ours, whose labels the page lists
 }
 
-// nameLabel is where a selector has the name of its metric.
+// nameLabel is the label of a selector that has the name of its metric.
 const nameLabel = "__name__"
 
 var quoted = regexp.MustCompile("`([^`]+)`")
@@ -129,7 +129,7 @@ type dashboard struct {
 	}
 }
 
-// variables take the place of Grafana's own in a query.
+// variables replaces Grafana's own variables in a query.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h")
 
 func TestDashboard(t *testing.T) {
@@ -182,7 +182,7 @@ func TestDashboard(t *testing.T) {
 	layout(t, d.Panels)
 }
 
-// layout sees that panels have an id of their own, and lie on the grid beside each other.
+// layout checks that panels have unique IDs, and lie on the grid without overlap.
 func layout(t *testing.T, panels []panel) {
 	t.Helper()
 	ids := map[int]string{}

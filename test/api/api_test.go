@@ -1,7 +1,7 @@
-// Package api tests the CRDs on a real API server: what it accepts, what it
-// refuses and with which words, and what kubectl shows.
+// Package api tests the CRDs on a real API server: what it accepts, what it refuses with which
+// message, and what kubectl shows.
 //
-// Only it finds a CRD rule that is missing, too strict, or says the wrong thing.
+// Only this suite finds a CRD rule that is missing, too strict, or has the wrong message.
 package api
 
 import (
@@ -49,7 +49,7 @@ func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// create makes an object for one test.
+// create creates an object for one test.
 func create(t *testing.T, client dynamic.ResourceInterface, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	created, err := client.Create(t.Context(), o, metav1.CreateOptions{})
@@ -64,8 +64,8 @@ func create(t *testing.T, client dynamic.ResourceInterface, o *unstructured.Unst
 	return created
 }
 
-// expect compares the API server's answer with what it should say; an empty
-// want stands for acceptance.
+// expect compares the API server's response with the expected one; an empty want stands for
+// acceptance.
 func expect(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {
@@ -83,7 +83,7 @@ func expect(t *testing.T, err error, want string) {
 	}
 }
 
-// kubectlPath is where make controlplane puts kubectl.
+// kubectlPath returns the path at which make controlplane installs kubectl.
 func kubectlPath() string {
 	dir := os.Getenv("CPO_BIN_DIR")
 	if dir == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// kubectl runs kubectl against the control plane and returns what it prints.
+// kubectl runs kubectl against the control plane and returns its output.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	cluster := shared.Cluster(t)
@@ -113,8 +113,8 @@ conditions:
 	}
 }
 
-// A block in service says so though no status of it was ever written: what is read,
-// listed and watched has the default, and an apply of the same again changes nothing.
+// A block in service shows its phase even if its status was never written: read, listed and
+// watched objects have the default, and applying the same again changes nothing.
 func TestBlockInServiceSaysSo(t *testing.T) {
 	client := resource(t, "podipblocks")
 	const manifest = `apiVersion: cilium-pool.io/v1alpha1
@@ -138,7 +138,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 		t.Errorf("the watch shows phase %q", phase)
 	}
 	kubectl(t, "wait", "--for=jsonpath={.status.phase}=InService", "pib/10.20.0.0-27", "--timeout=30s")
-	kubectl(t, "diff", "--server-side", "-f", file) // exits with 1 on a difference
+	kubectl(t, "diff", "--server-side", "-f", file) // exits with 1 if there is a difference
 	o, err := client.Get(t.Context(), "10.20.0.0-27", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

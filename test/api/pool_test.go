@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// ipv4Pool and ipv6Pool are sound; tests add to them.
+	// ipv4Pool and ipv6Pool are valid; tests add to them.
 	ipv4Pool = "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 27}"
 	ipv6Pool = "{ipv6: {cidrs: [{cidr: 'fd00:10::/48'}], blockSize: 122}"
 )
@@ -197,8 +197,8 @@ func TestPoolCIDRs(t *testing.T) {
 	}
 }
 
-// The most that a pool can say must stay within what the API server spends on
-// the rules of one object.
+// The largest possible pool must stay within what the API server spends on the rules of one
+// object.
 func TestPoolOfLargestSize(t *testing.T) {
 	ipv4, ipv6, reserved := slash24s(128), make([]string, 128), make([]string, 64)
 	for i := range ipv6 {

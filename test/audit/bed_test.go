@@ -1,7 +1,7 @@
-// Package audit runs the subcommand check against the real API server: each planted
-// fault is found, and a healthy cluster has no findings.
+// Package audit runs the subcommand check against the real API server: each planted fault is
+// found, and a healthy cluster has no findings.
 //
-// Only it finds a fault that check overlooks, or reports without reason.
+// Only this suite finds a fault that check overlooks, or reports without reason.
 package audit
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// patience bounds every wait; it is never slept through.
+// patience limits every wait; no test sleeps that long.
 const patience = harness.Patience
 
 var shared cptest.Shared
@@ -71,7 +71,7 @@ func newBed(t *testing.T) *bed {
 
 func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "check.md") }
 
-// reader makes a ServiceAccount with a role, and a kubeconfig for it.
+// reader creates a ServiceAccount with a role, and a kubeconfig for it.
 func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {
 	b.Helper()
 	role.Name = name
@@ -130,7 +130,7 @@ func (b *bed) check(args ...string) outcome {
 
 func (b *bed) run(args ...string) outcome {
 	b.Helper()
-	path := operator(b.T) // may have to be built, which is no part of the patience
+	path := operator(b.T) // may have to be built, which does not count towards the patience
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -171,7 +171,7 @@ func shorts(r audit.Report) []string {
 	return out
 }
 
-// gone deletes an object once the test's own context has ended.
+// gone deletes an object after the test's own context has ended.
 func (b *bed) gone(o client.Object) {
 	if err := b.Client.Delete(context.Background(), o); client.IgnoreNotFound(err) != nil {
 		b.Error(err)

@@ -25,8 +25,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// place is where a fault is planted: a healthy node of its own with block
-// 10.0.N.0/29, in a range that no other node uses.
+// place is where a fault is planted: a healthy node with block 10.0.N.0/29, in a range that no
+// other node uses.
 type place struct {
 	*bed
 	node string
@@ -330,21 +330,21 @@ func nodeFaults() map[audit.Reason]fault {
 	}
 }
 
-// newcomer is a Node whose agent waits for addresses.
+// newcomer creates a Node whose agent waits for addresses.
 func (p *place) newcomer(name, pool string) {
 	p.Helper()
 	p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
 	p.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// elsewhere are reasons that are not planted together with the others, and why.
+// elsewhere are reasons that are not planted together with the others, with the explanation.
 var elsewhere = map[audit.Reason]string{
 	audit.NoAgentsFound:  "of the whole cluster: TestNoAgentsFound",
 	audit.BlockMalformed: "the API server refuses such blocks: see pkg/audit",
 }
 
-// plantAll plants faults, each at a node of its own, and returns how many there are,
-// of which reasons, and what is to be found; untimed is that without --stuck-after.
+// plantAll plants faults, each on its own node, and returns how many there are, their reasons,
+// and the expected findings; untimed are those expected without --stuck-after.
 func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[R]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
 	b.Helper()
 	planted = map[audit.Reason]bool{}
@@ -367,8 +367,8 @@ func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNo
 	return n, planted, all, untimed
 }
 
-// All faults are planted at once, each at a place of its own: each is found, by
-// reason and object, and nothing else is.
+// All faults are planted at once, each at its own place: each is found, by reason and object,
+// and nothing else is.
 func TestPlantedFaults(t *testing.T) {
 	b := newBed(t)
 	b.pool("main", nil, "10.0.0.0/16")

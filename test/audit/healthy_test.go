@@ -25,8 +25,8 @@ const (
 	podsEach  = 12
 )
 
-// startOperator runs the operator with waits of seconds, until the test ends. Of
-// flags given twice the last counts.
+// startOperator runs the operator with durations of seconds, until the test ends. If a flag is
+// passed twice, the last one counts.
 func (b *bed) startOperator(flags ...string) {
 	b.Helper()
 	kubeconfig := b.TempDir() + "/kubeconfig"
@@ -64,8 +64,8 @@ func (b *bed) startAgents() {
 
 func liveNode(i int) string { return fmt.Sprintf("live-%d", i) }
 
-// wave makes pods on every node, and waits until all have addresses. It and endWave
-// are called beside the test, which they may not end.
+// wave creates pods on every node, and waits until all have addresses. wave and endWave run in
+// another goroutine than the test, and may not end it.
 func (b *bed) wave(n int) error {
 	labels := map[string]string{"wave": fmt.Sprint(n)}
 	for i := range liveNodes * podsEach {
@@ -94,8 +94,8 @@ func (b *bed) endWave(n int) error {
 		client.MatchingLabels{"wave": fmt.Sprint(n)})
 }
 
-// A cluster that grows, shrinks, drains and rests under a real operator gives no
-// finding, at any moment.
+// A cluster that grows, shrinks, drains and idles under a real operator has no finding at any
+// moment.
 func TestLiveClusterHasNoFindings(t *testing.T) {
 	b := newBed(t)
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "live"}}

@@ -52,7 +52,7 @@ func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.Cilium
 
 func prefix(cidr string) iputil.Prefix { return iputil.PrefixFrom(netip.MustParsePrefix(cidr)) }
 
-// add assigns a further CIDR to the place's agent.
+// add assigns an additional CIDR to the place's agent.
 func (p *place) add(pool string, cidr string) {
 	p.Helper()
 	pools := &p.cn.Spec.IPAM.Pools
@@ -73,7 +73,7 @@ func (p *place) spoilNode(change func(*corev1.Node)) {
 	p.Update(node)
 }
 
-// runs has the place's agent in kubernetes mode run with a podCIDR.
+// runs makes the place's agent run in kubernetes mode with a podCIDR.
 func (p *place) runs(cidr string) {
 	p.Helper()
 	p.cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{prefix(cidr)}
@@ -85,8 +85,8 @@ func (p *place) podGone() {
 	p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 }
 
-// faultsAlike are planted in the same way in both modes in which agents are assigned
-// whole blocks.
+// faultsAlike returns the faults that are planted in the same way in both modes in which
+// agents are assigned whole blocks.
 func faultsAlike(kind string) map[string]fault {
 	return map[string]fault{
 		"PodsShareAddress": {
@@ -111,7 +111,7 @@ func faultsAlike(kind string) map[string]fault {
 		},
 		"AddressOutsidePool": {
 			plant: func(p *place) {
-				// In a cooling block, which need not be listed.
+				// The address is in a cooling block, which need not be listed.
 				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
 				p.RunningPod(p.node, "outside", p.ip(18))
 			},
@@ -252,8 +252,8 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 	}
 }
 
-// elsewhereIn are the reasons that exist in some modes but are not planted in each
-// of them, and why.
+// elsewhereIn are the reasons that exist in some modes but are not planted in each of them,
+// with the explanation.
 var elsewhereIn = map[audit.Reason]string{
 	audit.AddressUsedTwice:      "unit test: two nodes must list one CIDR for it",
 	audit.CiliumNodeWithoutNode: "the same in crd mode",

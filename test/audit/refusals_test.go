@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// The role in the page grants what is needed, and only to list; without any part of
-// it check fails, and says why.
+// The role in the page grants exactly what is needed, only list; without any part of it check
+// fails, and reports why.
 func TestRights(t *testing.T) {
 	b := newBed(t)
 	role := roleOfPage(t)

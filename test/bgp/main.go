@@ -25,8 +25,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
-// restartTime is how long routes stay whose speaker is away, at most, in seconds;
-// less where it asks for less (RFC 4724).
+// restartTime is how long routes are kept at most while their speaker is away, in seconds;
+// less if the speaker requests less (RFC 4724).
 const restartTime = 120
 
 type options struct {
@@ -75,7 +75,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return s.StopBgp(context.WithoutCancel(ctx), &api.StopBgpRequest{})
 }
 
-// peer waits for one to connect, and keeps its routes while it restarts.
+// peer waits for a peer to connect, and keeps its routes while it restarts.
 func peer(address string, as uint32) *api.Peer {
 	p := &api.Peer{
 		Conf:            &api.PeerConf{NeighborAddress: address, PeerAsn: as},
@@ -93,11 +93,11 @@ func peer(address string, as uint32) *api.Peer {
 
 // Event is a line of the output.
 type Event struct {
-	// At is when the router had it.
+	// At is when the router received it.
 	At time.Time `json:"at"`
-	// What is up or down, for a session, announce or withdraw, for a prefix.
+	// What is up or down for a session, announce or withdraw for a prefix.
 	What string `json:"what"`
-	// Peer is whose session it is; Prefix and Via, its next hop, are of a route.
+	// Peer is the peer of the session; Prefix and Via, its next hop, belong to a route.
 	Peer   string `json:"peer,omitempty"`
 	Prefix string `json:"prefix,omitempty"`
 	Via    string `json:"via,omitempty"`
@@ -130,7 +130,7 @@ func (t *teller) peer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	t.tell(Event{At: at, What: what, Peer: e.Peer.State.NeighborAddress.String()})
 }
 
-// paths are the best ones of some prefixes, as they now are.
+// paths reports the current best paths of some prefixes.
 func (t *teller) paths(paths []*apiutil.Path, _ time.Time) {
 	for _, p := range paths {
 		e := Event{At: time.Now(), What: "announce", Peer: p.PeerAddress.String(), Prefix: p.Nlri.String(), Via: nextHop(p).String()}
@@ -158,7 +158,7 @@ func nextHop(p *apiutil.Path) netip.Addr {
 	return netip.Addr{}
 }
 
-// route does in the kernel what an event says.
+// route applies an event to the kernel's routes.
 func route(e Event) error {
 	args := []string{"route", "replace", e.Prefix, "via", e.Via}
 	if e.What == "withdraw" {

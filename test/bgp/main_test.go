@@ -18,7 +18,7 @@ import (
 
 const loopback = "127.0.0.1"
 
-// speaker peers with the router as an agent does, and may announce.
+// speaker returns a BGP speaker that peers with the router as an agent does, and may announce.
 func speaker(t *testing.T, port int) *server.BgpServer {
 	t.Helper()
 	s := server.NewBgpServer()

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/link"
 )
 
-// Faults of one of two API servers.
+// Faults of runs with two API servers.
 const (
 	apiSwitched      fault = "operators moved between the API servers"
 	apiLags          fault = "API server of the leader lags"
@@ -27,11 +27,11 @@ const (
 	apiSecondKilled  fault = "API server of an operator killed"
 )
 
-// twoAPIServers is a kube-apiserver beside that of the cluster, on the same etcd. A link
-// between the two can fail.
+// twoAPIServers adds a second kube-apiserver on the cluster's etcd. The link between the
+// second one and etcd can fail.
 type twoAPIServers struct {
 	server *controlplane.Cluster
-	link   *link.Link // from it to etcd
+	link   *link.Link // from the second API server to etcd
 }
 
 func (c *chaos) apiServerFaults() lane {
@@ -85,8 +85,8 @@ func (c *chaos) switchAPIServers(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// lag lets the second API server see and write everything late. Two round trips to etcd,
-// as a write of the Lease takes, are less than the leader waits for an answer.
+// lag delays everything between the second API server and etcd. The delay of two round trips
+// to etcd, as a write of the Lease takes, stays below the leader's request timeout.
 func (c *chaos) lag(random *rand.Rand) {
 	c.second.link.Set(link.Quality{Delay: 200*time.Millisecond + upTo(random, 300*time.Millisecond)})
 }
@@ -124,8 +124,8 @@ func (c *chaos) lagAtStart(ctx context.Context, random *rand.Rand) error {
 	return harness.Sleep(ctx, upTo(random, 3*time.Second))
 }
 
-// cutOffLeadersAPIServer delivers what that API server has sent to etcd once another
-// operator leads.
+// cutOffLeadersAPIServer cuts the leader's API server off from etcd, and delivers what it has
+// sent only once another operator leads.
 func (c *chaos) cutOffLeadersAPIServer(ctx context.Context, random *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {
@@ -146,8 +146,8 @@ func (c *chaos) cutOffLeadersAPIServer(ctx context.Context, random *rand.Rand) e
 	return err
 }
 
-// cutOffStandbysAPIServer lets an operator take the lead that has seen nothing for a
-// while, through an API server that has not either. It must do so without a restart.
+// cutOffStandbysAPIServer makes an operator become leader that has seen nothing for a while,
+// as its API server was cut off from etcd. It must do so without a restart.
 func (c *chaos) cutOffStandbysAPIServer(ctx context.Context, random *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {
@@ -167,8 +167,8 @@ func (c *chaos) cutOffStandbysAPIServer(ctx context.Context, random *rand.Rand) 
 	return c.takesOver(ctx, leads, waits, syscall.SIGKILL, func() { c.second.link.Set(link.Quality{}) })
 }
 
-// takesOver ends the leader by a signal, and keeps it down until the standby leads, in the
-// process that it has. then happens after the signal.
+// takesOver stops the leader with a signal, and keeps it down until the standby leads, in the
+// process that is already running. It calls then after the signal.
 func (c *chaos) takesOver(ctx context.Context, leads, waits *operator, by syscall.Signal, then func()) error {
 	starts := waits.started()
 	release, err := leads.keepDown(by)

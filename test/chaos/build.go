@@ -13,10 +13,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// builds is where operators other than that of this checkout are kept.
+// builds returns the folder of operators built from other sources than this checkout.
 func builds() string { return filepath.Join(harness.Root(), ".cache", "chaos") }
 
-// plant lets the operators have the planted fault, if any.
+// plant builds the operators with the planted fault, if any.
 func (c *chaos) plant(ctx context.Context) error {
 	if c.Overlay == "" {
 		return nil
@@ -28,14 +28,14 @@ func (c *chaos) plant(ctx context.Context) error {
 	return err
 }
 
-// buildOperator is buildProgram for the operator.
+// buildOperator calls buildProgram for the operator.
 func (c *chaos) buildOperator(ctx context.Context, source, name string, files map[string][]byte) (string, error) {
 	return c.buildProgram(ctx, operatorBinary, source, name, files)
 }
 
-// buildProgram builds a program of a source tree, as make builds it, with some of its
-// files replaced or added. That of this checkout has the overlay, too. It returns the path
-// of the program.
+// buildProgram builds a program from a source tree, as make builds it, with some of its files
+// replaced or added. For this checkout it also applies the overlay. It returns the path of the
+// program.
 func (c *chaos) buildProgram(ctx context.Context, command, source, name string, files map[string][]byte) (string, error) {
 	dir := filepath.Join(builds(), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -68,7 +68,8 @@ func (c *chaos) buildProgram(ctx context.Context, command, source, name string, 
 	return program, nil
 }
 
-// planted returns which files of a source tree the overlay replaces, and by which.
+// planted returns the files of a source tree that the overlay replaces, with their
+// replacements.
 func (c *chaos) planted(source string) (map[string]string, error) {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	if c.Overlay == "" || source != harness.Root() {
@@ -82,7 +83,7 @@ func (c *chaos) planted(source string) (map[string]string, error) {
 	return overlay.Replace, err
 }
 
-// edited returns a file of the checkout with one text in it replaced, which is there once.
+// edited returns a file of the checkout with one text replaced, which must occur exactly once.
 func (c *chaos) edited(file, old, text string) ([]byte, error) {
 	replace, err := c.planted(harness.Root())
 	if err != nil {
@@ -99,7 +100,7 @@ func (c *chaos) edited(file, old, text string) ([]byte, error) {
 	return bytes.ReplaceAll(source, []byte(old), []byte(text)), nil
 }
 
-// checkOut puts the sources of a commit into a folder, unless they are there.
+// checkOut writes the sources of a commit into a folder, unless they are already there.
 func checkOut(ctx context.Context, commit string) (string, error) {
 	dir := filepath.Join(builds(), commit+"-source")
 	if _, err := os.Stat(dir); err == nil {

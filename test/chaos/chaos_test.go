@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// TestMain lets the test's own binary be the checker's process.
+// TestMain also lets the test binary run as the checker's process.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// binaries puts the operator beside etcd and kube-apiserver.
+// binaries puts the operator into the folder of etcd and kube-apiserver.
 func binaries(t *testing.T) string {
 	t.Helper()
 	built, err := filepath.Abs("../../.cache/bin")
@@ -47,9 +47,9 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// TestLongOneOfEachFault is a small run in each mode: few nodes, and each kind of
-// fault at least once. The simulator and test/integration kill operators at their
-// writes as well, in less time.
+// TestLongOneOfEachFault makes a small run in each mode: few nodes, and each kind of fault at
+// least once. The simulator and test/integration kill operators at their writes as well, in
+// less time.
 func TestLongOneOfEachFault(t *testing.T) {
 	t.Parallel() // runs mostly wait, and share nothing
 	bin := binaries(t)
@@ -91,7 +91,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	s := settings{BinDir: binaries(t), Nodes: 4, Faults: time.Minute, Seed: 1}
 	_, err := run(ctx, s, dir, func(format string, args ...any) {
 		t.Logf(format, args...)
-		cancel() // at the first message everything is running
+		cancel() // the first message means that everything is running
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the run ended with %v", err)
@@ -108,7 +108,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// TestLostPodsFail: a pod that is not restored fails the run, in crd mode too.
+// TestLostPodsFail checks that a pod that is not restored fails the run, in crd mode too.
 func TestLostPodsFail(t *testing.T) {
 	if err := restored(1); !errors.Is(err, errBroken) {
 		t.Errorf("a lost pod is %v", err)
@@ -118,7 +118,8 @@ func TestLostPodsFail(t *testing.T) {
 	}
 }
 
-// TestRestOutlastsRetries: a write that comes with each try is seen at rest.
+// TestRestOutlastsRetries checks that the quiet period at the end outlasts the longest retry
+// interval, so that a write on every retry is seen.
 func TestRestOutlastsRetries(t *testing.T) {
 	for _, wait := range []time.Duration{retry.MaxBackoff, retry.Longest} {
 		if restFor <= wait {

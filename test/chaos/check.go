@@ -28,23 +28,23 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// verdict is what the checker's process reports.
+// verdict is the report of the checker's process.
 type verdict struct {
 	Stats      invariant.Stats
 	Violations []invariant.Violation
-	// Handshakes counts addresses that left a pool after their agent had agreed.
+	// Handshakes counts addresses that left a pool with their agent's consent.
 	Handshakes int
-	// GivenBack counts whole blocks that agents took off their lists.
+	// GivenBack counts whole blocks that agents removed from their lists.
 	GivenBack int
-	// Leaders is how often the Lease came to name another operator.
+	// Leaders counts how often the Lease changed to another operator.
 	Leaders int
-	// Evictions are what renumber did, in its scenario.
+	// Evictions are the effects of renumber, in its scenario.
 	Evictions evictions
-	// Ahead counts conditions of blocks that were seen before the time that they name.
+	// Ahead counts block conditions that were seen before their own timestamp.
 	Ahead int
 }
 
-// versions is how many versions were judged.
+// versions returns how many versions were judged.
 func (v verdict) versions() int {
 	n := 0
 	for _, count := range v.Stats.Versions {
@@ -53,16 +53,16 @@ func (v verdict) versions() int {
 	return n
 }
 
-// checker is the process that watches every version of every object. It reads them
-// from etcd: an API server that has just started does not know its predecessor's last
-// writes, and etcd has them all.
+// checker is the process that watches every version of every object. It reads them from etcd:
+// an API server that has just started does not know its predecessor's last writes, but etcd
+// has them all.
 type checker struct {
 	rules *invariant.Checker
-	// whole checks further rules where agents are assigned whole blocks; else nil.
+	// whole checks further rules where agents are assigned whole blocks; nil otherwise.
 	whole *whole.Rules
-	// held are the addresses that agents hold.
+	// held returns the addresses that agents hold.
 	held func() map[string][]netip.Addr
-	// evicted judges what renumber does; nil: another scenario.
+	// evicted judges what renumber does; nil in other scenarios.
 	evicted *evictionJudge
 
 	mu        sync.Mutex
@@ -70,7 +70,8 @@ type checker struct {
 	sightings []claims.Sighting
 }
 
-// newChecker checks in a mode and a scenario what it reads from a store, until ctx ends.
+// newChecker returns a checker that judges what it reads from a store, in a mode and a
+// scenario, until ctx ends.
 func newChecker(ctx context.Context, store *etcd.Store, m mode, of scenario, held func() map[string][]netip.Addr) (_ *checker, err error) {
 	c := &checker{held: held}
 	if of.pool != "" {
@@ -85,9 +86,9 @@ func newChecker(ctx context.Context, store *etcd.Store, m mode, of scenario, hel
 	return c, err
 }
 
-// runChecker is the subcommand "check": it serves what it finds on a port that
-// it prints, until ctx ends. It works in the control plane's folder, as the path
-// of a socket must be short.
+// runChecker implements the subcommand "check": it serves its findings on a port that it
+// prints, until ctx ends. It works in the control plane's folder, as the path of a socket must
+// be short.
 func runChecker(ctx context.Context, dir, agents string, m mode, run string) error {
 	of, err := parseScenario(run)
 	if err != nil {
@@ -180,7 +181,7 @@ func (c *checker) tell() verdict {
 	return v
 }
 
-// see takes in a version after it was judged.
+// see records a version after it was judged.
 func (c *checker) see(change invariant.Change) {
 	if c.whole != nil {
 		c.whole.See(change)
@@ -217,7 +218,7 @@ func handshakes(change invariant.Change) int {
 	return n
 }
 
-// ahead counts the new conditions of a block with a time that is yet to come.
+// ahead counts the new conditions of a block whose time is in the future.
 func ahead(change invariant.Change) int {
 	before, _ := change.Old.(*v1alpha1.PodIPBlock)
 	now, is := change.New.(*v1alpha1.PodIPBlock)
@@ -234,7 +235,7 @@ func ahead(change invariant.Change) int {
 	return n
 }
 
-// sight notes a block that came or went.
+// sight records that a block was created or deleted.
 func (c *checker) sight(change invariant.Change) {
 	before, was := change.Old.(*v1alpha1.PodIPBlock)
 	now, is := change.New.(*v1alpha1.PodIPBlock)
@@ -250,20 +251,20 @@ func (c *checker) sight(change invariant.Change) {
 }
 
 func sighting(b *v1alpha1.PodIPBlock, gone bool, seen time.Time) claims.Sighting {
-	cidr, _ := netip.ParsePrefix(b.Spec.CIDR) // the CRD lets nothing else in
+	cidr, _ := netip.ParsePrefix(b.Spec.CIDR) // the CRD admits nothing else
 	return claims.Sighting{
 		Block: cidr, Node: b.Spec.NodeName, UID: string(b.UID), Gone: gone,
 		Created: b.CreationTimestamp.Time, Seen: seen,
 	}
 }
 
-// countLeaders follows the Lease from its beginning.
+// countLeaders watches the Lease from its first version.
 func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
 	version, holder := "1", ""
 	for ctx.Err() == nil {
 		w, err := store.Watch(ctx, &coordinationv1.LeaseList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
 		if err != nil {
-			_ = harness.Sleep(ctx, time.Second) // etcd is away
+			_ = harness.Sleep(ctx, time.Second) // etcd is down
 			continue
 		}
 		for e := range w.ResultChan() {
@@ -281,7 +282,7 @@ func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
 	}
 }
 
-// leads notes a new leader after another.
+// leads counts a change of the leader.
 func (c *checker) leads(before string) {
 	if before == "" {
 		return
@@ -291,7 +292,7 @@ func (c *checker) leads(before string) {
 	c.verdict.Leaders++
 }
 
-// askAgents asks the process with the agents which addresses they hold.
+// askAgents asks the agents' process which addresses they hold.
 func askAgents(ctx context.Context, url string) map[string][]netip.Addr {
 	held := map[string][]netip.Addr{}
 	if err := get(ctx, url, &held); err != nil {
@@ -300,7 +301,7 @@ func askAgents(ctx context.Context, url string) map[string][]netip.Addr {
 	return held
 }
 
-// get reads a JSON answer.
+// get decodes a JSON response.
 func get(ctx context.Context, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

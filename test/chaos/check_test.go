@@ -23,8 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// TestPlantedViolationsAreFound breaks rules by hand in each mode; the checker, which
-// reads etcd, must find each.
+// TestPlantedViolationsAreFound breaks rules on purpose in each mode; the checker, which reads
+// etcd, must find each violation.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
 	for i, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
@@ -56,7 +56,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 	}
 }
 
-// planter writes by hand.
+// planter writes objects that break rules.
 type planter struct {
 	*testing.T
 	cfg   *rest.Config
@@ -71,7 +71,7 @@ func (p *planter) must(err error) {
 	}
 }
 
-// as returns a client whose writes the API server records under a name.
+// as returns a client whose writes the API server records under the given field manager.
 func (p *planter) as(who string) client.Client {
 	p.Helper()
 	cfg := rest.CopyConfig(p.cfg)
@@ -81,7 +81,7 @@ func (p *planter) as(who string) client.Client {
 	return c
 }
 
-// join makes a Node and its CiliumNode.
+// join creates a Node and its CiliumNode.
 func (p *planter) join(name string) string {
 	p.Helper()
 	meta := metav1.ObjectMeta{Name: p.mode.String() + "-" + name}
@@ -90,7 +90,7 @@ func (p *planter) join(name string) string {
 	return meta.Name
 }
 
-// tell assigns these blocks, and no other, to a node's agent.
+// tell assigns exactly these blocks to a node's agent.
 func (p *planter) tell(who, node string, cidrs ...netip.Prefix) {
 	p.Helper()
 	c, key := p.as(who), client.ObjectKey{Name: node}
@@ -119,13 +119,13 @@ func (p *planter) tell(who, node string, cidrs ...netip.Prefix) {
 	p.must(c.Update(p.Context(), cn))
 }
 
-// wantRules checks that exactly these rules were found broken.
+// wantRules checks that exactly these rules were reported as broken.
 func (p *planter) wantRules(want ...int) {
 	p.Helper()
 	p.must(p.check.rules.Sync(p.Context()))
 	var found []int
 	for _, v := range p.check.tell().Violations {
-		if v.Rule != 3 { // which comes with others in crd mode
+		if v.Rule != 3 { // which others accompany in crd mode
 			found = append(found, v.Rule)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 // what they hold.
 const askEvery = 2 * time.Second
 
-// keepAsking asks agents until ctx ends. Agents that are assigned addresses are asked
-// by the invariant checker itself.
+// keepAsking asks agents until ctx ends. The invariant checker itself asks agents that are
+// assigned addresses.
 func (c *checker) keepAsking(ctx context.Context) {
 	for c.whole != nil && harness.Sleep(ctx, askEvery) == nil {
-		_ = c.askAgents(ctx) // etcd may be down; the next turn tries again
+		_ = c.askAgents(ctx) // etcd may be down; the next call tries again
 	}
 }
 
@@ -29,7 +29,7 @@ func (c *checker) askAgents(ctx context.Context) error {
 	return c.whole.AskAgents(ctx, c.held, c.rules.Sync)
 }
 
-// quiet returns what is written for a while in which nothing should be.
+// quiet returns the writes during a period in which there should be none.
 func (c *checker) quiet(ctx context.Context, period time.Duration) ([]invariant.Violation, error) {
 	before := c.listsWritten()
 	found, err := c.rules.Quiet(ctx, period)

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// skew is how far the clocks of the operators differ. A replica whose clock is ahead
-// shortens a cooldown that another one has begun by as much.
+// skew is how far the operators' clocks differ. A replica whose clock is ahead shortens a
+// cooldown that another one has started by that much.
 const skew = 6 * time.Second
 
-// clockOverlay lets the operator take the time from a clock that is wrong.
+// clockOverlay replaces the operator's clock with one that is wrong.
 const (
 	clockFile    = "pkg/controller/setup.go"
 	clockText    = "Clock: clock.RealClock{}"
@@ -61,15 +61,15 @@ func (c *chaos) clockFaults() lane {
 	}}
 }
 
-// byClock is the operator whose clock is ahead, or with -1 the other one.
+// byClock returns the operator whose clock is ahead, or with -1 the other one.
 func byClock(sign int) func(c *chaos) *operator {
 	return func(c *chaos) *operator {
 		return slices.MaxFunc(c.operator, func(a, b *operator) int { return sign * cmp.Compare(a.clock, b.clock) })
 	}
 }
 
-// skewClocks builds an operator with a clock that can be wrong. In one process there is
-// no other way: Go programs ask the kernel for the time, which has one for all.
+// skewClocks builds an operator whose clock can be wrong. This takes a build of its own: Go
+// programs ask the kernel for the time, which is the same for all.
 func skewClocks(ctx context.Context, c *chaos) error {
 	setup, err := c.edited(clockFile, clockText, clockReplace)
 	if err != nil {
@@ -86,14 +86,14 @@ func skewClocks(ctx context.Context, c *chaos) error {
 	return nil
 }
 
-// setClock is of the next process.
+// setClock sets the clock of the next process.
 func (o *operator) setClock(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.clock = by
 }
 
-// setClocks lets each operator start with the clock that the other had.
+// setClocks restarts the operators with their clocks exchanged.
 func (c *chaos) setClocks(ctx context.Context, random *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {

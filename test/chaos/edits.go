@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Faults by people, and of machines.
+// Faults made by people and machines.
 const (
 	cidrAdded       fault = "CIDR added"
 	cidrDrained     fault = "CIDR set to drain"
@@ -51,18 +51,18 @@ func (c *chaos) some(random *rand.Rand) []string {
 	return out
 }
 
-// restartAgents does not wait until they are up again.
+// restartAgents restarts agents without waiting until they are up again.
 func (c *chaos) restartAgents(ctx context.Context, random *rand.Rand) error {
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, node := range c.some(random) {
-		_ = c.fleet.Machine(node).Restart(atOnce) // it says that it is not up yet
+		_ = c.fleet.Machine(node).Restart(atOnce) // it reports that it is not up yet
 	}
 	return nil
 }
 
-// replaceNodes deletes nodes with their pods, and makes them again before or
-// after their blocks went.
+// replaceNodes deletes nodes with their pods, and recreates them before or after their blocks
+// are released.
 func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 	nodes := c.some(random)
 	for _, node := range nodes {
@@ -81,8 +81,8 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// removeNode is the end of a machine: its Node goes, and then its pods, as the
-// garbage collector sees to.
+// removeNode removes a machine: it deletes its Node, and then its pods, as the garbage
+// collector does.
 func (c *chaos) removeNode(ctx context.Context, node string) error {
 	c.load.remove(node)
 	c.fleet.Scrap(node)
@@ -98,7 +98,7 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	return persist(ctx, func(ctx context.Context) error { return c.deletePods(ctx, node, 0) })
 }
 
-// deletePods deletes the pods of a node, its agent's too, or only some.
+// deletePods deletes the pods of a node including its agent's, or only some of them.
 func (c *chaos) deletePods(ctx context.Context, node string, grace int64, only ...client.ListOption) error {
 	pods := &corev1.PodList{}
 	if err := c.client.List(ctx, pods, append(only, client.MatchingFields{"spec.nodeName": node})...); err != nil {
@@ -112,8 +112,8 @@ func (c *chaos) deletePods(ctx context.Context, node string, grace int64, only .
 	return nil
 }
 
-// collect deletes the CiliumNode of a machine that is gone, as the garbage collector
-// does, where our operator does not write any.
+// collect deletes the CiliumNode of a removed machine, as the garbage collector does, in modes
+// in which our operator does not write CiliumNodes.
 func (c *chaos) collect(ctx context.Context, node string) error {
 	if !c.Mode.is(kubernetesMode) {
 		return nil
@@ -135,7 +135,7 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	if _, err := fmt.Sscanf(name, "node-%d", &number); err != nil {
 		return err
 	}
-	// What a machine did in its last moment may have come late.
+	// The machine's last writes may have come late.
 	if err := c.collect(ctx, name); err != nil {
 		return err
 	}
@@ -152,7 +152,8 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// zone is that of a node: of the pools, or where there is one, of a few nodes each.
+// zone returns the zone of a node: that of its pool, or with a single pool one shared by a few
+// nodes.
 func (c *chaos) zone(node int) string {
 	if c.scenario.pool != "" {
 		return fmt.Sprintf("zone-%d", node%c.zonesOfPool())
@@ -160,7 +161,7 @@ func (c *chaos) zone(node int) string {
 	return zones[node%len(zones)]
 }
 
-// deleteBlock asks for the drain of a block by deleting it.
+// deleteBlock requests the drain of a block by deleting it.
 func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
 	return until(ctx, patience, func(ctx context.Context) error {
@@ -169,8 +170,8 @@ func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	})
 }
 
-// deleteOne deletes a block that can drain: one of the agent's own addresses would stay
-// for as long as the agent lives. In kubernetes mode each block does, until people
+// deleteOne deletes a block that can drain: a block with one of the agent's own addresses
+// stays for as long as the agent lives. In kubernetes mode every block stays until people
 // replace its node.
 func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlock, error) {
 	blocks := &v1alpha1.PodIPBlockList{}
@@ -186,8 +187,8 @@ func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) (*v1alpha1.Pod
 	return nil, errors.New("no block can drain")
 }
 
-// ownAddresses is how many addresses an agent takes for itself: a router's and one for health
-// checks.
+// ownAddresses is how many addresses an agent allocates for itself: its router's and one for
+// health checks.
 const ownAddresses = 2
 
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {

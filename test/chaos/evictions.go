@@ -16,35 +16,34 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
-// leastLabel is the label of a pod that says how many of its app the budget asks for.
+// leastLabel is the label of a pod that has the minimum of its app's budget.
 const leastLabel = "budget"
 
-// mostHarm is how much of it is kept.
+// mostHarm is how many entries of Harm are kept.
 const mostHarm = 20
 
-// evictions are what kubectl cilium-pool renumber has done.
+// evictions are the effects of kubectl cilium-pool renumber.
 type evictions struct {
-	// Evicted are pods, Stayed those that had an address before the first range drained and
-	// are there still, Restarted the agents' pods that were deleted.
+	// Evicted counts pods; Stayed those that had an address before the first range drained and
+	// still exist; Restarted the agents' pods that were deleted.
 	Evicted, Stayed, Restarted int
-	// Budgets are those that had as many Ready pods as they ask for, Spent those of them
-	// that had no more than that at some time after.
+	// Budgets counts those that had as many Ready pods as they require, Spent those of them
+	// that had no more than that at some later time.
 	Budgets, Spent int
-	// Harm says what it must not have done, with the resourceVersion.
+	// Harm describes violations, with the resourceVersion.
 	Harm []string
 }
 
-// evictionJudge judges every version of all pods while renumber runs: budgets hold, only
-// pods with an address of a range that drains are evicted, and only those with a
-// controller. All others keep their addresses, and agents of one zone restart one after
-// the other.
+// evictionJudge judges every version of all pods while renumber runs: budgets hold, only pods
+// with an address of a draining range are evicted, and only those with a controller. All
+// others keep their addresses, and agents of one zone restart one at a time.
 type evictionJudge struct {
 	seen    evictions
 	budgets *budgets.Judge
 	drains  []netip.Prefix
 	zones   map[string]string    // of Nodes
 	away    map[string]bool      // Nodes whose agent was deleted, and is not Ready again
-	had     map[types.UID]string // the addresses of pods that are there
+	had     map[types.UID]string // the addresses of existing pods
 	first   map[types.UID]string // had, when the first range began to drain
 }
 
@@ -52,7 +51,7 @@ func newEvictionJudge() *evictionJudge {
 	return &evictionJudge{budgets: budgets.New(map[string]int{}), zones: map[string]string{}, away: map[string]bool{}, had: map[types.UID]string{}}
 }
 
-// tell returns what it has seen so far.
+// tell returns the effects seen so far.
 func (j *evictionJudge) tell() evictions {
 	seen := j.seen
 	seen.Evicted, seen.Budgets = len(j.budgets.Evicted), len(j.budgets.Lowest)
@@ -71,7 +70,7 @@ func (j *evictionJudge) tell() evictions {
 	return seen
 }
 
-// see takes in a version.
+// see judges a version.
 func (j *evictionJudge) see(change invariant.Change) {
 	switch change.Kind {
 	case invariant.KindNode:
@@ -100,12 +99,12 @@ func (j *evictionJudge) see(change invariant.Change) {
 	}
 }
 
-// draining are the ranges of a pool that drain.
+// draining returns the ranges of a pool that drain.
 func draining(pool *v1alpha1.PodIPPool) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range pool.Spec.IPv4.CIDRs {
 		if cidr.AllocationPolicy == v1alpha1.AllocationDrain {
-			out = append(out, netip.MustParsePrefix(cidr.CIDR)) // the CRD lets nothing else in
+			out = append(out, netip.MustParsePrefix(cidr.CIDR)) // the CRD admits nothing else
 		}
 	}
 	return out
@@ -115,7 +114,8 @@ func (j *evictionJudge) harm(version uint64, format string, args ...any) {
 	j.seen.Harm = append(j.seen.Harm, fmt.Sprintf(format+" (resourceVersion %d)", append(args, version)...))
 }
 
-// agent judges a version of an agent's pod. leaves: it is the first that is being deleted.
+// agent judges a version of an agent's pod. leaves is true for the first version that is being
+// deleted.
 func (j *evictionJudge) agent(pod *corev1.Pod, leaves bool, version uint64) {
 	node := pod.Spec.NodeName
 	switch {
@@ -132,8 +132,8 @@ func (j *evictionJudge) agent(pod *corev1.Pod, leaves bool, version uint64) {
 	}
 }
 
-// pod judges a version of another pod. leaves: it is the first that is being deleted; gone:
-// it is the last.
+// pod judges a version of any other pod. leaves is true for the first version that is being
+// deleted, gone for the last one.
 func (j *evictionJudge) pod(pod *corev1.Pod, leaves, gone bool, version uint64) {
 	if least, err := strconv.Atoi(pod.Labels[leastLabel]); err == nil {
 		j.budgets.Least[pod.Labels[appLabel]] = least

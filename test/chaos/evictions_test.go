@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// history shows a judge one version after the other.
+// history passes versions to a judge, one after the other.
 type history struct {
 	judge *evictionJudge
 	last  map[string]client.Object
@@ -25,7 +25,7 @@ func (h *history) show(kind invariant.Kind, name string, now client.Object) {
 	h.last[name] = now
 }
 
-// pod shows a pod of a slot with an address, and then what edits make of it, one after the other.
+// pod adds a pod of a slot with an address, and then applies the edits one after the other.
 func (h *history) pod(s *slot, address string, edits ...func(*corev1.Pod)) {
 	pod := s.pod()
 	pod.UID, pod.Status.PodIP = types.UID(pod.Name), address
@@ -38,7 +38,7 @@ func (h *history) pod(s *slot, address string, edits ...func(*corev1.Pod)) {
 	}
 }
 
-// agent shows that the agent of a node restarts.
+// agent restarts the agent of a node.
 func (h *history) agent(node string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-" + node}, Spec: corev1.PodSpec{NodeName: node}}
 	h.show(invariant.KindPod, pod.Name, pod)
@@ -60,14 +60,14 @@ func evicted(p *corev1.Pod) {
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
 }
 
-// TestEvictions breaks by hand what renumber must keep.
+// TestEvictions breaks each of the rules that renumber must keep.
 func TestEvictions(t *testing.T) {
 	const old, other = "10.0.0.7", "10.1.0.7"
 	web := func(number int) *slot { return &slot{kind: replicaSet, app: "web", least: 2, number: number} }
 	free := &slot{kind: replicaSet, app: "batch"}
 	for name, test := range map[string]struct {
 		do   func(h *history)
-		harm string // a part of it; "": there is none
+		harm string // a part of it; "" if there is none
 	}{
 		"an eviction": {func(h *history) { h.pod(free, old, evicted) }, ""},
 		"as a budget allows": {func(h *history) {

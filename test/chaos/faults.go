@@ -37,7 +37,7 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// awaitLeader waits for a leader other than one of old.
+// awaitLeader waits for a leader other than the given one.
 func (c *chaos) awaitLeader(ctx context.Context, other *operator) (*operator, error) {
 	var found *operator
 	err := until(ctx, leadWithin, func(context.Context) error {
@@ -89,8 +89,7 @@ func (c *chaos) killBoth(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// pauseLeader stops the leader at work, and lets it go on while the other one
-// leads.
+// pauseLeader pauses the leader at work, and resumes it while the other one leads.
 func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
 	o, err := c.awaitLeader(ctx, nil)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
 	return errors.Join(err, resume())
 }
 
-// dead notes that no API server runs.
+// dead records that no API server runs now.
 func (c *chaos) dead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +155,7 @@ func (c *chaos) killControlPlane(ctx context.Context, random *rand.Rand) error {
 	return c.cluster.StartAPIServer(ctx)
 }
 
-// pauseAPIServer lets all requests hang for a while.
+// pauseAPIServer makes all requests hang for a while.
 func (c *chaos) pauseAPIServer(ctx context.Context, random *rand.Rand) error {
 	_, pid := c.cluster.PIDs()
 	if pid == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/link"
 )
 
-// Faults of the network between operators and API server.
+// Faults of the network between operators and the API server.
 const (
 	networkSlow      fault = "network slow"
 	networkNarrow    fault = "network narrow"
@@ -31,16 +31,17 @@ const (
 // endsWithin is the chart's terminationGracePeriodSeconds.
 const endsWithin = 30 * time.Second
 
-// pings are what makes client-go find a dead connection: how long it is silent before a
-// ping, and how long one may be unanswered. Those of small runs save half a minute.
+// pings returns when client-go detects a dead connection: how long it is idle before a ping,
+// and how long the ping may stay unanswered. Small runs use shorter times, which saves half a
+// minute.
 func (s settings) pings() (idle, answer time.Duration) {
 	if s.Small {
 		return 6 * time.Second, 3 * time.Second
 	}
-	return 30 * time.Second, 15 * time.Second // client-go's
+	return 30 * time.Second, 15 * time.Second // client-go's defaults
 }
 
-// pingEnv is the environment that sets them.
+// pingEnv returns the environment variables that set them.
 func (s settings) pingEnv() []string {
 	idle, answer := s.pings()
 	return []string{
@@ -48,7 +49,7 @@ func (s settings) pingEnv() []string {
 	}
 }
 
-// noticesWithin is how long a standby may take to lead after its connections became
+// noticesWithin returns how long a standby may take to lead after its connections became
 // half-open and the leader died.
 func (s settings) noticesWithin() time.Duration {
 	idle, answer := s.pings()
@@ -72,7 +73,7 @@ func (c *chaos) allLinks(q link.Quality) {
 	}
 }
 
-// during has a quality for a time, while there is work.
+// during sets a link quality for a time, while there is work.
 func (c *chaos) during(ctx context.Context, d time.Duration, q link.Quality) error {
 	c.allLinks(q)
 	defer c.allLinks(link.Quality{})
@@ -101,7 +102,7 @@ func (c *chaos) resetConnections(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// refuseConnections is an API server that is not there for longer than a Lease lasts.
+// refuseConnections makes the API server unreachable for up to longer than a Lease lasts.
 func (c *chaos) refuseConnections(ctx context.Context, random *rand.Rand) error {
 	for _, o := range c.operator {
 		o.link.Refuse(true)
@@ -115,7 +116,7 @@ func (c *chaos) cutOffBoth(ctx context.Context, random *rand.Rand) error {
 	return c.during(ctx, 2*time.Second+upTo(random, leaseDuration+2*time.Second), link.Partitioned)
 }
 
-// atWork cuts the leader off in the midst of its work, until another one leads.
+// atWork cuts the leader off in the middle of its work, until another one leads.
 func (c *chaos) atWork(ctx context.Context, random *rand.Rand, q link.Quality) (leads *operator, err error) {
 	leads, _, err = c.lead(ctx)
 	if err != nil {
@@ -132,8 +133,8 @@ func (c *chaos) atWork(ctx context.Context, random *rand.Rand, q link.Quality) (
 	return leads, err
 }
 
-// cutOffLeader delivers what the leader had sent once another one leads, as TCP does
-// after a partition, whether the old leader lives or not.
+// cutOffLeader delivers what the leader had sent only once another one leads, as TCP does
+// after a partition, whether or not the old leader lives.
 func (c *chaos) cutOffLeader(ctx context.Context, random *rand.Rand) error {
 	defer c.allLinks(link.Quality{})
 	o, err := c.atWork(ctx, random, link.Partitioned)
@@ -153,7 +154,7 @@ func (c *chaos) loseAnswers(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// forgetLeader lets the leader find out by itself that nothing comes back.
+// forgetLeader makes the leader's connections half-open, which it must detect by itself.
 func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
 	o, _, err := c.lead(ctx)
 	if err != nil {
@@ -165,8 +166,8 @@ func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
 	return c.awaitLeaderSince(ctx, begin)
 }
 
-// forgetStandby leaves an operator behind that is not notified that its connections are
-// dead. It must lead all the same, without a restart, and by what it is shown from then on.
+// forgetStandby makes the standby's connections half-open without a notification. It must
+// still become leader, without a restart, and act on what it sees from then on.
 func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {
@@ -178,8 +179,8 @@ func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
 	return c.serves(ctx)
 }
 
-// serves waits until the leader has acted on a pool that is created now, which takes
-// watches that live.
+// serves waits until the leader has acted on a newly created pool, which takes working
+// watches.
 func (c *chaos) serves(ctx context.Context) error {
 	pool := unusedPool()
 	if err := persist(ctx, func(ctx context.Context) error { return c.client.Create(ctx, pool) }); err != nil {
@@ -195,7 +196,8 @@ func (c *chaos) serves(ctx context.Context) error {
 	return errors.Join(err, persist(ctx, func(ctx context.Context) error { return client.IgnoreNotFound(c.client.Delete(ctx, pool)) }))
 }
 
-// endCutOff asks the leader to end, as a kubelet does, when the API server does not answer.
+// endCutOff stops the leader gracefully, as a kubelet does, while the API server does not
+// answer.
 func (c *chaos) endCutOff(ctx context.Context, _ *rand.Rand) error {
 	o, _, err := c.lead(ctx)
 	if err != nil {

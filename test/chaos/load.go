@@ -21,29 +21,28 @@ import (
 const (
 	// The target number of pods: basePods, and perNode more for each node.
 	basePods, perNode = 60, 2
-	// burst is the most pods that are created on a node at once. In a small run it is
-	// enough for a second block.
+	// burst is the most pods that are created on a node at once. In a small run it suffices
+	// for a second block.
 	burst, smallBurst = 30, 16
-	// loaders create and delete pods in parallel, each at this interval; in a small run
-	// there is one.
+	// loaders create and delete pods in parallel, each at this interval; a small run has one.
 	loaders              = 3
 	loadEvery, smallLoad = 500 * time.Millisecond, 1500 * time.Millisecond
 	podLabel             = "chaos"
 )
 
-// load plays users who create and delete pods. What fails, as the API server is down,
-// is not retried.
+// load simulates users who create and delete pods. It does not retry what fails while the API
+// server is down.
 type load struct {
 	client client.Client
 	most   int // for one node; 0: any number
-	// loaders create pods at this interval, burst at most at once.
+	// loaders create pods at this interval, at most burst at once.
 	loaders, burst int
 	every          time.Duration
 
 	mu     sync.Mutex
 	random *rand.Rand
-	pods   map[string][]string // by node that may get some
-	coming map[string]int      // to each node, and not there yet
+	pods   map[string][]string // by node, of those that may get pods
+	coming map[string]int      // being created, by node
 	count  int
 	made   int
 	// created and deleted count pods.
@@ -61,7 +60,8 @@ func newLoad(c client.Client, s settings) *load {
 	return l
 }
 
-// add lets a node get pods. remove ends that; load no longer deletes its pods.
+// add lets a node get pods until remove is called, after which load no longer deletes its pods
+// either.
 func (l *load) add(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *load) one(ctx context.Context) {
 	}
 }
 
-// next picks a node, and the names of pods to create there; none: pods are deleted.
+// next picks a node, and the names of pods to create there. Without names, pods are deleted.
 func (l *load) next() (node string, names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,15 +124,15 @@ func (l *load) next() (node string, names []string) {
 		return node, nil
 	}
 	node = all[l.random.IntN(len(all))]
-	// Nodes that have pods get more of them, which takes more blocks.
+	// Adding pods to nodes that have some makes them need more blocks.
 	if len(full) > 0 && l.random.IntN(2) == 0 {
 		node = full[l.random.IntN(len(full))]
 	}
 	return node, l.names(l.fitting(node, 1+l.random.IntN(l.burst)))
 }
 
-// fitting returns how many of n pods may be created on a node, and counts them as
-// coming. l.mu is held.
+// fitting returns how many of n pods may be created on a node, and counts them as coming. The
+// caller holds l.mu.
 func (l *load) fitting(node string, n int) int {
 	if l.most > 0 {
 		n = max(0, min(n, l.most-len(l.pods[node])-l.coming[node]))
@@ -141,7 +141,7 @@ func (l *load) fitting(node string, n int) int {
 	return n
 }
 
-// names returns new names. l.mu is held.
+// names returns new names. The caller holds l.mu.
 func (l *load) names(n int) []string {
 	var out []string
 	for range n {
@@ -165,7 +165,7 @@ func (l *load) take(node string) []string {
 	return all[stay:]
 }
 
-// create makes pods that are bound to a node, as a scheduler would.
+// create creates pods that are bound to a node, as a scheduler would.
 func (l *load) create(ctx context.Context, node string, names []string) {
 	for _, name := range names {
 		err := l.client.Create(ctx, harness.BoundPod(node, name, map[string]string{podLabel: ""}))

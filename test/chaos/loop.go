@@ -13,19 +13,19 @@ import (
 
 // progressFile keeps the progress of a loop, so that it can be resumed.
 type progressFile struct {
-	// Nodes and Faults are those of the runs; another loop has others.
+	// Nodes and Faults are those of the runs; another loop has other values.
 	Nodes  int
 	Faults time.Duration
 	Mode   mode
 	Run    string
-	// First is the seed of the first run; each next one has the next.
+	// First is the seed of the first run, which increases by one with each run.
 	First uint64
-	// Done is how many runs passed; Sum is what they saw.
+	// Done is how many runs passed; Sum is the total of their reports.
 	Done int
 	Sum  report
 }
 
-// loop runs until count runs have passed, or one has failed.
+// loop repeats runs until count have passed, or one has failed.
 type loop struct {
 	settings
 	runDir  string
@@ -63,7 +63,7 @@ func (l loop) run(ctx context.Context) error {
 	return nil
 }
 
-// begin resumes a loop, or begins one.
+// begin resumes a loop, or starts a new one.
 func (l loop) begin() (*progressFile, error) {
 	fresh := &progressFile{Nodes: l.Nodes, Faults: l.Faults, Mode: l.Mode, Run: l.Run, First: l.Seed}
 	if fresh.First == 0 {
@@ -83,7 +83,7 @@ func (l loop) begin() (*progressFile, error) {
 		return nil, fmt.Errorf("read %s: %w", l.state(), err)
 	}
 	if p.Done >= l.count {
-		return fresh, nil // that loop is over
+		return fresh, nil // that loop has finished
 	}
 	if p.Nodes != l.Nodes || p.Faults != l.Faults || !p.Mode.is(l.Mode) || p.Run != l.Run {
 		of := settings{Nodes: p.Nodes, Faults: p.Faults, Mode: p.Mode, Run: p.Run}
@@ -107,7 +107,7 @@ func (l loop) save(p *progressFile) error {
 // failed keeps the files of a failed run, and returns how to repeat it.
 func (l loop) failed(ctx context.Context, s settings, r *report, err error) error {
 	if ctx.Err() != nil {
-		return ctx.Err() // it was stopped
+		return ctx.Err() // the loop was stopped
 	}
 	if r != nil {
 		r.print(os.Stdout)

@@ -1,8 +1,8 @@
-// Command chaos runs the operator against everything that can fail around it,
-// on a real etcd and kube-apiserver, and judges every version of every object.
+// Command chaos runs the operator against every failure that its environment can have, on a
+// real etcd and kube-apiserver, and judges every version of every object.
 //
-// Only it finds what takes real processes that die at any moment: a lost Lease, a
-// watch cut off, an API server that forgets.
+// Only this suite finds what takes real processes that die at any moment: a lost Lease, a
+// broken watch, an API server that forgets.
 package main
 
 import (
@@ -39,7 +39,7 @@ Scenarios, and what only each finds:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// Agents and watches are cut off all the time; that is no news.
+	// Connections of agents and watches break all the time; do not log that.
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
 	code := exitCode(ctx, command(ctx, os.Args[1:]))
@@ -114,7 +114,7 @@ func command(ctx context.Context, args []string) error {
 	return l.begins(ctx)
 }
 
-// choose checks the scenario, and the one fault of it that is injected.
+// choose validates the scenario, and the only fault of it to inject, if given.
 func (s *settings) choose(only string) error {
 	chosen, err := parseScenario(s.Run)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *settings) choose(only string) error {
 	return nil
 }
 
-// begins makes the folder of runs, and runs.
+// begins creates the folder of runs, and runs the loop.
 func (l loop) begins(ctx context.Context) (err error) {
 	for _, dir := range []*string{&l.BinDir, &l.runDir} {
 		if *dir, err = filepath.Abs(*dir); err != nil {

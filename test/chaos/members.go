@@ -30,7 +30,7 @@ func (c *chaos) memberFaults() lane {
 	}}
 }
 
-// sockets are those of all members of etcd.
+// sockets returns the sockets of all members of etcd.
 func (c *chaos) sockets() []string {
 	var out []string
 	for i := range c.scenario.etcdMembers {
@@ -39,10 +39,10 @@ func (c *chaos) sockets() []string {
 	return out
 }
 
-// memberLeader waits until a member of etcd leads, beside one of old.
+// memberLeader waits until a member of etcd leads, other than the given one.
 func (c *chaos) memberLeader(ctx context.Context, other int) (found int, err error) {
 	err = until(ctx, leadWithin, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second) // one that is paused does not answer
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // a paused member does not answer
 		defer cancel()
 		var err error
 		if found, err = etcd.Leader(ctx, c.sockets()...); err == nil && found == other {
@@ -73,7 +73,7 @@ func (c *chaos) moveMemberLead(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// killMembers kills members by how far they are from the leader, and starts them again.
+// killMembers kills members, chosen by their distance from the leader, and restarts them.
 func (c *chaos) killMembers(from ...int) injection {
 	return func(ctx context.Context, random *rand.Rand) error {
 		leads, err := c.memberLeader(ctx, noMember)

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// mode is the IPAM mode of the agents, and what differs between runs by it. The zero
-// mode is crd.
+// mode is the IPAM mode of the agents, with the differences between runs that depend on it.
+// The zero mode is crd.
 type mode agent.IPAM
 
 const (
@@ -34,7 +34,7 @@ func (m mode) String() string { return string(cmp.Or(m, crdMode)) }
 // is compares modes.
 func (m mode) is(other mode) bool { return m.String() == other.String() }
 
-// operatorFlags returns the operator's flags beside those of crd mode.
+// operatorFlags returns the operator's flags in addition to those of crd mode.
 func (m mode) operatorFlags() []string {
 	if m.is(crdMode) {
 		return nil
@@ -42,8 +42,7 @@ func (m mode) operatorFlags() []string {
 	return []string{"--mode=" + m.String()}
 }
 
-// carrier returns how agents are assigned whole blocks; false: they are assigned
-// addresses.
+// carrier returns how agents are assigned whole blocks; false if they are assigned addresses.
 func (m mode) carrier() (whole.Carrier, bool) {
 	switch m {
 	case multiPoolMode:
@@ -54,7 +53,7 @@ func (m mode) carrier() (whole.Carrier, bool) {
 	return whole.Carrier{}, false
 }
 
-// auditPolicy logs the writes that assign blocks to agents.
+// auditPolicy returns the policy that logs the writes that assign blocks to agents.
 func (m mode) auditPolicy() string {
 	if m.is(kubernetesMode) {
 		return claims.NodeAuditPolicy
@@ -62,7 +61,7 @@ func (m mode) auditPolicy() string {
 	return claims.AuditPolicy
 }
 
-// blockBits is the prefix length of blocks. In kubernetes mode a node has one block for
+// blockBits returns the prefix length of blocks. In kubernetes mode a node has one block for
 // all pods that it will ever have.
 func (m mode) blockBits() int {
 	if m.is(kubernetesMode) {
@@ -71,8 +70,8 @@ func (m mode) blockBits() int {
 	return 28
 }
 
-// atLeast is the least number of blocks in each of a zone's CIDRs, of which there are
-// two at the start. In kubernetes mode a node needs exactly one block.
+// atLeast returns the least number of blocks in each of a zone's two initial CIDRs. In
+// kubernetes mode a node needs exactly one block.
 func (m mode) atLeast(nodes int) int {
 	if m.is(kubernetesMode) {
 		return (nodes + 2*len(zones) - 1) / (2 * len(zones))
@@ -80,8 +79,7 @@ func (m mode) atLeast(nodes int) int {
 	return nodes / len(zones)
 }
 
-// plentyBits is how much larger than these the CIDR is that ends all shortages, in
-// bits.
+// plentyBits returns by how many bits the CIDR that ends all shortages is larger than these.
 func (m mode) plentyBits() int {
 	if m.is(kubernetesMode) {
 		return 1
@@ -89,9 +87,9 @@ func (m mode) plentyBits() int {
 	return 3
 }
 
-// mostPods is the most pods that load creates on a node; 0: any number. In kubernetes
-// mode a node cannot grow. Half of its block is left for pods that still exist when
-// load takes them for deleted.
+// mostPods returns the most pods that load creates on a node; 0: any number. In kubernetes
+// mode a node cannot grow. Half of its block is left for pods that still exist when load
+// considers them deleted.
 func (m mode) mostPods() int {
 	if m.is(kubernetesMode) {
 		return 100
@@ -99,8 +97,8 @@ func (m mode) mostPods() int {
 	return 0
 }
 
-// nodesAway is the longest time that replaced nodes are gone: long enough for some
-// blocks to go to other nodes, which in kubernetes mode happens in no other way.
+// nodesAway returns the longest time that replaced nodes are gone: long enough for some blocks
+// to move to other nodes, which in kubernetes mode happens in no other way.
 func (m mode) nodesAway() time.Duration {
 	if m.is(kubernetesMode) {
 		return nodeGone * 3
@@ -119,8 +117,8 @@ func (m mode) returns(v verdict) string {
 	return fmt.Sprintf("%d handshakes", v.Handshakes)
 }
 
-// least is the minimum that must have happened: claims beyond one for each node, and
-// so on. In kubernetes mode blocks move only with their nodes.
+// least is the minimum that a run must have done: claims beyond one per node, and so on. In
+// kubernetes mode blocks move only with their nodes.
 type least struct{ more, releases, again, handshakes, givenBack int }
 
 func (m mode) least(small bool) least {
@@ -136,8 +134,8 @@ func (m mode) least(small bool) least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
-// least is what must have happened in a run. Where all nodes move to another range, each
-// gets another block, and gives one back with at least the agent's own addresses.
+// least returns what must have happened in a run. If all nodes move to another range, each
+// gets another block, and returns one with at least the agent's own addresses.
 func (c *chaos) least() least {
 	if c.scenario.pool != "" {
 		return least{more: c.Nodes, releases: c.Nodes, handshakes: ownAddresses * c.Nodes}
@@ -145,6 +143,6 @@ func (c *chaos) least() least {
 	return c.Mode.least(c.Small)
 }
 
-// preAllocate is how many addresses an agent in multi-pool mode keeps free: with its
+// preAllocate is how many addresses an agent in multi-pool mode keeps free: together with its
 // own two no more than one block has.
 const preAllocate = 4

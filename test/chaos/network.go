@@ -15,26 +15,26 @@ import (
 
 const (
 	zoneLabel = "topology.kubernetes.io/zone"
-	// mostCIDRs is the most CIDRs of a pool.
+	// mostCIDRs is the maximum number of CIDRs of a pool.
 	mostCIDRs = 4
 )
 
 var zones = []string{"east", "west"}
 
-// network plays the administrator who writes the pools, one for each zone. Their CIDRs
-// are tight, so that blocks soon go to another node.
+// network simulates the administrator who writes the pools, one for each zone. Their CIDRs are
+// tight, so that blocks soon move to other nodes.
 type network struct {
 	client client.Client
 	mode   mode
-	zones  []string // which have a pool each
-	// blockBits are the prefix length of a block, bits that of a CIDR.
+	zones  []string // each has a pool
+	// blockBits is the prefix length of a block, bits that of a CIDR.
 	blockBits, bits int
 	cidrs           map[string]int
 }
 
-// newNetwork sizes CIDRs so that the first two hold two to four blocks for each
-// node of their zone; in kubernetes mode, one to two. Each CIDR of the one pool of all nodes
-// holds one or two.
+// newNetwork sizes CIDRs so that the first two hold two to four blocks for each node of their
+// zone; in kubernetes mode, one to two. If all nodes share one pool, each of its CIDRs holds
+// one or two.
 func newNetwork(c client.Client, s settings) *network {
 	n := &network{client: c, mode: s.Mode, zones: zones, blockBits: s.Mode.blockBits(), cidrs: map[string]int{}}
 	blocks := s.Mode.atLeast(s.Nodes)
@@ -47,7 +47,7 @@ func newNetwork(c client.Client, s settings) *network {
 	return n
 }
 
-// cidr is a zone's next CIDR.
+// cidr returns a zone's next CIDR.
 func (n *network) cidr(zone string, bits int) v1alpha1.PoolCIDR {
 	second := byte(64 + 32*slices.Index(n.zones, zone) + n.cidrs[zone])
 	n.cidrs[zone]++
@@ -75,7 +75,7 @@ func (n *network) create(ctx context.Context) error {
 	return nil
 }
 
-// unusedPool is a pool that selects no node.
+// unusedPool returns a pool that selects no node.
 func unusedPool() *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "unused"},
@@ -98,7 +98,7 @@ func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1a
 	})
 }
 
-// grow adds a CIDR to a pool, or where it has enough, to the other.
+// grow adds a CIDR to a pool, or to the other one if it has enough.
 func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 	zone := n.zones[random.IntN(len(n.zones))]
 	if n.cidrs[zone] >= mostCIDRs {
@@ -121,7 +121,7 @@ func (n *network) plenty(ctx context.Context) error {
 	return nil
 }
 
-// with adds a CIDR, unless an edit whose answer was lost has added it.
+// with adds a CIDR, unless an edit whose response was lost has already added it.
 func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 	if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == added.CIDR }) {
 		return cidrs
@@ -129,7 +129,7 @@ func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCID
 	return append(cidrs, added)
 }
 
-// drain lets one CIDR of a pool drain, and no other of it.
+// drain drains one CIDR of a pool, and ends the drains of its others.
 func (n *network) drain(ctx context.Context, random *rand.Rand) error {
 	zone := n.zones[random.IntN(len(n.zones))]
 	chosen := random.IntN(n.cidrs[zone])

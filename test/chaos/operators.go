@@ -26,16 +26,15 @@ import (
 const (
 	operatorBinary = "cilium-pool-operator"
 	leaseName      = "cilium-pool-operator"
-	// leaseDuration is short, so that a paused leader loses it within seconds.
+	// leaseDuration is short, so that a paused leader loses the Lease within seconds.
 	leaseDuration = 8 * time.Second
 	cooldown      = 2 * time.Second
 	nodeGone      = 8 * time.Second
-	// operatorBackoff is how long a replica that ended is down, as a kubelet
-	// would let it be.
+	// operatorBackoff is how long a replica stays down after it ended, as with a kubelet.
 	operatorBackoff = time.Second
 )
 
-// operatorFlags are times that let blocks come back within a minute.
+// operatorFlags returns flags with durations that let blocks be returned within a minute.
 func operatorFlags(kubeconfig string, s settings) []string {
 	of := s.scenario()
 	cools := of.leastCooldown() + of.margin
@@ -49,13 +48,13 @@ func operatorFlags(kubeconfig string, s settings) []string {
 	}, s.Mode.operatorFlags()...)
 }
 
-// operator is a replica, which is started again whenever it ends.
+// operator is a replica, which is restarted whenever it ends.
 type operator struct {
 	name string
 	args []string   // the program's name first
-	env  []string   // beside ours
-	link *link.Link // to the API server; nil: none
-	// clock is by how much its clock is wrong, metrics where it serves them.
+	env  []string   // in addition to ours
+	link *link.Link // to the API server; nil if there is none
+	// clock is the error of its clock, metrics the address of its metrics.
 	clock   time.Duration
 	metrics string
 	log     *os.File
@@ -63,22 +62,22 @@ type operator struct {
 	mu   sync.Mutex
 	proc *process.Process
 	// elects is when this process began to take part in leader election, acquired when it
-	// began to lead; zero: it never did.
+	// became leader; zero: it never did.
 	elects, acquired time.Time
-	// held is open while no process may start; nil: it may.
+	// held is an open channel while no process may start, and nil otherwise.
 	held chan struct{}
-	// killing says that it is being killed, downFor how long it stays down then.
+	// killing is true while it is being killed; downFor is how long it then stays down.
 	killing bool
 	downFor time.Duration
-	// starts counts processes, endings those that ended by themselves.
+	// starts counts processes, endings those that exited by themselves.
 	starts, endings int
-	// leads is how often one took the lead.
+	// leads counts how often one became leader.
 	leads    int
 	panicked string
 }
 
-// newOperator makes a replica with an account of its own, by which the audit log
-// tells it from the other.
+// newOperator returns a replica with its own account, by which the audit log distinguishes it
+// from the other.
 func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Client, s settings, name string) (*operator, error) {
 	account := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
 	for _, o := range []client.Object{
@@ -141,13 +140,13 @@ func (o *operator) start() (_ *process.Process, err error) {
 	defer o.mu.Unlock()
 	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
-	// An empty GOGC lets the operator choose its own, whatever tests run with.
+	// An empty GOGC lets the operator choose its own, whatever the tests run with.
 	env := slices.Concat(os.Environ(), []string{"GOGC=", "CLOCK_SKEW=" + o.clock.String()}, o.env)
 	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: env, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
 
-// ended notes the end of a process, and says how long it stays down.
+// ended records that the process ended, and returns how long it stays down.
 func (o *operator) ended() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,7 +167,7 @@ func (o *operator) kill(downFor time.Duration) error {
 	return p.Kill()
 }
 
-// keepDown ends the process by a signal, and none starts until it is released.
+// keepDown ends the process by a signal, and prevents a start until release is called.
 func (o *operator) keepDown(s syscall.Signal) (release func(), err error) {
 	held := make(chan struct{})
 	o.mu.Lock()
@@ -178,7 +177,7 @@ func (o *operator) keepDown(s syscall.Signal) (release func(), err error) {
 	return func() { close(held) }, err
 }
 
-// mayStart waits while the operator is kept down; false: ctx has ended.
+// mayStart waits while the operator is kept down; it returns false if ctx has ended.
 func (o *operator) mayStart(ctx context.Context) bool {
 	o.mu.Lock()
 	held := o.held
@@ -195,8 +194,8 @@ func (o *operator) mayStart(ctx context.Context) bool {
 	}
 }
 
-// signal sends a signal that ends the process; the channel is closed when it has. The next
-// one starts after downFor.
+// signal sends a signal that ends the process; the channel is closed when it has ended. The
+// next one starts after downFor.
 func (o *operator) signal(s syscall.Signal, downFor time.Duration) (ended <-chan struct{}, err error) {
 	o.mu.Lock()
 	p := o.proc
@@ -205,7 +204,7 @@ func (o *operator) signal(s syscall.Signal, downFor time.Duration) (ended <-chan
 	return p.Ended(), p.Signal(s)
 }
 
-// pause stops the process where it is, until the returned function is called.
+// pause stops the process with SIGSTOP until the returned function is called.
 func (o *operator) pause() (resume func() error, err error) {
 	o.mu.Lock()
 	p := o.proc
@@ -225,21 +224,21 @@ func (o *operator) electsSince() time.Time {
 	return o.elects
 }
 
-// started is how many processes there have been.
+// started returns how many processes have been started.
 func (o *operator) started() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.starts
 }
 
-// led is how often a process took the lead.
+// led returns how often a process became leader.
 func (o *operator) led() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.leads
 }
 
-// leader is the operator that took the lead last, and lives; nil: none.
+// leader returns the operator that became leader last and is still alive, or nil.
 func leader(operators []*operator) *operator {
 	latest := slices.MaxFunc(operators, func(a, b *operator) int { return a.leadsSince().Compare(b.leadsSince()) })
 	if latest.leadsSince().IsZero() {
@@ -248,7 +247,7 @@ func leader(operators []*operator) *operator {
 	return latest
 }
 
-// operatorLog keeps what an operator logs, and reads along.
+// operatorLog stores the operator's log, and parses it on the way.
 type operatorLog struct{ *operator }
 
 func (l operatorLog) Write(p []byte) (int, error) {

@@ -31,28 +31,29 @@ import (
 
 const (
 	pluginBinary = "kubectl-cilium_pool"
-	// onePoolBits are those of blocks of the one pool: a node's pods need two.
+	// onePoolBits is the prefix length of blocks of the one pool: a node's pods need two
+	// blocks.
 	onePoolBits = 29
-	// mostKills is how often renumber is killed, at most; abortAfter of these kills it is
-	// aborted.
+	// mostKills is the maximum number of times that renumber is killed; after abortAfter kills
+	// it is aborted.
 	mostKills, abortAfter = 8, 2
-	// moveWithin is how long renumber may take, and moveNodeWithin more for each node.
+	// moveWithin is how long renumber may take, plus moveNodeWithin for each node.
 	moveWithin, moveNodeWithin = 10 * time.Minute, 10 * time.Second
 )
 
-// renumberFaults come while all nodes move to another range.
+// renumberFaults returns the faults that are injected while all nodes move to another range.
 func (c *chaos) renumberFaults() lane {
 	return lane{gap: 10 * time.Second, work: 20 * time.Second, faults: []named{
 		{leaderKilled, c.killLeader}, {bothKilled, c.killBoth}, {leaderPaused, c.pauseLeader},
 	}}
 }
 
-// atATime is how many of a number of things for all nodes happen at the same time: one for
-// every twenty nodes.
+// atATime returns how many of a series of actions on all nodes run concurrently: one for every
+// twenty nodes.
 func (c *chaos) atATime(least int) int { return max(least, c.Nodes/20) }
 
-// zonesOfPool is the number of zones of the nodes of one pool: a few more than agents
-// restart at a time.
+// zonesOfPool returns the number of zones of the nodes of one pool: a few more than agents
+// that restart at a time.
 func (c *chaos) zonesOfPool() int { return c.atATime(2) + 2 }
 
 // buildPlugin builds kubectl cilium-pool, with the planted fault, if any.
@@ -61,7 +62,7 @@ func buildPlugin(ctx context.Context, c *chaos) (err error) {
 	return err
 }
 
-// renumber is a person who moves all nodes of the pool to another range by kubectl
+// renumber simulates a person who moves all nodes of the pool to another range by kubectl
 // cilium-pool renumber.
 type renumber struct {
 	*chaos
@@ -72,11 +73,11 @@ type renumber struct {
 	took       time.Duration
 	kills      int
 	aborts     int
-	alone      int // pods that people moved
+	alone      int // pods that were moved by hand
 }
 
-// renumber lets pods of controllers run on all nodes, in two ranges, and moves the nodes out
-// of the first to a third.
+// renumber runs pods of controllers on all nodes, in two ranges, and moves the nodes from the
+// first range to a third.
 func (c *chaos) renumber(ctx context.Context) error {
 	for i := range c.Nodes {
 		c.load.remove(nodeName(i)) // pods without a controller would stay
@@ -129,11 +130,11 @@ func (c *chaos) newRenumber(ctx context.Context, pods *workloads) (*renumber, er
 	return r, controlplane.WriteKubeconfig(r.kubeconfig, c.cluster.Config())
 }
 
-// within is how long all may take.
+// within returns how long the whole move may take.
 func (r *renumber) within() time.Duration { return moveWithin + time.Duration(r.Nodes)*moveNodeWithin }
 
-// move calls the command until the old range is gone. It is killed now and then, and
-// aborted once.
+// move calls the command until the old range is gone. It kills the command now and then, and
+// aborts it once.
 func (r *renumber) move(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.within(), fmt.Errorf("not within %s", r.within()))
 	defer cancel()
@@ -162,7 +163,7 @@ func (r *renumber) move(ctx context.Context) error {
 	}
 }
 
-// killed is what comes after the command was killed: once --abort, else --status.
+// killed is called after the command was killed: it calls --abort once, else --status.
 func (r *renumber) killed(ctx context.Context) error {
 	r.mu.Lock()
 	r.kills++
@@ -214,10 +215,10 @@ func (r *renumber) moveAlone(ctx context.Context) error {
 type renumberCall struct {
 	*process.Process
 	args []string
-	said *bytes.Buffer // what it printed as an error
+	said *bytes.Buffer // its error output
 }
 
-// start calls the command with further flags; its output goes to renumber.log.
+// start calls the command with additional flags; its output goes to renumber.log.
 func (r *renumber) start(more ...string) (*renumberCall, error) {
 	log, err := os.OpenFile(process.LogPath(r.dir, "renumber"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -255,7 +256,7 @@ func (r *renumber) watch(ctx context.Context, c *renumberCall) (killed bool, err
 	}
 }
 
-// call calls the command with a flag, and waits for its end with one of these exit codes.
+// call calls the command with a flag, and waits until it exits with one of these codes.
 func (r *renumber) call(flag string, codes ...int) error {
 	c, err := r.start(flag)
 	if err != nil {
@@ -269,7 +270,7 @@ func (r *renumber) call(flag string, codes ...int) error {
 	return c.unexpected()
 }
 
-// code waits for the end of the command, and returns its exit code.
+// code waits until the command exits, and returns its exit code.
 func (c *renumberCall) code() int {
 	var exited *exec.ExitError
 	switch err := c.Err(); {
@@ -326,8 +327,8 @@ func (c *chaos) renumbered(ctx context.Context) error {
 	return c.quiet(ctx)
 }
 
-// reclaimed reports whether a block drains as its node has enough without it, which lasts as
-// long as the pods that hold its addresses.
+// reclaimed reports whether a block drains because its node has enough without it. Such a
+// drain lasts as long as the pods that hold the block's addresses.
 func reclaimed(b *v1alpha1.PodIPBlock) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
 	return c != nil && c.Reason == v1alpha1.ReasonReclaim
@@ -352,7 +353,7 @@ func (r *renumber) gone(ctx context.Context) error {
 	return nil
 }
 
-// figures are those of renumber; nil: there are none.
+// figures returns the figures of renumber, or nil if there are none.
 func (r *renumber) figures(seen evictions) map[string]int {
 	if r == nil {
 		return nil

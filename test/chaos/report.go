@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// report is what a run saw.
+// report contains the results of a run.
 type report struct {
 	Run     string // the scenario
 	Runs    int
 	Seconds float64
-	// Figures by name.
+	// Faults and Figures are counts by name.
 	Faults, Figures map[string]int
 }
 
@@ -63,14 +63,14 @@ func figureNames() []string {
 	}
 }
 
-// ofOneKind are the figures of renumber, and those of one mode alone.
+// ofOneKind returns the figures of renumber, and those of one mode alone.
 func ofOneKind() []string {
 	return []string{
 		handshakesDone, givenBack, moveSeconds, movesKilled, movesAborted, podsEvicted, podsAlone, podsStayed, agentsRenewed, budgetsJudged, budgetsSpent,
 	}
 }
 
-// tell gathers the figures, also of a run that failed.
+// tell collects the figures, also of a run that failed.
 func (c *chaos) tell() (*report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (c *chaos) tell() (*report, error) {
 	return r, err
 }
 
-// add sums up runs.
+// add adds the figures of another run.
 func (r *report) add(o *report) {
 	if r.Faults == nil {
 		r.Faults, r.Figures = map[string]int{}, map[string]int{}
@@ -165,7 +165,7 @@ func (c *chaos) progress(v verdict) {
 		v.versions(), v.Stats.Claims, v.Stats.Reclaims, c.Mode.returns(v), v.Leaders, len(v.Violations))
 }
 
-// causes returns the lines of an error, each once.
+// causes returns the lines of an error without duplicates.
 func causes(err error) string {
 	var out []string
 	for _, line := range strings.Split(err.Error(), "\n") {

@@ -28,7 +28,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// settings of a run.
+// settings are the settings of a run.
 type settings struct {
 	// BinDir holds etcd, kube-apiserver and the operator.
 	BinDir string
@@ -40,20 +40,20 @@ type settings struct {
 	Run string
 	// Only is the one fault of the scenario that is injected; empty: all.
 	Only fault
-	// Small is a run with little load and the first faults of the scenario alone, of which
-	// little is wanted in the end.
+	// Small makes a run with little load and only the first faults of the scenario, which need
+	// not achieve as much.
 	Small bool
-	// Rest is how long nothing may be written in the end. 0: restFor.
+	// Rest is how long nothing may be written at the end. 0: restFor.
 	Rest time.Duration
-	// Skew is how far clocks differ, where they do. 0: skew.
+	// Skew is how far clocks differ, in scenarios in which they do. 0: skew.
 	Skew time.Duration
-	// Overlay is a file that go build takes as -overlay when it builds the operators of this
-	// checkout, with planted faults, of which MUTANT=Mutant chooses one. Empty: those in
-	// BinDir, without.
+	// Overlay is a file that is passed to go build as -overlay when it builds the operators of
+	// this checkout with planted faults, of which MUTANT=Mutant selects one. Empty: use the
+	// operators in BinDir, without faults.
 	Overlay, Mutant string
 }
 
-// scenario is the one that Run names, which must exist.
+// scenario returns the scenario that Run names, which must exist.
 func (s settings) scenario() scenario {
 	found, err := parseScenario(cmp.Or(s.Run, defaultScenario()))
 	if err != nil {
@@ -66,17 +66,17 @@ func (s settings) scenario() scenario {
 type chaos struct {
 	settings
 	scenario scenario
-	dir      string // of its state and logs
+	dir      string // for its state and logs
 	say      func(format string, args ...any)
 	cluster  *controlplane.Cluster
-	second   *twoAPIServers // nil: there is one
+	second   *twoAPIServers // nil if there is only one
 	client   client.WithWatch
 	fleet    *fleet.Fleet
 	load     *load
 	network  *network
 	operator []*operator
 	plugin   string    // kubectl cilium-pool, in the scenario renumber
-	moves    *renumber // nil: no scenario renumber
+	moves    *renumber // nil in other scenarios than renumber
 	checker  string    // its address
 	begin    time.Time
 
@@ -87,7 +87,7 @@ type chaos struct {
 	claims *claims.History
 }
 
-// run does everything once. What it returns is what it saw, also where it fails.
+// run makes one run. It returns the report of a failed run, too.
 func run(ctx context.Context, s settings, dir string, say func(string, ...any)) (_ *report, err error) {
 	c := &chaos{
 		settings: s, scenario: s.scenario(), dir: dir, say: say, begin: time.Now(),
@@ -135,7 +135,7 @@ func run(ctx context.Context, s settings, dir string, say func(string, ...any)) 
 	return r, cmp.Or(context.Cause(ctx), errors.Join(err, tellErr))
 }
 
-// story is what happens, in this order.
+// story performs the steps of a run, in this order.
 func (c *chaos) story(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
@@ -153,7 +153,7 @@ func (c *chaos) story(ctx context.Context) error {
 	return nil
 }
 
-// act does what the scenario is about, and leaves everything running.
+// act runs the scenario, and leaves everything running.
 func (c *chaos) act(ctx context.Context) error {
 	if c.scenario.act != nil {
 		return c.scenario.act(c, ctx)
@@ -178,7 +178,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		return err
 	}
 	agents := c.cluster.Config()
-	agents.UserAgent = whole.AgentWriter // by which the API server's book tells who wrote
+	agents.UserAgent = whole.AgentWriter // by which managedFields show who wrote
 	agentClient, err := agent.NewClient(agents)
 	if err != nil {
 		return err
@@ -202,12 +202,12 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	return c.scenario.prepare(ctx, c)
 }
 
-// updateRate is how often an agent reports, where real ones take 15 s: so that
-// a minute sees many handshakes.
+// updateRate is how often an agent reports; real agents take 15 s. It is short so that a
+// minute sees many handshakes.
 const updateRate = time.Second
 
-// requestTimeout keeps those who make faults from waiting on an API server that
-// was stopped.
+// requestTimeout keeps the injectors of faults from waiting for an API server that was
+// stopped.
 const requestTimeout = 10 * time.Second
 
 func newClient(cfg *rest.Config) (client.WithWatch, error) {
@@ -219,14 +219,14 @@ func newClient(cfg *rest.Config) (client.WithWatch, error) {
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// serveAgents lets the checker's process ask what the agents hold.
+// serveAgents lets the checker's process query what the agents hold.
 func (c *chaos) serveAgents(background func(string, func(context.Context) error)) (url string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(c.fleet.Held()) // who asked may be gone
+		_ = json.NewEncoder(w).Encode(c.fleet.Held()) // the client may be gone
 	})}
 	background("agents' addresses", func(context.Context) error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -286,22 +286,22 @@ func (c *chaos) startChecker(ctx context.Context, agents string, background func
 	}
 }
 
-// verdict asks the checker.
+// verdict queries the checker.
 func (c *chaos) verdict(ctx context.Context, path string) (v verdict, err error) {
 	err = get(ctx, c.checker+path, &v)
 	return v, err
 }
 
-// errBroken: a rule was seen broken.
+// errBroken means that a rule was broken.
 var errBroken = errors.New("a rule is broken")
 
-// watchVerdict ends the run when a rule was broken, and prints the progress.
+// watchVerdict prints the progress, and ends the run when a rule was broken.
 func (c *chaos) watchVerdict(ctx context.Context) error {
 	const every = 5 * time.Second
 	for harness.Sleep(ctx, every) == nil {
 		v, err := c.verdict(ctx, "/verdict")
 		if err != nil {
-			continue // the end of the checker is reported elsewhere
+			continue // a checker that ended is reported elsewhere
 		}
 		c.progress(v)
 		if err := judge(v); err != nil {

@@ -12,40 +12,41 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 )
 
-// scenario is what surrounds the operators in a run, and the faults of that. In each,
-// people edit pools, nodes and blocks, and agents restart.
+// scenario is the environment of the operators in a run, with the faults of that environment.
+// In each scenario, people edit pools, nodes and blocks, and agents restart.
 type scenario struct {
 	name string
-	// finds is what only it finds.
+	// finds describes what only this scenario finds.
 	finds string
 	// etcdMembers is how many members etcd has.
 	etcdMembers int
-	// prepare comes before the operators start; nil: nothing.
+	// prepare runs before the operators start; nil: nothing.
 	prepare func(ctx context.Context, c *chaos) error
-	// linked: each operator reaches the API server through a link of its own.
+	// linked gives each operator its own link to the API server.
 	linked bool
-	// pool is the one pool of all nodes; empty: there is one for each zone.
+	// pool is the one pool of all nodes; empty: each zone has one.
 	pool string
-	// faults are its own, the first ones in small runs too; nil: there are none.
+	// faults returns the scenario's own faults, of which small runs inject the first ones;
+	// nil: there are none.
 	faults func(c *chaos) lane
-	// act is what it is about; nil: pods come and go, and people make faults too.
+	// act runs the scenario; nil: pods are created and deleted, and people make faults too.
 	act func(c *chaos, ctx context.Context) error
-	// settle checks the end; nil: that of all scenarios.
+	// settle checks the end; nil: the check of all scenarios.
 	settle func(c *chaos, ctx context.Context) error
-	// end comes once there are no faults any more; nil: nothing.
+	// end runs once no more faults are injected; nil: nothing.
 	end func(ctx context.Context, c *chaos) error
 	// cooldown is the least time for which each block must cool down, and margin what the
-	// operators add to it. A cooldown of 0 is the default.
+	// operators add to it. A cooldown of 0 means the default.
 	cooldown, margin time.Duration
-	// leaders is the least number of leader changes, ahead of conditions of blocks with a
-	// time that is yet to come.
+	// leaders is the minimum number of leader changes, ahead that of block conditions whose
+	// time is in the future.
 	leaders, ahead int
 	// inFlight is how long a write may still take effect after its API server has timed
 	// out.
 	inFlight time.Duration
 }
 
-// scenarios are all of them, the first of which is the default.
+// scenarios returns all scenarios. The first is the default.
 func scenarios() []scenario {
 	return []scenario{
 		{
@@ -59,7 +60,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "apiservers", etcdMembers: 1, linked: true, prepare: startSecondAPIServer, faults: (*chaos).apiServerFaults, leaders: 2,
-			inFlight: time.Minute, // the longest time that the second is cut off from etcd, and more
+			inFlight: time.Minute, // longer than the second API server is ever cut off from etcd
 			finds: "an operator that takes an API server's word for the present: of two on one etcd, the operators are moved between them, " +
 				"and one lags, or is cut off from etcd",
 		},
@@ -91,7 +92,7 @@ func scenarios() []scenario {
 	}
 }
 
-// leastCooldown is the least time for which each block must cool down.
+// leastCooldown returns the least time for which each block must cool down.
 func (s scenario) leastCooldown() time.Duration { return cmp.Or(s.cooldown, cooldown) }
 
 func parseScenario(name string) (scenario, error) {
@@ -105,13 +106,13 @@ func parseScenario(name string) (scenario, error) {
 	return scenario{}, fmt.Errorf("must be one of %s", strings.Join(names, ", "))
 }
 
-// defaultScenario is that of a run which names none.
+// defaultScenario returns the scenario of a run that names none.
 func defaultScenario() string { return scenarios()[0].name }
 
-// ofSmall is how many faults of its own a scenario has in a small run.
+// ofSmall is how many of its own faults a scenario has in a small run.
 const ofSmall = 2
 
-// lanes are the faults of a scenario, and those that people make.
+// lanes returns the faults of a scenario, and those made by people.
 func (c *chaos) lanes() []lane {
 	if c.scenario.faults == nil {
 		return nil
@@ -129,7 +130,7 @@ func (c *chaos) lanes() []lane {
 	}}}
 }
 
-// own are the faults of the scenario itself.
+// own returns the faults of the scenario itself.
 func (s scenario) own(c *chaos) lane {
 	if s.faults == nil {
 		return lane{}
@@ -148,8 +149,8 @@ func (s scenario) kinds() []fault {
 	return out
 }
 
-// lead waits until an operator leads and another takes part in the election. It
-// returns them.
+// lead waits until an operator leads and another one takes part in the election. It returns
+// both.
 func (c *chaos) lead(ctx context.Context) (leads, waits *operator, err error) {
 	err = until(ctx, leadWithin, func(context.Context) error {
 		if leads = leader(c.operator); leads == nil {
@@ -163,7 +164,7 @@ func (c *chaos) lead(ctx context.Context) (leads, waits *operator, err error) {
 	return leads, waits, err
 }
 
-// awaitLeaderSince waits until an operator has taken the lead after a time.
+// awaitLeaderSince waits until an operator has become leader after the given time.
 func (c *chaos) awaitLeaderSince(ctx context.Context, since time.Time) error {
 	return until(ctx, leadWithin, func(context.Context) error {
 		if o := leader(c.operator); o == nil || o.leadsSince().Before(since) {
@@ -173,7 +174,7 @@ func (c *chaos) awaitLeaderSince(ctx context.Context, since time.Time) error {
 	})
 }
 
-// usageOfScenarios is the part of the usage about them.
+// usageOfScenarios returns the part of the usage that describes scenarios.
 func usageOfScenarios() string {
 	var out strings.Builder
 	for _, s := range scenarios() {
@@ -182,7 +183,7 @@ func usageOfScenarios() string {
 	return out.String()
 }
 
-// only leaves out all faults of a lane but those of a kind; "": none.
+// only removes all faults of a lane but those of a kind; "" removes none.
 func (l lane) only(kind fault) lane {
 	if kind != "" {
 		l.faults = slices.DeleteFunc(slices.Clone(l.faults), func(f named) bool { return f.kind != kind })

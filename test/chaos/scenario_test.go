@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// TestLongScenarios runs scenarios in small: a few of their faults, each once. The others
-// take as much work again, and run every night.
+// TestLongScenarios runs scenarios in small: a few of their faults, each once. The others take
+// as much time again, and run every night.
 func TestLongScenarios(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
@@ -42,7 +42,8 @@ func TestScenariosByName(t *testing.T) {
 	}
 }
 
-// TestMembers: etcd with three members hands the lead over, and serves as long as two run.
+// TestMembers checks that etcd with three members transfers its leadership, and serves as long
+// as two run.
 func TestMembers(t *testing.T) {
 	c := cptest.New(t, controlplane.Options{EtcdMembers: 3})
 	r := &chaos{settings: settings{Run: "etcd"}, scenario: settings{Run: "etcd"}.scenario(), cluster: c}

@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// patience is how long anything may take once there are no faults.
+	// patience is how long anything may take once no more faults are injected.
 	patience = 5 * time.Minute
-	// restFor is how long nothing may be written in the end: longer than anything waits
-	// before it is tried again, so that a write on each try is seen.
+	// restFor is how long nothing may be written at the end: longer than the longest retry
+	// interval, so that a write on every retry is seen.
 	restFor = retry.Longest + 5*time.Second
 )
 
-// join makes pools and nodes, and waits until all agents take pods.
+// join creates pools and nodes, and waits until all agents accept pods.
 func (c *chaos) join(ctx context.Context) error {
 	if err := c.network.create(ctx); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *chaos) settle(ctx context.Context) error {
 		{"all pods are gone", c.podsGone},
 		{"blocks are back", c.blocksBack},
 		{"the pools say so", c.poolsTell},
-		// An agent's last report, or a status, may be on its way.
+		// An agent's last report, or a status update, may still be in flight.
 		{"nothing moves", harness.Still(c.client, 2*time.Second)},
 	} {
 		begin := time.Now()
@@ -291,7 +291,7 @@ func (c *chaos) history(ctx context.Context) (*claims.History, error) {
 	return claims.Read(io.MultiReader(logs...), deaths, c.scenario.inFlight, sightings)
 }
 
-// enough returns an error for a run in which too little happened.
+// enough returns an error if too little happened in a run.
 func (c *chaos) enough(ctx context.Context) error {
 	v, err := c.verdict(ctx, "/verdict")
 	if err != nil {
@@ -342,8 +342,9 @@ func (c *chaos) enough(ctx context.Context) error {
 	return c.moves.enough(c.Nodes, v.Evictions)
 }
 
-// restored fails where agents could not restore pods. In crd mode the window of their
-// protocol (docs/reliability.md) permits that; no run has seen it, so each is looked into.
+// restored returns an error if agents could not restore pods. In crd mode the window of their
+// protocol (docs/reliability.md) permits that; no run has seen it, so each case is
+// investigated.
 func restored(dropped int64) error {
 	if dropped > 0 {
 		return fmt.Errorf("%w: %d pods were not restored when their agents restarted", errBroken, dropped)

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// busyFor is how long each round of a soak has load, and restsFor how long it rests
-	// after that. leastRounds are judged.
+	// busyFor is how long each round of a soak has load, and restsFor how long it is idle
+	// after that. A soak judges at least leastRounds.
 	busyFor, restsFor = 10 * time.Second, 5 * time.Second
 	leastRounds       = 4
 )
 
-// sample is what an operator has used by the end of a round, at rest.
+// sample is an operator's resource usage at the end of a round, when idle.
 type sample struct {
-	// Goroutines there are; Heap is what the last collection of garbage left, Resident the
-	// memory of the process, in bytes.
+	// Goroutines is their number; Heap is what the last garbage collection left, Resident the
+	// memory of the process, both in bytes.
 	Goroutines, Heap, Resident float64
-	// Requests of the whole round, and of its rest.
+	// Requests counts those of the whole round, AtRest those of its idle period.
 	Requests, AtRest float64
 }
 
-// limits are how much each part of a sample may grow from the first rounds to the last:
-// by a tenth, and by so much more.
+// limits are how much each part of a sample may grow from the first rounds to the last: by a
+// tenth plus slack.
 var limits = []struct {
 	what  string
 	of    func(s sample) float64
@@ -48,8 +48,8 @@ var limits = []struct {
 	{"requests at rest", func(s sample) float64 { return s.AtRest }, 5},
 }
 
-// grown compares the second quarter of rounds with the last, as caches and pools of
-// connections fill in the first. Of each it takes the least, which no burst raises.
+// grown compares the second quarter of rounds with the last, as caches and connection pools
+// fill in the first. It takes the least value of each, which no burst raises.
 func grown(samples []sample) error {
 	if len(samples) < leastRounds {
 		return fmt.Errorf("%w: %d rounds", errIdle, len(samples))
@@ -68,10 +68,10 @@ func grown(samples []sample) error {
 	return err
 }
 
-// soakLease is the operator's default: a busy machine costs no operator its lead.
+// soakLease is the operator's default: no operator loses the Lease on a busy machine.
 const soakLease = 15 * time.Second
 
-// serveMetrics lets each operator serve its metrics.
+// serveMetrics makes each operator serve its metrics.
 func serveMetrics(_ context.Context, c *chaos) error {
 	for _, o := range c.operator {
 		port, err := controlplane.FreePort("127.0.0.1")
@@ -84,8 +84,8 @@ func serveMetrics(_ context.Context, c *chaos) error {
 	return nil
 }
 
-// soak has rounds of the same load and the same rest, for c.Faults and leastRounds at
-// least. No operator ends, and none grows.
+// soak repeats rounds of the same load and the same idle period, for at least c.Faults and
+// leastRounds. No operator may exit, and none may grow.
 func (c *chaos) soak(ctx context.Context) error {
 	if err := c.network.plenty(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *chaos) starts() int {
 	return n
 }
 
-// round loads the cluster, waits until all is as before, and takes samples.
+// round loads the cluster, waits until it is back to its initial state, and takes samples.
 func (c *chaos) round(ctx context.Context, random *rand.Rand, samples map[string][]sample) error {
 	before, err := c.measure(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *chaos) round(ctx context.Context, random *rand.Rand, samples map[string
 	return nil
 }
 
-// measure reads the metrics of all operators; Requests counts from the start of each.
+// measure reads the metrics of all operators. Requests counts from the start of each process.
 func (c *chaos) measure(ctx context.Context) (map[string]sample, error) {
 	out := map[string]sample{}
 	for _, o := range c.operator {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGrowthIsFound plants growth of each kind, and what is none.
+// TestGrowthIsFound plants growth of each kind, and changes that are not growth.
 func TestGrowthIsFound(t *testing.T) {
 	const rounds = 40
 	steady := sample{Goroutines: 150, Heap: 20 << 20, Resident: 60 << 20, Requests: 3000, AtRest: 6}

@@ -14,7 +14,7 @@ import (
 // fault is a kind of fault.
 type fault string
 
-// injection does one fault, and returns when it is over.
+// injection injects one fault, and returns when it is over.
 type injection func(ctx context.Context, random *rand.Rand) error
 
 // named is a fault with its kind.
@@ -23,17 +23,17 @@ type named struct {
 	do   injection
 }
 
-// lane is faults that come one after the other.
+// lane is a sequence of faults, injected one after the other.
 type lane struct {
 	faults []named
-	// gap is the longest pause between two.
+	// gap is the longest pause between two faults.
 	gap time.Duration
-	// work is how long a leader may work after some of them, at most.
+	// work is the longest time that a leader may work after some of them.
 	work time.Duration
 }
 
-// storm injects faults while pods come and go, for c.Faults and until there was one of
-// each kind. Then everything runs again.
+// storm injects faults while pods are created and deleted, for c.Faults and until there was
+// one of each kind. Then it waits until everything runs again.
 func (c *chaos) storm(ctx context.Context) error {
 	busy, calm := context.WithCancel(ctx)
 	defer calm()
@@ -52,7 +52,7 @@ func (c *chaos) storm(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inject injects the faults of a lane, each kind once in random order, then any.
+// inject injects the faults of a lane: each kind once in random order, then random ones.
 func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.Time) error {
 	order := random.Perm(len(l.faults))
 	for i := 0; i < len(order) || time.Now().Before(end); i++ {
@@ -77,8 +77,8 @@ func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.
 	return nil
 }
 
-// letWork gives the operators time after two of three faults, so that the next one
-// hits them at work, and not always at their start.
+// letWork gives the operators time after two of three faults, so that the next fault does not
+// always hit them at their start.
 func (c *chaos) letWork(ctx context.Context, most time.Duration, random *rand.Rand) error {
 	if most == 0 || random.IntN(3) == 0 {
 		return nil

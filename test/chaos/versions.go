@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// oldCommit is an operator of before: the last one without PodIPPoolHistory.
+// oldCommit is the commit of the old operator: the last one without PodIPPoolHistory.
 const oldCommit = "d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70"
 
 // Faults of an upgrade.
@@ -30,7 +30,7 @@ func (c *chaos) versionFaults() lane {
 	}}
 }
 
-// startOldVersion lets the first operator be the old version.
+// startOldVersion makes the first operator run the old version.
 func startOldVersion(ctx context.Context, c *chaos) error {
 	source, err := checkOut(ctx, oldCommit)
 	if err != nil {
@@ -44,12 +44,12 @@ func numbered(i int) func(c *chaos) *operator {
 	return func(c *chaos) *operator { return c.operator[i] }
 }
 
-// handedOver is longer than it takes from the beginning of a cooldown until another
-// operator leads that takes it for over.
+// handedOver is longer than it takes from the start of a cooldown until another operator leads
+// that considers it over.
 const handedOver = 8 * time.Second
 
-// letLead lets an operator take over what the other has begun, which is a cooldown among
-// others. Then it leads until that is over.
+// letLead makes an operator take over what the other has begun, including a cooldown. Then it
+// leads until that is over.
 func (c *chaos) letLead(which func(*chaos) *operator) injection {
 	return func(ctx context.Context, random *rand.Rand) error {
 		leads, _, err := c.lead(ctx)
@@ -63,8 +63,8 @@ func (c *chaos) letLead(which func(*chaos) *operator) injection {
 	}
 }
 
-// handOver lets the leader begin a cooldown and the standby end it. The leader ends as a
-// kubelet asks it to, so that the standby leads within a second or two.
+// handOver makes the leader start a cooldown and the standby end it. The leader is stopped
+// gracefully, as by a kubelet, so that the standby leads within a second or two.
 func (c *chaos) handOver(ctx context.Context, random *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {
@@ -85,8 +85,8 @@ func (c *chaos) handOver(ctx context.Context, random *rand.Rand) error {
 	})
 }
 
-// cool lets a block drain, and keeps its node without pods until it cools down. In
-// kubernetes mode only the end of a node does that, of which there are some meanwhile.
+// cool drains a block, and keeps its node without pods until the block cools down. In
+// kubernetes mode only the removal of a node does that, which happens now and then meanwhile.
 func (c *chaos) cool(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlock, error) {
 	if c.Mode.is(kubernetesMode) {
 		c.load.surge(ctx)
@@ -94,7 +94,7 @@ func (c *chaos) cool(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlo
 	}
 	var block *v1alpha1.PodIPBlock
 	err := until(ctx, patience, func(ctx context.Context) (err error) {
-		if block == nil || !c.drainable(block) { // its agent may have taken an address of it
+		if block == nil || !c.drainable(block) { // its agent may have allocated one of its addresses
 			block, err = c.drainInstead(ctx, random, block)
 			return cmp.Or(err, errors.New("it has just been deleted"))
 		}
@@ -110,12 +110,13 @@ func (c *chaos) cool(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlo
 	return block, err
 }
 
-// drainInstead deletes a block instead of another, if any, and lets its node get no pods.
+// drainInstead deletes a block, in place of another if given, and stops load from adding pods
+// to its node.
 func (c *chaos) drainInstead(ctx context.Context, random *rand.Rand, of *v1alpha1.PodIPBlock) (*v1alpha1.PodIPBlock, error) {
 	if of != nil {
 		c.load.add(of.Spec.NodeName)
 	}
-	c.load.surge(ctx) // so that nodes need blocks, for which there must be room
+	c.load.surge(ctx) // so that nodes need blocks, which requires free ones
 	block, err := c.deleteOne(ctx, random)
 	if err != nil {
 		return nil, errors.Join(err, c.network.undrain(ctx), c.network.grow(ctx, random))
@@ -124,7 +125,7 @@ func (c *chaos) drainInstead(ctx context.Context, random *rand.Rand, of *v1alpha
 	return block, nil
 }
 
-// phaseOf reads the phase of a block, unless it is gone.
+// phaseOf reads the phase of a block, if it still exists.
 func (c *chaos) phaseOf(ctx context.Context, block *v1alpha1.PodIPBlock) (there bool, phase v1alpha1.BlockPhase, err error) {
 	if block.Name == "" {
 		return false, "", nil
@@ -134,7 +135,7 @@ func (c *chaos) phaseOf(ctx context.Context, block *v1alpha1.PodIPBlock) (there 
 	return now.UID == block.UID, now.Status.Phase, err
 }
 
-// upgrade ends an upgrade: both operators are the new version.
+// upgrade completes an upgrade: both operators run the new version.
 func upgrade(ctx context.Context, c *chaos) error {
 	old, begin := c.operator[0], time.Now()
 	for _, o := range c.operator {

@@ -25,14 +25,15 @@ import (
 
 const (
 	appLabel = "app"
-	// replicas of each ReplicaSet and StatefulSet, of which there is one for two nodes; each
-	// node has a pod of the DaemonSet too. aloneEvery-th nodes have a pod without a controller.
+	// replicas is that of each ReplicaSet and StatefulSet, of which there is one for every two
+	// nodes; each node has a pod of the DaemonSet too. Every aloneEvery-th node has a pod
+	// without a controller.
 	replicas, nodesOfSet = 12, 2
 	aloneEvery           = 8
 	alone                = "alone"
 )
 
-// controller is the kind of the controller of a pod.
+// controller is the kind of a pod's controller.
 type controller string
 
 const (
@@ -47,11 +48,12 @@ type slot struct {
 	app    string
 	least  int // of its budget; 0: it has none
 	number int
-	made   int // pods, for this slot
+	made   int // number of pods created for this slot
 	node   string
 }
 
-// podName is the same for all pods of a slot of a StatefulSet.
+// podName returns the name of the next pod. It is the same for all pods of a slot of a
+// StatefulSet.
 func (s *slot) podName() string {
 	if s.kind == statefulSet {
 		return fmt.Sprintf("%s-%d", s.app, s.number)
@@ -71,8 +73,8 @@ func (s *slot) pod() *corev1.Pod {
 	return p
 }
 
-// workloads play the controllers of ReplicaSets, StatefulSets and DaemonSets, the scheduler,
-// which binds their pods, and the controller of PodDisruptionBudgets.
+// workloads simulate the controllers of ReplicaSets, StatefulSets and DaemonSets, the
+// scheduler, which binds their pods, and the controller of PodDisruptionBudgets.
 type workloads struct {
 	client  client.Client
 	cache   ctrlcache.Cache
@@ -82,11 +84,11 @@ type workloads struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	slots  map[string]*slot // by the pod that each has
-	on     map[string]int   // pods, by node
+	slots  map[string]*slot // by their current pod
+	on     map[string]int   // number of pods, by node
 }
 
-// newWorkloads works until ctx ends and running is waited for.
+// newWorkloads returns workloads that run until ctx ends; the caller waits for running.
 func newWorkloads(ctx context.Context, cfg *rest.Config, c client.Client, s settings) (*workloads, error) {
 	w := &workloads{
 		client: c, nodes: s.Nodes, random: rand.New(rand.NewPCG(s.Seed, 20)), slots: map[string]*slot{}, on: map[string]int{},
@@ -116,12 +118,12 @@ func newWorkloads(ctx context.Context, cfg *rest.Config, c client.Client, s sett
 	}); err != nil {
 		return nil, err
 	}
-	w.running.Go(func() { _ = w.cache.Start(ctx) }) // it fails where it was started before
+	w.running.Go(func() { _ = w.cache.Start(ctx) }) // it fails if it was started before
 	w.running.Go(func() { w.allow(ctx) })
 	return w, nil
 }
 
-// createAlone makes the pods without a controller.
+// createAlone creates the pods without a controller.
 func (w *workloads) createAlone(ctx context.Context) error {
 	for i := 0; i < w.nodes; i += aloneEvery {
 		if err := w.start(ctx, harness.BoundPod(nodeName(i), fmt.Sprintf("%s-%d", alone, i), map[string]string{appLabel: alone})); err != nil {
@@ -131,7 +133,7 @@ func (w *workloads) createAlone(ctx context.Context) error {
 	return nil
 }
 
-// create makes all other pods, and the budgets.
+// create creates all other pods, and the budgets.
 func (w *workloads) create(ctx context.Context) error {
 	var pods []*corev1.Pod
 	for i := range w.nodes {
@@ -157,7 +159,7 @@ func (w *workloads) create(ctx context.Context) error {
 	return harness.Parallel(ctx, len(pods), 16, func(ctx context.Context, i int) error { return w.start(ctx, pods[i]) })
 }
 
-// start makes a pod; it may be there already, as after an answer that was lost.
+// start creates a pod, which may already exist if a response was lost.
 func (w *workloads) start(ctx context.Context, pod *corev1.Pod) error {
 	err := w.client.Create(ctx, pod)
 	if err == nil {
@@ -166,7 +168,7 @@ func (w *workloads) start(ctx context.Context, pod *corev1.Pod) error {
 	return client.IgnoreAlreadyExists(err)
 }
 
-// fill gives a slot its pod.
+// fill creates the pod of a slot.
 func (w *workloads) fill(s *slot, pods *[]*corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,8 +189,8 @@ func (w *workloads) budget(ctx context.Context, of slot) error {
 	})
 }
 
-// replace makes the next pod of a slot, elsewhere: at once when the one before is being
-// deleted, and of a StatefulSet once it is gone.
+// replace creates the next pod of a slot, except for a DaemonSet on a node that choose picks:
+// as soon as the old pod is being deleted, or for a StatefulSet once it is gone.
 func (w *workloads) replace(ctx context.Context, name string, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +208,7 @@ func (w *workloads) replace(ctx context.Context, name string, gone bool) {
 	pod := s.pod()
 	w.slots[pod.Name] = s
 	w.running.Go(func() {
-		_ = persist(ctx, func(ctx context.Context) error { return w.start(ctx, pod) }) // else the pod is missed in the end
+		_ = persist(ctx, func(ctx context.Context) error { return w.start(ctx, pod) }) // otherwise the pod is missing in the end
 	})
 }
 
@@ -228,7 +230,7 @@ func (w *workloads) complete(ctx context.Context) error {
 	return nil
 }
 
-// choose is the node of two with fewer pods. w.mu is held.
+// choose returns the node with fewer pods of two random ones. The caller holds w.mu.
 func (w *workloads) choose() string {
 	a, b := nodeName(w.random.IntN(w.nodes)), nodeName(w.random.IntN(w.nodes))
 	if w.on[b] < w.on[a] {
@@ -237,12 +239,12 @@ func (w *workloads) choose() string {
 	return a
 }
 
-// allow keeps the status of all budgets.
+// allow updates the status of all budgets.
 func (w *workloads) allow(ctx context.Context) {
 	for harness.Sleep(ctx, 200*time.Millisecond) == nil {
 		list, pods := &policyv1.PodDisruptionBudgetList{}, &corev1.PodList{}
 		if w.cache.List(ctx, list) != nil || w.cache.List(ctx, pods, client.UnsafeDisableDeepCopy) != nil {
-			continue // it is not there yet
+			continue // it does not exist yet
 		}
 		of := map[string][]*corev1.Pod{}
 		for i := range pods.Items {
@@ -259,12 +261,12 @@ func (w *workloads) allow(ctx context.Context) {
 	}
 }
 
-// deletedWithin is how long a pod that was noted in DisruptedPods counts as evicted while it
-// is not deleted, as kube-controller-manager has it: its eviction was given up in between.
+// deletedWithin is how long a pod in DisruptedPods counts as evicted while it is not deleted,
+// as in kube-controller-manager: after that its eviction is considered aborted.
 const deletedWithin = 2 * time.Minute
 
-// statusOf is the status of a budget, by all pods of its app. The API server notes pods in
-// DisruptedPods before it deletes them.
+// statusOf returns the status of a budget, computed from all pods of its app. The API server
+// adds pods to DisruptedPods before it deletes them.
 func statusOf(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) policyv1.PodDisruptionBudgetStatus {
 	desired := int32(b.Spec.MinAvailable.IntValue())
 	s := policyv1.PodDisruptionBudgetStatus{

@@ -29,7 +29,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 )
 
-// bed is a test's own cluster, with Cilium's CRDs, and nothing of ours.
+// bed is a test's own cluster, with Cilium's CRDs but nothing of ours.
 type bed struct {
 	*testing.T
 	*harness.Bed
@@ -64,21 +64,21 @@ func (b *bed) tryHelm(args ...string) (string, error) {
 	return tryHelm(b.T, b.major, append(args, "--namespace", namespace, "--kubeconfig", b.kubeconfig())...)
 }
 
-// playDeploymentController reports the Deployment as rolled out, as no kubelet
-// runs here: helm --wait waits for that. Helm 3 looks for its ReplicaSet, too.
+// playDeploymentController reports the Deployment as rolled out, because no kubelet runs here:
+// helm --wait waits for that. Helm 3 also looks for its ReplicaSet.
 func (b *bed) playDeploymentController(ctx context.Context) {
 	for ctx.Err() == nil {
 		d := &appsv1.Deployment{}
 		key := client.ObjectKey{Namespace: namespace, Name: release}
 		if err := b.Client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
-			_ = b.rollOut(ctx, d) // tried again in the next turn
+			_ = b.rollOut(ctx, d) // retried in the next turn
 		}
 		_ = harness.Sleep(ctx, 50*time.Millisecond) // the loop ends with ctx
 	}
 }
 
-// playPoolController reports each generation of the pools as observed, where no operator
-// runs: helm --wait waits for that once a pool has a status.
+// playPoolController reports each generation of the pools as observed, for tests without an
+// operator: helm --wait waits for that once a pool has a status.
 func (b *bed) playPoolController(ctx context.Context) {
 	for ctx.Err() == nil {
 		pools := &v1alpha1.PodIPPoolList{}
@@ -86,7 +86,7 @@ func (b *bed) playPoolController(ctx context.Context) {
 			for i := range pools.Items {
 				if p := &pools.Items[i]; p.Status.ObservedGeneration != p.Generation {
 					p.Status.ObservedGeneration = p.Generation
-					_ = b.Client.Status().Update(ctx, p) // tried again in the next turn
+					_ = b.Client.Status().Update(ctx, p) // retried in the next turn
 				}
 			}
 		}
@@ -145,19 +145,19 @@ func (b *bed) node(name, zone string) {
 	b.Create(n)
 	created := n.DeepCopy()
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	// A patch, as the operator may have written to the Node by now.
+	// Use a patch, as the operator may have written to the Node by now.
 	b.Must(b.Client.Status().Patch(b.Context(), n, client.MergeFrom(created)))
 }
 
-// agent runs a stand-in for the agent and for kubelet for a node until the test ends.
+// agent simulates the agent and the kubelet of a node until the test ends.
 func (b *bed) agent(ctx context.Context, node string) {
 	machines := fleet.New(b.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
 	machines.Boot(ctx, node)
 	go machines.Run(ctx)
 }
 
-// blockOfPods is a block of a node without the agent's own address, which never
-// leaves. It waits until the agent has one.
+// blockOfPods returns a block of a node that does not contain the agent's own address: a block
+// with that address never leaves. It waits until the agent has one.
 func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
 	b.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -182,7 +182,7 @@ func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
 	return v1alpha1.PodIPBlock{}
 }
 
-// serves reports what is missing to a node with n blocks in its CiliumNode.
+// serves returns an error unless a node has n blocks, all in its CiliumNode.
 func (b *bed) serves(node string, n int) error {
 	cn := &ciliumv2.CiliumNode{}
 	if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
@@ -194,8 +194,8 @@ func (b *bed) serves(node string, n int) error {
 	return nil
 }
 
-// short reports where a node does not say that it is short of addresses, or
-// does not cease to.
+// short returns an error unless a node reports that it is short of addresses, or does not, as
+// wanted.
 func (b *bed) short(node string, want bool) error {
 	n := &corev1.Node{}
 	if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, n); err != nil {
@@ -214,8 +214,8 @@ func (b *bed) short(node string, want bool) error {
 	return nil
 }
 
-// deployment reads the chart's Deployment and the Service's selector, which
-// must find its pods.
+// deployment reads the chart's Deployment and the Service's selector, which must match its
+// pods.
 func (b *bed) deployment() *appsv1.Deployment {
 	b.Helper()
 	d := &appsv1.Deployment{}
@@ -228,7 +228,7 @@ func (b *bed) deployment() *appsv1.Deployment {
 	return d
 }
 
-// get fetches an endpoint of the operator by the port's name, and returns what it says.
+// get fetches an endpoint of the operator by the port's name, and returns the response.
 func get(ctx context.Context, container corev1.Container, port, path, token string, trust *tls.Config) (string, error) {
 	i := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == port })
 	if i < 0 {

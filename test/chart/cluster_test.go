@@ -59,8 +59,7 @@ func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	return found
 }
 
-// The API server takes each object that the chart can make, with no field that
-// it does not know.
+// The API server accepts each object that the chart can render, without unknown fields.
 func TestEveryObjectIsAccepted(t *testing.T) {
 	b := newBed(t, helm4)
 	own, err := crds.All()
@@ -84,7 +83,7 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 			t.Errorf("no %s was tried", kind)
 		}
 	}
-	// The everyday shape of a monitor is another than the one above.
+	// The default shape of a monitor differs from the one above.
 	for _, o := range ofKind(t, render(t, "--set", "metrics.serviceMonitor.enabled=true"), "ServiceMonitor") {
 		if err := client.NewDryRunClient(b.Client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Error(err)
@@ -93,9 +92,8 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	b.podSecurity()
 }
 
-// podSecurity asks the API server's own admission what the pods break of
-// "restricted": the host network, its ports and probes of the host's loopback, and
-// nothing else.
+// podSecurity uses the API server's own admission to find what of "restricted" the pods
+// violate: the host network, its ports and probes of the host's loopback, and nothing else.
 func (b *bed) podSecurity() {
 	b.Helper()
 	for _, level := range []string{"restricted", "privileged"} {
@@ -107,7 +105,7 @@ func (b *bed) podSecurity() {
 		template := deployment(b.T, "--set", "health.address="+map[bool]string{true: "127.0.0.1"}[hostNetwork]).Spec.Template
 		template.Spec.HostNetwork = hostNetwork
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "p-", Labels: template.Labels}, Spec: template.Spec}
-		p.Spec.PriorityClassName = "" // which a quota may keep to kube-system
+		p.Spec.PriorityClassName = "" // which a quota may restrict to kube-system
 		return client.NewDryRunClient(b.Client).Create(b.Context(), p)
 	}
 	if err := pod("privileged", true); err != nil {
@@ -129,7 +127,7 @@ func (b *bed) podSecurity() {
 	}
 }
 
-// What Helm can see of the cluster is looked at before anything is installed.
+// Before anything is installed, the chart checks what Helm can see of the cluster.
 func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
 	config := &corev1.ConfigMap{
@@ -205,8 +203,8 @@ func wantAll(t *testing.T, text string, want ...string) {
 	}
 }
 
-// The commands of docs/operations.md that remove everything leave nothing, and
-// hang on no finalizer, though the operator's nodes still hold blocks.
+// The commands of docs/operations.md that remove everything leave nothing behind, and hang on
+// no finalizer, although the operator's nodes still hold blocks.
 func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
 
 func removeEverything(b *bed) {
@@ -239,7 +237,7 @@ func removeEverything(b *bed) {
 	}
 }
 
-// section is the shell block of a page below a heading.
+// section returns the shell block of a page below a heading.
 func section(t *testing.T, path, heading string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, path))
@@ -272,8 +270,8 @@ func (b *bed) shell(script string) {
 	b.Logf("%s", out)
 }
 
-// objectsOfOurs are all objects with our names or labels, of every kind that
-// the API server can list.
+// objectsOfOurs returns all objects with our names or labels, of every kind that the API
+// server can list.
 func (b *bed) objectsOfOurs() []string {
 	b.Helper()
 	kubectl := func(args ...string) []byte {
@@ -299,7 +297,7 @@ func (b *bed) objectsOfOurs() []string {
 	for _, o := range list.Items {
 		ours := o.Labels["app.kubernetes.io/instance"] == release || strings.Contains(o.Name, "cilium-pool") ||
 			strings.HasPrefix(o.Kind, "PodIP")
-		// No controller runs here that deletes what a Deployment owned.
+		// No controller runs here that deletes the objects owned by a Deployment.
 		if ours && o.Kind != "Event" && o.Kind != "ReplicaSet" {
 			found = append(found, o.Kind+" "+o.Name)
 		}

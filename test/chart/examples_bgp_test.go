@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// The objects of Cilium's BGP control plane have no field that Cilium does not
-// know, and refer to each other.
+// The objects of Cilium's BGP control plane have no field unknown to Cilium, and refer to each
+// other.
 func TestExamplesOfCiliumBGP(t *testing.T) {
 	files, err := filepath.Glob(examples + "/bgp/cilium-*.yaml")
 	if err != nil || len(files) < 3 {
@@ -55,9 +55,9 @@ func TestExamplesOfCiliumBGP(t *testing.T) {
 	}
 }
 
-// Cilium announces blocks that are as large as the CiliumPodIPPool says, and no
-// others (v1.20.1, pkg/bgp/manager/reconciler/pod_ip_pool.go). So all pools that
-// serve one have blocks of one size.
+// Cilium announces only blocks of the size in the CiliumPodIPPool (v1.20.1,
+// pkg/bgp/manager/reconciler/pod_ip_pool.go). So all pools that serve one have the same block
+// size.
 func TestExamplePoolsAreOfOneSize(t *testing.T) {
 	size := int32(0)
 	for _, o := range readObjects(t, examples+"/pools.yaml") {

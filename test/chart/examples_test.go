@@ -83,7 +83,7 @@ func TestExampleValues(t *testing.T) {
 	}
 }
 
-// Each file of values of our chart is one that both Helms take, beside the others.
+// Both Helms accept each of our chart's example values files, next to the others.
 func TestExampleValuesRender(t *testing.T) {
 	files, err := filepath.Glob(examples + "/values*.yaml")
 	if err != nil || len(files) < 2 {
@@ -96,7 +96,7 @@ func TestExampleValuesRender(t *testing.T) {
 	}
 }
 
-// normal makes numbers of one type, as the two decoders differ.
+// normal converts numbers to one type, as the two decoders differ.
 func normal(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -113,8 +113,7 @@ func normal(value any) any {
 	return value
 }
 
-// Cilium's own chart, which its Go module brings, makes of the examples what the
-// operator needs.
+// Cilium's own chart, from its Go module, renders the examples into what the operator needs.
 func TestExampleValuesOfCilium(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	if err != nil {
@@ -149,8 +148,8 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	}
 }
 
-// In the other modes agents have that mode and no range of their own, and
-// cilium-operator allocates nothing.
+// In the other modes agents run in that mode without a range of their own, and cilium-operator
+// allocates nothing.
 func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	if err != nil {
@@ -189,7 +188,7 @@ func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
 	}
 }
 
-// The README says what each example is.
+// The README describes each example.
 func TestReadmeListsExamples(t *testing.T) {
 	readme, err := os.ReadFile(examples + "/README.md")
 	if err != nil {
@@ -202,8 +201,8 @@ func TestReadmeListsExamples(t *testing.T) {
 	}
 }
 
-// What Artifact Hub shows of the chart is true: its CRDs exist, and the API
-// server takes the examples.
+// What Artifact Hub shows of the chart is true: its CRDs exist, and the API server accepts the
+// examples.
 func TestArtifactHub(t *testing.T) {
 	data, err := os.ReadFile(chart + "/Chart.yaml")
 	if err != nil {

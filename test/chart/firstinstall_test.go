@@ -103,7 +103,7 @@ func TestFindsTheAPIServer(t *testing.T) {
 	expect("Cilium's k8s.apiServerURLs", "api.example.org 443")
 }
 
-// A replica without a node of its own would stay Pending, and let --wait time out.
+// A replica without its own node would stay Pending, and make --wait time out.
 func TestReplicasFitTheCluster(t *testing.T) { replicasFitTheCluster(newBed(t, helm4)) }
 
 func replicasFitTheCluster(b *bed) {
@@ -128,8 +128,8 @@ func replicasFitTheCluster(b *bed) {
 	expect(2, 2, false)
 }
 
-// A pool that kubectl made is not Helm's, whose own error does not say what to
-// do. The chart says how to go on, and the way it names works.
+// Helm does not own a pool created by kubectl, and its own error does not say what to do. The
+// chart explains how to proceed, and the way it names works.
 func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) { poolsOfKubectlAreNotTakenOver(newBed(t, helm4)) }
 
 func poolsOfKubectlAreNotTakenOver(b *bed) {
@@ -153,8 +153,8 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	b.helm("upgrade", release, chart, "-f", values)
 }
 
-// What the operator writes to pools and blocks is its own: Helm, which applies
-// the same values again, sees nothing to take back.
+// The operator owns what it writes to pools and blocks: Helm, when it applies the same values
+// again, sees nothing to revert.
 func TestUpgradesAfterTheOperatorHasRun(t *testing.T) {
 	upgradesAfterTheOperatorHasRun(newBed(t, helm4))
 }
@@ -181,7 +181,7 @@ func upgradesAfterTheOperatorHasRun(b *bed) {
 	})
 	generation := b.pool().Generation
 	run("upgrade", release, chart)
-	run("upgrade", release, chart) // Helm 3 compares only after it has taken the pool over
+	run("upgrade", release, chart) // Helm 3 compares only once it owns the pool
 	if got := b.pool().Generation; got != generation {
 		b.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
 	}

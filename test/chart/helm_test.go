@@ -1,9 +1,9 @@
-// Package chart tests the Helm chart and the examples: what they render to,
-// what they refuse, and, on the real API server, that the operator works with
-// exactly the rights that the chart gives it.
+// Package chart tests the Helm chart and the examples: what they render to, what they refuse,
+// and, on the real API server, that the operator works with exactly the rights that the chart
+// gives it.
 //
-// Only it finds what an installation lacks: a right, a value that reaches no flag, an
-// upgrade that takes pools along.
+// Only this suite finds what an installation lacks: a right, a value that reaches no flag, an
+// upgrade that deletes pools.
 package chart
 
 import (
@@ -41,7 +41,7 @@ func helmPath(t *testing.T, major string) string {
 	return path
 }
 
-// tryHelm runs a Helm with a home of its own and returns what it prints.
+// tryHelm runs a Helm with its own home folder and returns its output.
 func tryHelm(t *testing.T, major string, args ...string) (string, error) {
 	t.Helper()
 	return harness.Helm(t.Context(), major, t.TempDir(), args...)
@@ -92,7 +92,7 @@ func ofKind(t *testing.T, all []*unstructured.Unstructured, kind string) []*unst
 	return found
 }
 
-// typed converts what was rendered; a field that its type does not know fails.
+// typed converts a rendered object, and fails on a field that its type does not have.
 func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
 	t.Helper()
 	into := new(T)

@@ -19,7 +19,7 @@ import (
 
 const initialPools = release + "-initial-pools"
 
-// initialValues let the next operator lead soon after one was killed.
+// initialValues let the next operator become leader soon after one was killed.
 const initialValues = installValues + `
 leaderElection: {leaseDuration: 3s}
 `
@@ -50,7 +50,7 @@ func (b *bed) awaitPool(name string) *v1alpha1.PodIPPool {
 	return pool
 }
 
-// gone reports a pool that is still there.
+// gone returns an error if a pool still exists.
 func (b *bed) gone(name string) error {
 	_, err := b.poolNamed(name)
 	if apierrors.IsNotFound(err) {
@@ -59,7 +59,7 @@ func (b *bed) gone(name string) error {
 	return errors.Join(err, fmt.Errorf("pool %s is there", name))
 }
 
-// kill ends the operator by SIGKILL.
+// kill kills the operator with SIGKILL.
 func (p *running) kill() {
 	p.b.Helper()
 	harness.Must(p.b, p.Kill())
@@ -74,8 +74,8 @@ func (b *bed) addInitialPool(name, spec string) {
 	b.Must(b.Client.Update(b.Context(), config))
 }
 
-// Pools of the values are there although the first installation timed out. They
-// are the operator's to make, once, and Helm's from the next upgrade on.
+// Pools of the values exist even if the first installation timed out. The operator creates
+// them, once, and Helm owns them from the next upgrade on.
 func TestPoolsOfAFirstInstallation(t *testing.T) { poolsOfAFirstInstallation(newBed(t, helm4)) }
 
 func poolsOfAFirstInstallation(b *bed) {
@@ -92,7 +92,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	b.Eventually("a pool that an administrator deletes goes", func() error { return b.gone("shanghai") })
 	op.kill()
 
-	// Once the last pool of the ConfigMap is created, all before it were processed.
+	// Once the last pool of the ConfigMap is created, all earlier ones have been processed.
 	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.165.0.0/26}]}}")
 	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.166.0.0/26}]}}")
 	op = b.startOperator("--metrics-bind-address=0")
@@ -122,7 +122,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	op.stop()
 }
 
-// reported looks for the event of a pool that is refused.
+// reported looks for the event about a refused pool.
 func (b *bed) reported(pool string, parts ...string) error {
 	list := &eventsv1.EventList{}
 	if err := b.Client.List(b.Context(), list); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// installValues make the operator quick, and put it where this machine has room.
+// installValues make the operator fast, and use ports that are free on this machine.
 const installValues = `
 pools:
   beijing:
@@ -40,7 +40,7 @@ cilium: {agentSettleTime: 200ms}
 nodes: {shortageTaint: cilium-pool.io/no-addresses}
 `
 
-// One command installs all, pools included; upgrades, also to other CRDs, and a
+// One command installs everything, including pools; upgrades, also to other CRDs, and a
 // rollback keep the pools; uninstalling leaves CRDs, pools and blocks.
 func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 	installUpgradeRollbackUninstall(newBed(t, helm4))
@@ -49,7 +49,7 @@ func TestInstallUpgradeRollbackUninstall(t *testing.T) {
 // TestLongHelm3 repeats all of it with the other major version of Helm.
 func TestLongHelm3(t *testing.T) {
 	for name, test := range map[string]func(*bed){
-		"install to uninstall":                installUpgradeRollbackUninstall, // helm -f takes no path with a comma
+		"install to uninstall":                installUpgradeRollbackUninstall, // helm -f accepts no path with a comma
 		"remove everything":                   removeEverything,
 		"pools of a first installation":       poolsOfAFirstInstallation,
 		"pools of kubectl are not taken over": poolsOfKubectlAreNotTakenOver,
@@ -118,7 +118,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 	}
 	b.hasColumns("after an upgrade that follows a rollback", true)
 
-	run("upgrade", release, chart, "--set", "pools.beijing.priority=9") // an ordinary one
+	run("upgrade", release, chart, "--set", "pools.beijing.priority=9") // an ordinary upgrade
 	if got := b.pool().Spec.Priority; got != 9 {
 		b.Errorf("after another upgrade the priority is %d", got)
 	}
@@ -139,7 +139,8 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.samePool("installing again", pool)
 }
 
-// olderChart is the chart as it might have been, with CRDs that lack something.
+// olderChart returns the chart as an earlier version might have been, with CRDs that lack
+// something.
 func olderChart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cilium-pool-operator")
@@ -192,8 +193,8 @@ func (b *bed) pool() *v1alpha1.PodIPPool {
 }
 
 // The operator, with the ServiceAccount's token and the Deployment's arguments, does
-// everything it can do. The API server's audit log shows that nothing was denied, and
-// that nothing is granted that is not used.
+// everything it can do. The API server's audit log shows that nothing was denied, and that no
+// granted right is unused.
 func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b := newBed(t, helm4)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,7 +211,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	op := b.startOperator("--metrics-cert-dir=" + certificate)
 	b.Cleanup(func() {
 		if b.Failed() {
-			b.usedRights() // a right that is missing shows as a wait in vain
+			b.usedRights() // a missing right shows as a timeout
 		}
 	})
 
@@ -223,7 +224,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b.compareRights(b.grantedRights(), used)
 }
 
-// lifeOfANode makes the operator do all it can do.
+// lifeOfANode makes the operator do everything it can do.
 func (b *bed) lifeOfANode(ctx context.Context) {
 	b.Helper()
 	b.node("n1", "beijing")

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// In the other modes, too, neither roles nor policies refuse what the operator
-// writes; TestRightsAreEnoughAndNoMore does this for crd mode.
+// In the other modes, too, neither roles nor policies refuse what the operator writes;
+// TestRightsAreEnoughAndNoMore checks this for crd mode.
 func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("multi-pool", "--ack-timeout=5m") // a pod without an address counts for so long
+	op := b.installMode("multi-pool", "--ack-timeout=5m") // how long a pod without an address counts
 	b.node("n1", "beijing")
 	b.isAssigned("n1", 1)
 	b.AgentRequests("n1", 8, 1)
@@ -53,11 +53,10 @@ func (p *running) sawNothingRefused() {
 	p.b.Helper()
 	p.stop()
 	p.seesNothingForbidden()
-	p.b.usedRights() // fails for what was denied
+	p.b.usedRights() // fails if a request was denied
 }
 
-// isAssigned waits until the agent of a node has n blocks on its list, all that the
-// node holds.
+// isAssigned waits until exactly the n blocks that a node holds are on the list of its agent.
 func (b *bed) isAssigned(node string, n int) {
 	b.Helper()
 	b.Eventually(fmt.Sprintf("the agent of %s has %d blocks on its list", node, n), func() error {
@@ -87,7 +86,7 @@ func (b *bed) isAnnotated(node string) {
 	})
 }
 
-// holds waits until a node holds n blocks; without any its CiliumNode goes, too.
+// holds waits until a node holds n blocks; if n is 0, also until its CiliumNode is gone.
 func (b *bed) holds(node string, n int) {
 	b.Helper()
 	b.Eventually(fmt.Sprintf("%s holds %d blocks", node, n), func() error {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// everything switches on all that is optional, with a bit in each open value.
+// everything enables all optional features, and sets something in each open value.
 const everything = `
 nameOverride: pools
 fullnameOverride: pool-op
@@ -82,7 +82,7 @@ extraObjects:
   metadata: {name: {{ .Release.Name }}-text, namespace: {{ .Release.Namespace }}}
 `
 
-// Both Helms make the same objects of the same values.
+// Both Helms render the same objects from the same values.
 func TestBothHelmsRenderAlike(t *testing.T) {
 	for name, values := range map[string]string{"defaults": "", "everything": everything} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestBothHelmsRenderAlike(t *testing.T) {
 	}
 }
 
-// Values that hold parts of a pod end up where they belong.
+// Values that contain parts of a pod end up in the right place.
 func TestPodValues(t *testing.T) {
 	d := deployment(t, "-f", writeFile(t, everything))
 	pod := d.Spec.Template.Spec
@@ -209,8 +209,8 @@ func TestUserRoles(t *testing.T) {
 	}
 }
 
-// A feature that is switched off has no rights. TestRightsAreEnoughAndNoMore checks that
-// the remaining rights are used, and suffice.
+// A disabled feature has no rights. TestRightsAreEnoughAndNoMore checks that the remaining
+// rights are used, and suffice.
 func TestRightsFollowValues(t *testing.T) {
 	rights := func(values string) []string {
 		var found []string
@@ -263,7 +263,7 @@ func TestRightsFollowValues(t *testing.T) {
 	}
 }
 
-// What is asked for in multi-pool mode beside the rest is about pods' pools alone.
+// The additional rights of multi-pool mode concern only the pools of pods.
 func TestRightsOfMultiPoolMode(t *testing.T) {
 	rules := func(values string) map[string][]string {
 		found := map[string][]string{}
@@ -294,14 +294,14 @@ func TestRightsOfMultiPoolMode(t *testing.T) {
 	}
 }
 
-// namespaced are the Roles, which have the shape of a ClusterRole; there may be none.
+// namespaced returns the Roles, which have the shape of a ClusterRole; there may be none.
 func namespaced(t *testing.T, values string) []*unstructured.Unstructured {
 	t.Helper()
 	return slices.DeleteFunc(render(t, "-f", writeFile(t, values)), func(o *unstructured.Unstructured) bool { return o.GetKind() != "Role" })
 }
 
-// Cilium leaves labels of kubernetes.io out of what policies see of a host, so a
-// policy that selects hosts by the pods' nodeSelector selects none.
+// Cilium hides labels of kubernetes.io on a host from policies, so a policy that selects hosts
+// by the pods' nodeSelector selects none.
 func TestHostFirewallSelectsAllHosts(t *testing.T) {
 	policy := ofKind(t, render(t, "-f", writeFile(t, "hostFirewall: {enabled: true}")), "CiliumClusterwideNetworkPolicy")[0]
 	selector, found, err := unstructured.NestedMap(policy.Object, "spec", "nodeSelector")

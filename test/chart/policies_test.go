@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// attempt is a write, and the message it is refused with; "": it is allowed.
+// attempt is a write, and the message with which it is refused; "" if it is allowed.
 type attempt struct {
 	who    string
 	kind   client.Object
@@ -37,7 +37,7 @@ func cilium(mode string) string { return "system:serviceaccount:kube-system:" + 
 const (
 	editor   = "editor" // has the chart's editor roles
 	collects = "system:serviceaccount:kube-system:generic-garbage-collector"
-	breaks   = "root" // in a group that blocks.groups names
+	breaks   = "root" // in a group listed in blocks.groups
 	ofBlock  = "10.20.0.0-28"
 )
 
@@ -114,8 +114,8 @@ func blockAttempts() map[string]attempt {
 	}
 }
 
-// policyBed has a policy of each mode, for a ServiceAccount of that name, and grants all
-// rights to all users.
+// policyBed installs the policy of each mode, for a ServiceAccount of that name, and grants
+// all rights to all users.
 func policyBed(t *testing.T) *bed {
 	b := newBed(t, helm4)
 	own, err := crds.All()
@@ -213,7 +213,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// try writes nothing, as the API server asks its policies in a dry run, too.
+// try makes a dry run, in which the API server also applies its policies.
 func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Object) error {
 	c = client.NewDryRunClient(c)
 	if a.create != nil {
@@ -223,7 +223,7 @@ func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Obj
 	return write(ctx, c, objects[i].DeepCopyObject().(client.Object), a.status, a.patch)
 }
 
-// inForce waits until the API server has taken in the policies.
+// inForce waits until the API server applies the policies.
 func (b *bed) inForce(clients map[string]client.Client, objects []client.Object) {
 	b.Helper()
 	for _, a := range []attempt{operatorAttempts()["a label"], operatorAttempts()["another annotation"], operatorAttempts()["labels of a CiliumNode"],
@@ -237,7 +237,7 @@ func (b *bed) inForce(clients map[string]client.Client, objects []client.Object)
 	}
 }
 
-// What editors do by hand and by the plugin needs no exception.
+// What editors do by hand and with the plugin needs no exception.
 func TestEditorsUnderPolicies(t *testing.T) {
 	b := policyBed(t)
 	c := b.as(editor)
@@ -270,7 +270,7 @@ func TestEditorsUnderPolicies(t *testing.T) {
 	}
 }
 
-// A write that a policy refuses is logged with the policy's name. Here the chart and
+// The operator logs a write that a policy refuses with the policy's name. Here the chart and
 // the operator are set to different modes.
 func TestRefusedWriteIsLogged(t *testing.T) {
 	b := newBed(t, helm4)
@@ -305,7 +305,7 @@ func (b *bed) installMode(mode string, args ...string) *running {
 	return b.startOperator(args...)
 }
 
-// The example policy refuses pods that name their node, of tenants alone.
+// The example policy refuses pods that name their node, but only those of tenants.
 func TestPodsDoNotChooseTheirNode(t *testing.T) {
 	b := policyBed(t)
 	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {

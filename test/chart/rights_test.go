@@ -26,7 +26,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// seldom are rights that a short test does not see used.
+// seldom are rights that a short test does not use.
 var seldom = map[string]string{
 	"patch events":               "an event repeated within minutes is counted up",
 	"patch events.events.k8s.io": "likewise",
@@ -40,15 +40,14 @@ var seldom = map[string]string{
 	"list servicecidrs.networking.k8s.io": "likewise",
 }
 
-// running is the operator as the Deployment would start it.
+// running is the operator, started as the Deployment would start it.
 type running struct {
 	*process.Process
 	b *bed
 }
 
-// startOperator runs the operator with the Deployment's arguments and the token
-// of its ServiceAccount, until the test ends at the latest. Further arguments
-// come after those.
+// startOperator runs the operator with the Deployment's arguments and the token of its
+// ServiceAccount, until it is stopped or the test ends. Further arguments follow those.
 func (b *bed) startOperator(args ...string) *running {
 	b.Helper()
 	container := b.deployment().Spec.Template.Spec.Containers[0]
@@ -85,7 +84,7 @@ func (b *bed) startOperator(args ...string) *running {
 	return &running{p, b}
 }
 
-// stop asks the operator to stop, as kubelet does.
+// stop stops the operator, as kubelet does.
 func (p *running) stop() {
 	p.b.Helper()
 	if err := errors.Join(p.Stop(harness.Patience), p.Err()); err != nil {
@@ -93,9 +92,9 @@ func (p *running) stop() {
 	}
 }
 
-// servesMetrics sees that they are for those alone who may read them, by the
-// certificate that trust asks for, and that what docs/metrics.md says of the
-// libraries' is there.
+// servesMetrics checks that only authorized clients may read the metrics, that the server has
+// the certificate that trust requires, and that the libraries' metrics in docs/metrics.md
+// exist.
 func (p *running) servesMetrics(trust *tls.Config) {
 	p.b.Helper()
 	container := p.b.deployment().Spec.Template.Spec.Containers[0]
@@ -123,8 +122,9 @@ func (p *running) servesMetrics(trust *tls.Config) {
 	}
 }
 
-// certificate writes one as a Secret of type kubernetes.io/tls is mounted, and
-// returns its folder, and what a scraper trusts that has the chart's ServiceMonitor.
+// certificate writes a certificate as a Secret of type kubernetes.io/tls is mounted. It
+// returns its folder, and the trust configuration of a scraper that uses the chart's
+// ServiceMonitor.
 func (b *bed) certificate() (string, *tls.Config) {
 	b.Helper()
 	monitor := ofKind(b.T, render(b.T, "--set", "metrics.certSecret=s,metrics.serviceMonitor.enabled=true"), "ServiceMonitor")[0]
@@ -146,8 +146,8 @@ func (b *bed) certificate() (string, *tls.Config) {
 	return dir, &tls.Config{RootCAs: pool, ServerName: name}
 }
 
-// documented sees that each of the libraries' metrics in docs/metrics.md is among
-// those served; the alerts and the dashboard may ask for these.
+// documented checks that each of the libraries' metrics in docs/metrics.md is among those
+// served; the alerts and the dashboard may query these.
 func (b *bed) documented(served string) {
 	b.Helper()
 	page, err := os.ReadFile(root + "/docs/metrics.md")
@@ -178,7 +178,7 @@ func (p *running) seesNothingForbidden() {
 	}
 }
 
-// right is one verb on one kind: "patch nodes/status", "get leases.coordination.k8s.io".
+// right formats one verb on one kind: "patch nodes/status", "get leases.coordination.k8s.io".
 func right(verb, group, resource, subresource string) string {
 	if subresource != "" {
 		resource += "/" + subresource
@@ -189,8 +189,8 @@ func right(verb, group, resource, subresource string) string {
 	return verb + " " + resource
 }
 
-// usedRights reads from the audit log what the operator did, and fails for what
-// it was denied.
+// usedRights reads from the audit log what the operator did, and fails if a request was
+// denied.
 func (b *bed) usedRights() []string {
 	b.Helper()
 	log, err := os.ReadFile(filepath.Join(b.cluster.Dir(), "audit.log"))
@@ -200,7 +200,7 @@ func (b *bed) usedRights() []string {
 	used := map[string]bool{}
 	for line := range bytes.Lines(log) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // the API server has yet to write the rest
+			break // the API server has not written the rest yet
 		}
 		var request struct {
 			Verb, RequestURI string
@@ -224,7 +224,7 @@ func (b *bed) usedRights() []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// grantedRights reads what the chart's roles grant to the operator.
+// grantedRights returns what the chart's roles grant to the operator.
 func (b *bed) grantedRights() []string {
 	b.Helper()
 	clusterWide, local := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}

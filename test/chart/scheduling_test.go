@@ -16,11 +16,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// mutates is what Helm finds in a cluster of Kubernetes 1.36.
+// mutates is the API that Helm finds in a cluster of Kubernetes 1.36.
 const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 
-// requestsOf is how many addresses each container of a pod requests, init containers
-// first: IPv4 and IPv6. Limits have to be the same.
+// requestsOf returns how many addresses each container of a pod requests, init containers
+// first: IPv4 and IPv6. Limits must be equal.
 func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
 	t.Helper()
 	var out [][2]int64
@@ -45,8 +45,8 @@ func addresses(n int64) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list, Limits: list}
 }
 
-// The policies add a request of each family to the first container of pods on the pod
-// network, and leave alone what pods request already.
+// The policies add a request of each family to the first container of pods on the pod network,
+// and do not change existing requests.
 func TestPodsRequestAddresses(t *testing.T) {
 	b := newBed(t, helm4)
 	for _, o := range render(t, "--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6}", "--api-versions", mutates) {
@@ -123,7 +123,7 @@ func TestPodsRequestAddresses(t *testing.T) {
 	}
 }
 
-// What the chart renders follows the values, and what the API server serves.
+// What the chart renders depends on the values, and on what the API server serves.
 func TestSchedulingIsRendered(t *testing.T) {
 	tests := map[string]struct {
 		args     []string

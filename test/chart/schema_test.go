@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// An operator beside the CRDs of another version says so, with the rights that the
-// chart gives it, and is Ready as ever. Beside its own it says nothing.
+// With the CRDs of another version the operator reports it, with the rights that the chart
+// gives it, and is still Ready. With its own CRDs it reports nothing.
 func TestCRDsOfAnotherVersion(t *testing.T) {
 	b := newBed(t, helm4)
 	metrics, health := freePorts(t)

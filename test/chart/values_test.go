@@ -77,8 +77,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 	}
 }
 
-// A pool in the values is checked as strictly as the CRD does, and no field of
-// the CRD is missing.
+// The schema checks a pool in the values as strictly as the CRD does, and lacks no field of
+// the CRD.
 func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 	data, err := os.ReadFile(chart + "/values.schema.json")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	if values.Ref != nil {
-		return // a duration, whose rule is written otherwise
+		return // a duration, whose rule is expressed differently
 	}
 	limits := func(s apiextensionsv1.JSONSchemaProps) map[string]any {
 		m := map[string]any{"type": s.Type, "minimum": s.Minimum, "maximum": s.Maximum, "maxItems": s.MaxItems, "minItems": s.MinItems}
@@ -141,7 +141,7 @@ func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchema
 	}
 }
 
-// The chart gives every flag, and its values' defaults are the flags' own.
+// The chart sets every flag, and its values' defaults are the flags' own.
 func TestFlagsAndValues(t *testing.T) {
 	want := flagDefaults(t)
 	for _, notOfTheChart := range []string{"kubeconfig", "version"} {
@@ -160,7 +160,7 @@ func TestFlagsAndValues(t *testing.T) {
 	}
 }
 
-// Each value reaches the flag it is about.
+// Each value reaches its flag.
 func TestValuesReachFlags(t *testing.T) {
 	values := writeFile(t, `
 apiServer: {qps: 50, burst: 100}
@@ -247,7 +247,7 @@ func flagDefaults(t *testing.T) map[string]string {
 	return flags
 }
 
-// canonical writes a duration in one way: 1m is 1m0s.
+// canonical returns the canonical form of a duration: 1m is 1m0s.
 func canonical(value string) string {
 	if d, err := time.ParseDuration(value); err == nil && value != "0" {
 		return d.String()
@@ -288,7 +288,7 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The README's table of values is what the generator makes of values.yaml.
+// The README's table of values is what the generator makes from values.yaml.
 func TestReadmeIsFresh(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"values.yaml", "values.schema.json", "README.md"} {
@@ -315,8 +315,8 @@ func TestReadmeIsFresh(t *testing.T) {
 	}
 }
 
-// values.schema.json knows each value and nothing else, and is closed wherever
-// it names a property.
+// values.schema.json has each value and nothing else, and allows no unknown properties
+// wherever it names one.
 func TestSchemaIsComplete(t *testing.T) {
 	data, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
@@ -354,7 +354,7 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 	t.Helper()
 	properties, ok := schema["properties"].(map[string]any)
 	if !ok || path != "" && len(values) == 0 {
-		return // an open shape, or one that is empty by default
+		return // of open shape, or empty by default
 	}
 	want, got := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))
 	if path == "" {
@@ -372,8 +372,8 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 	}
 }
 
-// The operator is on the host network: what needs no credentials is for the host
-// alone, and the kubelet asks there.
+// The operator is on the host network: endpoints without credentials listen only on the
+// loopback address, where the kubelet probes them.
 func TestAddressesOnTheHost(t *testing.T) {
 	tests := map[string]struct{ values, metrics, health, probe string }{
 		"default":         {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},

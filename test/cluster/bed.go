@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// agentsTimeout is how long all agents may take to become Ready, from the
-	// first command on: each compiles its datapath.
+	// agentsTimeout is how long all agents may take to become Ready after the first command:
+	// each compiles its datapath.
 	agentsTimeout = 5 * time.Minute
 	dnsTimeout    = 4 * time.Minute
 )
@@ -42,8 +42,7 @@ func newBed(o options) *bed {
 	return b
 }
 
-// start starts the control plane and the nodes, and gives them the operator's
-// image.
+// start starts the control plane and the nodes, and imports the operator's image into them.
 func (b *bed) start(ctx context.Context) error {
 	if err := b.cluster.Down(); err != nil {
 		return err
@@ -77,7 +76,8 @@ func (b *bed) awaitNodes(ctx context.Context, want int) error {
 	return err
 }
 
-// toolDir has kubectl, its plugin and helm, for the documentation's commands.
+// toolDir returns the folder of kubectl, its plugin and helm, for the documentation's
+// commands.
 func (b *bed) toolDir() string { return filepath.Join(b.options.dir, "bin") }
 
 func (b *bed) linkTools() error {
@@ -97,8 +97,8 @@ func (b *bed) linkTools() error {
 	return nil
 }
 
-// shell runs a command line of the documentation, in the folder of the checkout.
-// What it writes goes to the log of commands.
+// shell runs a command line of the documentation in the folder of the checkout. Its output
+// goes to the log of commands.
 func (b *bed) shell(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
 	cmd.Dir = b.options.repository
@@ -136,7 +136,7 @@ func (b *bed) install(ctx context.Context) error {
 	return nil
 }
 
-// documented runs those commands of docs/install.md that begin so.
+// documented runs the commands of docs/install.md that start with beginning.
 func (b *bed) documented(ctx context.Context, beginning string) error {
 	commands, err := b.installCommands()
 	if err != nil {
@@ -153,12 +153,12 @@ func (b *bed) documented(ctx context.Context, beginning string) error {
 	return nil
 }
 
-// awaitInstalled waits until agents and operator are there and nodes are Ready.
+// awaitInstalled waits until agents and operator run and nodes are Ready.
 func (b *bed) awaitInstalled(ctx context.Context) error {
 	return b.awaitAgents(ctx, true)
 }
 
-// awaitAgents does the same, without our operator where Cilium allocates by itself.
+// awaitAgents does the same, but without our operator if Cilium allocates addresses itself.
 func (b *bed) awaitAgents(ctx context.Context, operator bool) error {
 	what := []string{"daemonset/cilium"}
 	if operator {

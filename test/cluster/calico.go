@@ -23,8 +23,8 @@ var (
 	calicoReserved = netip.MustParsePrefix("100.168.0.0/28")
 )
 
-// calicoScenario: a cluster has Calico's objects, validated by Calico's own CRDs.
-// The pools imported from them are enough to install Cilium and the operator.
+// calicoScenario runs a cluster with Calico's objects, validated by Calico's own CRDs. The
+// pools imported from them suffice to install Cilium and the operator.
 func calicoScenario(ctx context.Context, t *trial) error {
 	if _, err := os.Stat(t.options.calico); err != nil {
 		return errors.New("no CRDs of Calico: give their folder with -calico, as make does")
@@ -61,8 +61,8 @@ func calicoScenario(ctx context.Context, t *trial) error {
 	return err
 }
 
-// blocksOfCalico judges where the nodes' blocks are, and that plan takes the pools
-// for what the cluster has.
+// blocksOfCalico checks where the nodes' blocks are, and that plan recognizes the pools as
+// those of the cluster.
 func (t *trial) blocksOfCalico(ctx context.Context) error {
 	blocks, err := query[blockList](ctx, t.bed, "podipblocks")
 	if err != nil {

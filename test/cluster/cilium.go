@@ -12,10 +12,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// ciliumScenario: Cilium is upgraded by its chart under an operator that stays as
-// it is. What pings are lost is Cilium's own, as in a restart of its agents without
-// an upgrade, which comes first; the table reports both. It judges what is the
-// operator's: nodes keep their blocks, and it does not restart.
+// ciliumScenario upgrades Cilium by its chart while the operator stays unchanged. Lost pings
+// are caused by Cilium itself, as in a restart of its agents without an upgrade, which comes
+// first; the table reports both. The scenario judges only the operator: nodes keep their
+// blocks, and it does not restart.
 func ciliumScenario(ctx context.Context, t *trial) error {
 	if err := t.importAll(ctx, t.options.oldImage); err != nil {
 		return err
@@ -73,8 +73,8 @@ func ciliumScenario(ctx context.Context, t *trial) error {
 	return t.checkOperator(ctx)
 }
 
-// growsAfter starts more pods on one node than its block has addresses: the new
-// agents report, and take up what they are given.
+// growsAfter starts more pods on one node than its block has addresses: the new agents report,
+// and use the addresses that they are assigned.
 func (t *trial) growsAfter(ctx context.Context) error {
 	before, err := t.burstBlocks(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *trial) agentsBegin(ctx context.Context, what, line string) error {
 	return nil
 }
 
-// noteCilium puts the agents' image into the table.
+// noteCilium adds the agents' image to the table.
 func (t *trial) noteCilium(ctx context.Context, what string) error {
 	ds, err := query[appsv1.DaemonSet](ctx, t.bed, "daemonset", "cilium", "--namespace=kube-system")
 	for _, c := range ds.Spec.Template.Spec.Containers {
@@ -133,7 +133,7 @@ func (t *trial) noteCilium(ctx context.Context, what string) error {
 	return err
 }
 
-// importAll gives all nodes an image.
+// importAll imports an image into all nodes.
 func (b *bed) importAll(ctx context.Context, image string) error {
 	var wg sync.WaitGroup
 	failed := make([]error, b.options.nodes)

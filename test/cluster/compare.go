@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 )
 
-// compared are Cilium's own modes and ours, the first being what the others are
-// measured by. All else is the same: nodes, values, datapath.
+// compared returns Cilium's own modes and ours; the others are measured against the first.
+// Everything else is the same: nodes, values, datapath.
 func compared() []setup {
 	return []setup{
 		{name: "cluster-pool", peer: true, cilium: []string{"test/cluster/values/cluster-pool.yaml"}},
@@ -21,7 +21,7 @@ func compared() []setup {
 	}
 }
 
-// crdSetup is what docs/install.md installs.
+// crdSetup returns the setup that docs/install.md installs.
 func crdSetup(name string) setup {
 	return setup{name: name, pools: []string{"examples/pools.yaml"}, labels: poolLabel}
 }
@@ -39,8 +39,9 @@ var laps = []lap{
 	{fmt.Sprintf("%d pods at once on one node, again", burstPods), "burst", 0, burstPods},
 }
 
-// compareScenario measures how long pods take until all are Ready, beside the modes
-// in which Cilium allocates by itself. The table reports which is faster and does not judge it.
+// compareScenario measures how long pods take until all are Ready, compared with the modes in
+// which Cilium allocates addresses itself. The table reports which is faster but does not
+// judge it.
 func compareScenario(ctx context.Context, t *trial) error {
 	setups := compared()
 	times := make([][]time.Duration, len(setups))
@@ -110,8 +111,8 @@ func (t *trial) resize(ctx context.Context, deployment string, replicas int) (ti
 	return time.Since(began), err
 }
 
-// awaitGone waits until a Deployment has no more pods than it should, those that
-// terminate included: they would slow down what is measured next.
+// awaitGone waits until a Deployment has no more pods than it should, including those that
+// terminate, as they would slow down the next measurement.
 func (t *trial) awaitGone(ctx context.Context, app string, want int) error {
 	return kube.Await(ctx, podsTimeout, fmt.Sprintf("%s has %d pods", app, want), func(ctx context.Context) (bool, string) {
 		pods, err := t.probes(ctx, app)

@@ -19,8 +19,8 @@ import (
 // compiles its agent's datapath.
 const readyTimeout = 4 * time.Minute
 
-// joinScenario: a node joins, gets a block and runs pods; it is drained; the power
-// is cut and comes back; it is deleted and joins again under the same name.
+// joinScenario makes a node join, get a block and run pods; the node is drained; it loses
+// power and gets it back; it is deleted and joins again under the same name.
 func joinScenario(ctx context.Context, t *trial) error {
 	number := t.options.nodes + 1
 	name := kube.NodeName(number)
@@ -86,8 +86,8 @@ func (t *trial) bring(ctx context.Context, number int) error {
 	return t.awaitProbe(ctx, kube.NodeName(number), since)
 }
 
-// awaitProbe waits until the probe on a node is Ready and has been so only since a
-// moment: what the API server says of a node without power is old.
+// awaitProbe waits until the probe on a node is Ready and became so after since: the API
+// server's status of a node without power is outdated.
 func (t *trial) awaitProbe(ctx context.Context, node string, since time.Time) error {
 	return kube.Await(ctx, readyTimeout, "the probe on "+node+" is Ready", func(ctx context.Context) (bool, string) {
 		pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=default", "--selector=app=probe", "--field-selector=spec.nodeName="+node)
@@ -110,7 +110,7 @@ func (t *trial) drain(ctx context.Context, node string) error {
 	return err
 }
 
-// remove takes a node away for good, and waits until its pods are forgotten.
+// remove removes a node permanently, and waits until its pods are gone.
 func (t *trial) remove(ctx context.Context, number int) error {
 	name := kube.NodeName(number)
 	if err := t.cluster.WipeNode(number); err != nil {
@@ -125,8 +125,8 @@ func (t *trial) remove(ctx context.Context, number int) error {
 	})
 }
 
-// outageScenario: the control plane is away for a minute, in which pods and their
-// connections go on.
+// outageScenario stops the control plane for a minute, during which pods and their connections
+// continue.
 func outageScenario(ctx context.Context, t *trial) error {
 	if err := t.startPings(ctx); err != nil {
 		return err
@@ -158,8 +158,8 @@ func outageScenario(ctx context.Context, t *trial) error {
 	return t.noPingLost(ctx, "pings lost")
 }
 
-// agentsScenario: Cilium's agents restart, and the operator's leader is killed in a
-// burst. Pings lost to Cilium's own restart are reported, but do not fail the run.
+// agentsScenario restarts Cilium's agents, and kills the operator's leader during a burst.
+// Pings lost to Cilium's own restart are reported, but do not fail the run.
 func agentsScenario(ctx context.Context, t *trial) error {
 	if err := t.startPings(ctx); err != nil {
 		return err
@@ -213,8 +213,8 @@ func (t *trial) leaderKilled(ctx context.Context) error {
 	return t.scale(ctx, "burst", 0)
 }
 
-// uninstallScenario: the operator is uninstalled; pods go on, and it takes up what
-// it finds when it is installed again.
+// uninstallScenario uninstalls the operator; pods continue, and after it is installed again it
+// resumes from what exists.
 func uninstallScenario(ctx context.Context, t *trial) error {
 	if err := t.startPings(ctx); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-// untilTimeout is how long a block may take to print what its page says.
+// untilTimeout is how long a block may take to print what its page promises.
 const untilTimeout = 4 * time.Minute
 
 // docsScenarios run the code blocks of one page each: docs-readme, docs-install...
@@ -31,8 +31,8 @@ func docsScenarios() []scenario {
 	return out
 }
 
-// runPage runs the blocks of a page in their order, as in one shell. A block that
-// fails is a row of the table, and the next one runs all the same.
+// runPage runs the blocks of a page in their order, as in one shell. A block that fails
+// becomes a row of the table, and the next one still runs.
 func (t *trial) runPage(ctx context.Context, path string) error {
 	text, err := os.ReadFile(filepath.Join(t.options.repository, path))
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *trial) runPage(ctx context.Context, path string) error {
 	return nil
 }
 
-// title is how the code of a block begins.
+// title returns the beginning of a block's code.
 func title(b page.Block) string {
 	for line := range strings.Lines(b.Code) {
 		if line, _, _ = strings.Cut(strings.TrimSpace(line), " #"); line != "" {
@@ -100,7 +100,7 @@ func (t *trial) runBlock(ctx context.Context, b page.Block) error {
 	return err
 }
 
-// runOnce runs code, and holds exit code and output to what the page says.
+// runOnce runs code, and checks exit code and output against what the page says.
 func (t *trial) runOnce(ctx context.Context, code string, b page.Block) error {
 	out, err := t.session(ctx, code)
 	got := 0
@@ -120,8 +120,8 @@ func (t *trial) runOnce(ctx context.Context, code string, b page.Block) error {
 	return nil
 }
 
-// session runs code in what was exported by the code before it on the cluster. Make
-// is not to know that another make runs it.
+// session runs code with the environment exported by earlier code on the cluster. It hides
+// from make that another make runs it.
 func (t *trial) session(ctx context.Context, code string) (string, error) {
 	if code == "" {
 		return "", nil

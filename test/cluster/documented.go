@@ -21,7 +21,7 @@ const (
 
 var continuation = regexp.MustCompile(`\s*\\\n\s*`)
 
-// installCommands are the documented commands, forced into what this machine can do.
+// installCommands returns the documented commands, changed to what this machine can do.
 func (b *bed) installCommands() ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *bed) installCommands() ([]string, error) {
 	return commands, nil
 }
 
-// documentedCommands gives the marked commands of a page, each on one line.
+// documentedCommands returns the marked commands of a page, each on one line.
 func documentedCommands(text string) []string {
 	_, text, _ = strings.Cut(text, beginMark)
 	text, _, found := strings.Cut(text, endMark)
@@ -58,7 +58,7 @@ func documentedCommands(text string) []string {
 	return commands
 }
 
-// commandLines are the commands of a block, each on one line.
+// commandLines returns the commands of a block, each on one line.
 func commandLines(block string) []string {
 	var commands []string
 	for line := range strings.Lines(continuation.ReplaceAllString(block, " ")) {

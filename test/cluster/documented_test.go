@@ -22,7 +22,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// The page itself installs both charts, Cilium's in the version that is built.
+// The page installs both charts, Cilium's in the version that is built.
 func TestStartPageInstallsBothCharts(t *testing.T) {
 	page, err := os.ReadFile("../../" + startPage)
 	if err != nil {

@@ -26,8 +26,8 @@ const forcedCilium = " -f test/cluster/forced/cilium.yaml"
 
 var remoteChart = regexp.MustCompile(`\bcilium/cilium --version (\S+)`)
 
-// force changes a documented command line to what this machine can do; empty where
-// it can do without.
+// force changes a documented command line to what this machine can do; it returns "" if the
+// machine does not need the command.
 func (b *bed) force(line string) (string, error) {
 	if strings.HasPrefix(line, "helm repo ") {
 		return "", nil

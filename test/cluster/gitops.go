@@ -20,7 +20,8 @@ import (
 // argo is the field manager of Argo CD.
 const argo = "argocd-controller"
 
-// comparison is one way to ask the API server what applying manifests would change.
+// comparison is one way to query the API server for the changes that applying manifests would
+// make.
 type comparison struct {
 	what, file       string
 	serverSide       bool
@@ -28,8 +29,8 @@ type comparison struct {
 	first            string // the first difference
 }
 
-// gitopsScenario compares what is in Git with the cluster while pods come and go, as Argo
-// CD does: by a server-side apply in another field manager's name, and by the
+// gitopsScenario compares what is in Git with the cluster while pods are created and deleted,
+// as Argo CD does: by a server-side apply under another field manager's name, and by the
 // three-way merge of kubectl apply. Both are dry runs.
 func gitopsScenario(ctx context.Context, t *trial) error {
 	if err := t.cluster.Apply(ctx, webManifest); err != nil {
@@ -63,8 +64,8 @@ func gitopsScenario(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// compareUnderLoad compares again and again while Deployments grow and shrink, and
-// counts the blocks that came and went meanwhile.
+// compareUnderLoad compares repeatedly while Deployments grow and shrink, and counts the
+// blocks claimed and returned meanwhile.
 func (t *trial) compareUnderLoad(ctx context.Context, comparisons []*comparison) (claimed, returned int, err error) {
 	load := make(chan error, 1)
 	loaded, stop := context.WithCancel(ctx)
@@ -101,13 +102,13 @@ func (t *trial) compareUnderLoad(ctx context.Context, comparisons []*comparison)
 	return claimed, returned, nil
 }
 
-// chart gives what the chart renders, with the values of examples/.
+// chart renders the chart with the values of examples/.
 func (b *bed) chart(ctx context.Context, args string) (string, error) {
 	return b.shell(ctx, "helm template cilium-pool-operator charts/cilium-pool-operator -n kube-system -f examples/values.yaml "+args)
 }
 
-// waves lets Deployments grow and shrink until the context ends: one on all nodes,
-// the other on one, which needs more blocks for it.
+// waves lets Deployments grow and shrink until the context ends: one on all nodes, the other
+// on one node, which needs more blocks for it.
 func (t *trial) waves(ctx context.Context) error {
 	for {
 		for _, replicas := range []struct{ web, burst int }{{6, 0}, {60, 60}, {3, 0}} {
@@ -117,14 +118,14 @@ func (t *trial) waves(ctx context.Context) error {
 				}
 			}
 		}
-		// Until blocks are draining.
+		// Wait until blocks are draining.
 		if err := harness.Sleep(ctx, time.Minute); err != nil {
 			return err
 		}
 	}
 }
 
-// compare reads the objects of a file and what applying them would make of them.
+// compare reads the objects of a file and what they would be after applying the file.
 func (t *trial) compare(ctx context.Context, c *comparison) error {
 	live, err := t.objects(ctx, "get", "-f", c.file)
 	if err != nil {
@@ -149,7 +150,7 @@ func (t *trial) compare(ctx context.Context, c *comparison) error {
 	return nil
 }
 
-// objects gives what kubectl answers.
+// objects returns kubectl's response.
 func (t *trial) objects(ctx context.Context, args ...string) (map[string]any, error) {
 	text, err := t.cluster.Kubectl(ctx, append(args, "--output=json")...)
 	if err != nil {
@@ -162,8 +163,8 @@ func (t *trial) objects(ctx context.Context, args ...string) (map[string]any, er
 	return out, nil
 }
 
-// desired gives the objects of a list by kind and name, without what Argo CD does
-// not compare: status, and what API server and kubectl keep for themselves.
+// desired returns the objects of a list by kind and name, without what Argo CD does not
+// compare: status, and the fields of the API server and kubectl.
 func desired(list string) (map[string]any, error) {
 	var objects struct{ Items []map[string]any }
 	if err := json.Unmarshal([]byte(list), &objects); err != nil {

@@ -13,7 +13,7 @@ const someObjects = `{"kind": "List", "items": [{"kind": "PodIPPool",
 	"metadata": {"name": "a", "resourceVersion": "1", "generation": 2, "managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x", "k": "v"}},
 	"spec": {"reclaim": {"idleFor": "1m"}}, "status": {"nodes": 1}}]}`
 
-// Of what may differ, only what is in Git counts.
+// Of all differences, only those to what is in Git count.
 func TestDesired(t *testing.T) {
 	before, err := desired(someObjects)
 	if err != nil {

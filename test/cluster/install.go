@@ -15,13 +15,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 )
 
-// How commands of the page begin.
+// The beginnings of commands on the page.
 const (
 	operatorInstall = "helm install cilium-pool-operator "
 	labelNodes      = "kubectl label nodes --all "
 )
 
-// installScenario: the documented commands make a cluster whose pods, Services and
+// installScenario checks that the documented commands make a cluster whose pods, Services and
 // names work.
 func installScenario(ctx context.Context, t *trial) error {
 	commands, err := t.installCommands()
@@ -59,7 +59,7 @@ func installScenario(ctx context.Context, t *trial) error {
 	return t.upgradeUnchanged(ctx, commands)
 }
 
-// shortened is what a command line does, without paths and values of flags.
+// shortened returns what a command line does, without paths and values of flags.
 func shortened(line string) string {
 	var kept []string
 	for _, field := range strings.Fields(line) {
@@ -71,7 +71,7 @@ func shortened(line string) string {
 	return strings.Join(kept[:min(4, len(kept))], " ")
 }
 
-// checkOperator checks that the operator neither restarted nor lacked a right.
+// checkOperator checks that the operator has not restarted and lacked no right.
 func (t *trial) checkOperator(ctx context.Context) error {
 	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
 	if err != nil {
@@ -120,12 +120,12 @@ func (t *trial) upgradeUnchanged(ctx context.Context, commands []string) error {
 	return nil
 }
 
-// podUIDs names the pods of kube-system that Helm's releases have.
+// podUIDs returns the pods of kube-system that belong to Helm's releases, with their UIDs.
 func (b *bed) podUIDs(ctx context.Context) (string, error) {
 	return b.cluster.Kubectl(ctx, "get", "pods", "--namespace=kube-system", "--sort-by=.metadata.uid", "--output=jsonpath={.items[*].metadata.uid}")
 }
 
-// awaitPods waits until a Deployment has as many Ready replicas, and no others.
+// awaitPods waits until a Deployment has exactly that many replicas, all Ready.
 func (b *bed) awaitPods(ctx context.Context, deployment string, want int) error {
 	what := fmt.Sprintf("%s has %d replicas, all Ready", deployment, want)
 	return kube.Await(ctx, podsTimeout, what, func(ctx context.Context) (bool, string) {

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 )
 
-// onlyAfter are metrics without a series in a cluster where nothing of the kind has
-// happened, as docs/metrics.md says of them. The scenario provokes the others.
+// onlyAfter are metrics without a series in a cluster in which no such event has happened, as
+// docs/metrics.md says of them. The scenario provokes the others.
 var onlyAfter = map[string]string{
 	"cilium_pool_pool_exhaustion_timestamp_seconds": "growth over hours",
 	"cilium_pool_mark_unanswered_timestamp_seconds": "an agent that does not answer",
@@ -26,8 +26,8 @@ var onlyAfter = map[string]string{
 	"cilium_pool_drain_wait_blocks":                 "a drain",
 }
 
-// prometheusScenario: a Prometheus scrapes the operator as the chart's
-// ServiceMonitor says, and evaluates its alerts.
+// prometheusScenario runs a Prometheus that scrapes the operator as the chart's ServiceMonitor
+// says, and evaluates its alerts.
 func prometheusScenario(ctx context.Context, t *trial) error {
 	r, err := monitoring[rules](ctx, t.bed, "prometheusrule.yaml")
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *trial) authenticated(ctx context.Context) error {
 		var err error
 		jobs, err = t.targets(ctx)
 		for job := range want {
-			// One for each replica of the operator.
+			// One target for each replica of the operator.
 			if len(jobs[job]) != 2 || slices.ContainsFunc(jobs[job], func(state string) bool { return strings.HasPrefix(state, "unknown") }) {
 				return false, fmt.Sprint(jobs, err)
 			}
@@ -110,7 +110,7 @@ func (t *trial) authenticated(ctx context.Context) error {
 	return nil
 }
 
-// tinyPool has one block; a node that it rules soon lacks addresses.
+// tinyPool has one block; a node selected by it soon lacks addresses.
 const tinyPool = `
 apiVersion: cilium-pool.io/v1alpha1
 kind: PodIPPool
@@ -122,7 +122,7 @@ spec:
     cidrs: [{cidr: 100.168.0.0/28}]
 `
 
-// provoke makes alerts fire, and does what their runbooks say.
+// provoke makes alerts fire, and follows their runbooks.
 func (t *trial) provoke(ctx context.Context) error {
 	const (
 		zone = "node-restriction.kubernetes.io/zone"
@@ -168,7 +168,7 @@ kubectl annotate ` + crd + " --overwrite cilium-pool.io/schema=another"},
 	return err
 }
 
-// evaluated asks Prometheus each expression, and whether the metrics in it exist.
+// evaluated queries Prometheus for each expression, and checks that the metrics in it exist.
 func (t *trial) evaluated(ctx context.Context, expressions map[string]string) error {
 	names, err := prometheus[[]string](ctx, t.bed, "label/__name__/values", nil)
 	if err != nil {

@@ -1,18 +1,18 @@
 //go:build linux
 
-// Command cluster runs a real Kubernetes cluster on this machine: kubelets,
-// containerd, Cilium from its own chart, and the operator from its image and
-// chart. It needs root, and neither Docker, systemd nor a registry.
+// Command cluster runs a real Kubernetes cluster on this machine: kubelets, containerd, Cilium
+// from its own chart, and the operator from its image and chart. It needs root, and neither
+// Docker, systemd nor a registry.
 //
-// Only it finds what kubelet, containerd, the charts and the pages make of the
-// operator together: an installation, an upgrade, a day's work, a migration.
+// Only this suite finds how kubelet, containerd, the charts and the pages work together with
+// the operator: an installation, an upgrade, a day's work, a migration.
 //
 //	cluster up     start one and install Cilium and the operator
 //	cluster down   remove what any of these commands left
 //	cluster run    start one, run scenarios, print a table, remove it
 //
-// Installed is what docs/install.md says, by the commands of that page. What this
-// machine forces to be otherwise is in forced.go, with the reasons.
+// The installation follows docs/install.md, by the commands of that page. Differences that
+// this machine requires are in forced.go, with the reasons.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	// exitCannot is for machines that cannot run a cluster: nothing was tried.
+	// exitCannot is the exit code on machines that cannot run a cluster: nothing was tried.
 	exitCannot = 4
 )
 
@@ -91,7 +91,7 @@ func main() {
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
 	fs.BoolVar(&o.bare, "bare", false, "of up: install nothing in the cluster")
 	fs.BoolVar(&o.keep, "keep", false, "of run: leave the cluster of a scenario that failed")
-	_ = fs.Parse(os.Args[2:]) // Ends the program itself.
+	_ = fs.Parse(os.Args[2:]) // It exits on errors.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := command(ctx, os.Args[1], o)
 	stop()
@@ -125,7 +125,7 @@ func command(ctx context.Context, name string, o options) int {
 	return code(err)
 }
 
-// code says what went wrong, and loudly where nothing was tried at all.
+// code returns the exit code and prints the error, prominently if nothing was tried at all.
 func code(err error) int {
 	switch {
 	case err == nil:
@@ -186,7 +186,7 @@ func up(ctx context.Context, b *bed) (err error) {
 	return nil
 }
 
-// stopwatch says each step with the time since its beginning.
+// stopwatch prints each step with the time since the start.
 type stopwatch struct{ began time.Time }
 
 func (s stopwatch) say(format string, args ...any) {

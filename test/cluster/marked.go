@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-// A page with several procedures gives each block a name, in a comment right above
-// it: <!-- move: NAME --> for commands, <!-- file: NAME --> for a file of theirs.
+// A page with several procedures names each block in a comment right above it: <!-- move: NAME
+// --> for commands, <!-- file: NAME --> for a file that they use.
 var bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
 
 // markedPage is a page whose named blocks run.
@@ -21,7 +21,7 @@ type markedPage struct {
 	*bed
 	path   string
 	blocks map[string]string
-	// dir has the files of the page, and those that it leaves to the reader.
+	// dir is the folder of the page's files, and of those that the page leaves to the reader.
 	dir string
 }
 
@@ -48,7 +48,7 @@ func (p markedPage) write(name, content string) error {
 	return os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644)
 }
 
-// commands of a block, with what readers put in the place of words.
+// commands returns the commands of a block, with words replaced as readers do.
 func (p markedPage) commands(block string, replace ...string) ([]string, error) {
 	if p.blocks[block] == "" {
 		return nil, fmt.Errorf("%s has no commands below <!-- move: %s -->", p.path, block)

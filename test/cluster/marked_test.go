@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-// Each block of commands in the page is one that the scenario runs.
+// The scenario runs each block of commands of the page.
 func TestMigrationPageIsMarked(t *testing.T) {
 	text, err := os.ReadFile("../../" + migrationPage)
 	if err != nil {

@@ -21,29 +21,29 @@ import (
 
 const (
 	migrationPage = "docs/migration.md"
-	// oldValues is what readers of the page have for themselves.
+	// oldValues are the values that readers of the page already have.
 	oldValues = "your-old-values.yaml"
-	// movedPods run while the cluster moves; grownPods make a node need a second
-	// block in crd mode, and fit into a node's old block no more.
+	// movedPods run while the cluster moves; grownPods make a node need a second block in crd
+	// mode, and no longer fit into a node's old block.
 	movedPods = 30
 	grownPods = 60
-	// refused is the exit code of commands of the plugin that leave something to do.
+	// refused is the exit code of plugin commands that leave something to do.
 	refused = 3
 )
 
-// move is a cluster under way from cluster-pool mode to crd mode, or back.
+// move is a cluster that is moving from cluster-pool mode to crd mode, or back.
 type move struct {
 	*trial
 	page markedPage
-	// addresses of the pods that have run from the beginning, by name, and
-	// restarts of their containers.
+	// addresses of the pods that have run from the start, by name, and restarts of their
+	// containers.
 	addresses map[string]string
 	restarted int
 	pinged    losses
 }
 
-// migrationScenario: a cluster in cluster-pool mode moves to crd mode by the
-// commands of the page, grows there, moves back, and moves again for good.
+// migrationScenario moves a cluster in cluster-pool mode to crd mode by the commands of the
+// page, lets it grow, moves it back, and moves it again permanently.
 func migrationScenario(ctx context.Context, t *trial) error {
 	m := &move{trial: t}
 	for _, step := range []struct {
@@ -76,7 +76,7 @@ func migrationScenario(ctx context.Context, t *trial) error {
 	return t.checkOperator(ctx)
 }
 
-// runs gives a step that runs a block of the page.
+// runs returns a step that runs a block of the page.
 func (m *move) runs(block string, replace ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		commands, err := m.page.commands(block, replace...)
@@ -93,7 +93,7 @@ func (m *move) runs(block string, replace ...string) func(context.Context) error
 	}
 }
 
-// refused runs a block whose last command has to leave something to do.
+// refused runs a block whose last command must leave something to do.
 func (m *move) refused(ctx context.Context, block string) error {
 	err := m.runs(block)(ctx)
 	exit := new(exec.ExitError)
@@ -113,7 +113,7 @@ func (m *move) each(ctx context.Context, run func(ctx context.Context, node stri
 	return nil
 }
 
-// prepare starts the cluster as it was and does step 1.
+// prepare starts the original cluster and performs step 1.
 func (m *move) prepare(ctx context.Context) error {
 	if err := m.start(ctx); err != nil {
 		return err
@@ -153,9 +153,8 @@ func (m *move) prepare(ctx context.Context) error {
 	})
 }
 
-// writeOldValues keeps what Cilium is given before the page, with what step 1 adds,
-// as a chart whose only values they are would merge them: the keys of step 1 are
-// not in the others.
+// writeOldValues stores the values that Cilium has before the page, plus those of step 1, as a
+// chart would merge them: the others do not contain the keys of step 1.
 func (m *move) writeOldValues(before, prepared string) error {
 	var text []string
 	for _, path := range []string{filepath.Join(m.options.repository, before), filepath.Join(m.page.dir, prepared)} {
@@ -168,7 +167,7 @@ func (m *move) writeOldValues(before, prepared string) error {
 	return m.page.write(oldValues, strings.Join(text, "\n"))
 }
 
-// plan writes the pools by the plugin, as the page says, and does step 2.
+// plan writes the pools with the plugin, as the page says, and performs step 2.
 func (m *move) plan(ctx context.Context) error {
 	if _, err := m.shell(ctx, "kubectl cilium-pool import cilium --from-cluster >"+filepath.Join(m.page.dir, "pools.yaml")); err != nil {
 		return err
@@ -176,7 +175,7 @@ func (m *move) plan(ctx context.Context) error {
 	return m.runs("plan")(ctx)
 }
 
-// forth is steps 3 to 6.
+// forth performs steps 3 to 6.
 func (m *move) forth(ctx context.Context) error {
 	for _, block := range []string{"adopt", "hold", "freeze"} {
 		if err := m.runs(block)(ctx); err != nil {
@@ -196,7 +195,8 @@ func (m *move) forth(ctx context.Context) error {
 	return m.runs("settle")(ctx)
 }
 
-// back is refused while a node has a second block. Then all go back.
+// back checks that the move back is refused while a node has a second block. Then it moves all
+// nodes back.
 func (m *move) back(ctx context.Context) error {
 	before, err := m.blockNames(ctx)
 	if err != nil {
@@ -255,9 +255,8 @@ func (m *move) grow(ctx context.Context) error {
 	return nil
 }
 
-// shrink ends these pods and drains the blocks that came for them. As long as the
-// operator has not seen that the pods are gone, another block comes for one that is
-// drained.
+// shrink deletes these pods and drains the blocks that were added for them. As long as the
+// operator has not seen that the pods are gone, another block replaces a drained one.
 func (m *move) shrink(ctx context.Context) error {
 	if err := m.scale(ctx, "burst", 0); err != nil {
 		return err
@@ -287,8 +286,8 @@ func (m *move) shrink(ctx context.Context) error {
 	})
 }
 
-// judge holds the cluster to what the page promises: pods keep their address, and
-// run on, and Services answer.
+// judge checks what the page promises: pods keep their addresses and keep running, and
+// Services answer.
 func (m *move) judge(ctx context.Context, step string) error {
 	now, err := m.podAddresses(ctx)
 	if err != nil {
@@ -335,7 +334,7 @@ func (b *bed) podAddresses(ctx context.Context) (map[string]string, error) {
 	return addresses, err
 }
 
-// awaitAgent waits until a node's agent is Ready after its pod was deleted.
+// awaitAgent waits until a node's agent is Ready again after its pod was deleted.
 func (b *bed) awaitAgent(ctx context.Context, node string) error {
 	return kube.Await(ctx, agentsTimeout, "the agent of "+node+" is Ready", func(ctx context.Context) (bool, string) {
 		pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=kube-system", "--selector=k8s-app=cilium", "--field-selector=spec.nodeName="+node)

@@ -18,11 +18,11 @@ import (
 //go:embed manifests/crowd.yaml
 var crowdManifest string
 
-// crowdPods are more than a block of examples/ has addresses for, of either family.
+// crowdPods are more than a block of examples/ has addresses for, in either family.
 const crowdPods = 70
 
-// modeSetups are the ways to install the operator beside docs/install.md, each with
-// the values of examples/ for it.
+// modeSetups returns the ways to install the operator in addition to docs/install.md, each
+// with the values of examples/ for it.
 func modeSetups() []setup {
 	pools := []string{"examples/pools.yaml"}
 	return []setup{
@@ -35,7 +35,7 @@ func modeSetups() []setup {
 	}
 }
 
-// modeScenarios are one for each.
+// modeScenarios returns one scenario for each setup.
 func modeScenarios() []scenario {
 	var out []scenario
 	for _, s := range modeSetups() {
@@ -103,16 +103,16 @@ func (t *trial) crowd(ctx context.Context, s setup) error {
 	return nil
 }
 
-// meet lets the probe of each node ask the pods of an app that are on other nodes,
-// at each of their addresses: one pod of each block.
+// meet makes the probe of each node request the pods of an app on other nodes, at each of
+// their addresses: one pod of each block.
 func (t *trial) meet(ctx context.Context, app, what string) error {
 	reached, asked, err := t.reach(ctx, app, true)
 	t.check(what, fmt.Sprintf("%d of %d", reached, asked), reached == asked && asked > 0)
 	return err
 }
 
-// reach counts the addresses that probes of other nodes reach. With patience each
-// gets some time for that, else one request.
+// reach counts the addresses that probes of other nodes reach. With patience each gets some
+// time for that, else a single request.
 func (t *trial) reach(ctx context.Context, app string, patience bool) (reached, asked int, err error) {
 	from, err := t.probes(ctx, "probe")
 	if err != nil {
@@ -154,8 +154,8 @@ func (t *trial) reaches(ctx context.Context, probe, address string, patience boo
 
 type target struct{ node, address string }
 
-// onePerBlock gives, of each node's block that has a pod of the app, one address;
-// and all blocks have to be known by their pods.
+// onePerBlock returns one address for each node's block that has a pod of the app; every block
+// must have such a pod.
 func (t *trial) onePerBlock(ctx context.Context, app string) ([]target, error) {
 	blocks, err := query[blockList](ctx, t.bed, "podipblocks")
 	if err != nil {
@@ -185,7 +185,7 @@ func (t *trial) onePerBlock(ctx context.Context, app string) ([]target, error) {
 	return targets, nil
 }
 
-// of gives the block that an address is in.
+// of returns the block that contains an address.
 func (l blockList) of(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

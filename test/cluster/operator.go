@@ -12,14 +12,14 @@ import (
 const (
 	// keptPods run while the operator is upgraded, spread over all nodes.
 	keptPods = 12
-	// oldPods make one node need a second block before the upgrade, newPods further
-	// ones after it.
+	// oldPods make one node need a second block before the upgrade, newPods more blocks after
+	// it.
 	oldPods, newPods = 40, 80
 )
 
-// operatorScenario: an operator of an earlier commit, with its own chart, CRDs and
-// examples, becomes the one of this checkout by helm upgrade, goes back by helm
-// rollback, and becomes it again. All the while pods ping each other.
+// operatorScenario upgrades an operator of an earlier commit, with its own chart, CRDs and
+// examples, to this checkout by helm upgrade, reverts it by helm rollback, and upgrades it
+// again. Pods ping each other throughout.
 func operatorScenario(ctx context.Context, t *trial) error {
 	if err := t.installOld(ctx); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (t *trial) installOld(ctx context.Context) error {
 	return nil
 }
 
-// replace runs a line of Helm's, and notes the image that all replicas run then.
+// replace runs a Helm command, and records the image that all replicas run afterwards.
 func (t *trial) replace(ctx context.Context, step, line string) error {
 	before, err := t.blockNames(ctx)
 	if err != nil {
@@ -121,8 +121,8 @@ func (t *trial) replace(ctx context.Context, step, line string) error {
 	return err
 }
 
-// kept holds the cluster to what it was at first: addresses of pods, running
-// containers, and no ping lost.
+// kept compares the cluster with its initial state: addresses of pods, running containers, and
+// no ping lost.
 func (t *trial) kept(ctx context.Context, step string, addresses map[string]string, restarts int) error {
 	now, err := t.podAddresses(ctx)
 	if err != nil {
@@ -146,8 +146,8 @@ func (t *trial) kept(ctx context.Context, step string, addresses map[string]stri
 	return t.checkOperator(ctx)
 }
 
-// growsAndReturns: the new operator gives a node of the old one's more blocks, and
-// takes them back, with those that the old one gave.
+// growsAndReturns checks that the new operator adds blocks to a node that the old one served,
+// and reclaims them together with those that the old one assigned.
 func (t *trial) growsAndReturns(ctx context.Context, first int) error {
 	before, err := t.burstBlocks(ctx)
 	if err != nil {

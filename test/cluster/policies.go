@@ -29,8 +29,8 @@ const (
 	allowOutside  = " --set hostFirewall.allowedCIDRs={" + kube.Outside + "/32}"
 )
 
-// policiesScenario: NetworkPolicies hold for addresses of all of a node's blocks, and
-// the chart's host firewall policy keeps others from the operator's ports.
+// policiesScenario checks that NetworkPolicies hold for addresses of all of a node's blocks,
+// and that the chart's host firewall policy protects the operator's ports from others.
 func policiesScenario(ctx context.Context, t *trial) error {
 	s := crdSetup("policies and the host firewall")
 	s.cilium = []string{"test/cluster/values/host-firewall.yaml"}
@@ -76,8 +76,8 @@ func (t *trial) networkPolicies(ctx context.Context) error {
 	return err
 }
 
-// reachFromHosts asks from probes on the network of other nodes, which the
-// policy that allows does not name.
+// reachFromHosts requests from probes in the host network of other nodes, which the allowing
+// policy does not include.
 func (t *trial) reachFromHosts(ctx context.Context) (reached, asked int, err error) {
 	from, err := t.probes(ctx, "probe-host")
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *trial) reachFromHosts(ctx context.Context) (reached, asked int, err err
 	}
 	for _, probe := range from {
 		if probe.Spec.NodeName == burstNode {
-			continue // Its own node reaches a pod always, as kubelet must.
+			continue // A pod's own node always reaches it, as kubelet must.
 		}
 		for _, target := range targets {
 			asked++
@@ -101,8 +101,8 @@ func (t *trial) reachFromHosts(ctx context.Context) (reached, asked int, err err
 	return reached, asked, nil
 }
 
-// hostFirewall asks for the metrics of a replica's host from outside of the cluster
-// and from another node.
+// hostFirewall requests the metrics of a replica's host from outside the cluster and from
+// another node.
 func (t *trial) hostFirewall(ctx context.Context) error {
 	host, other, err := t.operatorHost(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (t *trial) hostFirewall(ctx context.Context) error {
 		{"with the address among allowedCIDRs it does", setFirewall + allowOutside, true},
 		{"with an empty list by --set-json it does not", setFirewall + " --set-json hostFirewall.allowedCIDRs=[]", false},
 		{"with the address again it does", setFirewall + allowOutside, true},
-		// As docs/operations.md says: null with --reuse-values leaves the list.
+		// According to docs/operations.md, null with --reuse-values leaves the list.
 		{"with the chart's list by --reset-then-reuse-values it does not", strings.Replace(setFirewall, "--reuse-values", "--reset-then-reuse-values", 1) + " --set hostFirewall.allowedCIDRs=null", false},
 	} {
 		if _, err := t.shell(ctx, step.line); err != nil {
@@ -142,7 +142,7 @@ func (t *trial) hostFirewall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s asks %s: %s: %w", other, url, out, err)
 	}
-	// Kubelet's lease, probes and exec go on.
+	// Kubelet's lease, probes and exec still work.
 	_, err = t.cluster.Kubectl(ctx, "wait", "node", "--all", "--for=condition=Ready", "--timeout=1m")
 	t.check("all nodes stay Ready", err == nil, err == nil)
 	served, asked, errServed := t.servedFrom(ctx)
@@ -150,7 +150,7 @@ func (t *trial) hostFirewall(ctx context.Context) error {
 	return errors.Join(err, errServed)
 }
 
-// operatorHost gives a replica, and a probe on the network of another node.
+// operatorHost returns a replica, and a probe in the host network of another node.
 func (t *trial) operatorHost(ctx context.Context) (replica corev1.Pod, probe string, err error) {
 	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=app.kubernetes.io/name=cilium-pool-operator")
 	if err != nil || len(pods.Items) == 0 {

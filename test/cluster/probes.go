@@ -21,7 +21,7 @@ var probeManifest string
 
 const (
 	probeTimeout = 4 * time.Minute
-	// probeService is the Service by its name, and by its address.
+	// probeService is the URL of the Service by its name, the other one by its address.
 	probeService   = "http://probe.default.svc.cluster.local/"
 	probeServiceIP = "http://10.96.0.80/"
 )
@@ -38,19 +38,19 @@ func (b *bed) installProbes(ctx context.Context) error {
 	return nil
 }
 
-// probes gives the pods of an app.
+// probes returns the pods of an app.
 func (b *bed) probes(ctx context.Context, app string) ([]corev1.Pod, error) {
 	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default", "--selector=app="+app)
 	return pods.Items, err
 }
 
-// ask lets a probe ask a URL.
+// ask makes a probe request a URL.
 func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 	return b.cluster.Kubectl(ctx, "exec", "--namespace=default", pod, "--", "/probe", "get", url)
 }
 
-// servedFrom asks the Service by its addresses from each node, and by its name from
-// a pod on each, and gives how often it was asked and answered.
+// servedFrom requests the Service by its addresses from each node, and by its name from a pod
+// on each, and returns how many requests were made and how many answered.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
 	addresses, err := b.serviceURLs(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
 	return served, asked, nil
 }
 
-// serviceURLs are the addresses of the probes' Service, of each family.
+// serviceURLs returns the addresses of the probes' Service, in each family.
 func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
 	service, err := query[corev1.Service](ctx, b, "service", "probe", "--namespace=default")
 	var urls []string
@@ -78,7 +78,7 @@ func (b *bed) serviceURLs(ctx context.Context) ([]string, error) {
 	return urls, err
 }
 
-// servedAt asks a URL from each pod of an app.
+// servedAt requests a URL from each pod of an app.
 func (b *bed) servedAt(ctx context.Context, app, url string) (served, asked int, err error) {
 	pods, err := b.probes(ctx, app)
 	for _, pod := range pods {
@@ -96,7 +96,7 @@ func (b *bed) servedAt(ctx context.Context, app, url string) (served, asked int,
 	return served, asked, err
 }
 
-// losses of all pings between pods.
+// losses counts the losses of all pings between pods.
 type losses struct {
 	Sent, Lost   int
 	LongestGapMs int64
@@ -109,7 +109,7 @@ func (l losses) String() string {
 	return fmt.Sprintf("%d of %d, longest gap %d ms", l.Lost, l.Sent, l.LongestGapMs)
 }
 
-// startPings lets each probe ping the one of the next node.
+// startPings makes each probe ping the one of the next node.
 func (b *bed) startPings(ctx context.Context) error {
 	pods, err := b.probes(ctx, "probe")
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *bed) startPings(ctx context.Context) error {
 	return nil
 }
 
-// noPingLost checks that none was lost since startPings.
+// noPingLost checks that no ping was lost since startPings.
 func (t *trial) noPingLost(ctx context.Context, what string) error {
 	lost, err := t.pings(ctx)
 	if err == nil {
@@ -133,7 +133,7 @@ func (t *trial) noPingLost(ctx context.Context, what string) error {
 	return err
 }
 
-// pings gives what was lost since startPings.
+// pings returns the losses since startPings.
 func (b *bed) pings(ctx context.Context) (losses, error) {
 	var sum losses
 	pods, err := b.probes(ctx, "probe")
@@ -154,7 +154,7 @@ func (b *bed) pings(ctx context.Context) (losses, error) {
 	return sum, nil
 }
 
-// pingsOf gives what a pod has lost, by the address that it pings.
+// pingsOf returns the losses of a pod, by the address that it pings.
 func (b *bed) pingsOf(ctx context.Context, pod string) (map[string]losses, error) {
 	out, err := b.ask(ctx, pod, "http://127.0.0.1:8080/pings")
 	if err != nil {

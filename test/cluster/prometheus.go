@@ -22,9 +22,8 @@ var prometheusManifest string
 
 const (
 	prometheusNode = 2
-	// tick is how often Prometheus scrapes, evaluates, and how long an alert's
-	// expression must hold. test/alerts shows with promtool that alerts wait as long
-	// as they should.
+	// tick is how often Prometheus scrapes and evaluates, and how long an alert's expression
+	// must hold. test/alerts checks with promtool that alerts wait as long as they should.
 	tick = "5s"
 	// The jobs: with the ServiceAccount's token as the ServiceMonitor says, without a
 	// token, and with the token of a ServiceAccount that lacks the right.
@@ -33,7 +32,7 @@ const (
 	withoutRight = "no-right"
 )
 
-// monitor is what Prometheus' operator reads of a ServiceMonitor.
+// monitor is what Prometheus' operator reads from a ServiceMonitor.
 type monitor struct {
 	Spec struct {
 		Selector          struct{ MatchLabels map[string]string }
@@ -77,7 +76,7 @@ func monitoring[T any](ctx context.Context, b *bed, file string) (T, error) {
 
 type object map[string]any
 
-// scrapeJob is what Prometheus' operator makes of a ServiceMonitor with one
+// scrapeJob returns the job that Prometheus' operator generates for a ServiceMonitor with one
 // endpoint: every pod of a Service with these labels, at the port of this name.
 func scrapeJob(name string, m monitor, authorization object) object {
 	e := m.Spec.Endpoints[0]
@@ -104,7 +103,7 @@ func scrapeJob(name string, m monitor, authorization object) object {
 	return job
 }
 
-// startPrometheus runs it in the cluster, with the chart's rules.
+// startPrometheus runs Prometheus in the cluster, with the chart's rules.
 func (t *trial) startPrometheus(ctx context.Context, r rules) error {
 	m, err := monitoring[monitor](ctx, t.bed, "servicemonitor.yaml")
 	if err != nil {
@@ -158,7 +157,7 @@ kubectl create token stranger -n monitoring`)
 	return t.rollout(ctx, "monitoring", "deployment/prometheus", 2*time.Minute)
 }
 
-// prometheus asks its API, from a pod.
+// prometheus queries the API of Prometheus, from a pod.
 func prometheus[T any](ctx context.Context, b *bed, path string, parameters url.Values) (T, error) {
 	var answer struct {
 		Status, Error string
@@ -188,7 +187,7 @@ func prometheus[T any](ctx context.Context, b *bed, path string, parameters url.
 	return answer.Data, nil
 }
 
-// targets gives health and last error of each target, by job.
+// targets returns health and last error of each target, by job.
 func (b *bed) targets(ctx context.Context) (map[string][]string, error) {
 	found, err := prometheus[struct {
 		ActiveTargets []struct {
@@ -202,7 +201,7 @@ func (b *bed) targets(ctx context.Context) (map[string][]string, error) {
 	return jobs, err
 }
 
-// firing gives the alerts that fire, each once.
+// firing returns the alerts that fire, without duplicates.
 func (b *bed) firing(ctx context.Context) (map[string]bool, error) {
 	found, err := prometheus[struct {
 		Alerts []struct {

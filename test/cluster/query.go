@@ -28,7 +28,7 @@ func query[T any](ctx context.Context, b *bed, args ...string) (T, error) {
 	return out, nil
 }
 
-// blockList is what scenarios look at of PodIPBlocks.
+// blockList contains what scenarios read of PodIPBlocks.
 type blockList struct{ Items []block }
 
 type block struct {
@@ -51,8 +51,8 @@ func (b *bed) burstBlocks(ctx context.Context) (int, error) {
 	return count, err
 }
 
-// failedSandboxes counts kubelet's events of pods whose sandbox failed, and of
-// these such that lacked an address; with an example of the latter, if there is one.
+// failedSandboxes counts kubelet's events of pods whose sandbox failed, and those of them that
+// lacked an address; with an example of the latter, if there is one.
 func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, example string, err error) {
 	events, err := query[corev1.EventList](ctx, b, "events", "--all-namespaces", "--field-selector=reason=FailedCreatePodSandBox")
 	for _, event := range events.Items {
@@ -68,7 +68,7 @@ func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, exampl
 	return total, noAddress, example, err
 }
 
-// lacksAddress reports whether kubelet's event is of an agent that had no address. One
+// lacksAddress reports whether kubelet's event is of an agent that had no address. An agent
 // that has not seen the pod yet, and so does not know its pool, may have many.
 func lacksAddress(message string) bool {
 	if strings.Contains(message, "unable to determine IPAM pool") {

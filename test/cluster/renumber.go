@@ -34,9 +34,8 @@ const (
 	routesTimeout = 30 * time.Second
 )
 
-// renumberScenario: three nodes are moved from one CIDR of their pool to another, with
-// evictions and restarts of agents, while pods that have addresses of a third CIDR ping
-// each other.
+// renumberScenario moves three nodes from one CIDR of their pool to another, with evictions
+// and restarts of agents, while pods with addresses of a third CIDR ping each other.
 func renumberScenario(ctx context.Context, t *trial) error {
 	s := setup{name: "two CIDRs", labels: poolLabel, pools: []string{"examples/pools.yaml"}}
 	if err := t.startWith(ctx, s); err != nil {
@@ -97,8 +96,8 @@ func (t *trial) workloadsReady(ctx context.Context) error {
 	return nil
 }
 
-// pingAcross has a pod of each node that has an address of the range that stays ping those
-// of the other nodes.
+// pingAcross makes a pod of each node with an address of the range that stays ping those of
+// the other nodes.
 func (t *trial) pingAcross(ctx context.Context) ([]flow, error) {
 	pods, err := t.probes(ctx, "crowd")
 	if err != nil {
@@ -131,7 +130,7 @@ func (t *trial) pingAcross(ctx context.Context) ([]flow, error) {
 	return flows, nil
 }
 
-// agentPods are the UIDs of the agents' pods, by node.
+// agentPods returns the UIDs of the agents' pods, by node.
 func (t *trial) agentPods(ctx context.Context) (map[string]types.UID, error) {
 	pods, err := query[corev1.PodList](ctx, t.bed, "pods", "--namespace=kube-system", "--selector=k8s-app=cilium")
 	out := map[string]types.UID{}
@@ -175,7 +174,7 @@ func (t *trial) judgeRenumbered(ctx context.Context, b *budgets.Judge, flows []f
 	return t.checkOperator(ctx)
 }
 
-// renumbered collects what the move has come to.
+// renumbered collects the results of the move.
 func (t *trial) renumbered(ctx context.Context, b *budgets.Judge, flows []flow) (renumbered, error) {
 	r := renumbered{flows: len(flows), broken: b.Broken}
 	results, now := map[string]map[string]losses{}, map[string]types.UID{}
@@ -206,10 +205,10 @@ func (t *trial) renumbered(ctx context.Context, b *budgets.Judge, flows []flow) 
 	if !read {
 		return r, err
 	}
-	return r, nil // judged by what was left at last
+	return r, nil // judged by what is left at the end
 }
 
-// leftOf returns what blocks, CiliumNodes, pools and the routes of nodes name of a range.
+// leftOf returns what in blocks, CiliumNodes, pools and the routes of nodes names a range.
 func (t *trial) leftOf(ctx context.Context, old netip.Prefix) ([]string, error) {
 	var left []string
 	for what, path := range map[string]string{"podipblocks": "{.items[*].spec}", "podippools": "{.items[*].spec}", "ciliumnodes": "{.items[*]}"} {

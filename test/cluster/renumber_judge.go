@@ -11,8 +11,8 @@ type flow struct {
 	address      string
 }
 
-// lostByStaying adds up what was lost between pods both of which are still there, and
-// counts these flows. results are what a pod reports, by the address that it pings.
+// lostByStaying adds up the losses between pods both of which still exist, and counts these
+// flows. results are the reports of pods, by the address that they ping.
 func lostByStaying(flows []flow, now map[string]types.UID, results map[string]map[string]losses) (sum losses, judged int) {
 	for _, f := range flows {
 		r, reported := results[f.from][f.address]
@@ -27,19 +27,19 @@ func lostByStaying(flows []flow, now map[string]types.UID, results map[string]ma
 	return sum, judged
 }
 
-// renumbered is what a move has come to.
+// renumbered is the result of a move.
 type renumbered struct {
-	// flows are those between pods that were to stay, judged those of pods that did.
+	// flows are those between pods that were meant to stay, judged those of pods that did.
 	flows, judged int
 	pings         losses
 	broken        []string // budgets
 	left          []string // what still names the old range
 }
 
-// unharmed reports whether no ping was lost of a pod that was to stay.
+// unharmed reports whether no pod that was meant to stay has lost a ping.
 func (r renumbered) unharmed() bool {
 	return r.pings.Lost == 0 && r.pings.Sent > 0 && r.judged == r.flows && r.flows > 0
 }
 
-// passed reports whether all is as it should be.
+// passed reports whether the move went as it should.
 func (r renumbered) passed() bool { return r.unharmed() && len(r.broken) == 0 && len(r.left) == 0 }

@@ -24,7 +24,7 @@ func TestLostByStaying(t *testing.T) {
 	}
 }
 
-// Each way to fail is a failure.
+// Each way to fail is reported as a failure.
 func TestRenumberedFails(t *testing.T) {
 	good := renumbered{flows: 2, judged: 2, pings: losses{Sent: 100}}
 	if !good.passed() {

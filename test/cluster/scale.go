@@ -16,8 +16,8 @@ var webManifest string
 
 const (
 	podsTimeout = 6 * time.Minute
-	// returnTimeout is how long blocks may take to come back: they are idle, the
-	// agent is asked, agrees at its next report, and the block rests.
+	// returnTimeout is how long blocks may take to be returned: they are idle, the operator
+	// asks the agent, the agent agrees at its next report, and the block cools down.
 	returnTimeout = 4 * time.Minute
 	burstNode     = "n1"
 	burstPods     = 80
@@ -25,12 +25,12 @@ const (
 
 const (
 	quickPace = "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s"
-	// quicken makes idle blocks return while a scenario can wait.
+	// quicken makes idle blocks return while a scenario waits.
 	quicken = upgradeOperator + quickPace
 )
 
-// scaleScenario: many pods come and go, none fails for lack of an address, and
-// their nodes get blocks and give them back.
+// scaleScenario creates and deletes many pods: none fails for lack of an address, and their
+// nodes get blocks and return them.
 func scaleScenario(ctx context.Context, t *trial) error {
 	if _, err := t.shell(ctx, quicken); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (t *trial) scale(ctx context.Context, deployment string, replicas int) erro
 	return nil
 }
 
-// burst starts pods at once on one node, and ends them.
+// burst starts pods at once on one node, and deletes them.
 func (t *trial) burst(ctx context.Context) error {
 	before, err := t.burstBlocks(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *trial) burst(ctx context.Context) error {
 	return t.endBurst(ctx, before)
 }
 
-// endBurst ends these pods and waits until the node has as few blocks as before them.
+// endBurst deletes these pods and waits until the node has as few blocks as before.
 func (t *trial) endBurst(ctx context.Context, before int) error {
 	began := time.Now()
 	if err := t.scale(ctx, "burst", 0); err != nil {

@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// scenarioTimeout bounds one scenario, whatever it waits for.
+// scenarioTimeout limits one scenario, whatever it waits for.
 const scenarioTimeout = 20 * time.Minute
 
-// scenario is run on a cluster with Cilium, the operator, DNS and probes, as the
-// scenarios before it left them. One that is fresh gets a cluster with nothing
-// installed. One that is alone starts clusters of its own, and leaves none to the
-// next.
+// scenario runs on a cluster with Cilium, the operator, DNS and probes, as the scenarios
+// before left it. A fresh scenario gets a cluster with nothing installed. One that is alone
+// starts its own clusters, and leaves none to the next.
 type scenario struct {
 	name  string
 	ci    bool
@@ -27,7 +26,7 @@ type scenario struct {
 	run   func(context.Context, *trial) error
 }
 
-// all scenarios, in the order in which they run.
+// all returns all scenarios, in the order in which they run.
 func all() []scenario {
 	return slices.Concat([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
@@ -51,8 +50,8 @@ func all() []scenario {
 	}, modeScenarios(), variantScenarios(), docsScenarios())
 }
 
-// choose gives the scenarios of a comma-separated list of names, ci or all. The
-// name before a dash stands for all that begin with it: docs for docs-install.
+// choose returns the scenarios of a comma-separated list of names, ci or all. The part of
+// names before a dash selects all that begin with it: docs includes docs-install.
 func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")
@@ -81,7 +80,7 @@ func names() []string {
 	return out
 }
 
-// trial is a scenario under way.
+// trial is a scenario that is running.
 type trial struct {
 	*bed
 	name string
@@ -104,10 +103,10 @@ func (t *trial) add(what string, value any, r result) {
 	t.say("%s: %s: %v %s", t.name, what, value, r)
 }
 
-// seconds since a moment, for the table.
+// seconds returns the time since a moment, for the table.
 func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }
 
-// runScenarios is the command "run".
+// runScenarios implements the command "run".
 func runScenarios(ctx context.Context, b *bed) int {
 	chosen, err := choose(b.options.run)
 	if err != nil {
@@ -121,13 +120,13 @@ func runScenarios(ctx context.Context, b *bed) int {
 	if err != nil || len(running) > 0 {
 		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
 	}
-	// Of all clusters of this run, not of the last one alone.
+	// These are the logs of all clusters of this run, not only of the last one.
 	if err := os.RemoveAll(b.cluster.Logs()); err != nil {
 		return code(err)
 	}
 	rows, err := b.runAll(ctx, chosen)
 	if err == nil || !b.options.keep {
-		// Also where the run was interrupted, so without its context.
+		// Not with ctx, as it must happen after an interrupt, too.
 		err = errors.Join(err, b.cluster.Down())
 	}
 	printTable(os.Stdout, rows)
@@ -138,8 +137,8 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll skips, after a scenario that failed to finish, those that would start with its
-// broken cluster.
+// runAll skips, after a scenario that did not finish, those that would start with its broken
+// cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
 	var broken []error
@@ -184,7 +183,7 @@ func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) 
 	return s.run(ctx, t)
 }
 
-// installAll brings the cluster where the scenario install leaves it.
+// installAll brings the cluster to the state in which the scenario install leaves it.
 func (b *bed) installAll(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{b.install, b.awaitInstalled, b.installDNS, b.installProbes} {
 		if err := step(ctx); err != nil {

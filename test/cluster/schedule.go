@@ -19,7 +19,8 @@ import (
 const (
 	addressResource = "cilium-pool.io/ipv4"
 	// tooManyPods is more than the addresses of manifests/small-pool.yaml, manyPods more than
-	// those of the pool with all CIDRs that it gets, of 14 addresses in each of 28 blocks.
+	// those of the pool with all CIDRs that it gets, which have 14 addresses in each of 28
+	// blocks.
 	tooManyPods, manyPods = 80, 400
 	// fullFor is how long nothing may change once all addresses are in use.
 	fullFor     = 20 * time.Second
@@ -31,9 +32,9 @@ const (
 	endOffer    = upgradeOperator + "--set scheduling.enabled=false"
 )
 
-// scheduleScenario: with scheduling.enabled as many pods of a Deployment run as there
-// are addresses, and the others stay pending until the pool gets more: few at first, then
-// hundreds. Kubelets that restart keep their pods, and disabling it evicts none.
+// scheduleScenario checks that with scheduling.enabled as many pods of a Deployment run as
+// there are addresses, and the others stay pending until the pool gets more: few at first,
+// then hundreds. Kubelets that restart keep their pods, and disabling it evicts none.
 func scheduleScenario(ctx context.Context, t *trial) error {
 	s := setup{name: "few addresses", pools: []string{"test/cluster/manifests/small-pool.yaml"}}
 	if err := t.startWith(ctx, s); err != nil {
@@ -89,7 +90,7 @@ func (t *trial) awaitOffers(ctx context.Context, want bool) error {
 	})
 }
 
-// fillUp creates more pods than there are addresses, and restarts a kubelet then.
+// fillUp creates more pods than there are addresses, and then restarts a kubelet.
 func (t *trial) fillUp(ctx context.Context) error {
 	if err := t.cluster.Apply(ctx, webManifest); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (t *trial) fillUp(ctx context.Context) error {
 	return err
 }
 
-// fill creates so many pods that all addresses are in use.
+// fill creates enough pods that all addresses are in use.
 func (t *trial) fill(ctx context.Context, pods int) error {
 	began := time.Now()
 	if _, err := t.cluster.Kubectl(ctx, "scale", "deployment", "web", fmt.Sprintf("--replicas=%d", pods)); err != nil {
@@ -127,7 +128,7 @@ func (t *trial) fill(ctx context.Context, pods int) error {
 	return err
 }
 
-// fillWithMany is fillUp with hundreds of pods.
+// fillWithMany does the same as fillUp with hundreds of pods.
 func (t *trial) fillWithMany(ctx context.Context) error {
 	if _, err := t.shell(ctx, fmt.Sprintf(addCIDR, manyCIDR)); err != nil {
 		return err
@@ -177,8 +178,8 @@ func (t *trial) keepsPods(ctx context.Context, what string, step func(context.Co
 	return errors.Join(err, errFailed)
 }
 
-// runningPods are those of the namespace default, each with its address, and with how
-// often it was restarted.
+// runningPods returns the pods of the namespace default, each with its address and its number
+// of restarts.
 func (b *bed) runningPods(ctx context.Context) (sets.Set[string], error) {
 	pods, err := query[corev1.PodList](ctx, b, "pods", "--namespace=default")
 	running := sets.New[string]()
@@ -194,14 +195,14 @@ func (b *bed) runningPods(ctx context.Context) (sets.Set[string], error) {
 	return running, err
 }
 
-// addressUse is how the addresses of all nodes are used.
+// addressUse describes how the addresses of all nodes are used.
 type addressUse struct {
-	// addresses are those that are neither an agent's own nor in use by a pod that
-	// requests none.
+	// addresses are those that are neither an agent's own nor used by a pod that requests
+	// none.
 	addresses int
-	// running pods request an address, insufficient ones are pending for lack of one.
+	// running counts pods that request an address, insufficient pending ones that lack one.
 	running, insufficient int
-	// free are the blocks that the pool has left.
+	// free is the number of blocks that the pool has left.
 	free string
 }
 
@@ -209,7 +210,7 @@ func (u addressUse) full(pods int) bool {
 	return u.free == "0" && u.running == u.addresses && u.running+u.insufficient == pods
 }
 
-// addressList is what addressUse looks at of CiliumNodes.
+// addressList contains what addressUse reads of CiliumNodes.
 type addressList struct {
 	Items []struct {
 		Spec   struct{ IPAM struct{ Pool map[string]any } }
@@ -259,7 +260,7 @@ func requestsAddress(p corev1.Pod) bool {
 	return requests
 }
 
-// lacksAddresses reports whether the scheduler says that no node has an address for a pod.
+// lacksAddresses reports whether the scheduler reports that no node has an address for a pod.
 func lacksAddresses(p corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

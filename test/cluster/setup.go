@@ -7,35 +7,36 @@ import (
 	"strings"
 )
 
-// Values of Cilium's chart and of ours that most setups begin with.
+// Values of Cilium's chart and of ours that most setups start with.
 const (
 	ciliumValues   = "examples/cilium-values.yaml"
 	operatorValues = "examples/values.yaml"
-	// poolLabel is what a pool of examples/pools.yaml selects nodes by.
+	// poolLabel is the label by which a pool of examples/pools.yaml selects nodes.
 	poolLabel = "node-restriction.kubernetes.io/zone=beijing"
 )
 
-// setup is what is installed in a cluster that a scenario has for itself. Paths
-// are of the checkout.
+// setup is what is installed in a cluster that only one scenario uses. Paths are relative to
+// the checkout.
 type setup struct {
 	name string
-	// cilium are files of values for Cilium's chart, on top of ciliumValues.
+	// cilium are values files for Cilium's chart, on top of ciliumValues.
 	cilium []string
-	// peer: Cilium allocates by itself, without our operator.
+	// peer lets Cilium allocate addresses itself, without our operator.
 	peer bool
-	// operator are files of values for our chart, on top of operatorValues.
+	// operator are values files for our chart, on top of operatorValues.
 	operator []string
 	// pools are manifests to apply.
 	pools []string
-	// labels of all nodes, by which pools select them.
+	// labels are set on all nodes, for pools to select them.
 	labels string
-	// dualStack: nodes and Services have IPv6 addresses too.
+	// dualStack gives nodes and Services IPv6 addresses too.
 	dualStack bool
-	// oneBlock: a node keeps one block.
+	// oneBlock means that a node keeps one block.
 	oneBlock bool
 }
 
-// commands install the setup, in the order and with the words of docs/install.md.
+// commands returns the commands that install the setup, in the order and with the words of
+// docs/install.md.
 func (s setup) commands(ciliumChart string) []string {
 	lines := []string{"helm install cilium " + ciliumChart + " -n kube-system" + valueFlags(ciliumValues, s.cilium) + forcedCilium}
 	if s.peer {

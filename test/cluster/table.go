@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// result is how a row of the table ends.
+// result is the outcome of a row of the table.
 type result string
 
 const (

@@ -24,9 +24,8 @@ const (
 	kubeletTimeout = time.Minute
 )
 
-// upgradeScenario: the operator is upgraded and rolled back, and a kubelet restarts,
-// while pods ping each other. None of that may lose a packet: the operator is not in the
-// data path.
+// upgradeScenario upgrades the operator and rolls it back, and restarts a kubelet, while pods
+// ping each other. None of that may lose a packet: the operator is not in the data path.
 func upgradeScenario(ctx context.Context, t *trial) error {
 	restarts, err := t.restarts(ctx)
 	if err != nil {
@@ -104,7 +103,7 @@ func (b *bed) awaitKubelet(ctx context.Context, node string) error {
 	})
 }
 
-// notRead names the pods bound to a node that its kubelet does not list.
+// notRead returns the pods bound to a node that its kubelet does not list.
 func notRead(bound, read []corev1.Pod) []string {
 	var missing []string
 	for _, pod := range bound {
@@ -115,8 +114,8 @@ func notRead(bound, read []corev1.Pod) []string {
 	return missing
 }
 
-// kubeletScenario: the kubelet of one node is of the minor version before the others',
-// and is upgraded under running pods.
+// kubeletScenario runs one node's kubelet in the minor version before the others', and
+// upgrades it under running pods.
 func kubeletScenario(ctx context.Context, t *trial) error {
 	const number = 2
 	if err := t.cluster.SetKubelet(number, t.options.oldKubelet); err != nil {

@@ -16,7 +16,7 @@ func TestNotRead(t *testing.T) {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)}}
 	}
 	bound := []corev1.Pod{pod("a", "1"), pod("b", "2"), pod("c", "3")}
-	// Of the same name, but the one before it.
+	// Same name, but the pod's predecessor.
 	read := []corev1.Pod{pod("a", "1"), pod("b", "0")}
 	if got, want := notRead(bound, read), []string{"default/b", "default/c"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

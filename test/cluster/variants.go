@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// What the variants of an installation are put together of, each with the values
-// of examples/.
+// The parts of installation variants, each with the values of examples/.
 const (
 	operatorChart  = "charts/cilium-pool-operator -n kube-system -f examples/values.yaml"
 	poolsInValues  = " -f examples/values-pools.yaml"
 	poolsByKubectl = "kubectl apply -f examples/pools.yaml"
-	// helmTemplate has no cluster to ask for its version.
+	// helmTemplate names the version, as it has no cluster to query.
 	helmTemplate = "helm template --kube-version 1.36 "
 	waitForIt    = " --wait --timeout=4m"
 )
 
-// variant is one way to install Cilium and the operator, by what has to succeed in
-// this order. Nodes have their labels before.
+// variant is one way to install Cilium and the operator, given by the commands that must
+// succeed in this order. Nodes have their labels before.
 type variant struct {
 	name string
-	// lines are of a shell; CILIUM stands for the arguments that install Cilium, DIR
-	// for the cluster's folder.
+	// lines are shell commands; CILIUM stands for the arguments that install Cilium, DIR for
+	// the cluster's folder.
 	lines []string
-	// again has to succeed once all is Ready, and replaces no pod.
+	// again must succeed once everything is Ready, and replaces no pod.
 	again []string
 }
 
@@ -84,7 +83,7 @@ func variants() []variant {
 	}
 }
 
-// variantScenarios has a scenario for each variant, on a cluster of its own.
+// variantScenarios returns a scenario for each variant, with its own cluster.
 func variantScenarios() []scenario {
 	var out []scenario
 	for _, v := range variants() {
@@ -132,7 +131,7 @@ func (v variant) run(ctx context.Context, t *trial) error {
 	return t.checkOperator(ctx)
 }
 
-// step runs a line and puts it into the table.
+// step runs a line and adds it to the table.
 func (v variant) step(ctx context.Context, t *trial, line string) error {
 	_, err := t.shell(ctx, strings.NewReplacer("DIR", t.options.dir,
 		"CILIUM", t.options.cilium+" -n kube-system -f examples/cilium-values.yaml"+forcedCilium).Replace(line))

@@ -23,7 +23,7 @@ import (
 // watchedTimeout is how long a watch may lag.
 const watchedTimeout = time.Minute
 
-// podWatch shows budgets each version of the pods of the namespace default.
+// podWatch passes each version of the pods of the namespace default to budgets.
 type podWatch struct {
 	bed  *bed
 	stop context.CancelFunc
@@ -31,11 +31,11 @@ type podWatch struct {
 	mu      sync.Mutex
 	budgets *budgets.Judge
 	latest  uint64 // resourceVersion
-	err     error  // why it has ended
+	err     error  // why it ended
 }
 
-// watchPods begins the watch, and returns once the budgets have as many Ready pods as they
-// ask for.
+// watchPods starts the watch, and returns once the budgets have as many Ready pods as they
+// require.
 func (b *bed) watchPods(ctx context.Context, judge *budgets.Judge) (*podWatch, error) {
 	w := &podWatch{bed: b, budgets: judge}
 	watching, stop := context.WithCancel(ctx)
@@ -83,7 +83,7 @@ func (w *podWatch) follow(out io.Reader) error {
 	}
 }
 
-// await waits until the watch has shown what makes is true.
+// await waits until is returns true after a version that the watch has delivered.
 func (w *podWatch) await(ctx context.Context, what string, is func() bool) error {
 	var ended error
 	err := kube.Await(ctx, watchedTimeout, what, func(context.Context) (bool, string) {
@@ -95,8 +95,7 @@ func (w *podWatch) await(ctx context.Context, what string, is func() bool) error
 	return errors.Join(err, ended)
 }
 
-// end ends the watch once it has shown all that was written by now, and returns the
-// budgets.
+// end ends the watch once it has delivered everything written so far, and returns the budgets.
 func (w *podWatch) end(ctx context.Context) (*budgets.Judge, error) {
 	defer w.stop()
 	pods, err := w.bed.probes(ctx, "store")

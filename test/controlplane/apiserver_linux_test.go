@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Further flags and variables are those of kube-apiserver alone, also once it starts again.
+// Additional flags and variables apply only to kube-apiserver, also when it restarts.
 func TestAPIServerArgsAndEnv(t *testing.T) {
 	const arg, variable = "--profiling=false", "GOGC=123"
 	c := cptest.New(t, controlplane.Options{CRDs: noCRDs, APIServerArgs: []string{arg}, APIServerEnv: []string{variable}})
@@ -36,7 +36,7 @@ func TestAPIServerArgsAndEnv(t *testing.T) {
 	}
 }
 
-// What kube-apiserver refuses is in the error.
+// The error contains what kube-apiserver refuses.
 func TestRefusedAPIServerArgs(t *testing.T) {
 	_, err := controlplane.Start(t.Context(), controlplane.Options{CRDs: noCRDs, APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {

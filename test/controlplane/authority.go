@@ -16,7 +16,7 @@ type Authority struct{ pair *keyPair }
 // KeyPair is a certificate or a public key with its private key, in PEM.
 type KeyPair struct{ Cert, Key []byte }
 
-// NewAuthority makes an authority with a key of its own.
+// NewAuthority creates an authority with its own key.
 func NewAuthority(name string) (*Authority, error) {
 	pair, err := issue(nil, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
@@ -30,10 +30,10 @@ func NewAuthority(name string) (*Authority, error) {
 	return &Authority{pair: pair}, nil
 }
 
-// KeyPair is the authority's own.
+// KeyPair returns the authority's own key pair.
 func (a *Authority) KeyPair() KeyPair { return KeyPair{a.pair.certPEM, a.pair.keyPEM} }
 
-// Issue signs template, whose validity it sets, with a new key.
+// Issue signs template with a new key, and sets its validity.
 func (a *Authority) Issue(template *x509.Certificate) (KeyPair, error) {
 	pair, err := issue(a.pair, template, time.Now())
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *Authority) Issue(template *x509.Certificate) (KeyPair, error) {
 	return KeyPair{pair.certPEM, pair.keyPEM}, nil
 }
 
-// NewTokenKey makes a key for ServiceAccount tokens.
+// NewTokenKey creates a key for ServiceAccount tokens.
 func NewTokenKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

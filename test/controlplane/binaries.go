@@ -15,7 +15,7 @@ const (
 	binDirEnv  = "CPO_BIN_DIR"
 )
 
-// binDir resolves the folder of the binaries and sees that they are there.
+// binDir returns the folder of the binaries, and checks that they exist.
 func binDir(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv(binDirEnv)
@@ -60,7 +60,7 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// moduleName reads the module line of a go.mod; "" where it has none.
+// moduleName returns the module in a go.mod, or "" if it has none.
 func moduleName(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package controlplane starts and stops the real etcd and kube-apiserver on
-// this machine, for tests and for the demo.
+// Package controlplane starts and stops the real etcd and kube-apiserver on this machine, for
+// tests and for the demo.
 //
-// It owns their processes and a folder with their state: certificates, data,
-// logs, pids and an admin kubeconfig. It never runs controllers, a scheduler
-// or nodes: what a test wants of those it does itself.
+// It owns their processes and a folder with their state: certificates, data, logs, pids and an
+// admin kubeconfig. It never runs controllers, a scheduler or nodes: a test that needs them
+// provides them itself.
 //
-// etcd listens on a unix socket in the folder, kube-apiserver on a port, by
-// default of the loopback, that it keeps over restarts. RBAC is on.
-// ServiceAccount admission is off, so that pods need no ServiceAccount.
+// etcd listens on a unix socket in the folder, kube-apiserver on a port, by default of the
+// loopback, which it keeps across restarts. RBAC is enabled. ServiceAccount admission is
+// disabled, so that pods need no ServiceAccount.
 //
-// Its own tests alone find a control plane that outlives its test, or forgets.
+// Only its own tests find a control plane that outlives its test, or loses data.
 package controlplane
 
 import (
@@ -36,17 +36,16 @@ const (
 	kubeconfigFile = "kubeconfig"
 	auditLogFile   = "audit.log"
 
-	// startTimeout bounds a start whose context has no deadline.
+	// startTimeout limits a start whose context has no deadline.
 	startTimeout = 2 * time.Minute
-	// stopTimeout is how long a process may take over SIGTERM before SIGKILL.
+	// stopTimeout is how long a process may take to exit after SIGTERM before it gets SIGKILL.
 	stopTimeout = 10 * time.Second
 )
 
-// Options say how a cluster is started. The zero value is useful.
+// Options specify how a cluster is started. The zero value is useful.
 type Options struct {
-	// Dir holds the state. Empty: a temporary folder that Stop removes. A
-	// folder that a stopped cluster left is taken up again with its data,
-	// certificates and port.
+	// Dir holds the state. Empty: a temporary folder that Stop removes. If a stopped cluster
+	// left the folder, its data, certificates and port are used again.
 	Dir string
 	// BinDir holds etcd and kube-apiserver. Empty: CPO_BIN_DIR from the
 	// environment, else .cache/bin below the module's root.
@@ -54,28 +53,29 @@ type Options struct {
 	// BindAddress is where kube-apiserver listens: an IPv4 address of this
 	// machine. Empty: the loopback.
 	BindAddress string
-	// Log receives a line per step. Nil: nowhere. The processes' own logs are
-	// Dir/etcd.log and Dir/kube-apiserver.log.
+	// Log receives a line per step. Nil: no log. The processes' own logs are Dir/etcd.log and
+	// Dir/kube-apiserver.log.
 	Log io.Writer
 	// AuditLog writes requests to Dir/audit.log.
 	AuditLog bool
-	// AuditPolicy says which, and how much of them (audit.k8s.io/v1 Policy).
+	// AuditPolicy selects requests and how much of them is logged (audit.k8s.io/v1 Policy).
 	// Empty: every request once it is answered, at level Metadata.
 	AuditPolicy string
-	// APIServerArgs are further flags of kube-apiserver, after those of this package;
-	// APIServerEnv are further variables of its environment, as NAME=value. A cluster that
-	// Attach finds does not know of them.
+	// APIServerArgs are additional flags of kube-apiserver, after those of this package;
+	// APIServerEnv are additional variables of its environment, as NAME=value. A cluster that
+	// Attach finds does not know them.
 	APIServerArgs, APIServerEnv []string
-	// CRDs are installed and waited for. Nil: DefaultCRDs. Empty: none.
+	// CRDs are installed, and Start waits for them. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 	// EtcdMembers is how many members etcd has. 0: one.
 	EtcdMembers int
-	// Join makes this a further kube-apiserver on the etcd of another cluster, with the
-	// same certificates, and starts no etcd. EtcdServers is where it reaches that.
+	// Join makes this an additional kube-apiserver on the etcd of another cluster, with the
+	// same certificates, and starts no etcd. EtcdServers is the address at which it reaches
+	// that etcd.
 	Join        *Cluster
 	EtcdServers string
-	// Detached processes outlive this one; Attach finds them again. Others
-	// are killed with it, however it ends (on Linux).
+	// Detached processes outlive this one; Attach finds them again. Otherwise they are killed
+	// with it, however it ends (on Linux).
 	Detached bool
 }
 
@@ -91,10 +91,10 @@ type Cluster struct {
 	apiServer *process.Process
 }
 
-// Start returns once the API server serves, its default namespaces exist and
-// the CRDs are established. When it fails, or ctx ends meanwhile, it leaves no
-// process, and no folder where Dir was empty; the error then ends with the
-// last lines of the log that matters. After Start, ctx has no further say.
+// Start returns once the API server serves, its default namespaces exist and the CRDs are
+// established. If it fails, or ctx ends meanwhile, it leaves no process, and no folder if Dir
+// was empty; the error then ends with the last lines of the relevant log. After Start returns,
+// ctx has no effect.
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
@@ -143,12 +143,12 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// Attach finds the cluster that a detached Start left in dir, running or not.
-// It fails where none was ever started.
+// Attach finds the cluster that a detached Start left in dir, running or not. It fails if none
+// was ever started.
 func Attach(dir string) (*Cluster, error) {
 	bins, err := binDir("")
 	if err != nil {
-		bins = "" // Enough to stop it; starting it again will say what is missing.
+		bins = "" // Enough to stop it; starting it again will report what is missing.
 	}
 	c := &Cluster{opts: Options{Dir: dir, BinDir: bins, Log: io.Discard, Detached: true}, dir: dir, etcd: make([]*process.Process, 1)}
 	if c.config, err = readKubeconfig(filepath.Join(dir, kubeconfigFile)); err != nil {
@@ -166,8 +166,8 @@ func Attach(dir string) (*Cluster, error) {
 	return c, nil
 }
 
-// Stop ends all processes, gracefully at first, and removes the folder if it
-// is a temporary one. It may be called again, and after the Kill methods.
+// Stop ends all processes, gracefully at first, and removes a temporary folder. It may be
+// called again, and after the Kill methods.
 func (c *Cluster) Stop() error {
 	return c.end(func(p *process.Process) error { return p.Stop(stopTimeout) })
 }
@@ -191,14 +191,13 @@ func (c *Cluster) end(end func(*process.Process) error) error {
 	return nil
 }
 
-// Dir is the folder of the cluster's state.
+// Dir returns the folder of the cluster's state.
 func (c *Cluster) Dir() string { return c.dir }
 
-// BinDir is the folder of the binaries: etcd, kube-apiserver, kubectl.
+// BinDir returns the folder of the binaries: etcd, kube-apiserver, kubectl.
 func (c *Cluster) BinDir() string { return c.opts.BinDir }
 
-// PIDs are the process ids, of etcd that of its first member; 0 for one that does not
-// run.
+// PIDs returns the process IDs, of etcd that of its first member; 0 for one that does not run.
 func (c *Cluster) PIDs() (etcd, apiServer int) {
 	e, a := c.processes()
 	if len(e) > 0 {
@@ -246,16 +245,16 @@ func (c *Cluster) SignalEtcdMember(i int, s os.Signal) error {
 	return etcd[i].Signal(s)
 }
 
-// StartEtcdMember starts a killed member of etcd with the data it had, and returns as
-// soon as it listens.
+// StartEtcdMember starts a killed member of etcd with its earlier data, and returns as soon as
+// it listens.
 func (c *Cluster) StartEtcdMember(ctx context.Context, i int) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	return c.startEtcdMember(ctx, i)
 }
 
-// StartEtcd starts a killed etcd with the data it had. Where kube-apiserver
-// runs it returns once that is ready again, else as soon as etcd listens.
+// StartEtcd starts a killed etcd with its earlier data. If kube-apiserver runs, it returns
+// once that is ready again, else as soon as etcd listens.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()

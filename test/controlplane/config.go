@@ -17,18 +17,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// unlimited switches client-go's own rate limit off.
+// unlimited turns client-go's own rate limit off.
 const unlimited = -1
 
-// tokenLifetime of a ConfigFor token: longer than any test or demo.
+// tokenLifetime is the lifetime of a ConfigFor token: longer than any test or demo.
 const tokenLifetime = 24 * time.Hour
 
 // Config returns a copy of the administrator's configuration (system:masters),
 // without a client-side rate limit.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// ConfigFor returns a configuration with a token of a ServiceAccount, which
-// must exist, valid for a day. It may do what RBAC grants, and no more.
+// ConfigFor returns a configuration with a token of a ServiceAccount, which must exist, valid
+// for a day. It has exactly the rights that RBAC grants.
 func (c *Cluster) ConfigFor(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
@@ -47,12 +47,12 @@ func (c *Cluster) ConfigFor(ctx context.Context, namespace, name string) (*rest.
 	return cfg, nil
 }
 
-// WriteKubeconfig writes the administrator's kubeconfig, readable by its owner
-// only. Dir/kubeconfig is one, too.
+// WriteKubeconfig writes the administrator's kubeconfig, readable by its owner only.
+// Dir/kubeconfig is such a file, too.
 func (c *Cluster) WriteKubeconfig(path string) error { return WriteKubeconfig(path, c.config) }
 
-// WriteKubeconfig writes cfg, such as ConfigFor gives, as a kubeconfig that
-// needs no other file.
+// WriteKubeconfig writes cfg, such as one from ConfigFor, as a kubeconfig that needs no other
+// file.
 func WriteKubeconfig(path string, cfg *rest.Config) error {
 	const name = "controlplane"
 	kubeconfig := clientcmdapi.Config{
@@ -82,7 +82,7 @@ func readKubeconfig(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// adminConfig is the configuration for an API server on port.
+// adminConfig returns the administrator's configuration for an API server on port.
 func (c *Cluster) adminConfig(port int) (*rest.Config, error) {
 	cfg := &rest.Config{
 		Host: "https://" + net.JoinHostPort(c.opts.BindAddress, strconv.Itoa(port)),

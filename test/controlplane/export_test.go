@@ -2,7 +2,7 @@ package controlplane
 
 import "github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 
-// RunningIn names the parts that run in dir.
+// RunningIn returns the names of the processes that run in dir.
 func RunningIn(dir string) ([]string, error) {
 	var running []string
 	for _, name := range []string{etcdName, apiServerName} {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// noCRDs where a test needs none.
+// noCRDs is for tests that need none.
 var noCRDs = []*apiextensionsv1.CustomResourceDefinition{}
 
 func TestTwoAtOnceAndStop(t *testing.T) {
@@ -63,7 +63,7 @@ func TestStopAndStartAgainKeepsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = again.Stop() })
-	// By the old configuration: port and certificates are the same.
+	// With the old configuration: port and certificates are the same.
 	if err := getNode(t.Context(), t, c, "kept"); err != nil {
 		t.Error(err)
 	}

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Main(m))
 }
 
-// orphanEnv has this test binary start a cluster in the folder it names, print that,
-// and wait until it is killed or its stdin ends.
+// orphanEnv makes this test binary start a cluster in the folder that it names, print the
+// folder, and wait until it is killed or its stdin ends.
 const orphanEnv = "CONTROLPLANE_TEST_ORPHANS"
 
 func startOrphans(dir string) {

@@ -30,9 +30,9 @@ const (
 
 const certificateLifetime = 10 * 365 * 24 * time.Hour
 
-// writeCertificates fills Dir/pki unless an earlier start did.
+// writeCertificates writes Dir/pki unless an earlier start did.
 func (c *Cluster) writeCertificates() error {
-	// The last file written; where it is, all are.
+	// This file is written last: if it exists, all do.
 	if _, err := os.Stat(filepath.Join(c.dir, serviceAccountKey)); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -64,9 +64,8 @@ type pkiFile struct {
 	data []byte
 }
 
-// makeCertificates makes an authority, a server certificate for address and
-// the loopback ones, a client certificate for an administrator and a key for
-// ServiceAccount tokens.
+// makeCertificates creates an authority, a server certificate for address and the loopback
+// ones, a client certificate for an administrator and a key for ServiceAccount tokens.
 func makeCertificates(now time.Time, address net.IP) ([]pkiFile, error) {
 	authority, err := NewAuthority("controlplane-ca")
 	if err != nil {
@@ -109,7 +108,7 @@ type keyPair struct {
 	certPEM, keyPEM []byte
 }
 
-// issue signs template with by, or with its own key where by is nil.
+// issue signs template with by, or with its own key if by is nil.
 func issue(by *keyPair, template *x509.Certificate, now time.Time) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -142,7 +141,7 @@ func issue(by *keyPair, template *x509.Certificate, now time.Time) (*keyPair, er
 	return &keyPair{cert: cert, key: key, certPEM: certData, keyPEM: keyData}, nil
 }
 
-// keyPEM uses the form that kube-apiserver also takes for a public key.
+// keyPEM uses the form that kube-apiserver also accepts for a public key.
 func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// startProcess runs a program under a name in the state folder, with env beside our own
-// environment. Files called stale are removed first.
+// startProcess runs a program under a name in the state folder, with env in addition to our
+// own environment. It removes the files called stale first.
 func (c *Cluster) startProcess(program, name string, args, env []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
 		Name: name, Dir: c.dir, WorkDir: c.dir, Env: append(environment(os.Environ()), env...),
@@ -38,7 +38,7 @@ func (c *Cluster) startProcess(program, name string, args, env []string, stale .
 	return p, nil
 }
 
-// poll calls ready until it returns nil, the process ends, or ctx does.
+// poll calls ready until it returns nil, the process ends, or ctx ends.
 func poll(ctx context.Context, name string, p *process.Process, ready func(context.Context) error) error {
 	const perCall = 5 * time.Second
 	var last error
@@ -60,7 +60,7 @@ func poll(ctx context.Context, name string, p *process.Process, ready func(conte
 	return err
 }
 
-// environment is ours without what etcd would take for flags.
+// environment returns our environment without the variables that etcd would read as flags.
 func environment(env []string) []string {
 	kept := make([]string, 0, len(env))
 	for _, v := range env {

@@ -34,7 +34,7 @@ rules:
 	portAttempts = 5
 )
 
-// errPortTaken: another process bound the chosen port first.
+// errPortTaken means that another process bound the chosen port first.
 var errPortTaken = errors.New("port taken")
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
@@ -76,7 +76,8 @@ func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
 	})
 }
 
-// EtcdMember is the name of a member, counted from 0, of its process and of its log.
+// EtcdMember returns the name of a member, counted from 0, which is also that of its process
+// and its log.
 func EtcdMember(i int) string {
 	if i == 0 {
 		return etcdName
@@ -84,11 +85,11 @@ func EtcdMember(i int) string {
 	return etcdName + "-" + strconv.Itoa(i+1)
 }
 
-// EtcdSocket is the file below Dir where a member of etcd, counted from 0, listens.
+// EtcdSocket returns the file below Dir where a member of etcd, counted from 0, listens.
 //
-// etcd wants host:port in every URL; for a unix socket that is the name of its file, here
-// relative to the working directory of all processes, for a socket's path is limited to
-// 107 bytes.
+// etcd requires host:port in every URL; for a unix socket that is the name of its file. It is
+// relative to the working directory of all processes, as a socket's path is limited to 107
+// bytes.
 func EtcdSocket(i int) string { return EtcdMember(i) + "-client:0" }
 
 func dataDir(i int) string {
@@ -100,7 +101,7 @@ func dataDir(i int) string {
 
 func peerSocket(i int) string { return EtcdMember(i) + "-peer:0" }
 
-// etcdServers is where kube-apiserver reaches etcd.
+// etcdServers returns the addresses at which kube-apiserver reaches etcd.
 func (c *Cluster) etcdServers() string {
 	if c.opts.EtcdServers != "" {
 		return c.opts.EtcdServers
@@ -112,8 +113,8 @@ func (c *Cluster) etcdServers() string {
 	return strings.Join(all, ",")
 }
 
-// startFirstAPIServer uses the port of an earlier start, or else a free one, and
-// tries another if a different process takes that meanwhile.
+// startFirstAPIServer uses the port of an earlier start, or else a free one, and tries another
+// if a different process takes it meanwhile.
 func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
 	path := filepath.Join(c.dir, kubeconfigFile)
 	if cfg, err := readKubeconfig(path); err == nil {
@@ -163,7 +164,7 @@ func (c *Cluster) startAPIServer() error {
 	args := []string{
 		"--etcd-servers=" + c.etcdServers(),
 		"--bind-address=" + host.Hostname(),
-		"--advertise-address=" + host.Hostname(), // Else it looks for a default route.
+		"--advertise-address=" + host.Hostname(), // Otherwise it looks for a default route.
 		"--secure-port=" + host.Port(),
 		"--tls-cert-file=" + serverCertFile,
 		"--tls-private-key-file=" + serverKeyFile,
@@ -174,7 +175,7 @@ func (c *Cluster) startAPIServer() error {
 		"--authorization-mode=RBAC",
 		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
-		"--shutdown-watch-termination-grace-period=1s", // Else open watches hold up its stop.
+		"--shutdown-watch-termination-grace-period=1s", // Otherwise open watches delay its stop.
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none", // The others refuse a loopback address.
 	}
@@ -195,9 +196,8 @@ func (c *Cluster) startAPIServer() error {
 	return nil
 }
 
-// Ready waits until kube-apiserver says that it is ready, etcd included, and
-// the namespaces that every cluster has are there. It fails as soon as
-// kube-apiserver ends, or when ctx does.
+// Ready waits until kube-apiserver reports that it is ready, including etcd, and the default
+// namespaces exist. It fails as soon as kube-apiserver or ctx ends.
 func (c *Cluster) Ready(ctx context.Context) error {
 	_, p := c.processes()
 	if p == nil {
@@ -220,9 +220,9 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	})
 }
 
-// FreePort finds a free port of an address, below the range that the kernel uses for
-// outgoing connections: in that range a client that redials a dead server might
-// connect to itself and block the port.
+// FreePort returns a free port of an address, below the range that the kernel uses for
+// outgoing connections: in that range a client that redials a dead server might connect to
+// itself and block the port.
 func FreePort(address string) (int, error) {
 	const lowest, count, attempts = 20000, 12000, 100
 	var last error

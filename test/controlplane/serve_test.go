@@ -75,7 +75,7 @@ func TestInstallCRDsTwice(t *testing.T) {
 	harness.Must(t, c.InstallCRDs(t.Context(), crds...))
 }
 
-// The operator lets the API server filter pods; its selector is this one.
+// The API server filters pods for the operator with this selector.
 func TestPodFieldSelector(t *testing.T) {
 	const selector = "spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
 	c, namespace := clientFor(t, shared.Cluster(t).Config()).CoreV1(), harness.UniqueName(t)
@@ -235,7 +235,7 @@ rules:
 	})
 }
 
-// audited is an error unless the audit log has a text.
+// audited returns an error unless the audit log contains a text.
 func audited(c *controlplane.Cluster, text string) error {
 	data, err := os.ReadFile(filepath.Join(c.Dir(), "audit.log"))
 	if err == nil && !bytes.Contains(data, []byte(text)) {

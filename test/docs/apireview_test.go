@@ -14,8 +14,7 @@ import (
 
 const reviewPage = "docs/api-review.md"
 
-// Each field has an answer in the API review, or is one of a struct that has one as a
-// whole.
+// Each field has an answer in the API review, or belongs to a struct that has one as a whole.
 func TestAPIReview(t *testing.T) {
 	definitions, err := crds.All()
 	if err != nil {
@@ -62,8 +61,8 @@ func (r rows) has(path string) bool {
 	})
 }
 
-// lacks returns the paths of fields without a row, sorted. A row of a struct is one of all
-// its fields, unless one of them has its own.
+// lacks returns the paths of fields without a row, sorted. A struct's row covers all its
+// fields, unless one of them has its own.
 func (r rows) lacks(parent string, fields map[string]apiextensionsv1.JSONSchemaProps) []string {
 	var out []string
 	for name, field := range fields {

@@ -16,8 +16,7 @@ import (
 
 const checkPage = "docs/check.md"
 
-// The tables of findings and flags are what the code says. go test ./test/docs
-// -update writes them.
+// The tables of findings and flags match the code. go test ./test/docs -update writes them.
 func TestCheckPage(t *testing.T) {
 	findings := "| severity | reason | modes | what is wrong | what to do |\n| --- | --- | --- | --- | --- |\n"
 	for _, e := range audit.Catalogue() {
@@ -27,7 +26,7 @@ func TestCheckPage(t *testing.T) {
 	generatedPart(t, checkPage, "check flags", flagTable(t, "check"))
 }
 
-// modesOf names the modes in which there can be such a finding.
+// modesOf returns the names of the modes that can have such a finding.
 func modesOf(e *audit.Entry) string {
 	var names []string
 	for _, m := range e.Modes() {
@@ -39,7 +38,7 @@ func modesOf(e *audit.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// fixesOf is what to do, and what else in modes in which that is something else.
+// fixesOf returns what to do, and what to do in modes in which it differs.
 func fixesOf(e *audit.Entry) string {
 	fixes := e.Fix
 	for _, m := range e.Modes() {
@@ -50,7 +49,7 @@ func fixesOf(e *audit.Entry) string {
 	return fixes
 }
 
-// generatedPart holds what stands between two marks of a page to want.
+// generatedPart compares the text between two marks of a page with want.
 func generatedPart(t *testing.T, path, mark, want string) {
 	t.Helper()
 	begin, end := "<!-- "+mark+": begin -->\n", "<!-- "+mark+": end -->"
@@ -71,7 +70,7 @@ func generatedPart(t *testing.T, path, mark, want string) {
 	}
 }
 
-// The JSON that the page shows has the fields of a report, and no others.
+// The JSON on the page has the fields of a report, and no others.
 func TestCheckJSON(t *testing.T) {
 	_, rest, _ := strings.Cut(read(t, checkPage), "```json\n")
 	shown, _, ok := strings.Cut(rest, "```")

@@ -20,7 +20,7 @@ func pluginCommand() *cobra.Command {
 	return root
 }
 
-// pluginFlags are all flags of the kubectl plugin.
+// pluginFlags returns all flags of the kubectl plugin.
 func pluginFlags() map[string]bool {
 	root := pluginCommand()
 	known := map[string]bool{}
@@ -34,11 +34,11 @@ func pluginFlags() map[string]bool {
 
 var (
 	inline = regexp.MustCompile("`(kubectl cilium-pool [^`]+)`")
-	// argument is one of a command line; a quoted one is one.
+	// argument matches one argument of a command line; a quoted string is one argument.
 	argument = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 )
 
-// pluginLines are the command lines of the plugin that a page shows.
+// pluginLines returns the command lines of the plugin that a page shows.
 func pluginLines(page string) []string {
 	var lines []string
 	joined := strings.ReplaceAll(page, "\\\n", " ")
@@ -54,8 +54,8 @@ func pluginLines(page string) []string {
 	return lines
 }
 
-// checkLine says what is wrong with a command line of the plugin. NAME in
-// capitals stands for a value.
+// checkLine returns what is wrong with a command line of the plugin. NAME in capitals stands
+// for a value.
 func checkLine(line string) error {
 	for _, end := range []string{" #", " | ", " > ", " < "} {
 		line, _, _ = strings.Cut(line, end)
@@ -76,8 +76,8 @@ func checkLine(line string) error {
 	return nil
 }
 
-// Commands of the plugin that pages show exist, and take these flags. Pages made
-// from --help have a test of their own (test/plugin).
+// Commands of the plugin that pages show exist, with these flags. Pages generated from --help
+// have their own test (test/plugin).
 func TestPluginCommands(t *testing.T) {
 	seen := 0
 	for _, page := range files(t, isMarkdown) {
@@ -112,7 +112,7 @@ func TestCheckLine(t *testing.T) {
 	}
 }
 
-// Files and folders of this repository that code on pages names are there.
+// Files and folders of this repository that are named by code on pages exist.
 func TestFilesInCommands(t *testing.T) {
 	named := regexp.MustCompile(`(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`)
 	for _, page := range files(t, isMarkdown) {

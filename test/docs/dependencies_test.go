@@ -17,7 +17,7 @@ type module struct {
 	Tool []struct{ Path string }
 }
 
-// direct are the modules, and packages of tools, that a go.mod itself asks for.
+// direct returns the modules, and packages of tools, that a go.mod itself requires.
 func direct(t *testing.T, gomod string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join(root, gomod)).Output()
@@ -40,7 +40,7 @@ func direct(t *testing.T, gomod string) []string {
 	return found
 }
 
-// Each go.mod has a heading with its folder, and a table of what it asks for.
+// The page has a heading for the folder of each go.mod, and a table of what it requires.
 func TestDependenciesPage(t *testing.T) {
 	page := read(t, "docs/dependencies.md")
 	for _, gomod := range files(t, func(name string) bool { return name == "go.mod" }) {

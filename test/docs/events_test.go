@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 )
 
-// source is the syntax of a package's files, without its tests.
+// source returns the syntax trees of a package's files, without its tests.
 func source(t *testing.T, dir string) []*ast.File {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(root, dir))
@@ -36,7 +36,8 @@ func source(t *testing.T, dir string) []*ast.File {
 	return parsed
 }
 
-// sources is the syntax of all files of the program below some folders, by path.
+// sources returns the syntax trees of all files of the program below the given folders, by
+// path.
 func sources(t *testing.T, folders ...string) map[string]*ast.File {
 	t.Helper()
 	parsed := map[string]*ast.File{}
@@ -56,8 +57,8 @@ func sources(t *testing.T, folders ...string) map[string]*ast.File {
 	return parsed
 }
 
-// constants are the values of a package's string constants whose name, or the
-// name of whose type, one of the prefixes begins.
+// constants returns the values of a package's string constants whose name, or whose type's
+// name, starts with one of the prefixes.
 func constants(t *testing.T, dir string, prefixes ...string) []string {
 	t.Helper()
 	var values []string
@@ -95,7 +96,8 @@ func valuesOf(spec *ast.ValueSpec, prefixes []string) []string {
 	return values
 }
 
-// literalReasons are reasons of conditions that are written where they are set.
+// literalReasons returns reasons of conditions that are written as literals where they are
+// set.
 func literalReasons(t *testing.T, dir string) []string {
 	t.Helper()
 	var values []string
@@ -215,7 +217,7 @@ func poolConditions(t *testing.T) []string {
 	return unique(found)
 }
 
-// named are a package's string constants by name.
+// named returns a package's string constants by name.
 func named(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	values := map[string]string{}
@@ -234,7 +236,7 @@ func named(t *testing.T, dir string) map[string]string {
 	return values
 }
 
-// name is the last part of an identifier.
+// name returns the last part of an identifier.
 func name(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

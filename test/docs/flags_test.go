@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the table of flags into docs/conf
 // usage reads one flag from --help: name, type, meaning, default.
 var usage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: (\w+))?  +(.*?)(?: \(default (.*)\))?$`)
 
-// flagTable is the --help of the operator, or of a subcommand, as a table.
+// flagTable returns the --help of the operator, or of a subcommand, as a table.
 func flagTable(t *testing.T, subcommand ...string) string {
 	t.Helper()
 	operator := harness.Program(t, "cilium-pool-operator")
@@ -40,7 +40,7 @@ func flagTable(t *testing.T, subcommand ...string) string {
 	return rows
 }
 
-// The table of flags is what --help says. go test ./test/docs -update writes it.
+// The table of flags matches --help. go test ./test/docs -update writes it.
 func TestFlagsPage(t *testing.T) {
 	const path, begin, end = "docs/configuration.md", "<!-- flags: begin -->\n", "<!-- flags: end -->"
 	page := read(t, path)
@@ -60,7 +60,7 @@ func TestFlagsPage(t *testing.T) {
 	if diff := cmp.Diff(want, documented); diff != "" {
 		t.Errorf("flags (-operator --help +%s); go test ./test/docs -update fixes it:\n%s", path, diff)
 	}
-	// Flags named on any page exist, or are another program's.
+	// Flags named on any page exist, or belong to another program.
 	plugins := pluginFlags()
 	for _, path := range files(t, isMarkdown) {
 		for _, m := range regexp.MustCompile("`--([a-z-]+)(?:[= ][^`]*)?`").FindAllStringSubmatch(read(t, path), -1) {

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// values are a chart's, as its values.yaml has them.
+// values returns the values of a chart, as in its values.yaml.
 func values(t *testing.T, path string) map[string]any {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -34,8 +34,8 @@ func values(t *testing.T, path string) map[string]any {
 	return v
 }
 
-// hasKey reports whether values have a key. What is below an empty map or a list is
-// the reader's.
+// hasKey reports whether values have a key. Keys below an empty map or list are up to the
+// reader.
 func hasKey(v any, path []string) bool {
 	if len(path) == 0 {
 		return true
@@ -48,7 +48,7 @@ func hasKey(v any, path []string) bool {
 	return ok && hasKey(next, path[1:])
 }
 
-// hasField reports whether a type has a field, as JSON names it.
+// hasField reports whether a type has a field with a JSON name.
 func hasField(of reflect.Type, path []string) bool {
 	if len(path) == 0 {
 		return true
@@ -70,7 +70,7 @@ func hasField(of reflect.Type, path []string) bool {
 }
 
 var (
-	// dotted is a key of values or a field of an object; a bracket or a value may follow.
+	// dotted matches a key of values or a field of an object; a bracket or a value may follow.
 	dotted = regexp.MustCompile(`^([a-z]\w*(?:\.[a-z][\w-]*)+)(?:\[|=|:|$)`)
 	// kinds are the kinds whose fields the pages name.
 	kinds = []any{

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Examples choose nodes by labels that kubelets cannot set on their own Node.
+// Examples select nodes by labels that kubelets cannot set on their own Node.
 func TestExamplesChooseByTrustedLabels(t *testing.T) {
 	pools := 0
 	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {

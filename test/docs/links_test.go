@@ -18,7 +18,7 @@ var (
 	notSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors are what a link can point to in a page, as GitHub makes them.
+// anchors returns what a link can point to in a page, in GitHub's form.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(prose(page), -1) {
@@ -38,7 +38,7 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-// Links within the repository lead to files and headings that are there.
+// Links within the repository lead to existing files and headings.
 func TestLinks(t *testing.T) {
 	known := map[string]map[string]bool{} // anchors by page
 	for _, from := range files(t, isMarkdown) {
@@ -76,7 +76,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every page is reached from the README.
+// Every page can be reached from the README.
 func TestNoPageIsLost(t *testing.T) {
 	reached := map[string]bool{}
 	next := []string{"README.md"}

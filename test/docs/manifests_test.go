@@ -18,8 +18,8 @@ var shared cptest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
-// Manifests that pages show are taken by a real API server as they stand. Kinds
-// of others it cannot judge.
+// A real API server accepts the manifests that pages show. The test skips kinds of other
+// projects.
 func TestManifests(t *testing.T) {
 	others := map[string]bool{"projectcalico.org/v3": true, "monitoring.coreos.com/v1": true, "kind.x-k8s.io/v1alpha4": true,
 		"argoproj.io/v1alpha1": true, "karpenter.sh/v1": true, "karpenter.sh/v1alpha1": true, "helm.toolkit.fluxcd.io/v2": true,
@@ -42,7 +42,7 @@ func TestManifests(t *testing.T) {
 					continue
 				}
 				if o.GetAPIVersion() == "" || o.GetKind() == "" || others[o.GetAPIVersion()] || others[o.GetKind()] {
-					continue // values of a chart, or a part of something
+					continue // values of a chart, or only a part of a manifest
 				}
 				if mapping, err := c.RESTMapper().RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version); err == nil &&
 					mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {

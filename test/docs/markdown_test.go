@@ -1,7 +1,7 @@
-// Package docs holds the documentation to the code: metrics, events, flags,
-// dependencies and links.
+// Package docs compares the documentation with the code: metrics, events, flags, dependencies
+// and links.
 //
-// Only it finds pages that no longer say what the code does.
+// Only this suite finds pages that no longer describe what the code does.
 package docs
 
 import (
@@ -16,10 +16,10 @@ import (
 
 const root = "../.."
 
-// generated folders hold no documentation of ours.
+// generated folders contain no documentation of ours.
 var generated = []string{".git", ".cache", ".run", "dist"}
 
-// files are the repository's files that a name matches, relative to its root.
+// files returns the repository's files whose name matches, relative to its root.
 func files(t *testing.T, match func(name string) bool) []string {
 	t.Helper()
 	var found []string
@@ -53,13 +53,13 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// prose is a page without its code blocks.
+// prose returns a page without its code blocks.
 func prose(page string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
 }
 
-// table is the cells of the rows of the tables under a heading, "" being the
-// whole page, without their header rows.
+// table returns the cells of the rows of the tables under a heading, "" being the whole page,
+// without their header rows.
 func table(page, heading string) [][]string {
 	var rows [][]string
 	inside, header := heading == "", true
@@ -79,7 +79,7 @@ func table(page, heading string) [][]string {
 	return rows
 }
 
-// cells splits a row at the bars that no backslash escapes.
+// cells splits a row at the bars that are not escaped by a backslash.
 func cells(row string) []string {
 	const bar = "\x00"
 	row = strings.ReplaceAll(strings.Trim(row, "| "), `\|`, bar)
@@ -90,7 +90,7 @@ func cells(row string) []string {
 	return out
 }
 
-// code is what a cell says in code style.
+// code returns a cell's text without code style.
 func code(cell string) string { return strings.Trim(cell, "`") }
 
 // sameSet reports what only one of two lists has.

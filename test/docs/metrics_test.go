@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
-// metric is what docs/metrics.md says about one.
+// metric is what docs/metrics.md says about a metric.
 type metric struct{ Type, Labels string }
 
 // registered collects what is registered with it.
@@ -72,7 +72,7 @@ func TestMetricsPage(t *testing.T) {
 	if diff := cmp.Diff(code.metrics, documented); diff != "" {
 		t.Errorf("metrics (-code +docs/metrics.md):\n%s", diff)
 	}
-	// Queries, on any page, ask for metrics that exist.
+	// Queries on all pages use existing metrics.
 	for _, path := range files(t, isMarkdown) {
 		for _, name := range regexp.MustCompile(`\bcilium_pool_[a-z_]+`).FindAllString(read(t, path), -1) {
 			if _, ok := code.metrics[name]; !ok {
@@ -82,7 +82,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// Each write is counted under a kind and a name of the table of writes.
+// Each write is counted under a kind and a name from the table of writes.
 func TestWritesOnMetricsPage(t *testing.T) {
 	var documented []string
 	for _, row := range table(read(t, "docs/metrics.md"), "Writes") {
@@ -93,8 +93,8 @@ func TestWritesOnMetricsPage(t *testing.T) {
 	sameSet(t, "docs/metrics.md, writes", documented, unique(countedWrites(t)))
 }
 
-// countedWrites are the kinds and names under which writes are counted. A name that is
-// no literal is a parameter: then it is the literal that callers of that method pass.
+// countedWrites returns the kinds and names under which writes are counted. If a name is not a
+// literal, it is a parameter, and the name is the literal that callers of that method pass.
 func countedWrites(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -134,7 +134,7 @@ type calling struct {
 	call           *ast.CallExpr
 }
 
-// calls are those that the functions below a folder make.
+// calls returns the calls made by the functions below a folder.
 func calls(t *testing.T, folder string) []calling {
 	t.Helper()
 	var found []calling
@@ -155,7 +155,7 @@ func calls(t *testing.T, folder string) []calling {
 	return found
 }
 
-// firstText is the first string literal; "": there is none.
+// firstText returns the first string literal, or "" if there is none.
 func firstText(args []ast.Expr) string {
 	for _, e := range args {
 		if s, ok := text(e); ok {

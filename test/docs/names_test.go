@@ -16,16 +16,16 @@ import (
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	// sourcePath is a file or folder of this repository or of Cilium's.
+	// sourcePath matches a file or folder of this repository or of Cilium's.
 	sourcePath = regexp.MustCompile(`(?:^|[\s(,])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`)
 	testName   = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*…?$`)
-	// symbol is an exported name with what it belongs to, such as View.Of or
+	// symbol matches an exported name with what it belongs to, such as View.Of or
 	// expand.Decide.
 	symbol = regexp.MustCompile(`^(?:([a-z]\w*)\.)?([A-Z]\w*(?:\.\w+)*)$`)
 )
 
-// spans are the texts in code style of a page, and the lines of its fences that
-// name no language, such as a list of packages.
+// spans returns the texts in code style of a page, and the lines of its fences that name no
+// language, such as a list of packages.
 func spans(page string) []string {
 	var found []string
 	for _, m := range codeSpan.FindAllStringSubmatch(prose(page), -1) {
@@ -47,7 +47,7 @@ func pagesOfOurs(t *testing.T) []string {
 	})
 }
 
-// ciliumModule is the folder of the version of Cilium that go.mod names.
+// ciliumModule returns the folder of the version of Cilium that go.mod names.
 func ciliumModule(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
@@ -80,8 +80,8 @@ func TestPathsInPages(t *testing.T) {
 	}
 }
 
-// declared are the names that the repository's Go files declare: of packages,
-// functions, tests among them, types, fields, constants and variables.
+// declared returns the names that the repository's Go files declare: of packages, functions,
+// tests among them, types, fields, constants and variables.
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -101,8 +101,8 @@ func declared(t *testing.T) map[string]bool {
 	return names
 }
 
-// declares are the names that a node of the syntax declares by itself; methods and
-// fields with their type as well, as in View.Of.
+// declares returns the names that a node of the syntax declares itself; methods and fields
+// also with their type, as in View.Of.
 func declares(n ast.Node) []string {
 	var found []string
 	switch n := n.(type) {
@@ -128,7 +128,7 @@ func declares(n ast.Node) []string {
 	return found
 }
 
-// receiver is the name of the type of a method's receiver.
+// receiver returns the name of the type of a method's receiver.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -141,8 +141,8 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// Tests and symbols that pages name are declared. A name that ends in … stands for
-// all that begin so.
+// Tests and symbols that pages name are declared. A name that ends in … stands for all names
+// with that prefix.
 func TestSymbolsInPages(t *testing.T) {
 	names := declared(t)
 	has := func(name string) bool {
@@ -158,7 +158,7 @@ func TestSymbolsInPages(t *testing.T) {
 	seen := 0
 	for _, page := range pagesOfOurs(t) {
 		if page == "docs/comparison.md" || page == "docs/import.md" {
-			continue // names of others
+			continue // other projects' names
 		}
 		for _, span := range spans(read(t, page)) {
 			m := symbol.FindStringSubmatch(span)
@@ -167,7 +167,7 @@ func TestSymbolsInPages(t *testing.T) {
 				pkg = m[1]
 			}
 			if !testName.MatchString(span) && (m == nil || !strings.Contains(span, ".") || pkg != "" && !names[pkg]) {
-				continue // no symbol, or another package's
+				continue // not a symbol, or another package's
 			}
 			seen++
 			if name := strings.TrimPrefix(span, pkg+"."); !has(name) {
@@ -202,7 +202,7 @@ func TestSpans(t *testing.T) {
 }
 
 var (
-	// camelCase is a word that only programs use.
+	// camelCase matches a word that only programs use.
 	camelCase = regexp.MustCompile(`^[A-Za-z]+[a-z][A-Z]\w*$`)
 	// othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux,
 	// Karpenter, or to a field that was decided against.
@@ -213,7 +213,7 @@ var (
 	}
 )
 
-// The identifiers that pages name (functions, fields, reasons) are in the sources.
+// The sources contain the identifiers that pages name (functions, fields, reasons).
 func TestWordsInPages(t *testing.T) {
 	isWord := func(r rune) bool {
 		return r == '_' || r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
@@ -236,7 +236,7 @@ func TestWordsInPages(t *testing.T) {
 	seen := 0
 	for _, page := range pagesOfOurs(t) {
 		if page == "docs/comparison.md" || page == "docs/import.md" {
-			continue // names of others
+			continue // other projects' names
 		}
 		for _, m := range codeSpan.FindAllStringSubmatch(prose(read(t, page)), -1) {
 			if camelCase.MatchString(m[1]) {

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-// placeholder is a word that readers put a name of their own in the place of.
+// placeholder matches a word that readers replace by a name of their own.
 var placeholder = regexp.MustCompile(`(?:^|[\s/=])([A-Z]{3,}|…|\.\.\.)(?:$|[\s/])`)
 
 // make cluster RUN=docs can run each block of sh on these pages, or the page says
@@ -36,14 +36,14 @@ func TestBlocksCanRun(t *testing.T) {
 				}
 			}
 		}
-		// A second reading of the page, so that no block gets lost in the first.
+		// Counts the blocks independently, so that none gets lost above.
 		if want := strings.Count(text, "```sh\n"); seen != want || seen == 0 {
 			t.Errorf("%s: %d blocks of sh were read, it has %d", path, seen, want)
 		}
 	}
 }
 
-// cannotRun says why a shell cannot run code, if so.
+// cannotRun returns why a shell cannot run code, or "".
 func cannotRun(t *testing.T, code string) string {
 	t.Helper()
 	code = page.Named(code)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/testing.md says in one sentence of each suite what only it finds.
+// docs/testing.md says in one sentence for each suite what only that suite finds.
 func TestEachSuiteSaysWhy(t *testing.T) {
 	noSuites := []string{"test/cilium", "test/fakeapi", "test/fixtures", "test/harness"} // what suites share
 	var documented []string
@@ -36,7 +36,7 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 	sameSet(t, "docs/testing.md, suites", documented, suites)
 }
 
-// The number of mutants is that of the list.
+// The documented number of mutants matches the list.
 func TestNumberOfMutants(t *testing.T) {
 	mutants := 0
 	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// plain are words that the pages, the chart, the examples and what the tools print do
-// without, and what they say in their place. The glossary of docs/concepts.md has the
-// terms.
+// plain maps words that pages, the chart, the examples and printed messages avoid to what they
+// say instead. The glossary of docs/concepts.md has the terms.
 var plain = map[string]string{
 	`nobody|somebody|anybody`:                  "name the actor",
 	`(?:is|are|was|were|be|been|being) told`:   "assigned, reported, logged, configured or listed",
@@ -46,10 +45,10 @@ func TestPlainWords(t *testing.T) {
 	}
 }
 
-// oneLine is a text without line breaks, which may split an expression.
+// oneLine returns a text without line breaks, which may split an expression.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// literals are the strings of a file, of which messages are made.
+// literals returns the strings of a file, which are used in messages.
 func literals(f *ast.File) string {
 	var all strings.Builder
 	ast.Inspect(f, func(n ast.Node) bool {

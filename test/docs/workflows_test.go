@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workflow is what a file of .github/workflows says of its steps.
+// workflow is what a file of .github/workflows specifies for its steps.
 type workflow struct {
 	Jobs map[string]struct {
 		Strategy struct {
@@ -25,13 +25,13 @@ type workflow struct {
 
 var (
 	makeOnly = regexp.MustCompile(`^(?:sudo --preserve-env env "PATH=\$PATH" )?make ([^\n;&|]+)$`)
-	// expression is one of the forge's.
+	// expression matches an expression of the forge.
 	expression = regexp.MustCompile(`\$\{\{.*?\}\}`)
 	pinned     = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
 )
 
-// Workflows call make targets that exist, so that all of them can be run without
-// a forge, and actions by commit.
+// Workflows call existing make targets, so that all of them can be run without a forge, and
+// actions by commit.
 func TestWorkflows(t *testing.T) {
 	makefile := read(t, "Makefile")
 	called := 0
@@ -78,8 +78,7 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// make test leaves out tests of long loops: docs/testing.md says which, and what
-// they add.
+// make test leaves out tests of long loops: docs/testing.md lists them, and what they add.
 func TestListOfLongTests(t *testing.T) {
 	page := read(t, "docs/testing.md")
 	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {

@@ -18,9 +18,9 @@ const (
 	rapid     = 5 * time.Millisecond
 )
 
-// carry runs pings and a TCP stream between pods of two nodes while one of the
-// nodes gets its second and third block, and then pings between the new pods
-// and the other node, both ways.
+// carry runs pings and a TCP stream between pods of two nodes while one of the nodes gets its
+// second and third block, and then pings between the new pods and the other node, in both
+// directions.
 func carry(ctx context.Context, e *env) error {
 	n, probe, err := e.pair(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func carry(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// newBlocks pings between the probe and one pod of each block, both ways and in
-// each family, for a few seconds.
+// newBlocks pings between the probe and one pod of each block, in both directions and each
+// family, for a few seconds.
 func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods []*bed.Pod) error {
 	cn, err := e.CiliumNode(ctx, n.Name)
 	if err != nil {
@@ -84,7 +84,7 @@ func (e *env) newBlocks(ctx context.Context, n *bed.Node, probe *bed.Pod, pods [
 	return nil
 }
 
-// inBlock returns the first of the pods with an address in the block; nil: none.
+// inBlock returns the first of the pods with an address in the block, or nil.
 func inBlock(pods []*bed.Pod, cidr string) *bed.Pod {
 	prefix, err := netip.ParsePrefix(cidr)
 	for _, p := range pods {

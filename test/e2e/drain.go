@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// The nodes' first blocks, with their router addresses, lie in a CIDR that stays.
+// The nodes' first blocks, with their router addresses, are in a CIDR that stays.
 const (
 	stays    = "100.162.224.0/27"
 	drained  = "100.162.225.0/27"
@@ -29,7 +29,7 @@ const (
 	moveTurns  = 4
 )
 
-// drain drains a CIDR with two of a node's three blocks, and replaces the pods in it,
+// drain drains a CIDR with two of a node's three blocks, and replaces the pods in it, starting
 // each pod's successor first, as a rollout does.
 func drain(ctx context.Context, e *env) error {
 	d, err := startDrain(ctx, e, soon()...)

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// allocated lists CIDRs under the pool default, and others under a pool of their own.
+// allocated lists CIDRs under the pool default, and the parked ones under a separate pool.
 func allocated(parked []netip.Prefix, cidrs ...netip.Prefix) []ipamtypes.IPAMPoolAllocation {
 	list := []ipamtypes.IPAMPoolAllocation{{Pool: defaultPool, CIDRs: prefixed(cidrs)}}
 	if len(parked) > 0 {
@@ -40,7 +40,7 @@ func (d *listDrain) list(ctx context.Context, parked []netip.Prefix, cidrs ...ne
 	return d.edit(ctx, func(spec *ciliumv2.NodeSpec) { spec.IPAM.Pools.Allocated = allocated(parked, cidrs...) })
 }
 
-// edit writes the CiliumNode, in one conditional patch.
+// edit changes the CiliumNode in one conditional patch.
 func (d *listDrain) edit(ctx context.Context, edit func(*ciliumv2.NodeSpec)) error {
 	return d.Eventually(ctx, "the CiliumNode is written", func(ctx context.Context) error {
 		cn, err := d.CiliumNode(ctx, d.node.Name)
@@ -59,7 +59,8 @@ func (d *listDrain) lists(ctx context.Context, cidr netip.Prefix) (bool, error) 
 	return err == nil && slices.Contains(whole.AssignedTo(cn), cidr), err
 }
 
-// until waits until the agent lists a CIDR, or does not, and returns how long that took.
+// until waits until the agent lists a CIDR, or no longer lists it, and returns how long that
+// took.
 func (d *listDrain) until(ctx context.Context, cidr netip.Prefix, listed bool) (time.Duration, error) {
 	began := time.Now()
 	err := d.Eventually(ctx, fmt.Sprintf("%s is listed: %t", cidr, listed), func(ctx context.Context) error {
@@ -72,7 +73,8 @@ func (d *listDrain) until(ctx context.Context, cidr netip.Prefix, listed bool) (
 	return time.Since(began), err
 }
 
-// listTraffic are pings both ways between the probe and pods, and from its node to them.
+// listTraffic consists of pings in both directions between the probe and pods, and from the
+// probe's node to them.
 type listTraffic struct{ pods, host []*bed.Pings }
 
 func (d *listDrain) traffic(pods ...*bed.Pod) (t listTraffic, err error) {
@@ -89,7 +91,7 @@ func (d *listDrain) traffic(pods ...*bed.Pod) (t listTraffic, err error) {
 	return t, nil
 }
 
-// drainTraffic is traffic with the pods that are drained, and one that is not.
+// drainTraffic starts traffic with the pods that are drained, and with one that is not.
 func (d *listDrain) drainTraffic() (listTraffic, error) {
 	return d.traffic(append(slices.Clone(d.drained), d.kept[0])...)
 }

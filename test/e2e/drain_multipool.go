@@ -28,22 +28,22 @@ var (
 
 const (
 	defaultPool = "default"
-	// parkingPool is a pool of Cilium's that no pod requests. A CIDR listed under it is
-	// routed to, and not assigned from.
+	// parkingPool is a Cilium pool that no pod requests. A CIDR listed under it is routed, but
+	// not used for allocation.
 	parkingPool = "parking"
-	// listedAgainAfter is how long a CIDR is off the pool default where the agent is not
-	// waited for. It is longer than a watch takes.
+	// listedAgainAfter is how long a CIDR is missing from the pool default if the test does
+	// not wait for the agent. It is longer than a watch takes.
 	listedAgainAfter = 2 * time.Second
 
 	keptPods    = 13 // fill listKept, with the router
-	drainedPods = 2  // so few that the agent could do without an unused replacement
+	drainedPods = 2  // so few that the agent does not need an unused replacement
 	newPods     = 4
 )
 
-// drainMultiPool finds out how a CIDR can be drained in multi-pool mode. By hand, with
-// no operator, it takes a CIDR with pods off the agent's list: outright, then with the
-// CIDR in podCIDRs, then under a pool of its own. It restarts the agent in between, and
-// last while the CIDR is away, which costs pods.
+// drainMultiPool tests how a CIDR can be drained in multi-pool mode. By hand, without an
+// operator, it removes a CIDR with pods from the agent's list: outright, then with the CIDR in
+// podCIDRs, then under a separate pool. It restarts the agent in between, and finally while
+// the CIDR is away, which costs pods.
 func drainMultiPool(ctx context.Context, e *env) error {
 	d, err := startListDrain(ctx, e)
 	if err != nil {
@@ -57,7 +57,7 @@ func drainMultiPool(ctx context.Context, e *env) error {
 	return errors.Join(err, d.gate.Close())
 }
 
-// drainMultiPoolNative is the same with native routing.
+// drainMultiPoolNative runs drainMultiPool with native routing.
 func drainMultiPoolNative(ctx context.Context, e *env) error {
 	e.options.Native = true
 	return drainMultiPool(ctx, e)
@@ -68,9 +68,9 @@ type listDrain struct {
 	node          *bed.Node
 	gate          *bed.Gate
 	probe         *bed.Pod
-	leaving       netip.Prefix // the CIDR of drained
+	leaving       netip.Prefix // the CIDR of the drained pods
 	kept, drained []*bed.Pod
-	placed        []*bed.Pod // those that came during drains
+	placed        []*bed.Pod // pods placed during drains
 }
 
 func startListDrain(ctx context.Context, e *env) (*listDrain, error) {
@@ -114,7 +114,7 @@ func startListDrain(ctx context.Context, e *env) (*listDrain, error) {
 	return d, err
 }
 
-// listed makes a node whose CiliumNode lists a CIDR before its agent starts.
+// listed creates a node whose CiliumNode lists a CIDR before its agent starts.
 func (d *listDrain) listed(ctx context.Context, name string, cidr netip.Prefix) (*bed.Node, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cn.Spec.IPAM.Pools.Allocated = allocated(nil, cidr)
@@ -124,7 +124,7 @@ func (d *listDrain) listed(ctx context.Context, name string, cidr netip.Prefix) 
 	return d.env.node(ctx, name)
 }
 
-// outright takes the CIDR off the list and waits for the agent to put it back.
+// outright removes the CIDR from the list and waits for the agent to add it again.
 func (d *listDrain) outright(ctx context.Context) error {
 	drained, err := d.traffic(d.drained...)
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *listDrain) outright(ctx context.Context) error {
 	return d.restart(ctx, "restarted after the agent listed it again")
 }
 
-// restart restarts the agent, which forgets what was taken off its list.
+// restart restarts the agent, which forgets what was removed from its list.
 func (d *listDrain) restart(ctx context.Context, what string) error {
 	t, err := d.drainTraffic()
 	if err != nil {
@@ -191,7 +191,7 @@ func (d *listDrain) inPodCIDRs(ctx context.Context) error {
 	if err := d.place(ctx, "in podCIDRs", newPods); err != nil {
 		return err
 	}
-	// It is listed twice until here.
+	// Until here it is listed twice.
 	if err := d.edit(ctx, func(spec *ciliumv2.NodeSpec) { spec.IPAM.PodCIDRs = nil }); err != nil {
 		return err
 	}
@@ -202,9 +202,8 @@ func (d *listDrain) inPodCIDRs(ctx context.Context) error {
 	return d.restart(ctx, "restarted after it left podCIDRs")
 }
 
-// starve looks whether the agent kept a replacement that is not used yet: an agent that
-// is not patched takes the free addresses of the drained CIDR for its own. It lists the
-// replacement again.
+// starve checks whether the agent kept an unused replacement: an unpatched agent counts the
+// free addresses of the drained CIDR as its own. It lists the replacement again.
 func (d *listDrain) starve(ctx context.Context) error {
 	has, err := d.lists(ctx, listReplaces)
 	if err != nil {
@@ -230,7 +229,7 @@ func (d *listDrain) place(ctx context.Context, when string, count int) error {
 	return nil
 }
 
-// parked moves the CIDR to a pool of its own and back, and no other write follows.
+// parked moves the CIDR to a separate pool and back, and no other write follows.
 func (d *listDrain) parked(ctx context.Context) error {
 	t, err := d.drainTraffic()
 	if err != nil {
@@ -259,7 +258,7 @@ func (d *listDrain) parked(ctx context.Context) error {
 	return nil
 }
 
-// away starts the agent while the CIDR is in a pool of its own.
+// away starts the agent while the CIDR is in a separate pool.
 func (d *listDrain) away(ctx context.Context, cidr netip.Prefix, others ...netip.Prefix) error {
 	if err := d.node.KillAgent(ctx); err != nil {
 		return err
@@ -300,7 +299,7 @@ func (d *listDrain) restartedAway(ctx context.Context) error {
 	return nil
 }
 
-// emptied drains the CIDR to its end, listing it again without waiting for the agent.
+// emptied drains the CIDR completely, listing it again without waiting for the agent.
 func (d *listDrain) emptied(ctx context.Context) error {
 	t, err := d.traffic(d.kept[0], d.placed[0])
 	if err != nil {
@@ -337,8 +336,8 @@ func (d *listDrain) emptied(ctx context.Context) error {
 	return nil
 }
 
-// restartedTooLong restarts the agent while a CIDR with pods is away, and lists it again
-// only when the agent is up.
+// restartedTooLong restarts the agent while a CIDR with pods is away, and lists it again only
+// once the agent is up.
 func (d *listDrain) restartedTooLong(ctx context.Context) error {
 	t, err := d.traffic(d.kept[0])
 	if err != nil {

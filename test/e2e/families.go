@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// dualValues enable IPv6 beside IPv4.
+// dualValues enable IPv6 in addition to IPv4.
 const dualValues = "cilium-values-dual-stack.yaml"
 
-// families is how many families of addresses pods have.
+// families returns how many address families pods have.
 func (e *env) families() int {
 	if slices.Contains(e.options.Values, dualValues) {
 		return 2
@@ -18,7 +18,7 @@ func (e *env) families() int {
 	return 1
 }
 
-// dual runs life on a node whose pods have an address of each family.
+// dual runs life on a node whose pods have an address in each family.
 func dual(ctx context.Context, e *env) error {
 	e.options.Values = []string{dualValues}
 	n, probe, err := e.startIPv6(ctx, true)
@@ -29,8 +29,8 @@ func dual(ctx context.Context, e *env) error {
 	return e.life(ctx, n, probe)
 }
 
-// ipv6 runs life on a node whose agent has IPv6 only. The tunnel runs over IPv6, and
-// the Node's address is IPv6; only the API server has IPv4.
+// ipv6 runs life on a node whose agent runs IPv6 only. The tunnel runs over IPv6, and the
+// Node's address is IPv6; only the API server has IPv4.
 func ipv6(ctx context.Context, e *env) error {
 	e.options.Values = []string{"cilium-values-ipv6.yaml"}
 	n, probe, err := e.startIPv6(ctx, false)

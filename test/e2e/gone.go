@@ -16,9 +16,9 @@ import (
 
 const gonePods = 40 // two blocks
 
-// gone deletes a Node whose machine runs on with its pods but without its agent, waits
-// until its CiliumNode is gone too, and lets a node of the same name join: it must get
-// the same blocks, and its agent must restore the pods.
+// gone deletes a Node whose machine runs on with its pods but without its agent, waits until
+// its CiliumNode is deleted too, and lets a node of the same name join: it must get the same
+// blocks, and its agent must restore the pods.
 func gone(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, gonePods, soon()...)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 
 const (
 	joins = 3
-	// late is the delay of an operator that is busy, or has to make further
-	// calls, before it fills a pool. The agent reads the pool about 100 ms after it
-	// created its CiliumNode, and then every 5 s.
+	// late is the delay of an operator that is busy, or has to make further calls, before it
+	// fills a pool. The agent reads the pool about 100 ms after it has created its CiliumNode,
+	// and then every 5 s.
 	late = time.Second
 )
 
@@ -52,9 +52,8 @@ func join(ctx context.Context, e *env) error {
 	return nil
 }
 
-// joinSome lets nodes join one after the other and returns the median time.
-// Where fill is given, it fills their pools; where before is, their agents start
-// after it.
+// joinSome lets nodes join one after the other and returns the median time. If fill is set, it
+// fills their pools; if before is set, their agents start after it.
 func (e *env) joinSome(
 	ctx context.Context, prefix string, fill func(context.Context, string, int) error, before func(context.Context, string) error,
 ) (time.Duration, error) {
@@ -79,8 +78,8 @@ func (e *env) joinSome(
 	return median(all), nil
 }
 
-// joinOne adds a node and takes its agent away again, so that the next one has
-// the machine for itself.
+// joinOne adds a node and then stops its agent, so that the next one has the machine to
+// itself.
 func (e *env) joinOne(ctx context.Context, name string, before func(context.Context, string) error) (time.Duration, error) {
 	n, err := e.AddNode(ctx, name)
 	if err != nil {
@@ -119,8 +118,8 @@ func (e *env) isFilled(ctx context.Context, name string) error {
 	})
 }
 
-// fillAfter returns a function that gives a CiliumNode a pool some time after
-// its agent has made it, from the blocks counted from first.
+// fillAfter returns a function that adds addresses to the pool of a CiliumNode some time after
+// its agent has created it, from the blocks counted from first.
 func (e *env) fillAfter(wait time.Duration, first int) func(context.Context, string, int) error {
 	return func(ctx context.Context, name string, i int) error {
 		patch, err := poolPatch(first + i)
@@ -143,7 +142,7 @@ func (e *env) fillAfter(wait time.Duration, first int) func(context.Context, str
 	}
 }
 
-// poolPatch publishes a block of a range that no pool has.
+// poolPatch returns a patch that publishes a block of a range that no pool has.
 func poolPatch(block int) (client.Patch, error) {
 	pool := map[string]any{}
 	for i := 1; i <= perBlock; i++ {

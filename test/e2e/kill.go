@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// The same times in every run, as far as the machine allows.
+	// The same kill times in every run, as far as the machine allows.
 	killSeed = 3
 	addTries = 10
 )
@@ -82,7 +82,7 @@ func (o *operators) keepKilling(ctx context.Context) error {
 	}
 	both := []*bed.Operator{o.operator, second}
 	for ctx.Err() == nil {
-		_ = pause(ctx, time.Second+time.Duration(o.random.IntN(5000))*time.Millisecond) // Ended or not, one more is killed.
+		_ = pause(ctx, time.Second+time.Duration(o.random.IntN(5000))*time.Millisecond) // also if ctx has ended
 		i := o.random.IntN(len(both))
 		if err := both[i].Kill(); err != nil {
 			return err

@@ -27,7 +27,7 @@ const (
 	probeTime = 2 * time.Second
 )
 
-// startIPv6 brings up two nodes whose pool has IPv6, and IPv4 where asked.
+// startIPv6 brings up two nodes whose pool has IPv6, and IPv4 if requested.
 func (e *env) startIPv6(ctx context.Context, ipv4 bool) (load *bed.Node, probe *bed.Pod, err error) {
 	if err := e.start(ctx); err != nil {
 		return nil, nil, err
@@ -43,10 +43,9 @@ func (e *env) startIPv6(ctx context.Context, ipv4 bool) (load *bed.Node, probe *
 	return e.twoNodes(ctx, soon()...)
 }
 
-// life takes a node through its life on any network: pods are added until it has
-// three blocks of each family, all carry traffic, most pods are deleted, blocks are
-// returned, and the agent is killed and restarted. Running connections must not
-// notice.
+// life takes a node through its whole life on any network: pods are added until it has three
+// blocks of each family, all carry traffic, most pods are deleted, blocks are returned, and
+// the agent is killed and restarted. Running connections must not be disturbed.
 func (e *env) life(ctx context.Context, n *bed.Node, probe *bed.Pod) error {
 	pods, err := e.grow(ctx, n, probe)
 	if err != nil {
@@ -71,7 +70,7 @@ func (e *env) life(ctx context.Context, n *bed.Node, probe *bed.Pod) error {
 	return e.judgeRules(ctx)
 }
 
-// grow is carry in each family.
+// grow runs carry in each family.
 func (e *env) grow(ctx context.Context, n *bed.Node, probe *bed.Pod) ([]*bed.Pod, error) {
 	first, errs := e.runPods(ctx, n, "first", lifeFirst, lifeWidth)
 	if len(errs) > 0 {
@@ -157,7 +156,7 @@ func (e *env) reach(ctx context.Context, n *bed.Node, probe, pod *bed.Pod) error
 	return nil
 }
 
-// flowsBetween pings both ways between one pod and the others, in each family.
+// flowsBetween pings in both directions between one pod and the others, in each family.
 func flowsBetween(one *bed.Pod, others []*bed.Pod, interval time.Duration) ([]*bed.Pings, error) {
 	var flows []*bed.Pings
 	for _, other := range others {
@@ -176,7 +175,7 @@ func flowsBetween(one *bed.Pod, others []*bed.Pod, interval time.Duration) ([]*b
 	return flows, nil
 }
 
-// streamsTo are one TCP stream in each family.
+// streamsTo opens one TCP stream in each family.
 func streamsTo(from, to *bed.Pod) ([]*bed.Stream, error) {
 	var streams []*bed.Stream
 	for _, a := range to.Addresses {

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Command e2e runs the operator with real Cilium on this machine, scenario by
-// scenario, each in a bed of its own, and prints one table of the results.
+// Command e2e runs the operator with real Cilium on this machine, scenario by scenario, each
+// in its own bed, and prints one table of the results.
 //
-// Only it finds where Cilium's own agent behaves differently from the one that the
-// other suites simulate: in handshakes, restores, routes and packets, at any moment of
-// an agent's life.
+// Only this suite finds where Cilium's own agent behaves differently from the one that the
+// other suites simulate: in handshakes, restores, routes and packets, at any moment of an
+// agent's life.
 package main
 
 import (
@@ -29,7 +29,7 @@ const (
 	exitUsage   = 2
 	exitSkipped = 4
 
-	// scenarioTimeout bounds one scenario.
+	// scenarioTimeout limits the duration of one scenario.
 	scenarioTimeout = 40 * time.Minute
 )
 
@@ -95,7 +95,7 @@ func run(ctx context.Context, o options) int {
 	return finish(runAll(ctx, o, chosen))
 }
 
-// cannot prints that the scenarios were not run, and why.
+// cannot prints that the scenarios were not run, and the reason.
 func cannot(err error, chosen []scenario) int {
 	banner := strings.Repeat("!", 72)
 	fmt.Printf("%s\n!! SKIPPED, not passed: %v\n%s\n", banner, err, banner)

@@ -17,38 +17,38 @@ const migratePods = 14 // on each of three nodes
 // origin is a cluster to move from.
 type origin struct {
 	mode string
-	// cidrs are the Nodes' podCIDRs, where the mode goes by them.
+	// cidrs are the Nodes' podCIDRs, if the mode uses them.
 	cidrs []string
-	// endpointRoutes is whether the old configuration enables them.
+	// endpointRoutes is true if the old configuration enables them.
 	endpointRoutes bool
-	// more is how many further pods exceed what a node's old blocks hold.
+	// more is how many additional pods exceed the capacity of a node's old blocks.
 	more int
-	// several is whether the way back is open with any number of blocks.
+	// several is true if the move back is possible with any number of blocks.
 	several bool
 }
 
-// migrateClusterPool begins with a /26 for each node, twice what the pool cuts.
+// migrateClusterPool starts with a /26 for each node, twice the block size of the pool.
 func migrateClusterPool(ctx context.Context, e *env) error {
 	return migrate(ctx, e, origin{mode: "cluster-pool", more: 55})
 }
 
-// migrateKubernetes begins with blocks of the size that the pool cuts.
+// migrateKubernetes starts with blocks of the pool's block size.
 func migrateKubernetes(ctx context.Context, e *env) error {
 	return migrate(ctx, e, origin{
 		mode: "kubernetes", more: 25, cidrs: []string{"100.162.224.0/27", "100.162.224.32/27", "100.162.224.64/27"},
 	})
 }
 
-// migrateMultiPool begins with /28 blocks, several for each node. Cilium's guide
-// has endpoint routes in this mode.
+// migrateMultiPool starts with /28 blocks, several for each node. Cilium's guide enables
+// endpoint routes in this mode.
 func migrateMultiPool(ctx context.Context, e *env) error {
 	return migrate(ctx, e, origin{mode: "multi-pool", more: 25, endpointRoutes: true, several: true})
 }
 
-// migrate moves a cluster that serves pods: up to its agents' restart and back,
-// into crd mode, back, and into crd mode again, where it stays. Pods keep their
-// addresses and connections. Every command that writes is killed several times,
-// and the operator with it, before it may complete.
+// migrate moves a cluster that serves pods: up to its agents' restart and back, into crd mode,
+// back, and into crd mode again, where it stays. Pods keep their addresses and connections.
+// Every command that writes is killed several times, together with the operator, before it may
+// complete.
 func migrate(ctx context.Context, e *env, o origin) error {
 	m := &mover{env: e, origin: o}
 	if err := m.before(ctx); err != nil {
@@ -76,13 +76,13 @@ func migrate(ctx context.Context, e *env, o origin) error {
 	return m.endWatch(ctx)
 }
 
-// step is a part of a move under traffic of its own.
+// step is a part of a move, run under its own traffic.
 type step struct {
 	name string
 	do   func(context.Context) error
 }
 
-// mover is a cluster on the move.
+// mover is a cluster during a move.
 type mover struct {
 	*env
 	origin
@@ -90,8 +90,8 @@ type mover struct {
 	nodes []*bed.Node
 	pods  [][]*bed.Pod // by node; they stay
 	extra []*bed.Pod   // on the first node, for a while
-	// few is how many blocks that node had before them, many how many addresses
-	// it has with them.
+	// few is how many blocks that node had before the extra pods, many how many addresses it
+	// has with them.
 	few, many int
 
 	cilium  *bed.Operator // Cilium's own
@@ -104,7 +104,7 @@ type mover struct {
 	commandsKilled, operatorsKilled int
 }
 
-// before brings up the cluster in its old mode, with no trace of this operator.
+// before brings up the cluster in its old mode, without any trace of this operator.
 func (m *mover) before(ctx context.Context) (err error) {
 	m.options.Before, m.options.IPAM = true, m.mode
 	if m.endpointRoutes {
@@ -146,7 +146,7 @@ func (m *mover) bringUpNodes(ctx context.Context) error {
 	return nil
 }
 
-// during does a step while pods talk, come and go.
+// during performs a step while pods communicate, and others are created and deleted.
 func (m *mover) during(ctx context.Context, s step) error {
 	m.Logf("step: %s", s.name)
 	traffic, err := startTraffic(m.pods)
@@ -203,13 +203,13 @@ func (m *mover) modes(want string) error {
 	return nil
 }
 
-// startWatch has every version judged from now on.
+// startWatch starts to check every version.
 func (m *mover) startWatch(ctx context.Context) error {
 	ctx, m.unwatch = context.WithCancel(ctx)
 	return m.watch(ctx)
 }
 
-// endWatch judges what was seen since startWatch.
+// endWatch checks the versions seen since startWatch.
 func (m *mover) endWatch(ctx context.Context) error {
 	defer m.unwatch()
 	return m.judgeRules(ctx)

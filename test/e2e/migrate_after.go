@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// growNode runs more pods on the first node than its old blocks hold.
+// growNode runs more pods on the first node than fit into its old blocks.
 func (m *mover) growNode(ctx context.Context) error {
 	n := m.nodes[0]
 	before, err := m.CiliumNode(ctx, n.Name)
@@ -38,7 +38,7 @@ func (m *mover) growNode(ctx context.Context) error {
 	return nil
 }
 
-// refused checks that the way back to the old mode is closed.
+// refused checks that the move back to the old mode is refused.
 func (m *mover) refused(ctx context.Context) error {
 	err := m.must(ctx, on(cmdAbortOne, "NODE", m.nodes[0].Name)+answerTimeout, blockedCode)
 	if err != nil {
@@ -66,7 +66,7 @@ func (m *mover) reclaimNode(ctx context.Context) error {
 	return getErr
 }
 
-// small returns an error while a node holds more than before it grew: blocks with
+// small returns an error while a node holds more than before it grew, that is, blocks with
 // free addresses.
 func (m *mover) small(ctx context.Context, name string) error {
 	cn, err := m.CiliumNode(ctx, name)
@@ -134,7 +134,7 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 	return nil
 }
 
-// leftOf waits until want addresses of a block are left.
+// leftOf waits until exactly want addresses of a block are left.
 func (m *mover) leftOf(ctx context.Context, cidr netip.Prefix, want int) error {
 	return m.Eventually(ctx, "nothing is left of the block but what is used", func(ctx context.Context) error {
 		cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
@@ -149,8 +149,7 @@ func (m *mover) leftOf(ctx context.Context, cidr netip.Prefix, want int) error {
 	})
 }
 
-// moveOff waits until the block has no free address, then replaces each of its
-// pods.
+// moveOff waits until the block has no free address, and then replaces each of its pods.
 func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn int) error {
 	if err := m.leftOf(ctx, cidr, countIn(m.pods[1], cidr.String())+routers); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn in
 	return m.succeed(ctx, 1, strconv.Itoa(turn), cidr.Contains)
 }
 
-// succeed replaces each pod of a node whose address is among some: it starts the
+// succeed replaces each pod of a node whose address is among the given ones: it starts the
 // successor, then deletes the pod.
 func (m *mover) succeed(ctx context.Context, node int, turn string, among func(netip.Addr) bool) error {
 	pods := m.pods[node]

@@ -4,8 +4,8 @@ package main
 
 import "strings"
 
-// The commands in docs/migration.md. The scenarios run these lines as they are, with
-// NODE, MODE and BLOCK filled in.
+// The commands in docs/migration.md. The scenarios run these lines unchanged, with NODE, MODE
+// and BLOCK filled in.
 const (
 	cmdPools      = "kubectl apply -f pools.yaml"
 	cmdPlan       = "kubectl cilium-pool migrate plan"
@@ -43,8 +43,8 @@ func migrateCommands() []string {
 // on fills in a name.
 func on(line, what, name string) string { return strings.Replace(line, what, name, 1) }
 
-// holdConfig returns what keeps agents in their old mode while the ConfigMap already
-// says crd: the old values of the keys that the move changes.
+// holdConfig returns the configuration that keeps agents in their old mode while the ConfigMap
+// already says crd: the old values of the keys that the move changes.
 func holdConfig(mode string, endpointRoutes bool) map[string]string {
 	keys := map[string]string{"ipam": mode, "ipv4-range": "auto", "ipv6-range": "auto", "enable-endpoint-routes": "false"}
 	if endpointRoutes {

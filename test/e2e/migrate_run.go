@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// blockedCode is the exit code of a command that reports what blocks it.
+	// blockedCode is the exit code of a command that reports what prevents it.
 	blockedCode = 3
 	// firstKill is how long a command runs before it is killed for the first time.
 	// answerWait is how long a command waits for agents that do not answer: three
@@ -20,7 +20,7 @@ const (
 	answerTimeout = " --answer-timeout=10s"
 )
 
-// must runs a line of the page, which must end with this exit code.
+// must runs a command line of the page, which must exit with this code.
 func (e *env) must(ctx context.Context, line string, want int) error {
 	out, code, err := e.Shell(ctx, line)
 	if err != nil {
@@ -29,8 +29,8 @@ func (e *env) must(ctx context.Context, line string, want int) error {
 	return e.ended(line, out, code, want)
 }
 
-// ended logs what a command has printed, and returns an error if its exit code is not
-// the wanted one.
+// ended logs the output of a command, and returns an error if its exit code is not the
+// expected one.
 func (e *env) ended(line, out string, code, want int) error {
 	e.Logf("$ %s", line)
 	for l := range strings.Lines(out) {
@@ -42,8 +42,8 @@ func (e *env) ended(line, out string, code, want int) error {
 	return nil
 }
 
-// killed is must, after the command was killed with SIGKILL several times, each time
-// later, and the operator with it. waits is how long the command waits before it does
+// killed does the same as must, but first kills the command with SIGKILL several times, each
+// time later, together with the operator. waits is how long the command waits before it does
 // anything; such a command is killed less often.
 func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
 	later := time.Duration(6) // fifths
@@ -84,8 +84,8 @@ func (m *mover) renewOperator() (err error) {
 
 // shadow restarts the operator with or without --shadow.
 func (m *mover) shadow(is bool) error {
-	// Nodes have few more addresses than pods: the default of 50 percent would
-	// reclaim nothing.
+	// Nodes have few more addresses than pods: the default of 50 percent would not reclaim
+	// any.
 	flags := append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70")
 	if is {
 		flags = append(flags, "--shadow")
@@ -96,8 +96,8 @@ func (m *mover) shadow(is bool) error {
 	return m.renewOperator()
 }
 
-// keepOperator restarts the operator if it has exited by itself, as a kubelet does,
-// until ctx ends: on a machine too busy to renew a short lease it exits.
+// keepOperator restarts the operator if it has exited by itself, as a kubelet does, until ctx
+// ends: it exits if the machine is too busy to renew a short Lease.
 func (m *mover) keepOperator(ctx context.Context) {
 	for pause(ctx, time.Second) == nil {
 		m.renewing.Lock()

@@ -25,13 +25,13 @@ import (
 const (
 	holdLabel    = "cilium-pool.io/old-ipam"
 	adoptedLabel = "cilium-pool.io/adopted-from"
-	// settleTime is the operator's in the bed, see soon.
+	// settleTime is the value for the operator in the bed, see soon.
 	settleTime = " --settle-time=5s"
-	// killWithin is when the operator is killed while an agent restarts.
+	// killWithin limits when the operator is killed while an agent restarts.
 	killWithin = 8 * time.Second
 )
 
-// turnBack moves as far as possible without restarting an agent, and back.
+// turnBack moves as far as possible without restarting an agent, and then back.
 func (m *mover) turnBack(ctx context.Context) error {
 	return inTurn(ctx, m.plan, m.adopt, m.hold, m.publish, m.endWatch, m.leave)
 }
@@ -70,7 +70,7 @@ func (m *mover) plan(ctx context.Context) error {
 	return m.must(ctx, cmdPlan, 0)
 }
 
-// write writes a manifest where the lines of the page look for it.
+// write writes a manifest to where the command lines of the page expect it.
 func (m *mover) write(name string, object any) error {
 	data, err := yaml.Marshal(object)
 	if err != nil {
@@ -132,7 +132,7 @@ func (m *mover) writeHold(keys map[string]string) error {
 	return nil
 }
 
-// holdManifest is old-ipam.yaml of the page.
+// holdManifest returns old-ipam.yaml of the page.
 func holdManifest(keys map[string]string) ([]byte, error) {
 	c := &ciliumv2.CiliumNodeConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: ciliumv2.SchemeGroupVersion.String(), Kind: "CiliumNodeConfig"},
@@ -164,7 +164,7 @@ func differ(before, after, held map[string]string) []string {
 	return keys
 }
 
-// configure is a Helm upgrade of Cilium that restarts its operator and no agent.
+// configure makes a Helm upgrade of Cilium that restarts its operator but no agent.
 func (m *mover) configure(ctx context.Context, config map[string]string) (err error) {
 	if err := m.EditConfig(ctx, config); err != nil {
 		return err
@@ -190,8 +190,7 @@ func (m *mover) publish(ctx context.Context) error {
 	return m.startWatch(ctx)
 }
 
-// moveAgents restarts the agents in crd mode. While one restarts, the operator
-// is killed.
+// moveAgents restarts the agents in crd mode. While one restarts, it kills the operator.
 func (m *mover) moveAgents(ctx context.Context) error {
 	for _, n := range m.nodes {
 		if err := m.roll(ctx, n, cmdLetGo); err != nil {
@@ -231,8 +230,8 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	return err
 }
 
-// back moves the cluster to its old mode. There addresses leave pools that no
-// agent reads any more, so the rules are not checked until it moves again.
+// back moves the cluster to its old mode. In that mode addresses leave pools that no agent
+// reads any more, so the rules are not checked until it moves again.
 func (m *mover) back(ctx context.Context) error {
 	if err := m.endWatch(ctx); err != nil {
 		return err
@@ -274,7 +273,7 @@ func (m *mover) leave(ctx context.Context) error {
 	return m.modes(m.mode)
 }
 
-// finish ends the move.
+// finish completes the move.
 func (m *mover) finish(ctx context.Context) error {
 	if err := m.must(ctx, cmdSettled+settleTime, 0); err != nil {
 		return err

@@ -18,8 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Every line with kubectl in these pages is one that the scenarios run, and the
-// other way round.
+// The lines with kubectl in these pages are exactly those that the scenarios run.
 func TestMigrationCommands(t *testing.T) {
 	for page, want := range map[string][]string{
 		"../../docs/migration.md": migrateCommands(), "../../docs/modes.md": modeCommands(),

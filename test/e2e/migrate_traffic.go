@@ -18,9 +18,9 @@ const (
 	churnLife = 3 * time.Second
 )
 
-// traffic are running connections over all nodes: pings from each node's first
-// pod to the next node's, every 5 ms, and from each node to that pod, as kubelet
-// probes it; and a TCP stream from each node's second pod to the next node's.
+// traffic consists of running connections over all nodes: pings from each node's first pod to
+// the next node's, every 5 ms, and from each node to that pod, as kubelet probes it; and a TCP
+// stream from each node's second pod to the next node's.
 type traffic struct {
 	pods, probes []*bed.Pings
 	streams      []*bed.Stream
@@ -48,7 +48,7 @@ func startTraffic(nodes [][]*bed.Pod) (*traffic, error) {
 	return t, nil
 }
 
-// judgeTraffic ends it. No packet may be lost, and no connection broken.
+// judgeTraffic stops the traffic. No packet may be lost, and no connection broken.
 func (e *env) judgeTraffic(t *traffic, over string) {
 	e.judgePings(t.pods, over+": packets lost between pods of all nodes, every 5 ms")
 	e.judgePings(t.probes, over+": packets lost from each node to its own pod, every 10 ms")
@@ -94,15 +94,15 @@ func (e *env) startChurn(ctx context.Context, name string, nodes []*bed.Node) *c
 	return c
 }
 
-// one creates and deletes one pod. Once its ADD has begun it runs to its end, so that
-// nothing is left half done.
+// one creates and deletes one pod. An ADD that has begun always completes, so that nothing is
+// left half done.
 func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	ctx := context.WithoutCancel(churning)
 	p, err := n.CreatePod(ctx, name)
 	if err != nil {
 		return err
 	}
-	_ = pause(churning, c.sandboxTime) // Ended or not, its ADD follows.
+	_ = pause(churning, c.sandboxTime) // The ADD follows even if ctx has ended.
 	for !c.attach(ctx, p) {
 		if err := p.Detach(ctx); err != nil {
 			c.Logf("%v", err)
@@ -111,12 +111,12 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 			return nil
 		}
 		p = p.Again()
-		_ = pause(churning, retryAfter) // Ended or not, once more.
+		_ = pause(churning, retryAfter) // Retry even if ctx has ended.
 	}
 	if err := p.Report(ctx); err != nil {
 		return err
 	}
-	_ = pause(churning, churnLife) // Ended or not, it goes.
+	_ = pause(churning, churnLife) // Delete it even if ctx has ended.
 	return p.Delete(ctx)
 }
 
@@ -143,8 +143,8 @@ func (c *churn) wasDown(node string, d bed.Downtime) {
 	c.downs[node] = append(c.downs[node], d)
 }
 
-// judgeChurn ends it. An ADD may fail while its node's agent is down, and at no
-// other time.
+// judgeChurn stops the churn. An ADD may fail while its node's agent is down, and at no other
+// time.
 func (e *env) judgeChurn(c *churn, over string) {
 	c.stop()
 	c.done.Wait()

@@ -53,7 +53,7 @@ func (e *env) operate(mode string, flags ...string) (err error) {
 
 func ciliumValues(mode string) string { return "cilium-values-" + mode + ".yaml" }
 
-// ciliumOperatorArgs returns the flags of Cilium's operator in a mode, beside its
+// ciliumOperatorArgs returns the flags of Cilium's operator in a mode, in addition to its
 // configuration.
 func (e *env) ciliumOperatorArgs(mode string) ([]string, error) {
 	var values struct {

@@ -25,18 +25,16 @@ const (
 	bgpFirst  = 10
 	bgpMore   = 60 // reach into the third block
 	bgpValues = "cilium-values-bgp.yaml"
-	// slack is by how much two watchers may disagree on the time of a change.
+	// slack is how much two watchers may disagree on the time of a change.
 	slack = time.Second
 )
 
-// modesBGP has agents in multi-pool mode announce their blocks to a router, and
-// watches when each prefix is announced and withdrawn: while pods are added, while
-// most of them are deleted, and while an agent is killed. The router pings pods by
-// the announced routes.
+// modesBGP lets agents in multi-pool mode announce their blocks to a router, and watches when
+// each prefix is announced and withdrawn: while pods are added, while most of them are
+// deleted, and while an agent is killed. The router pings pods over the announced routes.
 func modesBGP(ctx context.Context, e *env) error { return announce(ctx, e, multiPoolMode) }
 
-// modesBGPKubernetes is the same for the one block of each node in kubernetes
-// mode.
+// modesBGPKubernetes does the same for the single block of each node in kubernetes mode.
 func modesBGPKubernetes(ctx context.Context, e *env) error { return announce(ctx, e, kubernetesMode) }
 
 func announce(ctx context.Context, e *env, mode string) error {
@@ -66,7 +64,7 @@ type announced struct {
 	pods   []*bed.Pod // on the first node
 }
 
-// begin makes two nodes that peer with a router, and pods on the first.
+// begin creates two nodes that peer with a router, and pods on the first.
 func (a *announced) begin(ctx context.Context) error {
 	for _, name := range []string{"n1", "n2"} {
 		n, err := a.AddNode(ctx, name)
@@ -147,7 +145,7 @@ func (a *announced) same(ctx context.Context) error {
 	return nil
 }
 
-// blocksAt are the CIDRs that an agent has, in either mode.
+// blocksAt returns the CIDRs that an agent has, in either mode.
 func blocksAt(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return append(whole.AssignedTo(cn), prefixesOf(cn)...)
 }
@@ -196,8 +194,7 @@ func (a *announced) grow(ctx context.Context) error {
 	return a.reachable(ctx, "grown", []*bed.Pod{a.pods[0], a.pods[first], a.pods[len(a.pods)-1]})
 }
 
-// restart kills the agent, and its BGP session with it. The router must keep its
-// routes.
+// restart kills the agent, and thereby its BGP session. The router must keep its routes.
 func (a *announced) restart(ctx context.Context) error {
 	before, err := a.router.Events()
 	if err != nil {
@@ -272,9 +269,9 @@ func (a *announced) shrink(ctx context.Context) error {
 	return errors.Join(err, listErr)
 }
 
-// judgeOrder checks that each prefix was announced after it was assigned to its
-// node, withdrawn after the assignment ended, and gone before another node could
-// get its block. It notes how long each took.
+// judgeOrder checks that each prefix was announced after it was assigned to its node,
+// withdrawn after the assignment ended, and gone before another node could get its block. It
+// records how long each took.
 func (a *announced) judgeOrder(ctx context.Context) error {
 	if err := a.rules.Sync(ctx); err != nil {
 		return err

@@ -22,15 +22,16 @@ import (
 )
 
 const (
-	// blockDrainPods are in two blocks of 30 addresses, one of which has the router's.
+	// blockDrainPods need two blocks of 30 addresses, one of which has the router's.
 	blockDrainPods = 40
-	// parkedTick is how often a test looks for a parked block. It is one for a second.
+	// parkedTick is how often a test checks for a parked block. A block is parked for a
+	// second.
 	parkedTick = 20 * time.Millisecond
 )
 
-// modesDrain drains a block with pods: new pods get addresses elsewhere, the agent is
-// killed, the operator is killed while the block is parked, and the block leaves after
-// its last pod.
+// modesDrain drains a block with pods: new pods get addresses elsewhere, the agent is killed,
+// the operator is killed while the block is parked, and the block is released after its last
+// pod.
 func modesDrain(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
@@ -50,8 +51,8 @@ type blockDrain struct {
 	closedBy string   // container of the agent that was last seen to have closed the block
 }
 
-// begin runs pods in two blocks, and requests that the one without the agent's own
-// address drains.
+// begin runs pods in two blocks, and requests the drain of the one without the agent's own
+// address.
 func (d *blockDrain) begin(ctx context.Context) (err error) {
 	if err := d.operate(multiPoolMode, d.flags...); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (d *blockDrain) begin(ctx context.Context) (err error) {
 	return d.Client.Delete(ctx, d.block())
 }
 
-// choose returns the block with pods and without an address of the agent's own.
+// choose returns the block that has pods but none of the agent's own addresses.
 func (d *blockDrain) choose(ctx context.Context, pods []*bed.Pod) (netip.Prefix, error) {
 	cn, err := d.CiliumNode(ctx, d.node.Name)
 	if err != nil {
@@ -106,7 +107,7 @@ func (d *blockDrain) block() *v1alpha1.PodIPBlock {
 	return &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(d.leaving)}}
 }
 
-// closes waits until no new pod gets an address of the block, and runs new pods.
+// closes waits until no new pod gets an address of the block, and then runs new pods.
 func (d *blockDrain) closes(ctx context.Context) error {
 	t, err := d.drainTraffic()
 	if err != nil {
@@ -122,8 +123,8 @@ func (d *blockDrain) closes(ctx context.Context) error {
 	return nil
 }
 
-// closed waits until an agent that had not closed the block before has done so, and the
-// block is under its pool again.
+// closed waits until an agent that had not closed the block before has done so, and the block
+// is listed under its pool again.
 func (d *blockDrain) closed(ctx context.Context, after string) error {
 	began := time.Now()
 	err := d.Eventually(ctx, "the agent has closed the block", func(ctx context.Context) error {
@@ -202,7 +203,7 @@ func (d *blockDrain) awaitParked(ctx context.Context) error {
 	})
 }
 
-// empties deletes the last pods of the block, and waits until it has left.
+// empties deletes the last pods of the block, and waits until it is released.
 func (d *blockDrain) empties(ctx context.Context) error {
 	t, err := d.traffic(d.kept[0], d.placed[0])
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 
 const dualPods = 60 // reach into the third block of each family
 
-// modesMultiPoolDual runs a node in multi-pool mode whose pods have an address of
-// each family: blocks of both are added in a surge, survive the agent's restart,
-// and are returned.
+// modesMultiPoolDual runs a node in multi-pool mode whose pods have an address in each family:
+// blocks of both are added in a surge, survive the agent's restart, and are returned.
 func modesMultiPoolDual(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools(), dualValues); err != nil {
 		return err
@@ -57,7 +56,7 @@ func (l *wholeLife) restart(ctx context.Context) error {
 	return l.restartAgent(ctx, l.node, l.keep, l.probe, l.keep[:pinged])
 }
 
-// giveBackMost keeps pods of the first block alone.
+// giveBackMost keeps only the pods of the first block.
 func (l *wholeLife) giveBackMost(ctx context.Context) error {
 	if err := l.giveBack(ctx, l.keep[:pinged], l.keep[pinged:]); err != nil {
 		return err
@@ -70,7 +69,7 @@ func (l *wholeLife) giveBackMost(ctx context.Context) error {
 // modesKubernetesDual runs nodes in kubernetes mode with a block of each family,
 // one of which joined with an IPv4 podCIDR only.
 func modesKubernetesDual(ctx context.Context, e *env) error {
-	e.options.Set = []string{"k8s.requireIPv6PodCIDR=true"} // cilium-values-kubernetes.yaml asks for it
+	e.options.Set = []string{"k8s.requireIPv6PodCIDR=true"} // as requested by cilium-values-kubernetes.yaml
 	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode(), dualValues); err != nil {
 		return err
 	}

@@ -23,14 +23,14 @@ const (
 	nodePods = 20
 	// alone is how long an agent without a podCIDR is watched.
 	alone = 8 * time.Second
-	// onGrid is a block of the pool, offPools lies in none.
+	// onGrid is a block of the pool, offPools is in no pool.
 	onGrid   = "100.162.230.0/27"
 	offPools = "100.170.0.0/24"
 )
 
-// modesKubernetes runs nodes in kubernetes mode: each agent waits for the block of
-// its Node and keeps it, over its own restart and over a Node recreated under its
-// name. podCIDRs that Nodes join with are adopted, or left alone.
+// modesKubernetes runs nodes in kubernetes mode: each agent waits for the block of its Node
+// and keeps it, across its own restart and across a Node recreated under its name. podCIDRs
+// that Nodes join with are adopted, or left unchanged.
 func modesKubernetes(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, kubernetesMode, whole.OnNode()); err != nil {
 		return err
@@ -47,7 +47,7 @@ type kubeNodes struct {
 	probe  *bed.Pod       // on another node
 }
 
-// joinAlone starts an agent before our operator: it waits.
+// joinAlone starts an agent before our operator, for which the agent waits.
 func (k *kubeNodes) joinAlone(ctx context.Context) (err error) {
 	if k.node, err = k.AddNode(ctx, "n1"); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (k *kubeNodes) join(ctx context.Context) error {
 	return nil
 }
 
-// countAt counts the pods with an address in each of the blocks, and no other.
+// countAt counts the pods that have an address in each of the blocks, and no other address.
 func countAt(pods []*bed.Pod, blocks []netip.Prefix) int {
 	count := 0
 	for _, p := range pods {
@@ -106,8 +106,8 @@ func countAt(pods []*bed.Pod, blocks []netip.Prefix) int {
 	return count
 }
 
-// assignedTo waits until a Node is assigned one of its own blocks of each family,
-// and no other CIDR, and returns them, IPv4 first.
+// assignedTo waits until a Node is assigned exactly one of its own blocks of each family, and
+// no other CIDR, and returns them, IPv4 first.
 func (k *kubeNodes) assignedTo(ctx context.Context, name string) ([]netip.Prefix, error) {
 	var assigned []netip.Prefix
 	err := k.Eventually(ctx, "Node "+name+" is assigned its blocks", func(ctx context.Context) error {
@@ -124,7 +124,7 @@ func (k *kubeNodes) assignedTo(ctx context.Context, name string) ([]netip.Prefix
 	return assigned, err
 }
 
-// blocksOf are the CIDRs of a node's PodIPBlocks.
+// blocksOf returns the CIDRs of a node's PodIPBlocks.
 func (e *env) blocksOf(ctx context.Context, name string) ([]netip.Prefix, error) {
 	list := &v1alpha1.PodIPBlockList{}
 	if err := e.Client.List(ctx, list); err != nil {
@@ -144,7 +144,7 @@ func (k *kubeNodes) restart(ctx context.Context) error {
 	return k.restartAgent(ctx, k.node, k.pods, k.probe, k.pods[:pinged])
 }
 
-// joinWith lets a Node join that has a podCIDR already, and runs pods on it.
+// joinWith lets a Node join that already has a podCIDR, and runs pods on it.
 func (k *kubeNodes) joinWith(ctx context.Context, name, podCIDR string) ([]*bed.Pod, error) {
 	n, err := k.AddNode(ctx, name)
 	if err != nil {
@@ -190,9 +190,8 @@ func (k *kubeNodes) adoptGrid(ctx context.Context) error {
 	return nil
 }
 
-// again deletes the Node and its CiliumNode, as the garbage collector does, while
-// its pods run on without an agent. A Node of the same name must be assigned the
-// same blocks.
+// again deletes the Node, and its CiliumNode as the garbage collector does, while its pods run
+// on without an agent. A Node of the same name must be assigned the same blocks.
 func (k *kubeNodes) again(ctx context.Context) error {
 	if err := k.node.KillAgent(ctx); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// The commands in docs/modes.md for a move between modes, beside those for a move
-// out of another IPAM.
+// The commands in docs/modes.md for a move between modes, in addition to those for a move from
+// another IPAM.
 const (
 	cmdAssigned   = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
 	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
@@ -27,7 +27,7 @@ const (
 	cmdPickSpaces = `kubectl patch ciliumpodippool yellow --type merge -p '{"spec":{"namespaceSelector":{"matchLabels":{"team":"yellow"}}}}'`
 )
 
-// modeCommands returns all commands of that page.
+// modeCommands returns all commands of docs/modes.md.
 func modeCommands() []string {
 	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick, cmdPickSpaces}
 }
@@ -90,8 +90,8 @@ func (m *modeMover) reoperate(mode string) error {
 	return m.renewOperator()
 }
 
-// toMultiPool moves all nodes to multi-pool mode. The operator goes first: it
-// assigns the blocks of every node where agents in crd mode do not look.
+// toMultiPool moves all nodes to multi-pool mode. The operator moves first: it assigns the
+// blocks of every node in a field that agents in crd mode do not read.
 func (m *modeMover) toMultiPool(ctx context.Context) error {
 	err := inTurn(ctx,
 		func(ctx context.Context) error { return m.holdIn(ctx, m.BeforeConfig(), m.MovedConfig()) },
@@ -136,7 +136,7 @@ func (m *modeMover) toCRD(ctx context.Context) error {
 	})
 }
 
-// checkLeft checks that nothing of some kind is left in any CiliumNode.
+// checkLeft checks that no CiliumNode has anything of one kind left.
 func (m *modeMover) checkLeft(ctx context.Context, what string, of func(*ciliumv2.CiliumNode) int) error {
 	left := 0
 	for _, n := range m.nodes {
@@ -177,8 +177,8 @@ func modeHoldConfig(config map[string]string) map[string]string {
 	return keep
 }
 
-// switchCilium is a Helm upgrade of Cilium that restarts its operator, with the
-// flags for a mode ("": none), but no agent.
+// switchCilium makes a Helm upgrade of Cilium that restarts its operator, with the flags for a
+// mode ("": none), but no agent.
 func (m *modeMover) switchCilium(ctx context.Context, config map[string]string, mode string) (err error) {
 	var args []string
 	if mode != "" {
@@ -223,7 +223,7 @@ func (m *modeMover) allAssigned(ctx context.Context) error {
 	})
 }
 
-// allPublished returns an error while addresses of a block are missing in a pool.
+// allPublished returns an error while addresses of a block are missing from a pool.
 func (m *modeMover) allPublished(ctx context.Context) error {
 	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
 		published, _, err := count(cn, b.CIDR.String())
@@ -255,8 +255,8 @@ func (m *modeMover) eachBlock(ctx context.Context, is func(whole.Block, *ciliumv
 	return errors.Join(errs...)
 }
 
-// rollAll restarts all agents in the mode of the ConfigMap, one by one, and removes
-// what the other mode left.
+// rollAll restarts all agents in the mode of the ConfigMap, one by one, and removes what the
+// other mode left behind.
 func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	for _, n := range m.nodes {
 		if err := m.roll(ctx, n, cmdLetGo); err != nil {
@@ -274,7 +274,7 @@ func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	return errors.Join(err, m.must(ctx, cmdTidy, 0))
 }
 
-// grow runs more pods on the first node than its block holds.
+// grow runs more pods on the first node than fit into its block.
 func (m *modeMover) grow(ctx context.Context) error {
 	n := m.nodes[0]
 	before, err := m.CiliumNode(ctx, n.Name)

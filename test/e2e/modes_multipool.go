@@ -20,9 +20,9 @@ import (
 const (
 	// wholeCooldown is longer than agents take to see their own writes.
 	wholeCooldown = "--cooldown=10s"
-	// spared is the agent's own address and the most that it keeps free.
+	// spared is the agent's own address plus the most that it keeps free.
 	spared = 1 + 16
-	// killedPods span several blocks, together with the pods already there.
+	// killedPods need several blocks, together with the existing pods.
 	killedPods = 90
 )
 
@@ -65,7 +65,7 @@ func modesMultiPoolPeer(ctx context.Context, e *env) error {
 	return l.run(ctx)
 }
 
-// wholeLife holds the steps that either operator goes through.
+// wholeLife holds the steps that are run with either operator.
 type wholeLife struct {
 	*env
 	ours  bool
@@ -74,7 +74,7 @@ type wholeLife struct {
 	keep  []*bed.Pod
 }
 
-// run lets nodes join, pods surge, 4 and 16 at a time, and most of them go.
+// run lets nodes join and pods surge, 4 and 16 at a time, and deletes most of the pods.
 func (l *wholeLife) run(ctx context.Context) error {
 	took, err := l.joinSome(ctx, "join", nil, nil)
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *wholeLife) run(ctx context.Context) error {
 	return l.giveBack(ctx, keep, drop)
 }
 
-// beginProbe runs a pod on a node of its own.
+// beginProbe runs a pod on its own node.
 func (l *wholeLife) beginProbe(ctx context.Context) error {
 	other, err := l.begin(ctx, "probe")
 	if err != nil {
@@ -125,8 +125,8 @@ func (l *wholeLife) begin(ctx context.Context, name string) (*bed.Node, error) {
 	return n, nil
 }
 
-// surgeWhole runs pods at once on a node of its own, and retries those that found
-// no address. It sets l.keep to them.
+// surgeWhole runs pods concurrently on their own node, and retries those that found no
+// address. It sets l.keep to them.
 func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width int) (*bed.Node, error) {
 	n, err := l.begin(ctx, name)
 	if err != nil {
@@ -150,8 +150,8 @@ func (l *wholeLife) surgeWhole(ctx context.Context, name string, count, width in
 	return n, nil
 }
 
-// giveBack deletes most pods, while the others are pinged from the other node every
-// 5 ms, and waits until the node has no block that it can do without.
+// giveBack deletes most pods, while the others are pinged from the other node every 5 ms, and
+// waits until the node has no block that it does not need.
 func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	before, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
@@ -188,16 +188,16 @@ func (l *wholeLife) giveBack(ctx context.Context, keep, drop []*bed.Pod) error {
 	return waitErr
 }
 
-// spare returns an error while the node has a block more than it needs: nothing in
-// it is in use and the others suffice, or, with our operator, the agent has
-// returned it and it has not cooled down yet. What the agent requests counts only
-// once it has seen that pods were deleted.
+// spare returns an error while the node has a block more than it needs: nothing in it is in
+// use and the others suffice, or, with our operator, the agent has returned it and it has not
+// cooled down yet. The agent's request counts only once the agent has seen that pods were
+// deleted.
 func (l *wholeLife) spare(ctx context.Context) error {
 	cn, err := l.CiliumNode(ctx, l.node.Name)
 	if err != nil {
 		return err
 	}
-	assigned, room, asked := whole.AssignedTo(cn), map[bool]int{}, map[bool]int{} // of IPv4: true
+	assigned, room, asked := whole.AssignedTo(cn), map[bool]int{}, map[bool]int{} // by whether they are IPv4
 	for _, r := range cn.Spec.IPAM.Pools.Requested {
 		if r.Pool == "default" {
 			asked[true], asked[false] = r.Needed.IPv4Addrs, r.Needed.IPv6Addrs

@@ -25,18 +25,18 @@ const (
 	askedFor = "ipam.cilium.io/ip-pool"
 )
 
-// ciliumPool is one of Cilium's pools, and how pods request it: by their own
-// metadata or by their namespace's. The namespace is default where none is named.
+// ciliumPool is one of Cilium's pools, and how pods request it: by their own metadata or by
+// their namespace's. Without a name, the namespace is default.
 type ciliumPool struct {
 	name, cidr      string
 	meta, namespace metav1.ObjectMeta
 	pods            []*bed.Pod
 }
 
-// modesPools has pods on one node request five of Cilium's pools: by annotation of
-// the pod or of its namespace, by the selectors of a CiliumPodIPPool for either, and
-// by default. Each pool's blocks grow, keep their pods over a restart of the agent,
-// and are returned; then one pool is deleted.
+// modesPools lets pods on one node request five of Cilium's pools: by annotation of the pod or
+// of its namespace, by the selectors of a CiliumPodIPPool for either, and by default. Each
+// pool's blocks grow, keep their pods across a restart of the agent, and are returned; then
+// one pool is deleted.
 func modesPools(ctx context.Context, e *env) error {
 	if err := e.startBeside(ctx, multiPoolMode, whole.InPools()); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (p *poolAsker) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// ask runs pods of every pool at the same time.
+// ask runs pods of all pools concurrently.
 func (p *poolAsker) ask(ctx context.Context) error {
 	type one struct {
 		pool  *ciliumPool
@@ -168,8 +168,8 @@ func (p *poolAsker) restart(ctx context.Context) error {
 	return err
 }
 
-// giveBack deletes most pods of all pools but default, and waits until the empty
-// blocks are returned.
+// giveBack deletes most pods of all pools except default, and waits until the empty blocks are
+// returned.
 func (p *poolAsker) giveBack(ctx context.Context) error {
 	for _, pool := range p.pools[1:] {
 		if err := p.deletePods(ctx, pool.pods[stayers:]); err != nil {
@@ -199,8 +199,8 @@ func (p *poolAsker) giveBack(ctx context.Context) error {
 	return errors.Join(err, eachErr)
 }
 
-// drop deletes the PodIPPool of blue while pods have addresses of it, then the
-// pods: the CiliumPodIPPool must be deleted last.
+// drop deletes the PodIPPool of blue while pods have addresses of it, and then the pods: the
+// CiliumPodIPPool must be deleted last.
 func (p *poolAsker) drop(ctx context.Context) error {
 	blue := p.pools[1]
 	if err := p.Client.Delete(ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue-addresses"}}); err != nil {

@@ -15,27 +15,26 @@ import (
 
 // surged is the outcome of a surge in a mode in which the agent looks pods up.
 type surged struct {
-	// pods are those that were created, in the order of their names; one that
-	// failed has no address.
+	// pods are the created pods, in the order of their names; one that failed has no address.
 	pods []*bed.Pod
-	// noAddress are the pods that found no address, others those that failed for
-	// another reason.
+	// noAddress counts the pods that found no address, others those that failed for another
+	// reason.
 	noAddress, others int
-	// unseen is how often an ADD came before the agent had seen its pod.
+	// unseen counts the ADDs that came before the agent had seen its pod.
 	unseen int
 	took   time.Duration
 }
 
-// notSeen reports whether an ADD failed because the agent had not seen the pod: in
-// multi-pool mode it reads from the pod which pool it requests (Cilium v1.20.1,
-// pkg/ipam/allocator.go, determineIPAMPool). No address was requested then.
+// notSeen reports whether an ADD failed because the agent had not seen the pod: in multi-pool
+// mode it reads the requested pool from the pod (Cilium v1.20.1, pkg/ipam/allocator.go,
+// determineIPAMPool). No address was requested then.
 func notSeen(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "unable to determine IPAM pool for owner")
 }
 
-// surgeSeen runs count pods, width at a time. Each CNI ADD starts as soon as its
-// pod's creation returns. It is retried, in a new sandbox as a kubelet does, only
-// where the agent had not seen the pod.
+// surgeSeen runs count pods, width at a time. Each CNI ADD starts as soon as its pod's
+// creation returns. It is retried, in a new sandbox as a kubelet does, only if the agent had
+// not seen the pod.
 func (e *env) surgeSeen(ctx context.Context, n *bed.Node, prefix string, count, width int) surged {
 	s := surged{pods: make([]*bed.Pod, count)}
 	errs, unseen := make([]error, count), make([]int, count)
@@ -74,8 +73,7 @@ func (e *env) runSeen(ctx context.Context, n *bed.Node, name string) (*bed.Pod, 
 	}
 }
 
-// nextSandbox removes a sandbox whose ADD failed, and makes another one after a
-// while.
+// nextSandbox removes a sandbox whose ADD failed, and creates another one after a while.
 func (e *env) nextSandbox(ctx context.Context, p *bed.Pod) (*bed.Pod, error) {
 	if err := p.Detach(ctx); err != nil {
 		e.Logf("%v", err)

@@ -20,7 +20,7 @@ import (
 const (
 	pinnedPod  = "db"
 	pinnedName = "default/" + pinnedPod
-	// foreignIP lies in no pool of ours.
+	// foreignIP is in none of our pools.
 	foreignIP   = "100.166.0.5"
 	foreignName = "default/elsewhere"
 	ownerPods   = 35 // reach into the second block
@@ -29,9 +29,9 @@ const (
 	reportTime = 17 * time.Second
 )
 
-// owner pins an address of a node's block, and one outside all pools, to pods by
-// the owner field of their pool entries, and notes what Cilium makes of it. It
-// checks the operator, and that no other pod gets the address.
+// owner pins an address of a node's block, and one outside all pools, to pods by the owner
+// field of their pool entries, and records how Cilium treats them. It checks the operator, and
+// that no other pod gets the address.
 func owner(ctx context.Context, e *env) error {
 	n, probe, err := e.pair(ctx, soon()...)
 	if err != nil {
@@ -105,8 +105,8 @@ func (o *owners) created(ctx context.Context) (*bed.Pod, error) {
 	return p, o.noteEndpoint(ctx, "pod created", p)
 }
 
-// overlap makes a second sandbox of the pod while the first exists, then removes the
-// first. It returns the sandbox that runs at the end.
+// overlap creates a second sandbox of the pod while the first exists, then removes the first.
+// It returns the sandbox that is left.
 func (o *owners) overlap(ctx context.Context, first *bed.Pod) (*bed.Pod, error) {
 	step := "new sandbox before the old one's DEL"
 	second := first.Again()
@@ -150,7 +150,7 @@ func (o *owners) others(ctx context.Context) error {
 	return nil
 }
 
-// restarted kills the agent under the pod.
+// restarted kills the agent while the pod runs.
 func (o *owners) restarted(ctx context.Context, p *bed.Pod) error {
 	if err := o.node.RestartAgent(ctx); err != nil {
 		return err
@@ -159,8 +159,8 @@ func (o *owners) restarted(ctx context.Context, p *bed.Pod) error {
 	return errors.Join(o.noteEndpoint(ctx, "agent restarted", p), o.reported(ctx, "agent restarted"))
 }
 
-// keptOff deletes the pinned pods and most others, so that the operator returns a
-// block: it must leave the pinned entries as they are.
+// keptOff deletes the pinned pods and most others, so that the operator returns a block: it
+// must leave the pinned entries unchanged.
 func (o *owners) keptOff(ctx context.Context, p *bed.Pod) error {
 	if err := o.deletePods(ctx, append([]*bed.Pod{p}, o.crowd...)); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (o *owners) keptOff(ctx context.Context, p *bed.Pod) error {
 	return o.left(ctx, "pods gone, a block returned")
 }
 
-// left checks that the operator has left both entries alone.
+// left checks that the operator has not changed either entry.
 func (o *owners) left(ctx context.Context, step string) error {
 	cn, err := o.CiliumNode(ctx, o.node.Name)
 	if err != nil {
@@ -191,8 +191,7 @@ func (o *owners) left(ctx context.Context, step string) error {
 	return nil
 }
 
-// noteEndpoint notes whether the agent has the sandbox and whether its address
-// answers.
+// noteEndpoint records whether the agent has the sandbox and whether its address answers.
 func (o *owners) noteEndpoint(ctx context.Context, step string, p *bed.Pod) error {
 	_, has := o.node.Has(ctx, []*bed.Pod{p})
 	f, err := o.probe.Ping(o.pinned, pingEvery)
@@ -207,8 +206,7 @@ func (o *owners) noteEndpoint(ctx context.Context, step string, p *bed.Pod) erro
 	return err
 }
 
-// reported notes which pod the agent reports at the address, once it has had time
-// to report.
+// reported records which pod the agent reports at the address, once it has had time to report.
 func (o *owners) reported(ctx context.Context, step string) error {
 	if err := pause(ctx, reportTime); err != nil {
 		return err
@@ -235,7 +233,7 @@ func outcome(p *bed.Pod, err error) string {
 	return "got " + p.Address.String()
 }
 
-// lastPart returns the end of an error message: what the innermost program did.
+// lastPart returns the end of an error message, which comes from the innermost program.
 func lastPart(err error) string {
 	const most = 45
 	text := strings.Trim(err.Error(), `"\`)

@@ -25,14 +25,14 @@ const (
 	largeB, largeSize      = "100.166.0.0/24", 27
 	planPods               = 20 // on each node, more than one block holds
 	talking                = 2  // of these; they never move
-	zonePodsMore           = 24 // more than what the node has left holds
+	zonePodsMore           = 24 // more than the node's remaining addresses
 	poolA, poolB, poolBBig = "a", "b", "b-large"
 )
 
-// planChange changes the address plan of two nodes, in a zone each, in every way
-// described in docs/howto.md, while pods have traffic and others come and go. Pods that
-// are not restarted keep their addresses. make planchange does the same with 500 nodes
-// without real agents.
+// planChange changes the address plan of two nodes, one in each zone, in every way described
+// in docs/howto.md, while some pods have traffic and others are created and deleted. Pods that
+// are not restarted keep their addresses. make planchange does the same with 500 nodes without
+// real agents.
 func planChange(ctx context.Context, e *env) error {
 	p := &planMover{mover: &mover{env: e}}
 	if err := p.begin(ctx); err != nil {
@@ -92,7 +92,7 @@ func (p *planMover) begin(ctx context.Context) error {
 	return nil
 }
 
-// loadInTurn first runs the pods with traffic, while the node has only its first block,
+// loadInTurn first runs the pods with traffic, while the node has only its first block, and
 // then the others.
 func (p *planMover) loadInTurn(ctx context.Context, n *bed.Node) ([]*bed.Pod, error) {
 	var pods []*bed.Pod
@@ -107,14 +107,14 @@ func (p *planMover) loadInTurn(ctx context.Context, n *bed.Node) ([]*bed.Pod, er
 	return append(pods, more...), err
 }
 
-// growPool adds two ranges. No pod has to move for that.
+// growPool adds two ranges, which requires no pod to move.
 func (p *planMover) growPool(ctx context.Context) error {
 	if err := p.editPool(ctx, poolA, func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
 	}); err != nil {
 		return err
 	}
-	const want = 1 + 3*4 // /28 in one /28 and three /26
+	const want = 1 + 3*4 // one /28 block in the /28, and four in each of three /26
 	err := p.Eventually(ctx, "the pool counts them", func(ctx context.Context) error {
 		pool := &v1alpha1.PodIPPool{}
 		if err := p.Client.Get(ctx, client.ObjectKey{Name: poolA}, pool); err != nil {
@@ -155,7 +155,7 @@ func (p *planMover) takeOut(ctx context.Context) error {
 	return nil
 }
 
-// replace puts a pool of larger blocks before an old one, drains that, and
+// replace gives a pool of larger blocks precedence over an old one, drains the old one, and
 // deletes it.
 func (p *planMover) replace(ctx context.Context) error {
 	if err := p.Client.Create(ctx, zonePool(poolBBig, "b", 10, largeSize, largeB)); err != nil {

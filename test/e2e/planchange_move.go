@@ -63,7 +63,7 @@ func (p *planMover) leftIn(ctx context.Context, i int, ranges ...string) error {
 	return nil
 }
 
-// addresses are those of all pods, by name.
+// addresses returns the addresses of all pods, by name.
 func (p *planMover) addresses() map[string]netip.Addr {
 	out := map[string]netip.Addr{}
 	for _, pods := range p.pods {
@@ -74,8 +74,8 @@ func (p *planMover) addresses() map[string]netip.Addr {
 	return out
 }
 
-// noteStayed notes how many pods a step has not moved. The step itself checks that
-// the agents have each at its address.
+// noteStayed records how many pods a step has not moved. The step itself checks that the
+// agents have each pod at its address.
 func (p *planMover) noteStayed(before map[string]netip.Addr, over string) {
 	stayed := 0
 	for name, a := range p.addresses() {
@@ -86,7 +86,7 @@ func (p *planMover) noteStayed(before map[string]netip.Addr, over string) {
 	p.note(over+": pods that stayed", "%d", stayed)
 }
 
-// blockNames are the CIDRs of all blocks.
+// blockNames returns the CIDRs of all blocks.
 func (p *planMover) blockNames(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	for _, n := range p.nodes {

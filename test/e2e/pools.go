@@ -32,17 +32,17 @@ const (
 	addedToA     = "100.163.0.0/26"
 
 	zonePods  = 20
-	spillPods = 43 // with zonePods, more than the two blocks of node a hold
+	spillPods = 43 // together with zonePods, more than the two blocks of node a hold
 	lateB     = 10
-	// The router has one address of the node's.
+	// The router has one of the node's addresses.
 	roomOfA   = 2*perBlock + perOverflow - 1
 	waitPods  = 12
 	exhausted = roomOfA - zonePods - spillPods + waitPods
 )
 
-// pools has a node in each of two zones. The one in zone a fills its own pool,
-// spills into the next, fills that, lacks addresses, and gets some when a CIDR
-// is added. The other node must not notice.
+// pools runs a node in each of two zones. The one in zone a fills its own pool, spills into
+// the next, fills that, lacks addresses, and gets some when a CIDR is added. The other node
+// must not be affected.
 func pools(ctx context.Context, e *env) error {
 	z, err := startZones(ctx, e)
 	if err != nil {
@@ -67,7 +67,7 @@ func pools(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// zones are a node in each, with pods.
+// zones has a node in each zone, with pods.
 type zones struct {
 	*env
 	a, b  zone
@@ -140,7 +140,7 @@ func (z *zones) spill(ctx context.Context) error {
 	return nil
 }
 
-// exhaust runs yet more pods there. It returns those that found no address.
+// exhaust runs even more pods there. It returns those that found no address.
 func (z *zones) exhaust(ctx context.Context) ([]*bed.Pod, error) {
 	pods, errs, err := z.tryPods(ctx, z.a.node, "late", exhausted)
 	if err != nil {
@@ -225,7 +225,7 @@ func (e *env) editPool(ctx context.Context, name string, edit func(*v1alpha1.Pod
 	})
 }
 
-// addCIDR is an edit that adds a CIDR to a pool.
+// addCIDR returns an edit that adds a CIDR to a pool.
 func addCIDR(cidr string) func(*v1alpha1.PodIPPool) {
 	return func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: cidr})
@@ -278,7 +278,7 @@ func (z *zones) relieve(ctx context.Context, waiting []*bed.Pod) error {
 	return nil
 }
 
-// shortage is the condition of the node in zone a.
+// shortage returns the condition of the node in zone a.
 func (z *zones) shortage(ctx context.Context) (corev1.NodeCondition, error) {
 	node := &corev1.Node{}
 	if err := z.Client.Get(ctx, client.ObjectKey{Name: z.a.node.Name}, node); err != nil {
@@ -305,8 +305,8 @@ func (e *env) missingEvents(ctx context.Context, want ...string) ([]string, erro
 	}), nil
 }
 
-// tryPods creates pods and tries one ADD for each, four at a time: all pods
-// come back, and an error or nil for each.
+// tryPods creates pods and tries one ADD for each, four at a time. It returns all pods, and an
+// error or nil for each.
 func (e *env) tryPods(ctx context.Context, n *bed.Node, prefix string, count int) ([]*bed.Pod, []error, error) {
 	var pods []*bed.Pod
 	for i := range count {

@@ -26,8 +26,8 @@ func soon() []string {
 	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
 }
 
-// reclaim deletes all but 6 scattered pods of 120, while these are pinged from another
-// node, and waits until the blocks have been returned.
+// reclaim deletes all but 6 scattered pods of 120, while the 6 are pinged from another node,
+// and waits until the blocks have been returned.
 func reclaim(ctx context.Context, e *env) error {
 	n1, probe, pods, err := e.loaded(ctx, surgePods, soon()...)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *env) pair(ctx context.Context, operatorFlags ...string) (load *bed.Node
 	return e.twoNodes(ctx, operatorFlags...)
 }
 
-// loaded is pair with pods on the first node, which are not judged.
+// loaded calls pair and adds pods to the first node, which are not judged.
 func (e *env) loaded(ctx context.Context, count int, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, pods []*bed.Pod, err error) {
 	if load, probe, err = e.pair(ctx, operatorFlags...); err == nil {
 		pods, err = e.load(ctx, load, count)
@@ -88,7 +88,7 @@ func (e *env) loaded(ctx context.Context, count int, operatorFlags ...string) (l
 	return load, probe, pods, err
 }
 
-// twoNodes is pair for pools that exist already.
+// twoNodes does the same as pair for existing pools.
 func (e *env) twoNodes(ctx context.Context, operatorFlags ...string) (load *bed.Node, probe *bed.Pod, err error) {
 	if err := e.watch(ctx); err != nil {
 		return nil, nil, err
@@ -107,9 +107,9 @@ func (e *env) twoNodes(ctx context.Context, operatorFlags ...string) (load *bed.
 	return load, probe, err
 }
 
-// compact returns an error while a node holds more than it needs: except in one block
-// in service of each family, every address in its pool must be used, and none is being
-// released.
+// compact returns an error while a node holds more than it needs: except in one block in
+// service of each family, every address in its pool must be used, and none may be on its way
+// to release.
 func (e *env) compact(ctx context.Context, name string) error {
 	cn, err := e.CiliumNode(ctx, name)
 	if err != nil {
@@ -161,7 +161,7 @@ func wholeBlock(bits int, ipv4 bool) int {
 	return 1<<(128-bits) - 2
 }
 
-// count counts the addresses of a CIDR in a node's pool, and those in use.
+// count returns the number of a CIDR's addresses in a node's pool, and of those in use.
 func count(cn *ciliumv2.CiliumNode, cidr string) (published, used int, err error) {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {
@@ -190,13 +190,13 @@ func startPings(from *bed.Pod, to []*bed.Pod) ([]*bed.Pings, error) {
 	return flows, nil
 }
 
-// judgePings ends the flows and checks that no packet was lost.
+// judgePings stops the flows and checks that no packet was lost.
 func (e *env) judgePings(flows []*bed.Pings, what string) {
 	total := e.countPings(flows)
 	e.check(total.Lost == 0 && total.Sent > 0, what, "%d of %d, slowest %d ms", total.Lost, total.Sent, total.Slowest.Milliseconds())
 }
 
-// countPings ends the flows and sums them up.
+// countPings stops the flows and adds up their counts.
 func (e *env) countPings(flows []*bed.Pings) (total bed.Count) {
 	for _, f := range flows {
 		c, err := f.Stop()
@@ -237,8 +237,8 @@ func (e *env) checkKept(ctx context.Context, n *bed.Node, pods []*bed.Pod, what 
 	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
 }
 
-// checkRoutes checks that the other node routes to the blocks of n, and to no
-// other part of the pool but its own.
+// checkRoutes checks that the other node routes to the blocks of n, and to no other part of
+// the pool except its own.
 func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 	var want, got []string
 	err := e.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
@@ -284,8 +284,8 @@ func scattered(pods []*bed.Pod) (keep, drop []*bed.Pod) {
 	return keep, drop
 }
 
-// isBlock reports whether it may be a block of the pool: not all of it, and not a
-// pod.
+// isBlock reports whether a prefix may be a block of the pool: neither the whole pool nor a
+// single pod.
 func isBlock(p netip.Prefix) bool {
 	for _, cidr := range []string{poolCIDR, poolCIDR6} {
 		whole := netip.MustParsePrefix(cidr)
@@ -296,8 +296,8 @@ func isBlock(p netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether a route of another node goes to n: into the tunnel, or
-// straight to its address.
+// leads reports whether a route of another node leads to n: into the tunnel, or straight to
+// its address.
 func (e *env) leads(r bed.Route, n *bed.Node) bool {
 	if !e.options.Native {
 		return r.Device == "cilium_host"

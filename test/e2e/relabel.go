@@ -28,8 +28,9 @@ const (
 )
 
 // relabel moves two nodes to another zone by their labels. The pool that they leave drains
-// such nodes, one at a time: its blocks go, the first one with the agent's own addresses
-// too, as pods are replaced and agents restart, in either order, while pods are pinged.
+// such nodes, one at a time: it releases its blocks, including the first one with the agent's
+// own addresses, as pods are replaced and agents restart, in either order, while pods are
+// pinged.
 func relabel(ctx context.Context, e *env) error {
 	r, err := startRelabel(ctx, e)
 	if err != nil {
@@ -115,8 +116,8 @@ func (e *env) label(ctx context.Context, node, zone string) error {
 	return nil
 }
 
-// countMoving counts, at every version of every block, the nodes of which a block drains
-// as their pool no longer selects them. The result says how many it were at most.
+// countMoving counts, at every version of every block, the nodes with a block that drains
+// because their pool no longer selects them. stop returns the maximum.
 func (r *relabeling) countMoving(ctx context.Context) (stop func() (most int, err error), err error) {
 	w, err := r.Client.Watch(ctx, &v1alpha1.PodIPBlockList{})
 	if err != nil {
@@ -128,7 +129,7 @@ func (r *relabeling) countMoving(ctx context.Context) (stop func() (most int, er
 		for event := range w.ResultChan() {
 			b, ok := event.Object.(*v1alpha1.PodIPBlock)
 			if !ok {
-				most = -1 // the watch has failed
+				most = -1 // the watch failed
 				break
 			}
 			delete(drains, b.Name)
@@ -158,7 +159,7 @@ func movesOff(b *v1alpha1.PodIPBlock) bool {
 }
 
 // moveNext waits until the next node drains, and moves it: its agent is restarted before its
-// pods are replaced, or after the addresses that they left have gone too.
+// pods are replaced, or after the addresses that they left have been released too.
 func (r *relabeling) moveNext(ctx context.Context, agentFirst bool) error {
 	began := time.Now()
 	n, err := r.next(ctx)
@@ -195,7 +196,7 @@ func (r *relabeling) restart(ctx context.Context, n *relabeled) error {
 	return nil
 }
 
-// next waits until the blocks of a node drain, and checks that those of the other, if it
+// next waits until the blocks of a node drain, and checks that those of the other node, if it
 // has not moved, wait for that.
 func (r *relabeling) next(ctx context.Context) (next *relabeled, err error) {
 	err = r.Eventually(ctx, "the blocks of a node drain", func(ctx context.Context) error {
@@ -221,8 +222,8 @@ func (r *relabeling) next(ctx context.Context) (next *relabeled, err error) {
 	return next, err
 }
 
-// drainingOf counts the blocks that drain as their nodes move off, and those that wait for
-// other nodes, by node.
+// drainingOf counts, by node, the blocks that drain because their nodes move off, and those
+// that wait for other nodes.
 func (r *relabeling) drainingOf(ctx context.Context) (draining, waiting map[string]int, err error) {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := r.Client.List(ctx, blocks); err != nil {
@@ -240,8 +241,8 @@ func (r *relabeling) drainingOf(ctx context.Context) (draining, waiting map[stri
 	return draining, waiting, nil
 }
 
-// retired waits until only used addresses are left of the node's old blocks, and those of
-// its agent are retired.
+// retired waits until only used addresses of the node's old blocks are left, and those of its
+// agent are retired.
 func (r *relabeling) retired(ctx context.Context, n *relabeled) error {
 	s := &restarts{env: r.env, node: n.node}
 	return s.await(ctx, "the agent's addresses are retired", func(cn *ciliumv2.CiliumNode) bool {
@@ -250,8 +251,8 @@ func (r *relabeling) retired(ctx context.Context, n *relabeled) error {
 	})
 }
 
-// emptied waits until the agent's own address alone is left of the node's old blocks. An
-// agent that restarts earlier may take one that a pod has just left.
+// emptied waits until only the agent's own address of the node's old blocks is left. An agent
+// that restarts earlier may take one that a pod has just left.
 func (r *relabeling) emptied(ctx context.Context, n *relabeled) error {
 	s := &restarts{env: r.env, node: n.node}
 	return s.await(ctx, "what the pods left has gone", func(cn *ciliumv2.CiliumNode) bool {
@@ -275,7 +276,7 @@ func (r *relabeling) replace(ctx context.Context, n *relabeled) error {
 	return r.deletePods(ctx, old)
 }
 
-// checkLeft checks that no route of the other node leads into the zone that all have left.
+// checkLeft checks that no route of the other node leads into the zone that both have left.
 func (r *relabeling) checkLeft(ctx context.Context) {
 	var left []netip.Prefix
 	err := r.Eventually(ctx, "the routes have gone", func(ctx context.Context) error {

@@ -68,27 +68,26 @@ func restart(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// phase says when the agent is killed.
+// phase determines when the agent is killed.
 type phase struct {
 	name string
-	// at is when the new pods are attached, then is when the agent is killed after
-	// that.
+	// at determines when the new pods are attached, then when the agent is killed after that.
 	at, then func(*ciliumv2.CiliumNode) bool
 }
 
 func always(*ciliumv2.CiliumNode) bool { return true }
 
-// restarts is the state that the phases share.
+// restarts is the state shared by the phases.
 type restarts struct {
 	*env
 	node  *bed.Node
 	probe *bed.Pod
-	alive []*bed.Pod // those the agent must have
+	alive []*bed.Pod // those that the agent must have
 	added int
 }
 
-// phase brings the agent to the phase, kills and restarts it, and checks that it
-// has every pod and that no pod missed a packet.
+// phase waits for the phase, kills and restarts the agent, and checks that it has every pod
+// and that no pod lost a packet.
 func (s *restarts) phase(ctx context.Context, p phase) error {
 	s.Logf("phase: %s", p.name)
 	flows, err := startPings(s.probe, s.alive[:min(len(s.alive), pinged)])
@@ -123,8 +122,8 @@ func (s *restarts) phase(ctx context.Context, p phase) error {
 	return nil
 }
 
-// bounce kills and restarts the agent, and notes the state of the CiliumNode at the
-// time of the kill.
+// bounce kills and restarts the agent, and records the state of the CiliumNode at the time of
+// the kill.
 func (s *restarts) bounce(ctx context.Context, name string, news []*bed.Pod) error {
 	before, err := s.CiliumNode(ctx, s.node.Name)
 	if err != nil {

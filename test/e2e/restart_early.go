@@ -20,13 +20,13 @@ const (
 	earlyLoad = 40 // two blocks
 	earlyPods = 10 // that stay; few enough for a block to be reclaimed
 	earlyLost = 3
-	// earlyTime is longer than an operator takes to mark and an agent to answer.
+	// earlyTime is longer than the operator takes to mark plus the agent to answer.
 	earlyTime = 25 * time.Second
-	// earlyAnswer is as much on a busy machine.
+	// earlyAnswer is the same on a busy machine.
 	earlyAnswer = time.Minute
 	// hangTime is longer than an agent takes to reach the point where it hangs.
 	hangTime = 5 * time.Second
-	// earlyHold is the operator's --ack-hold where it has no other guard left.
+	// earlyHold is the operator's --ack-hold where no other guard is left.
 	earlyHold = 5 * time.Second
 )
 
@@ -36,12 +36,12 @@ func defaultsButReclaim(idle string, more ...string) []string {
 	return append([]string{"--reclaim-idle-for=" + idle, "--cooldown=5s", "--leader-elect-lease-duration=4s"}, more...)
 }
 
-// restartEarly restarts an agent while the API server is slow to list pods to it, so
-// that it answers marks long before it restores its pods, while its own Pod object
-// already says Ready. It does so three times: under the operator's defaults, which
-// must mark nothing then; with the operator's guard turned off; and with marks set
-// by hand on addresses of running pods, which no operator sets. Patched agents answer
-// nothing before they have restored their pods, and lose none.
+// restartEarly restarts an agent while the API server is slow to list pods to it, so that it
+// answers marks long before it restores its pods, while its own Pod object is already Ready.
+// It does so three times: with the operator's defaults, which must not mark anything then;
+// with the operator's guard turned off; and with marks set by hand on addresses of running
+// pods, which no operator sets. Patched agents answer no marks before they have restored their
+// pods, and lose none.
 func restartEarly(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, earlyLoad, defaultsButReclaim("10m")...)
 	if err != nil {
@@ -72,7 +72,7 @@ func restartEarly(ctx context.Context, e *env) error {
 	return errors.Join(err, gate.Close(), e.judgeRules(ctx))
 }
 
-// keptAtMarks checks that patched agents keep pods at marked addresses, and refuse them.
+// keptAtMarks checks that patched agents keep pods at marked addresses, and refuse the marks.
 func (s *restarts) keptAtMarks(ctx context.Context, acked int) error {
 	s.check(acked == 0, "addresses of running pods marked by hand, acked before restore", "%d, %d", earlyLost, acked)
 	s.checkKept(ctx, s.node, s.alive, "pods restored, those at marked addresses among them")
@@ -99,13 +99,13 @@ func (s *restarts) held(ctx context.Context, gate *bed.Gate, operatorFlags ...st
 	return err
 }
 
-// released lets the agent go on.
+// released lets the agent continue.
 func (s *restarts) released(ctx context.Context, gate *bed.Gate) error {
 	gate.Open()
 	return s.node.WaitAgent(ctx)
 }
 
-// guarded is a hang under the operator's defaults.
+// guarded tests a hang with the operator's defaults.
 func (s *restarts) guarded(ctx context.Context, gate *bed.Gate) error {
 	if err := s.held(ctx, gate, defaultsButReclaim("1s")...); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *restarts) guarded(ctx context.Context, gate *bed.Gate) error {
 	return nil
 }
 
-// forced is a hang under an operator that trusts a Ready agent at once.
+// forced tests a hang with an operator that trusts a Ready agent at once.
 func (s *restarts) forced(ctx context.Context, gate *bed.Gate) error {
 	flags := defaultsButReclaim("1s", "--agent-settle-time=0s", "--ack-hold="+earlyHold.String())
 	if err := s.held(ctx, gate, flags...); err != nil {

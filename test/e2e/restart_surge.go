@@ -104,8 +104,8 @@ func (m *surging) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// runOne does as kubelet and runtime do: it removes a sandbox whose ADD failed, and
-// makes another one after a while.
+// runOne acts as kubelet and runtime do: it removes a sandbox whose ADD failed, and creates
+// another one after a while.
 func (m *surging) runOne(ctx context.Context, name string) error {
 	p, err := m.node.CreatePod(ctx, name)
 	if err != nil {

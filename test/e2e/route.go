@@ -11,15 +11,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// Flags that undo what the example values set.
+// Flags that override what the example values set.
 var (
 	noRanges         = []string{"--ipv4-range=auto", "--ipv6-range=auto"}
 	noEndpointRoutes = []string{"--enable-endpoint-routes=false"}
 )
 
-// route starts one agent with the example values, and others without those that
-// concern routes. It checks what each agent routes to, and whether its node reaches
-// its own pod.
+// route starts one agent with the example values, and others without those that concern
+// routes. It checks which routes each agent installs, and whether its node reaches its own
+// pod.
 func route(ctx context.Context, e *env) error {
 	e.options.Values = []string{"cilium-values-dual-stack.yaml"}
 	n, _, err := e.startIPv6(ctx, true)
@@ -32,7 +32,7 @@ func route(ctx context.Context, e *env) error {
 	for _, agent := range []struct {
 		name, what string
 		flags      []string
-		madeUp     int // routes to addresses of no node or pod
+		madeUp     int // routes to addresses that belong to no node or pod
 		reached    bool
 	}{
 		{"norange", "without ipv4-range and ipv6-range", noRanges, 0, true},
@@ -57,7 +57,7 @@ func route(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// judgeAgent checks how many routes an agent makes up, and whether its node reaches
+// judgeAgent checks how many made-up routes an agent installs, and whether its node reaches
 // its own pod.
 func (e *env) judgeAgent(ctx context.Context, n *bed.Node, what string, want int, reached bool) error {
 	if err := e.ownPod(ctx, n, what, reached); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// routeOrder compares when prefixes were announced and withdrawn with when their
-// blocks were assigned and freed.
+// routeOrder compares the times at which prefixes were announced and withdrawn with those at
+// which their blocks were assigned and freed.
 type routeOrder struct {
 	announced, withdrawn int
 	// up is the time from assigned to announced, for blocks assigned while the
@@ -24,12 +24,12 @@ type routeOrder struct {
 	wrong                 []string
 }
 
-// judgeRoutes compares a router's events with the life of the blocks. The two were
-// watched separately, so slack is allowed.
+// judgeRoutes compares a router's events with the life of the blocks. Two separate watchers
+// saw them, so slack is allowed.
 func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 	j := routeOrder{}
 	there := map[netip.Prefix]bool{}
-	session := map[netip.Addr]time.Time{} // when each began first
+	session := map[netip.Addr]time.Time{} // start of the first session of each
 	for _, e := range events {
 		if e.What == "up" {
 			if _, known := session[e.Peer]; !known {
@@ -40,7 +40,7 @@ func judgeRoutes(events []bed.RouteEvent, moments []whole.Moment) routeOrder {
 		before := there[e.Prefix]
 		there[e.Prefix] = e.What == "announce"
 		switch {
-		case e.What == "announce" && !before: // an agent that restarted announces again
+		case e.What == "announce" && !before: // a restarted agent announces again
 			j.announced++
 			assigned, ok := lastBefore(moments, e.Prefix, whole.IsAssigned, e.At.Add(slack))
 			off, gone := lastBefore(moments, e.Prefix, whole.IsUnassigned, e.At.Add(-slack))

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-// runAll first runs the scenarios that load the machine, one by one, then the
-// others, o.atOnce at a time. Rows come in the order of chosen.
+// runAll first runs the scenarios that load the machine, one by one, then the others, o.atOnce
+// at a time. The rows are in the order of chosen.
 func runAll(ctx context.Context, o options, chosen []scenario) []row {
 	rows := make([][]row, len(chosen))
 	for i, s := range chosen {
@@ -41,7 +41,7 @@ func runAll(ctx context.Context, o options, chosen []scenario) []row {
 	return slices.Concat(rows...)
 }
 
-// runScenario runs one scenario in a sandbox and reads what it left.
+// runScenario runs one scenario in a sandbox and reads its results.
 func runScenario(ctx context.Context, o options, s scenario) []row {
 	if err := ctx.Err(); err != nil {
 		return []row{failure(s.name, err)}

@@ -18,13 +18,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// scenario is one test, on a bed of its own.
+// scenario is one test, on its own bed.
 type scenario struct {
 	name  string
 	about string
 	ci    bool
-	// alone is set for a scenario that loads the machine or measures time: no other
-	// runs beside it.
+	// alone is set for a scenario that loads the machine or measures time: no other runs at
+	// the same time.
 	alone bool
 	run   func(context.Context, *env) error
 }
@@ -62,7 +62,8 @@ func scenarios() []scenario {
 	}
 }
 
-// migrations take half an hour together, so they are not among all scenarios.
+// migrations returns scenarios that take half an hour together, so they are not among all
+// scenarios.
 func migrations() []scenario {
 	return []scenario{
 		{"migrate-cluster-pool", "a running cluster moves from cluster-pool mode, back, and again", false, true, migrateClusterPool},
@@ -72,7 +73,7 @@ func migrations() []scenario {
 	}
 }
 
-// modes are the scenarios of the operator's other modes than crd.
+// modes returns the scenarios of the operator's modes other than crd.
 func modes() []scenario {
 	return []scenario{
 		{"modes-multi-pool", "multi-pool mode: joins, surges, returned blocks, restarts and killed operators", false, true, modesMultiPool},
@@ -122,7 +123,7 @@ func choose(names string) ([]scenario, error) {
 	return chosen, nil
 }
 
-// env is what a scenario works with.
+// env is the environment of a scenario.
 type env struct {
 	*bed.Bed
 	name    string
@@ -153,7 +154,7 @@ func (e *env) watch(ctx context.Context) (err error) {
 	return err
 }
 
-// judgeRules checks that no rule was broken since watch.
+// judgeRules checks that no rule has been broken since watch.
 func (e *env) judgeRules(ctx context.Context) error {
 	if err := e.rules.AskAgents(ctx); err != nil {
 		return err
@@ -173,7 +174,7 @@ func (e *env) close() error {
 	return e.Stop()
 }
 
-// checkRights checks that the rights which the chart gives the operator are enough.
+// checkRights checks that the chart gives the operator sufficient rights.
 func (e *env) checkRights() {
 	if e.Bed == nil {
 		return
@@ -188,7 +189,7 @@ func (e *env) checkRights() {
 	e.check(err == nil && len(refused) == 0, "requests of the operator refused for want of rights", "%d", len(refused))
 }
 
-// note adds a figure to the table that has no effect on the result.
+// note adds a figure to the table that does not affect the result.
 func (e *env) note(what, format string, args ...any) {
 	e.add(row{What: what, Figure: fmt.Sprintf(format, args...), Result: noted})
 }
@@ -202,7 +203,7 @@ func (e *env) check(ok bool, what, format string, args ...any) {
 	e.add(r)
 }
 
-// checkNone checks that nothing failed, and logs what did.
+// checkNone checks that nothing failed, and logs the errors.
 func (e *env) checkNone(errs []error, what string) {
 	for _, err := range errs {
 		e.Logf("%v", err)
@@ -216,7 +217,7 @@ func (e *env) add(r row) {
 	e.Logf("%s: %s: %s", r.Result, r.What, r.Figure)
 }
 
-// pause lets things run on for a while.
+// pause waits for a while.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -226,8 +227,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pool creates the pool that all nodes take their /27 blocks from, and IPv6 blocks
-// of the same size where pods have both families.
+// pool creates the pool from which all nodes get their /27 blocks, and IPv6 blocks of the same
+// size if pods have both families.
 func (e *env) pool(ctx context.Context) error {
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
@@ -247,12 +248,12 @@ const (
 	perBlock   = 30 // without the first and the last address
 )
 
-// node makes a machine and its Node, and starts its agent.
+// node creates a machine and its Node, and starts its agent.
 func (e *env) node(ctx context.Context, name string) (*bed.Node, error) {
 	return e.nodeWith(ctx, name, nil)
 }
 
-// nodeWith makes a node with labels.
+// nodeWith creates a node with labels.
 func (e *env) nodeWith(ctx context.Context, name string, labels map[string]string) (*bed.Node, error) {
 	n, err := e.AddNode(ctx, name)
 	if err != nil {
@@ -261,7 +262,7 @@ func (e *env) nodeWith(ctx context.Context, name string, labels map[string]strin
 	return n, e.bringUp(ctx, n, labels)
 }
 
-// bringUp makes a machine's Node and starts its agent.
+// bringUp creates a machine's Node and starts its agent.
 func (e *env) bringUp(ctx context.Context, n *bed.Node, labels map[string]string) error {
 	if err := n.Register(ctx, labels); err != nil {
 		return err

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// scheduledNodes with 34 blocks have 1,000 addresses for pods: of 30 in each block two
+	// scheduledNodes with 34 blocks have 1,000 addresses for pods: of the 30 in each block two
 	// per node are the agent's, or kept for it.
 	scheduledNodes, exactBlocks = 10, 34
 	agentsOwn                   = 2
 	scheduledPods               = exactBlocks*perBlock - scheduledNodes*agentsOwn
 	// warmUpPods let agents compile what their first pods need.
 	warmUpPods = 100
-	// mostPods is how many pods a node takes, addsAtATime how many it attaches at a time.
+	// mostPods is how many pods a node accepts, addsAtATime how many it attaches at a time.
 	mostPods, addsAtATime = 1000, 4
-	// atMost is how much longer it may take with exactly as many addresses as pods.
+	// atMost limits how much longer it may take with exactly as many addresses as pods.
 	atMost          = 1.2
 	scheduleTimeout = 15 * time.Minute
 )
 
-// exactCIDRs have 34 blocks, plentyCIDR as many again, and more.
+// exactCIDRs have 34 blocks, plentyCIDR at least as many again.
 var exactCIDRs, plentyCIDR = []string{"100.162.224.0/22", "100.162.228.0/26"}, "100.162.232.0/21"
 
 // schedule lets the real kube-scheduler bind 1,000 pods that request an address, and real
@@ -81,8 +81,8 @@ func (e *env) startScheduling(ctx context.Context) (map[string]*bed.Node, error)
 	if err := e.watch(ctx); err != nil {
 		return nil, err
 	}
-	// Blocks come back soon after a burst. No kubelet restarts an operator that has lost its
-	// Lease to the load.
+	// Blocks are returned soon after a burst. No kubelet restarts an operator that has lost
+	// its Lease to the load.
 	_, err := e.StartOperator("--leader-elect-lease-duration=2m", "--scheduling-families=ipv4", "--reclaim-idle-for=5s", "--cooldown=2s", "--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0")
 	if err != nil {
 		return nil, err
@@ -101,22 +101,22 @@ func (e *env) startScheduling(ctx context.Context) (map[string]*bed.Node, error)
 	return nodes, e.StartScheduler()
 }
 
-// kubelets attach what the scheduler binds.
+// kubelets attaches the pods that the scheduler binds.
 type kubelets struct {
 	*env
 	nodes   map[string]*bed.Node
-	working map[string]chan struct{} // by node: its ADDs under way
+	working map[string]chan struct{} // by node: its current ADDs
 
 	mu    sync.Mutex
 	known map[string]bool // pods that were seen bound, of all bursts
-	pods  []*bed.Pod      // that run
-	// added and lacked are ADDs that succeeded, and that found no address; others failed
-	// for another reason.
+	pods  []*bed.Pod      // running pods
+	// added and lacked count ADDs that succeeded, and that found no address; others counts
+	// those that failed for another reason.
 	added, lacked, others int
 }
 
-// burst creates pods at once, waits until all run, and deletes them. It returns how long
-// that took until all ran, once the nodes have returned what they got.
+// burst creates pods at once, waits until all run, and deletes them. Once the nodes have
+// returned what they got, it returns how long it took until all ran.
 func (k *kubelets) burst(ctx context.Context, name string, pods int) (time.Duration, error) {
 	bursting, cancel := context.WithTimeoutCause(ctx, scheduleTimeout, fmt.Errorf("not within %s", scheduleTimeout))
 	defer cancel()
@@ -167,7 +167,7 @@ func (k *kubelets) see(ctx context.Context, pod *corev1.Pod) {
 	go k.attach(ctx, n.BoundPod(pod))
 }
 
-// attach tries until the pod has its network, as a kubelet does.
+// attach retries until the pod has its network, as a kubelet does.
 func (k *kubelets) attach(ctx context.Context, p *bed.Pod) {
 	working := k.working[p.Node().Name]
 	for ctx.Err() == nil {
@@ -202,7 +202,7 @@ func (k *kubelets) count(p *bed.Pod, err error) {
 	}
 }
 
-// forget waits until each node has the one block left that its agent has addresses in.
+// forget waits until each node has only the block in which its agent has addresses.
 func (k *kubelets) forget(ctx context.Context) error {
 	k.pods = nil
 	ctx, cancel := context.WithTimeoutCause(ctx, scheduleTimeout, fmt.Errorf("blocks were not returned within %s", scheduleTimeout))

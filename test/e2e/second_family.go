@@ -14,9 +14,8 @@ import (
 // familyPods are the pods of a node before it has IPv6, and those that start after.
 const familyPods = 6
 
-// secondFamily switches IPv6 on in a running IPv4 cluster, node by node, off again, takes
-// it out of the pool, and switches it on once more, as docs/howto.md says, while pods are
-// pinged.
+// secondFamily enables IPv6 in a running IPv4 cluster, node by node, disables it, removes it
+// from the pool, and enables it again, as docs/howto.md describes, while pods are pinged.
 func secondFamily(ctx context.Context, e *env) error {
 	e.options.Then, e.options.ThenValues = "crd", []string{dualValues}
 	n, probe, err := e.pair(ctx, append(soon(), "--ack-timeout=10s")...)
@@ -45,14 +44,14 @@ type secondFamilies struct {
 	*env
 	nodes []*bed.Node
 	probe *bed.Pod
-	old   []*bed.Pod // on the first node, with IPv4 alone
+	old   []*bed.Pod // on the first node, IPv4 only
 	both  []*bed.Pod
 	flows []*bed.Pings
-	// left are the IPv6 addresses that agents without IPv6 name, by node.
+	// left are the IPv6 addresses that agents without IPv6 still name, by node.
 	left map[string]string
 }
 
-// addRange adds an IPv6 range to the pool, under agents that have IPv6 off.
+// addRange adds an IPv6 range to the pool while agents have IPv6 disabled.
 func (s *secondFamilies) addRange(ctx context.Context) error {
 	if err := s.editPool(ctx, "all", addIPv6); err != nil {
 		return err
@@ -75,7 +74,7 @@ func addIPv6(p *v1alpha1.PodIPPool) {
 	p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: blockSize6, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR6}}}
 }
 
-// switchOn restarts one agent after the other with IPv6 on.
+// switchOn restarts one agent after the other with IPv6 enabled.
 func (s *secondFamilies) switchOn(ctx context.Context) error {
 	if err := s.EditConfig(ctx, s.MovedConfig()); err != nil {
 		return err
@@ -89,7 +88,8 @@ func (s *secondFamilies) switchOn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// It ends where its node has no IPv6 address, which the operator learns from that.
+		// The agent exits if its node has no IPv6 address, from which the operator learns that
+		// it runs IPv6.
 		s.check(starts <= 2, "starts of the agent of "+n.Name+" until it is healthy with IPv6; after", "%d; %.0f s", starts, time.Since(began).Seconds())
 	}
 	s.checkKept(ctx, s.nodes[0], s.old, "pods restored at their IPv4 address, IPv6 on")
@@ -124,8 +124,8 @@ func (s *secondFamilies) useBoth(ctx context.Context) error {
 	return nil
 }
 
-// switchOff deletes the pods with both families, and restarts one agent after the other
-// with IPv6 off.
+// switchOff deletes the pods with both families, and restarts one agent after the other with
+// IPv6 disabled.
 func (s *secondFamilies) switchOff(ctx context.Context) error {
 	if err := s.deletePods(ctx, s.both); err != nil {
 		return err

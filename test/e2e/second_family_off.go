@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// takeOut drains the IPv6 range of agents that ran it once, which go on naming their
-// router's address there, and takes it out of the pool.
+// takeOut drains the IPv6 range of agents that once ran IPv6 and still name their router's
+// address in it, and removes it from the pool.
 func (s *secondFamilies) takeOut(ctx context.Context) error {
 	var err error
 	if s.left, err = s.routers6(ctx); err != nil {
@@ -43,7 +43,7 @@ func (s *secondFamilies) takeOut(ctx context.Context) error {
 	return err
 }
 
-// nothingOfIPv6 is an error while a block, a pool or podCIDRs have anything of IPv6.
+// nothingOfIPv6 returns an error while a block, a pool or podCIDRs have anything of IPv6.
 func (s *secondFamilies) nothingOfIPv6(ctx context.Context) error {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := s.Client.List(ctx, blocks); err != nil {
@@ -70,7 +70,7 @@ func (s *secondFamilies) nothingOfIPv6(ctx context.Context) error {
 	return nil
 }
 
-// routers6 are the IPv6 addresses of routers that the CiliumNodes name, by node.
+// routers6 returns the IPv6 addresses of routers that the CiliumNodes name, by node.
 func (s *secondFamilies) routers6(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, n := range s.nodes {
@@ -87,8 +87,8 @@ func (s *secondFamilies) routers6(ctx context.Context) (map[string]string, error
 	return out, nil
 }
 
-// switchOnAgain puts IPv6 back: agents that name an address which is not theirs any more
-// take another.
+// switchOnAgain adds IPv6 again: agents that name an address which is no longer theirs take
+// another.
 func (s *secondFamilies) switchOnAgain(ctx context.Context) error {
 	if err := s.editPool(ctx, "all", addIPv6); err != nil {
 		return err

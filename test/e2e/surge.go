@@ -59,10 +59,10 @@ func surge(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// surgePeer is the same surge in Cilium's multi-pool mode with Cilium's own operator,
-// all as shipped except for the block size. It is eased in one way: each ADD waits for
-// sandboxTime, as in this mode the agent first looks the pod up, and fails until its
-// watch has shown it.
+// surgePeer runs the same surge in Cilium's multi-pool mode with Cilium's own operator, all as
+// shipped except for the block size. It gets one concession: each ADD waits for sandboxTime,
+// as in this mode the agent first looks the pod up, and fails until its watch has delivered
+// it.
 func surgePeer(ctx context.Context, e *env) error {
 	e.options.IPAM = "multi-pool"
 	if err := e.start(ctx); err != nil {
@@ -113,8 +113,8 @@ func otherReasons(errs []error) []error {
 	})
 }
 
-// runPods runs count pods, at most width at a time, and returns those that came up, in
-// the order of their names, and the errors of the others.
+// runPods runs count pods, at most width at a time. It returns those that came up, in the
+// order of their names, and the errors of the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count, width int) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)
 	inParallel(count, width, func(i int) {
@@ -147,9 +147,9 @@ func (e *env) deletePods(ctx context.Context, pods []*bed.Pod) error {
 	return errors.Join(errs...)
 }
 
-// eachOf calls do for each pod, for four at a time: an agent limits how many
-// ADDs it works on, and on a slow machine refuses those that have waited for a
-// minute (Cilium v1.20.1, daemon/restapi/api_limits.go).
+// eachOf calls do for each pod, for four at a time: an agent limits how many ADDs it
+// processes, and on a slow machine refuses those that have waited for a minute (Cilium
+// v1.20.1, daemon/restapi/api_limits.go).
 func eachOf(pods []*bed.Pod, do func(int, *bed.Pod)) {
 	inParallel(len(pods), 4, func(i int) { do(i, pods[i]) })
 }

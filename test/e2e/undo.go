@@ -49,8 +49,7 @@ func undo(ctx context.Context, e *env) error {
 	return e.judgeRules(ctx)
 }
 
-// riseAgain starts as many pods as there were, and waits until the release is
-// undone.
+// riseAgain starts as many pods as there were before, and waits until the release is undone.
 func (e *env) riseAgain(ctx context.Context, n *bed.Node, keep []*bed.Pod, state string) ([]*bed.Pod, error) {
 	began := time.Now()
 	again, errs := e.runPods(ctx, n, state, undoPods-len(keep), 8)

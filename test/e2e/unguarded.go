@@ -16,10 +16,10 @@ import (
 // restoreTime is longer than an agent takes to restore a pod.
 const restoreTime = 15 * time.Second
 
-// unguarded measures what the operator guards against. The operator is killed when
-// it has marked addresses of pods that are not reported yet, then the agent, and no
-// operator withdraws the marks before the agent restores its pods. Nothing is
-// judged, as this takes two failures within seconds.
+// unguarded measures what the operator's guard prevents. The operator is killed when it has
+// marked addresses of pods that are not reported yet, then the agent, and no operator
+// withdraws the marks before the agent restores its pods. Nothing is judged, as this takes two
+// failures within seconds.
 func unguarded(ctx context.Context, e *env) error {
 	n, probe, pods, err := e.loaded(ctx, restartPods, soon()...)
 	if err != nil {
@@ -62,8 +62,7 @@ func unguarded(ctx context.Context, e *env) error {
 	return nil
 }
 
-// noteLost notes which pods the agent does not have once it has had time to restore
-// them.
+// noteLost records which pods the agent does not have once it has had time to restore them.
 func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
 	short, cancel := context.WithTimeout(ctx, restoreTime)
 	defer cancel()

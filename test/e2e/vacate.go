@@ -27,15 +27,15 @@ import (
 // vacatePods are the pods that start once the agent's addresses are retired.
 const vacatePods = 4
 
-// vacate drains the CIDR with a node's first block, in which the agent has its own
-// addresses, while pods there are pinged. The operator retires these addresses; the agent
-// takes others when it restarts; once the block's pods have gone, it comes back.
+// vacate drains the CIDR with a node's first block, in which the agent has its own addresses,
+// while pods there are pinged. The operator retires these addresses; the agent takes others
+// when it restarts; the block is returned once its pods are gone.
 func vacate(ctx context.Context, e *env) error {
 	_, err := vacateFirst(ctx, e, 1)
 	return err
 }
 
-// vacateOwn does so with all addresses that an agent may have: beside the router's, those
+// vacateOwn does the same with all addresses that an agent may have: its router's, and those
 // of its health endpoint and of its ingress.
 func vacateOwn(ctx context.Context, e *env) error {
 	e.options.Set = []string{"healthChecking=true", "endpointHealthChecking.enabled=true", "envoyConfig.enabled=true"}
@@ -46,15 +46,15 @@ func vacateOwn(ctx context.Context, e *env) error {
 	return v.checkHealthEndpoint(ctx)
 }
 
-// vacateNative does so where the other node has a route to each block over the network
-// that they share.
+// vacateNative does the same with a route on the other node to each block over their shared
+// network.
 func vacateNative(ctx context.Context, e *env) error {
 	e.options.Native = true
 	_, err := vacateFirst(ctx, e, 1)
 	return err
 }
 
-// vacateWireGuard does so where agents encrypt what pods send to other nodes.
+// vacateWireGuard does the same while agents encrypt what pods send to other nodes.
 func vacateWireGuard(ctx context.Context, e *env) error {
 	e.options.Set = []string{"encryption.enabled=true", "encryption.type=wireguard"}
 	v, err := vacateFirst(ctx, e, 1)
@@ -64,7 +64,7 @@ func vacateWireGuard(ctx context.Context, e *env) error {
 	return v.checkEncrypted(ctx)
 }
 
-// vacateFirst is vacate where the agent has that many addresses of its own.
+// vacateFirst runs vacate with an agent that has the given number of its own addresses.
 func vacateFirst(ctx context.Context, e *env, own int) (*vacating, error) {
 	v, err := startVacating(ctx, e, own, soon()...)
 	if err != nil {
@@ -83,12 +83,12 @@ type vacating struct {
 	restarts *restarts
 	first    netip.Prefix
 	own      []string     // the agent's addresses in it
-	others   []*bed.Pings // to pods in other blocks, to the end
+	others   []*bed.Pings // to pods in other blocks, until the end
 	since    time.Time
 }
 
-// startVacating runs pods in three blocks of a node, and finds its first, in which the
-// agent has that many addresses of its own.
+// startVacating runs pods in three blocks of a node, and finds its first, in which the agent
+// has the given number of its own addresses.
 func startVacating(ctx context.Context, e *env, own int, operatorFlags ...string) (*vacating, error) {
 	d, err := startDrain(ctx, e, operatorFlags...)
 	if err != nil {
@@ -128,7 +128,8 @@ func (v *vacating) split() (within, elsewhere []*bed.Pod) {
 	return within, elsewhere
 }
 
-// owned are the agent's own addresses in the first block, by its report and its CiliumNode.
+// owned returns the agent's own addresses in the first block, as named by its report and its
+// CiliumNode.
 func (v *vacating) owned(cn *ciliumv2.CiliumNode) []string {
 	own := map[netip.Addr]bool{}
 	for addr, use := range cn.Status.IPAM.Used {
@@ -182,7 +183,8 @@ func (v *vacating) retire(ctx context.Context) error {
 
 func (v *vacating) edit(ctx context.Context) error { return v.editPool(ctx, "all", setDrain(stays)) }
 
-// retired reports whether each of the agent's own addresses has the entry that says so.
+// retired reports whether each of the agent's own addresses has the entry that marks it as
+// retired.
 func (v *vacating) retired(cn *ciliumv2.CiliumNode) bool {
 	return !slices.ContainsFunc(v.own, func(a string) bool { return string(cn.Status.IPAM.ReleaseIPs[a]) != ipamoption.IPAMReleased })
 }
@@ -216,7 +218,7 @@ func (v *vacating) restart(ctx context.Context) error {
 	return nil
 }
 
-// moved waits until the agent has none of its old addresses, and as many others.
+// moved waits until the agent has none of its old addresses, and as many others instead.
 func (v *vacating) moved(ctx context.Context) error {
 	began := time.Now()
 	var cn *ciliumv2.CiliumNode
@@ -236,7 +238,7 @@ func (v *vacating) moved(ctx context.Context) error {
 	return nil
 }
 
-// leave deletes the pods of the block, which comes back then.
+// leave deletes the pods of the block, which is then returned.
 func (v *vacating) leave(ctx context.Context) error {
 	if err := v.drop(ctx); err != nil {
 		return err
@@ -251,7 +253,7 @@ func (v *vacating) drop(ctx context.Context) error {
 	return v.deletePods(ctx, within)
 }
 
-// block reads the first block. It is nil once it has gone.
+// block reads the first block. It returns nil once the block is gone.
 func (v *vacating) block(ctx context.Context) (*v1alpha1.PodIPBlock, error) {
 	block := &v1alpha1.PodIPBlock{}
 	err := v.Client.Get(ctx, client.ObjectKey{Name: crd.BlockName(v.first)}, block)
@@ -274,7 +276,7 @@ func (v *vacating) gone(ctx context.Context) error {
 	return err
 }
 
-// judge checks what is left in the end.
+// judge checks what is left at the end.
 func (v *vacating) judge(ctx context.Context) error {
 	v.checkKept(ctx, v.node, v.pods, "other pods at their address")
 	v.judgePings(v.others, "packets lost by other pods, to the end")
@@ -322,7 +324,7 @@ func (v *vacating) checkEncrypted(ctx context.Context) error {
 	return err
 }
 
-// routerAddress is the address of cilium_host.
+// routerAddress returns the address of cilium_host.
 func routerAddress(cn *ciliumv2.CiliumNode) string {
 	for _, a := range cn.Spec.Addresses {
 		if a.Type == "CiliumInternalIP" {

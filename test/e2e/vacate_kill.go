@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// vacateKill is vacate where operator and agent are killed with SIGKILL after each step.
-// Any of these restarts may be the one that the drain waits for.
+// vacateKill runs vacate and kills operator and agent with SIGKILL after each step. Any of
+// these restarts may be the one that the drain waits for.
 func vacateKill(ctx context.Context, e *env) error {
 	flags := append(soon(), "--leader-elect-lease-duration=4s")
 	v, err := startVacating(ctx, e, 1, flags...)
@@ -65,14 +65,14 @@ func (v *vacating) awaitRetired(ctx context.Context) error {
 	return err
 }
 
-// awaitAnswer waits until the agent has answered the mark of its old address.
+// awaitAnswer waits until the agent has answered the mark on its old address.
 func (v *vacating) awaitAnswer(ctx context.Context) error {
 	return v.restarts.await(ctx, "the agent has answered", func(cn *ciliumv2.CiliumNode) bool {
 		return string(cn.Status.IPAM.ReleaseIPs[v.own[0]]) == ipamoption.IPAMReadyForRelease
 	})
 }
 
-// empty deletes the pods of the CIDR, and ends their pings before.
+// empty stops the pings to the pods of the CIDR, and deletes the pods.
 func (v *vacating) empty(ctx context.Context) error {
 	v.judgePings(v.flows, "packets lost by pods of the block until they were deleted")
 	return v.drop(ctx)

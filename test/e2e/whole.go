@@ -21,8 +21,8 @@ func (e *env) watchRules(ctx context.Context, w *whole.Rules) (err error) {
 	return err
 }
 
-// judgeWhole checks that no rule was broken since watchWhole, and that Cilium's
-// operator wrote no assignment, where the writer is known.
+// judgeWhole checks that no rule has been broken since watchWhole, and that Cilium's operator
+// wrote no assignment, if the writer is known.
 func (e *env) judgeWhole(ctx context.Context) error {
 	if err := e.rules.Sync(ctx); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package fakeapi is a fake API server, and what watches of it have shown: for tests of
+// Package fakeapi is a fake API server with what watches of it have delivered: for tests of
 // one controller that need each call to fail, or its response to be lost.
 package fakeapi
 
@@ -35,14 +35,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Cluster is a fake API server whose watches never lag, unless Lags says so.
+// Cluster is a fake API server whose watches do not lag, unless Lags is set.
 type Cluster struct {
 	T     *testing.T
 	Mode  ciliumnode.Mode
 	API   client.WithWatch
 	Clock *clocktesting.FakePassiveClock
-	// Ledger and Pools are what a process has read of it, since Restart. The rest is what
-	// its controllers share.
+	// Ledger and Pools are what a process has read from it since Restart. The rest is what its
+	// controllers share.
 	Ledger   *state.Ledger
 	Pools    *state.Pools
 	Pressure *state.Pressure
@@ -50,32 +50,31 @@ type Cluster struct {
 	Events   *event.Recorder
 	Shared   *metrics.Shared
 	recorder *events.FakeRecorder
-	// Calls are the writes sent, and live reads, in their order. Before is called with
-	// each of them.
+	// Calls are the writes sent and the live reads, in order. Before is called with each of
+	// them.
 	Calls  []string
 	Before func(call string)
 	// Fate decides the outcome of a write.
 	Fate func(write string) Fate
-	// Refuse holds the errors that calls return without doing anything.
+	// Refuse contains the errors that calls return without any effect.
 	Refuse map[string]error
-	// Blind: the watch of blocks shows nothing. Lags: the watch of CiliumNodes shows
-	// nothing new.
+	// Blind stops the watch of blocks; Lags stops the watch of CiliumNodes.
 	Blind, Lags bool
 	// Late is an existing block that the list after a restart does not show.
 	Late string
 }
 
-// Fate is what becomes of a write.
+// Fate is the outcome of a write.
 type Fate int
 
-// Fates of a write.
+// The fates of a write.
 const (
 	Done    Fate = iota
 	Refused      // it fails, and nothing has changed
 	Unheard      // it is done, and the response is lost
 )
 
-// ErrLine is what a write returns that fails, or whose response is lost.
+// ErrLine is returned by a write that fails, or whose response is lost.
 var ErrLine = errors.New("the line is dead")
 
 // New starts an API server with these objects, and a process that has read them.
@@ -97,14 +96,14 @@ func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster 
 	return b
 }
 
-// Defaults are those of the mode.
+// Defaults returns the defaults of the mode.
 func (b *Cluster) Defaults() crd.Defaults {
 	defaults := fixtures.Defaults()
 	defaults.WholeBlocks, defaults.CiliumPools = b.Mode.WholeBlocks(), b.Mode.ManyPools()
 	return defaults
 }
 
-// Restart begins anew with what the API server holds.
+// Restart starts a new process that has read what the API server holds.
 func (b *Cluster) Restart() {
 	b.T.Helper()
 	b.Ledger = state.NewLedger()
@@ -136,7 +135,7 @@ func (b *Cluster) Restart() {
 	b.Ledger.SetReady()
 }
 
-// carriers are all objects that tell agents their blocks.
+// carriers returns all objects that assign blocks to agents.
 func (b *Cluster) carriers() []client.Object {
 	b.T.Helper()
 	var out []client.Object
@@ -167,7 +166,7 @@ func (b *Cluster) ReadBlock(obj *v1alpha1.PodIPBlock) crd.Block {
 	return out
 }
 
-// Live reads as the API server answers.
+// Live returns a reader that reads from the API server.
 func (b *Cluster) Live() client.Reader { return live{b} }
 
 type live struct{ *Cluster }
@@ -194,7 +193,7 @@ func (b *Cluster) call(what string) {
 	b.Before(what)
 }
 
-// write carries out a write, or what becomes of it.
+// write performs a write, with the outcome that Fate decides.
 func (b *Cluster) write(what string, do func() error) error {
 	b.call(what)
 	if err := b.Refuse[what]; err != nil {
@@ -245,7 +244,7 @@ func (b *Cluster) hooks() interceptor.Funcs {
 					if err := c.Get(ctx, client.ObjectKeyFromObject(obj), left); apierrors.IsNotFound(err) {
 						b.Ledger.Remove(b.ReadBlock(block))
 					} else {
-						b.Show(left, err) // a finalizer holds it
+						b.Show(left, err) // a finalizer retains it
 					}
 				}
 				return err
@@ -264,7 +263,7 @@ func (b *Cluster) hooks() interceptor.Funcs {
 	}
 }
 
-// Show is the watch of blocks.
+// Show delivers a block by the watch.
 func (b *Cluster) Show(obj client.Object, err error) {
 	if block, ok := obj.(*v1alpha1.PodIPBlock); ok && err == nil && !b.Blind {
 		b.Ledger.Upsert(b.ReadBlock(block))
@@ -323,7 +322,7 @@ func (b *Cluster) CiliumNode() *ciliumnode.View {
 	return b.Mode.View(cn)
 }
 
-// Blocks are those that the API server holds.
+// Blocks returns those that the API server holds.
 func (b *Cluster) Blocks() []crd.Block {
 	b.T.Helper()
 	list := &v1alpha1.PodIPBlockList{}
@@ -337,9 +336,8 @@ func (b *Cluster) Blocks() []crd.Block {
 	return out
 }
 
-// Check holds what there is to the rules that hold at every instant: an address
-// is published only with its block's object there, and podCIDRs lists exactly
-// the blocks with an address.
+// Check checks the rules that hold at every instant: an address is published only while its
+// block's object exists, and podCIDRs lists exactly the blocks with an address.
 func (b *Cluster) Check(when string) {
 	b.T.Helper()
 	v := b.CiliumNode()
@@ -362,11 +360,11 @@ func (b *Cluster) Check(when string) {
 	}
 }
 
-// Latest is a resourceVersion that counts as later than any other, and any other as
-// later than it: the fake API server starts anew for each object.
+// Latest is a resourceVersion that counts as later than any other, and any other as later than
+// it: the fake API server counts separately for each object.
 const Latest = "x"
 
-// Watch is the watch of CiliumNodes.
+// Watch delivers what the watch of CiliumNodes has to show.
 func (b *Cluster) Watch() {
 	b.T.Helper()
 	if b.Lags {
@@ -382,22 +380,22 @@ func (b *Cluster) Watch() {
 	}
 }
 
-// Lag lets the watch of CiliumNodes show what there is now, and nothing after.
+// Lag makes the watch of CiliumNodes show the present state, and nothing after.
 func (b *Cluster) Lag() {
 	b.T.Helper()
 	b.Watch()
 	b.Lags = true
 }
 
-// RequestOf is the request to reconcile an object.
+// RequestOf returns the request to reconcile an object.
 func RequestOf(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// RawMerge is a JSON merge patch.
+// RawMerge returns a JSON merge patch.
 func RawMerge(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
 
-// CiliumPools are what a watch would have shown.
+// CiliumPools returns what a watch would have delivered.
 func (b *Cluster) CiliumPools() *state.CiliumPools {
 	b.T.Helper()
 	out, list := state.NewCiliumPools(), &ciliumv2alpha1.CiliumPodIPPoolList{}

@@ -28,7 +28,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 			e.start(quick())
 			e.bareNode("gateway-1", nil)
 			files := e.manifests()
-			for range 2 { // the second time by what the operator left
+			for range 2 { // the second time against what the first operator left
 				for _, f := range files {
 					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
 				}
@@ -46,7 +46,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 			for _, o := range e.poolsAndBlocks() {
 				managed := o.GetManagedFields()
 				if !slices.ContainsFunc(managed, byKubectl) {
-					continue // a block that the operator made
+					continue // a block that the operator created
 				}
 				for _, m := range managed {
 					if err := ownsOnlyItsOwn(m); err != nil {
@@ -82,7 +82,7 @@ func (e *env) manifests() []string {
 	return files
 }
 
-// kubectl runs kubectl against the control plane. Exit code 1 of diff is no failure.
+// kubectl runs kubectl against the control plane. Exit code 1 of diff is not a failure.
 func (e *env) kubectl(args ...string) string {
 	e.TB.Helper()
 	args = append([]string{"--kubeconfig", filepath.Join(e.cluster.Dir(), "kubeconfig"), "--cache-dir", e.TB.TempDir()}, args...)
@@ -125,8 +125,8 @@ func (e *env) seenTo() error {
 
 func byKubectl(m metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(m.Manager, "kubectl") }
 
-// ownsOnlyItsOwn returns an error if the operator, the only field manager beside
-// kubectl, owns more than its finalizer and the status.
+// ownsOnlyItsOwn returns an error if the operator, the only field manager besides kubectl,
+// owns more than its finalizer and the status.
 func ownsOnlyItsOwn(m metav1.ManagedFieldsEntry) error {
 	if byKubectl(m) || m.Subresource == "status" {
 		return nil

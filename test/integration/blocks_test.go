@@ -36,8 +36,9 @@ func TestBlockMadeByHandIsPinned(t *testing.T) {
 	})
 }
 
-// TestOverlappingBlockIsNeverPublished: the checker judges each version of both
-// CiliumNodes meanwhile, so that nothing of the block is published or listed for a moment.
+// TestOverlappingBlockIsNeverPublished relies on the checker, which judges each version of
+// both CiliumNodes meanwhile, so that nothing of the block is published or listed even for a
+// moment.
 func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// ciliumPool waits until there is a CiliumPodIPPool with these ranges and maskSize,
-// or none if want is "".
+// ciliumPool waits until a CiliumPodIPPool with these ranges and maskSize exists, or none if
+// want is "".
 func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
 	e.TB.Helper()
 	obj := &ciliumv2alpha1.CiliumPodIPPool{}
@@ -45,8 +45,8 @@ func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
 	return obj
 }
 
-// The operator keeps a CiliumPodIPPool for each pool that PodIPPools serve, and leaves
-// those of others alone.
+// The operator maintains a CiliumPodIPPool for each pool that PodIPPools serve, and does not
+// change those of others.
 func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -85,7 +85,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 		t.Errorf("it is %+v", blue.Spec)
 	}
 
-	// One that is deleted by hand is recreated.
+	// A CiliumPodIPPool that is deleted by hand is recreated.
 	e.Delete(blue)
 	e.ciliumPool("blue", "[192.0.2.0/32] 27")
 
@@ -102,7 +102,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 			return e.Client.Update(e.Ctx, cn)
 		})
 	}
-	lists("10.99.0.0/27") // foreign: it is no block
+	lists("10.99.0.0/27") // foreign: it is not a block
 	for _, pool := range []string{"blues", "greens"} {
 		e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}})
 		e.Eventually("the PodIPPool is gone", func() error {

@@ -23,8 +23,8 @@ import (
 
 var errCrashed = errors.New("this operator is dead")
 
-// fuse lets a number of writes through and then kills the operator: the next write is
-// not sent, or, with lateKill, is sent and its answer lost.
+// fuse lets a number of writes through and then kills the operator: the next write is not
+// sent, or, with lateKill, is sent and its response lost.
 type fuse struct {
 	left     atomic.Int64
 	lateKill bool
@@ -80,8 +80,8 @@ func (f *fuse) wrap(c client.WithWatch) client.Client {
 	})
 }
 
-// keepCrashing runs operators one after the other, each killed at one of its first
-// writes, until the returned function is called; that returns how many were killed.
+// keepCrashing runs operators one after the other and kills each at one of its first writes,
+// until the returned function is called, which returns how many were killed.
 func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
 	e.TB.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -147,7 +147,8 @@ func (e *env) lifeOfTwoNodes() {
 	e.running("load", 100)
 	e.DeletePods("load", keepFew)
 	e.Eventually("addresses come back", func() error {
-		// A block in service each, with the router, and the pods elsewhere.
+		// Each node keeps a block in service, with the router, and the addresses of pods
+		// elsewhere.
 		if n := e.published(); n > 2*(30+4) {
 			return fmt.Errorf("%d are published", n)
 		}
@@ -206,7 +207,7 @@ func (e *env) settlesDown() {
 	}
 }
 
-// published counts the addresses in all pools.
+// published returns the number of addresses in all pools.
 func (e *env) published() int {
 	e.TB.Helper()
 	cns := &ciliumv2.CiliumNodeList{}
@@ -218,7 +219,7 @@ func (e *env) published() int {
 	return n
 }
 
-// still holds when nothing has changed for a while.
+// still returns a function that returns an error unless nothing has changed for a while.
 func (e *env) still() func() error {
 	holds := harness.Still(e.Client, 2*time.Second)
 	return func() error { return holds(e.Ctx) }

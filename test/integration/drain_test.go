@@ -33,8 +33,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 		}
 		return nil
 	})
-	// Both have waited for a replacement before. The agent may not have reported yet
-	// that the router's address is in this one.
+	// Both have waited for a replacement before. The agent may not have reported yet that this
+	// block contains the router's address.
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentRestart ")
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
 	e.DeletePods("load", nil)
@@ -69,7 +69,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	set := func(policy v1alpha1.AllocationPolicy) {
 		e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
 	}
-	// The block has a replacement and drains, until the agent's own address is gone.
+	// The block has a replacement, and drains until the agent's own address is gone.
 	set(v1alpha1.AllocationDrain)
 	e.Eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
 	set(v1alpha1.AllocationCordon)
@@ -169,7 +169,7 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 		return fmt.Errorf("none")
 	})
 	e.usedArePublished("n1")
-	// The router's address keeps the old block until the node goes.
+	// The router's address keeps the old block until the node is deleted.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	e.Delete(n)
 	e.Gone(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
@@ -186,7 +186,7 @@ func TestPoolPhasedOut(t *testing.T) {
 	e.pool("new", nil, "10.2.0.0/24")
 	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	drain := func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }
-	e.change("new", drain) // so that nothing can take the node over
+	e.change("new", drain) // so that nothing can take over the node
 	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.change("old", drain)
 	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonPhasingOut)
@@ -204,7 +204,7 @@ func TestPoolPhasedOut(t *testing.T) {
 		}
 		return fmt.Errorf("blocks are %v", e.Blocks("n1"))
 	})
-	// The addresses of its agent stay until the Node is deleted.
+	// The addresses of the pool's agent stay until the Node is deleted.
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.event("old", event.ReasonPoolEmpty)

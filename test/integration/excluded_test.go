@@ -44,7 +44,7 @@ func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e.start(quick())
 	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = true, true }, "10.1.0.0/27")
 	e.node("n1", nil)
-	e.Pods("n1", "load", 31) // with the router all of it, edges and all
+	e.Pods("n1", "load", 31) // with the router, all of its addresses, including the first and the last
 	e.running("load", 31)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = false, false })
 	e.change("all", func(p *v1alpha1.PodIPPool) {

@@ -29,7 +29,7 @@ func (e *env) ofFamily(is4 bool) []string {
 	return names
 }
 
-// withoutIPv6 takes IPv6 out of a pool.
+// withoutIPv6 removes IPv6 from a pool.
 func (e *env) withoutIPv6(pool string) error {
 	e.TB.Helper()
 	return e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}},
@@ -60,7 +60,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
 	}
 
-	// The agent is restarted with IPv6 on.
+	// The agent is restarted with IPv6 enabled.
 	e.DeletePods("load", nil)
 	e.Eventually("the pods are gone", func() error {
 		list := &corev1.PodList{}
@@ -83,8 +83,8 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-// IPv6 is drained and taken out of a pool whose agents run IPv4 only, beside one that
-// is restarted with IPv6 in the middle of it and keeps what it uses.
+// IPv6 is drained and removed from a pool whose agents run IPv4 only, except for one that is
+// restarted with IPv6 in the middle of it and keeps what it uses.
 func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -116,9 +116,8 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
 }
 
-// IPv6 is switched off under agents that ran both families, and taken out of the pool,
-// though they go on naming their routers' IPv6 addresses. Switched on again, they take
-// others.
+// IPv6 is disabled on agents that ran both families, and removed from the pool, although they
+// still name their routers' IPv6 addresses. When it is enabled again, they take others.
 func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -166,7 +165,7 @@ func (e *env) router6(node string) string {
 	return ""
 }
 
-// A family of which no node holds a block can be taken out of a pool.
+// A family in which no node holds a block can be removed from a pool.
 func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -1,8 +1,7 @@
-// Package integration runs the operator's controllers against the real API
-// server, with stand-in agents and kubelets, through the whole life of pools,
-// blocks and nodes.
+// Package integration runs the operator's controllers against the real API server, with
+// simulated agents and kubelets, through the whole life of pools, blocks and nodes.
 //
-// Only it finds what the real API server does to the controllers: conflicts, late
+// Only this suite finds what the real API server does to the controllers: conflicts, late
 // watches, validation, field managers.
 package integration
 
@@ -53,17 +52,17 @@ import (
 var planes cptest.Pool
 
 func TestMain(m *testing.M) {
-	// Each operator has a logger of its own; what client-go says beside it is
-	// about the watches of whole control planes going away.
+	// Each operator has its own logger; client-go's global logger only reports watches that
+	// break when whole control planes end.
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	os.Exit(planes.Main(m))
 }
 
-// patience bounds every wait; it is never slept through.
+// patience limits every wait; no test sleeps that long.
 const patience = harness.Patience
 
-// env is one test's cluster: no other test uses the control plane meanwhile.
+// env is one test's cluster: no other test uses its control plane at the same time.
 type env struct {
 	*harness.Bed
 	cluster *controlplane.Cluster
@@ -72,8 +71,8 @@ type env struct {
 	log     *zap.Logger
 }
 
-// newEnv runs the test in parallel with others, on a control plane of its own from
-// which it removes what earlier tests left.
+// newEnv runs the test in parallel with others, on its own control plane, from which it
+// removes what earlier tests left.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
@@ -83,7 +82,7 @@ func newEnv(t *testing.T) *env {
 func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	t.Helper()
 	e := &env{Bed: harness.NewBed(t, cluster.Config()), cluster: cluster, log: testLogger(t)}
-	ctx, cancel := context.WithCancel(context.Background()) // the test's own ends before its clean-up
+	ctx, cancel := context.WithCancel(context.Background()) // the test's own context ends before its clean-up
 	e.Ctx = ctx
 	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
 		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{})
@@ -101,8 +100,8 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	return e
 }
 
-// breaks says that the test breaks a rule by hand from now until end is called, which
-// fails the test where that was not seen.
+// breaks declares that the test breaks a rule on purpose until it calls end, which fails the
+// test if the checker did not report it.
 func (e *env) breaks(rule int, subject, text string) (end func()) {
 	e.TB.Helper()
 	stop, err := e.checker.Exempt(e.Ctx, invariant.Exemption{Rule: rule, Subject: subject, Text: text})
@@ -113,7 +112,7 @@ func (e *env) breaks(rule int, subject, text string) (end func()) {
 	}
 }
 
-// deleteCiliumNode deletes the CiliumNode of a Node that is there, with addresses in use.
+// deleteCiliumNode deletes the CiliumNode, with addresses in use, of an existing Node.
 func (e *env) deleteCiliumNode(cn *ciliumv2.CiliumNode) {
 	e.TB.Helper()
 	end := e.breaks(2, "CiliumNode "+cn.Name, "deleted though its Node is there")
@@ -157,7 +156,7 @@ func testLogger(t *testing.T) *zap.Logger {
 	return logger
 }
 
-// quick are settings under which everything happens within seconds.
+// quick returns settings under which everything happens within seconds.
 func quick() controller.Settings {
 	policy := expand.DefaultPolicy()
 	policy.IdleFor = 300 * time.Millisecond
@@ -176,7 +175,7 @@ type operator struct {
 	stop func()
 }
 
-// start runs an operator in this process until its stop or the test's end.
+// start runs an operator in this process until it is stopped or the test ends.
 func (e *env) start(s controller.Settings) *operator { return e.startWith(s, nil) }
 
 // startWith runs an operator whose writes go through wrap.
@@ -225,7 +224,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 	return &operator{stop: stop}
 }
 
-// node makes a Node, with an agent on it.
+// node creates a Node, with an agent on it.
 func (e *env) node(name string, nodeLabels map[string]string, families ...agent.Family) *agent.Agent {
 	e.TB.Helper()
 	e.bareNode(name, nodeLabels)
@@ -238,7 +237,7 @@ func (e *env) bareNode(name string, nodeLabels map[string]string) *corev1.Node {
 	e.Create(n)
 	created := n.DeepCopy()
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	// A patch, as the operator may have written to the Node by now.
+	// Use a patch, as the operator may have written to the Node by now.
 	e.Must(e.Client.Status().Patch(e.Ctx, n, client.StrategicMergeFrom(created)))
 	return n
 }
@@ -260,7 +259,7 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 // held returns the addresses that the agent of a node has allocated.
 func (e *env) held(node string) map[netip.Addr]string { return e.fleet.Machine(node).Addresses() }
 
-// pool makes an IPv4 pool of /27 blocks.
+// pool creates an IPv4 pool of /27 blocks.
 func (e *env) pool(name string, mod func(*v1alpha1.PodIPPool), cidrs ...string) *v1alpha1.PodIPPool {
 	e.TB.Helper()
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -327,7 +326,7 @@ func (e *env) reported(node string, used int) {
 	})
 }
 
-// running waits until every pod of a prefix has its address.
+// running waits until every pod with a name prefix has its address.
 func (e *env) running(prefix string, n int) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("%d pods of %s run", n, prefix), func() error {

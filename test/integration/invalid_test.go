@@ -39,7 +39,7 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
-	// 40 is below the default of reclaim, which this object does not state.
+	// 40 is below the default for reclaim, which this object does not set.
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Expand.ThresholdPercent = ptr.To[int32](40) })
 	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid); !strings.Contains(m, "spec.reclaim.thresholdPercent") {
 		t.Errorf("the message names no field: %s", m)
@@ -55,8 +55,8 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 	e.running("more", 40)
 }
 
-// A new pool that outranks the others, but whose spec is invalid, takes no addresses
-// from any node.
+// A new pool that outranks the others but has an invalid spec takes no addresses from any
+// node.
 func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

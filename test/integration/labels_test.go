@@ -25,7 +25,7 @@ func (e *env) zones() {
 	}, "10.2.0.0/24")
 }
 
-// onlyFrom waits until all blocks of a node are of one pool, and there are some.
+// onlyFrom waits until a node has blocks, and all of them are from one pool.
 func (e *env) onlyFrom(node, pool string) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), func() error {
@@ -64,8 +64,8 @@ func TestLateLabels(t *testing.T) {
 	e.onlyFrom("n1", "beijing")
 }
 
-// Without a taint, the first block is of the wrong pool when the label comes. It is
-// replaced before the agent starts, and freed.
+// Without a taint, the first block comes from the wrong pool because the label is late. It is
+// replaced and freed before the agent starts.
 func TestLateLabelsWithoutTaint(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -145,8 +145,8 @@ func TestEmptyReportIsNotTrusted(t *testing.T) {
 	e.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
 		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", PoolName: "all", NodeName: "n1"}})
 	e.hasBlocks("n1", 2)
-	// A settled agent that has reported nothing is asked to report by a mark on an
-	// address that it does not have. No address of its pool may be marked.
+	// The operator makes a settled agent that has reported nothing report, by a mark on an
+	// address that the agent does not have. No address of its pool may be marked.
 	e.AgentPod("n1") // which runs, and never reports
 	e.never("an address is marked without a report", func() bool {
 		cn, err := e.ciliumNode("n1")
@@ -163,8 +163,8 @@ func TestEmptyReportIsNotTrusted(t *testing.T) {
 	e.hasBlocks("n1", 2)
 }
 
-// never fails the test if what happens within two seconds, several times the delays
-// of quick.
+// never fails the test if the event happens within two seconds, several times the delays of
+// quick.
 func (e *env) never(what string, happens func() bool) {
 	e.TB.Helper()
 	deadline := time.Now().Add(2 * time.Second)
@@ -242,7 +242,7 @@ func TestOptedOutNode(t *testing.T) {
 	// blocks.
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
 	e.bareNode("n3", nil)
-	e.hasBlocks("n3", 1) // by now the operator has seen that
+	e.hasBlocks("n3", 1) // by now the operator has seen the change
 	cn := e.theCiliumNode("n2")
 	e.Delete(cn)
 	e.Eventually("its blocks are free", func() error {

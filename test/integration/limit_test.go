@@ -49,7 +49,7 @@ func TestDrainAtAddressLimit(t *testing.T) {
 	}
 }
 
-// split counts the addresses of a pool inside a CIDR, and outside it.
+// split counts the addresses of a pool inside and outside a CIDR.
 func split(cn *ciliumv2.CiliumNode, cidr string) (in, out int) {
 	for key := range cn.Spec.IPAM.Pool {
 		if netip.MustParsePrefix(cidr).Contains(netip.MustParseAddr(key)) {
@@ -59,7 +59,7 @@ func split(cn *ciliumv2.CiliumNode, cidr string) (in, out int) {
 	return in, len(cn.Spec.IPAM.Pool) - in
 }
 
-// A node has as many blocks as it may, with 80 of 90 addresses in use, more than the
+// A node has its maximum number of blocks, with 80 of 90 addresses in use, more than the
 // threshold. A deleted block is replaced by one, and drains.
 func TestDrainAtMaxBlocks(t *testing.T) {
 	e := newEnv(t)

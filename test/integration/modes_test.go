@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// isAssigned waits until a node holds n blocks, and its agent is assigned just those.
+// isAssigned waits until a node holds n blocks, and exactly these are assigned to its agent.
 func (e *env) isAssigned(node string, n int) {
 	e.TB.Helper()
 	e.eventuallyOn(fmt.Sprintf("the agent of %s is assigned %d blocks", node, n), node, func(cn *ciliumv2.CiliumNode) error {
@@ -35,8 +35,8 @@ func (e *env) isAssigned(node string, n int) {
 	})
 }
 
-// quickMultiPool is quick in multi-pool mode. Bound pods count as demand for a minute,
-// however slowly they come.
+// quickMultiPool returns the settings of quick in multi-pool mode. Bound pods count as demand
+// for a minute, however slowly they are created.
 func quickMultiPool() controller.Settings {
 	s := quick()
 	s.Mode, s.Defaults.Policy.AckTimeout = ciliumnode.MultiPool, time.Minute
@@ -57,7 +57,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e.AgentRequests("n1", 112, 3)
 	e.isAssigned("n1", 4)
 
-	// There is no kubelet on that node to end them.
+	// That node has no kubelet to terminate them.
 	e.DropPods()
 	op.stop()
 	e.AgentRequests("n1", 16, 1) // while no operator runs
@@ -65,7 +65,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isAssigned("n1", 1)
 }
 
-// newBlueEnv is an env in multi-pool mode with a PodIPPool for Cilium's pool blue, one
+// newBlueEnv returns an env in multi-pool mode with a PodIPPool for Cilium's pool blue, one
 // for the default pool, and node n1, which requests as much as its first block has.
 func newBlueEnv(t *testing.T) *env {
 	t.Helper()
@@ -80,8 +80,8 @@ func newBlueEnv(t *testing.T) *env {
 	return e
 }
 
-// Pods that request one of Cilium's pools, by their namespace, get blocks of the
-// PodIPPools that serve it, listed under its name; so does an agent that requests it.
+// Pods whose namespace requests one of Cilium's pools get blocks of the PodIPPools that serve
+// it, listed under its name; so does an agent that requests it.
 func TestCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)
 
@@ -123,8 +123,8 @@ func TestCiliumPools(t *testing.T) {
 	}
 }
 
-// Pods that a selector of a CiliumPodIPPool picks get blocks of its pool, also if the
-// selector is set after they were created.
+// Pods selected by a CiliumPodIPPool get blocks of its pool, even if the selector is set after
+// they were created.
 func TestSelectorsOfCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)
 	e.Pods("n1", "team", 40) // of the default pool

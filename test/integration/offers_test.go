@@ -21,8 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// markWatch sees, as each address is marked for release, that its Node does not offer
-// more than what is left.
+// markWatch checks, as each address is marked for release, that its Node does not offer more
+// than what is left.
 type markWatch struct {
 	*env
 	marked atomic.Int64
@@ -39,7 +39,7 @@ func (m *markWatch) wrap(c client.WithWatch) client.Client {
 	})
 }
 
-// look reads live: the operator's client has no cache of CiliumNodes.
+// look reads from the API server: the operator's client does not cache CiliumNodes.
 func (m *markWatch) look(o *ciliumv2.CiliumNode, p client.Patch) {
 	data, err := p.Data(o)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *markWatch) look(o *ciliumv2.CiliumNode, p client.Patch) {
 	}
 }
 
-// offers waits until a Node offers so many IPv4 addresses.
+// offers waits until a Node offers that many IPv4 addresses.
 func (e *env) offers(node string, want int) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("node %s offers %d addresses", node, want), func() error {
@@ -96,7 +96,7 @@ func (e *env) offers(node string, want int) {
 	})
 }
 
-// requestingPods makes n bound pods that request an address each.
+// requestingPods creates n bound pods that request an address each.
 func (e *env) requestingPods(node, prefix string, n int) {
 	e.TB.Helper()
 	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
@@ -107,8 +107,9 @@ func (e *env) requestingPods(node, prefix string, n int) {
 	}
 }
 
-// TestOffers: a Node offers its addresses through growth and reclaim, a kubelet that
-// zeroes them, an operator that is down, and one that no longer offers any.
+// TestOffers checks that a Node offers its addresses through growth and reclaim, with a
+// kubelet that zeroes them, with an operator that is down, and with one that no longer offers
+// any.
 func TestOffers(t *testing.T) {
 	e := newEnv(t)
 	s, marks := quick(), &markWatch{env: e}
@@ -128,7 +129,7 @@ func TestOffers(t *testing.T) {
 	if marks.marked.Load() == 0 {
 		t.Error("no mark was seen")
 	}
-	e.Pods("n1", "plain", 5) // as those that were there before
+	e.Pods("n1", "plain", 5) // like existing pods from before
 	e.running("plain", 5)
 	e.offers("n1", 23)
 
@@ -145,8 +146,8 @@ func TestOffers(t *testing.T) {
 	e.noRuleBroken()
 }
 
-// TestOffersOfKilledOperators: operators that are killed at their writes leave a Node
-// with the offer that it should have.
+// TestOffersOfKilledOperators checks that operators killed at their writes leave a Node with
+// the right offer.
 func TestOffersOfKilledOperators(t *testing.T) {
 	e := newEnv(t)
 	s := quick()

@@ -24,7 +24,7 @@ func TestPause(t *testing.T) {
 	}
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
 	e.bareNode("probe", map[string]string{"zone": "probe"})
-	e.hasBlocks("probe", 1) // by now the operator has seen that
+	e.hasBlocks("probe", 1) // by now the operator has seen the pause
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
 	e.bareNode("n2", nil)
 	e.hasBlocks("n2", 1)

@@ -27,7 +27,7 @@ var (
 	planPatience = flag.Duration("planchange.patience", patience, "how long each change of TestLongPlanChange may take")
 )
 
-// podsPerNode is more than one /29 holds, and less than two.
+// podsPerNode is more than one /29 holds, and less than two hold.
 const podsPerNode = 4
 
 // planned is a cluster whose address plan changes while its pods run.
@@ -36,7 +36,7 @@ type planned struct {
 	size  int // number of nodes
 	nodes []string
 	made  int
-	// was are the addresses of pods so far, by pod.
+	// was contains the addresses of pods so far, by pod.
 	was map[string]string
 }
 
@@ -188,14 +188,14 @@ func (p *planned) takeOut() {
 	p.moveOff(oldA, nextA)
 }
 
-// replace puts a pool of another block size before an old one, drains that, and
-// deletes it.
+// replace gives a pool of another block size precedence over an old one, drains the old one,
+// and deletes it.
 func (p *planned) replace() {
 	p.pool("b-large", sized(28, zone("b"), priority(10)), largeB)
 	p.change("b", setDrain(oldB))
 	p.moveOff(oldB)
 	p.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
-	// The blocks with the routers' addresses stay for their nodes' lives.
+	// The blocks with the routers' addresses stay as long as their nodes.
 	p.condition("b", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting)
 	for _, b := range p.Blocks("") {
 		if blockIn(b, largeB) && netip.MustParsePrefix(b.Spec.CIDR).Bits() != 28 {
@@ -216,7 +216,7 @@ func (p *planned) moveZone() {
 	had := map[string][]v1alpha1.PodIPBlock{}
 	for _, name := range moving {
 		had[name] = slices.DeleteFunc(p.Blocks(name), func(b v1alpha1.PodIPBlock) bool { return len(b.Status.Conditions) > 0 })
-		p.add(name, 6*podsPerNode) // more than all blocks it may have left hold
+		p.add(name, 6*podsPerNode) // more than fit into all blocks that it may have left
 	}
 	p.allRun()
 	for _, name := range moving {
@@ -241,7 +241,7 @@ func (p *planned) settled() {
 }
 
 // moveOff restarts the pods with addresses in draining blocks of these ranges, as an
-// administrator does, until only the agents' own addresses of them are published.
+// administrator does, until only the agents' own addresses of the blocks are published.
 func (p *planned) moveOff(cidrs ...string) {
 	p.TB.Helper()
 	var leaving []netip.Prefix
@@ -328,7 +328,7 @@ func (p *planned) all() []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// add makes pods on a node.
+// add creates pods on a node.
 func (p *planned) add(node string, n int) {
 	p.TB.Helper()
 	first := p.made
@@ -362,7 +362,7 @@ func (p *planned) kept() {
 	}
 }
 
-// within is like eventually, with a timeout that grows with the number of nodes, and
+// within does the same as eventually, with a timeout that grows with the number of nodes, and
 // polls less often.
 func (p *planned) within(what string, holds func() error) {
 	p.TB.Helper()

@@ -41,7 +41,7 @@ func (e *env) change(name string, mod func(*v1alpha1.PodIPPool)) {
 	})
 }
 
-// condition waits until a pool's condition has that status and reason; "" is any.
+// condition waits until a pool's condition has that status and reason; "" matches any.
 func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason string) string {
 	e.TB.Helper()
 	var message string
@@ -66,7 +66,7 @@ func (e *env) event(name, reason string) {
 	e.eventSays(name, reason, "")
 }
 
-// eventSays waits for an event about an object whose note holds a text.
+// eventSays waits for an event about an object whose note contains a text.
 func (e *env) eventSays(name, reason, text string) {
 	e.TB.Helper()
 	e.Eventually("event "+reason+" on "+name+" "+text, func() error {

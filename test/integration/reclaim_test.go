@@ -56,7 +56,7 @@ func (e *env) usedArePublished(node string) {
 func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
-	s.Defaults.Policy.AckHold = 10 * time.Second // the handshake stands still there
+	s.Defaults.Policy.AckHold = 10 * time.Second // the handshake stops at this point for that long
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/26")
 	e.node("n1", nil)

@@ -39,7 +39,7 @@ const offLimits = `
   spec: {policyName: off-limits, validationActions: [Deny]}
 `
 
-// refuseN1 lets the API server refuse the operator's writes of n1 until end is called.
+// refuseN1 makes the API server refuse the operator's writes of n1 until end is called.
 func (e *env) refuseN1() (end func()) {
 	e.TB.Helper()
 	var policy []map[string]any
@@ -90,8 +90,9 @@ func (e *env) writesAbout(name, reason string) []eventsv1.Event {
 	return out
 }
 
-// Where a policy refuses the writes of one node, the Node says so once, however often the
-// operator tries; others are served; and all is well once the policy is gone.
+// If a policy refuses the writes of one node, the Node reports it once, however often the
+// operator retries; other nodes are served; and everything recovers once the policy is
+// removed.
 func TestRefusedWrites(t *testing.T) {
 	e := newEnv(t)
 	var tries atomic.Int32

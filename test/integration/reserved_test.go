@@ -19,9 +19,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// A gateway inside a block would be unreachable from every other node, so no node
-// gets the block. One that a node held before is reported until it has left, and is
-// not assigned again.
+// A gateway inside a block would be unreachable from every other node, so no node gets the
+// block. A block that a node held before is reported until it is released, and is not assigned
+// again.
 func TestReservedInsideABlock(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -55,9 +55,9 @@ func TestReservedInsideABlock(t *testing.T) {
 	e.blockIs("n2", "10.1.0.64/27")
 }
 
-// Addresses of nodes and Services are not for pods, where a pool covers them: no
-// block with one is assigned, one in a block that a node holds leaves unless it is
-// in use, and the pool reports them.
+// Pods do not get addresses of nodes and Services, if a pool covers them: no block with such
+// an address is assigned, one in a block that a node holds is withdrawn unless it is in use,
+// and the pool reports them.
 func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e := newEnv(t)
 	e.bareNode("first", nil)
@@ -96,7 +96,7 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-// freeAndUsed returns an address of a node's block that is free and one that is in use.
+// freeAndUsed returns a free address of a node's block, and one in use.
 func (e *env) freeAndUsed(node string, block netip.Prefix) (free, used netip.Addr) {
 	inUse := e.held(node)
 	for addr := block.Addr().Next(); block.Contains(addr); addr = addr.Next() {
@@ -123,7 +123,7 @@ func (e *env) leavesUnlessUsed(node string, free, used netip.Addr) {
 	})
 }
 
-// A router address from an earlier IPAM that lies in another node's block is not for
+// A router address from an earlier IPAM that lies in another node's block is not assigned to
 // pods there, until its agent has one in a block of its own node.
 func TestRouterAddressInAnotherBlock(t *testing.T) {
 	e := newEnv(t)
@@ -166,7 +166,7 @@ func TestRouterAddressInAnotherBlock(t *testing.T) {
 	})
 }
 
-// router gives a CiliumNode other router addresses.
+// router sets other router addresses in a CiliumNode.
 func (e *env) router(node string, addrs ...netip.Addr) {
 	e.TB.Helper()
 	var addresses []map[string]string
@@ -178,7 +178,7 @@ func (e *env) router(node string, addrs ...netip.Addr) {
 	e.Must(e.Client.Patch(e.Ctx, &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// nodeAddress gives a Node other internal addresses.
+// nodeAddress sets other internal addresses in a Node.
 func (e *env) nodeAddress(name string, addresses ...string) {
 	e.TB.Helper()
 	n := &corev1.Node{}
@@ -190,7 +190,7 @@ func (e *env) nodeAddress(name string, addresses ...string) {
 	e.UpdateStatus(n)
 }
 
-// blockIs fails where a node's only block is another one.
+// blockIs fails unless the node's only block is the wanted one.
 func (e *env) blockIs(node, want string) {
 	e.TB.Helper()
 	if blocks := e.Blocks(node); len(blocks) != 1 || blocks[0].Spec.CIDR != want {

@@ -23,15 +23,17 @@ import (
 // shortageTaint is the taint that the chart's policies let the operators set.
 const shortageTaint = "example.org/no-addresses"
 
-// granted are the control planes on which the operator of each mode has the chart's rights.
+// granted contains the control planes on which the operator of each mode has the chart's
+// rights.
 var granted sync.Map // of *controlplane.Cluster to *sync.Once
 
 var rights = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	return harness.OperatorRights(context.Background(), shortageTaint)
 })
 
-// configOf returns the configuration of an operator of a mode, under the roles and the
-// admission policies of the chart. The test fails if the API server refuses it anything.
+// configOf returns the configuration of an operator in a mode, under the roles and the
+// admission policies of the chart. The test fails if the API server refuses any of its
+// requests.
 func (e *env) configOf(mode ciliumnode.Mode) *rest.Config {
 	e.TB.Helper()
 	if mode == "" {
@@ -56,7 +58,7 @@ func (e *env) grant() {
 		e.Eventually(fmt.Sprintf("the operator of %s mode has its rights", mode), func() error {
 			return c.List(e.Ctx, &v1alpha1.PodIPBlockList{})
 		})
-		if mode == ciliumnode.Kubernetes { // whose policy is as old as the others
+		if mode == ciliumnode.Kubernetes { // whose policy was installed together with the others
 			continue
 		}
 		e.Eventually(fmt.Sprintf("the policies of %s mode are in force", mode), func() error {
@@ -78,7 +80,7 @@ func userOf(cluster *controlplane.Cluster, mode ciliumnode.Mode) *rest.Config {
 	return config
 }
 
-// watched fails the test where a request is refused for want of rights.
+// watched fails the test if a request is refused for lack of rights.
 func (e *env) watched(config *rest.Config) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(r *http.Request) (*http.Response, error) {

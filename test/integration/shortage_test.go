@@ -28,7 +28,7 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 	e.hasBlocks("n1", 2)
 	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
 
-	e.Pods("n1", "more", 40) // 86 with the router, of 60
+	e.Pods("n1", "more", 40) // 86 with the router, but there are 60 addresses
 	e.shortage("n1", corev1.ConditionTrue)
 	e.event("n1", event.ReasonPodAddressShortage)
 	e.change("first", func(p *v1alpha1.PodIPPool) {

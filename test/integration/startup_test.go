@@ -56,7 +56,7 @@ func (e *emptyCluster) install(crds ...*apiextensionsv1.CustomResourceDefinition
 	harness.Must(e, e.InstallCRDs(e.Context(), crds...))
 }
 
-// configureCilium makes the ConfigMap that Cilium's chart makes.
+// configureCilium creates the ConfigMap that Cilium's chart creates.
 func (e *emptyCluster) configureCilium(mode string) {
 	e.Helper()
 	clients, err := kubernetes.NewForConfig(e.Config())
@@ -105,7 +105,7 @@ func (e *emptyCluster) exits(p *process.Process, want ...string) {
 	}
 }
 
-// says waits until the log of a running operator has part.
+// says waits until the log of a running operator contains part.
 func (e *emptyCluster) says(p *process.Process, part string) {
 	e.Helper()
 	e.eventually(p, fmt.Sprintf("%q in its log", part), func() bool { return strings.Contains(p.Log(), part) })
@@ -124,7 +124,7 @@ func (e *emptyCluster) eventually(p *process.Process, what string, holds func() 
 	})
 }
 
-// answers reports whether an HTTP GET is answered with 200.
+// answers reports whether an HTTP GET returns 200.
 func answers(ctx context.Context, url string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -165,8 +165,8 @@ func TestStartsBeforeItsCRDs(t *testing.T) {
 	e.says(p, "decisions begin")
 }
 
-// An operator beside a Cilium in another IPAM mode would write what agents ignore: it
-// exits with an error, also if Cilium is installed later.
+// If Cilium runs in another IPAM mode, the operator would write what agents ignore: it exits
+// with an error, even if Cilium is installed later.
 func TestRefusesAnotherMode(t *testing.T) {
 	e := newEmptyCluster(t)
 	e.install(e.ours...)

@@ -48,11 +48,11 @@ const strangeNode = `{
   }
 }`
 
-// The fields of ours in a CiliumNode lie in this CIDR, or are release-ips.
+// Our fields in a CiliumNode are in this CIDR, or are release-ips.
 const strangePool = "10.0.0.0/8"
 
-// TestFieldsOfOtherVersionsStay has a node of another Cilium version grow, shrink and
-// drain. What the operator did not write stays exactly as it was.
+// TestFieldsOfOtherVersionsStay lets a node of another Cilium version grow, shrink and drain.
+// What the operator did not write stays exactly as it was.
 func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	t.Parallel()
 	cluster := planes.Cluster(t)
@@ -91,7 +91,7 @@ func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	a.same("drained")
 }
 
-// hasOf waits until a node holds n published blocks beside its foreign content.
+// hasOf waits until a node holds n published blocks in addition to its foreign content.
 func (e *env) hasOf(node string, n int) {
 	e.TB.Helper()
 	e.Eventually(fmt.Sprintf("node %s has %d blocks", node, n), func() error {
@@ -103,12 +103,11 @@ func (e *env) hasOf(node string, n int) {
 	})
 }
 
-// strangeAgent plays the agent of another version by hand: it writes by patches
-// and forgets no field.
+// strangeAgent acts as the agent of another version: it writes by patches and drops no field.
 type strangeAgent struct {
 	*env
 	name string
-	was  map[string]any // as written first, without what is ours
+	was  map[string]any // as first written, without our fields
 	used map[string]any
 }
 
@@ -118,7 +117,7 @@ func newStrangeAgent(e *env, name string) *strangeAgent {
 	o := &unstructured.Unstructured{}
 	e.Must(o.UnmarshalJSON([]byte(strangeNode)))
 	status := o.Object["status"]
-	end := e.breaks(3, "CiliumNode "+name, "came to list 198.51.100.0/24") // which is no block
+	end := e.breaks(3, "CiliumNode "+name, "came to list 198.51.100.0/24") // which is not a block
 	e.Create(o)
 	end()
 	a.patch(true, map[string]any{"status": status})
@@ -161,8 +160,8 @@ func (a *strangeAgent) get() map[string]any {
 	return o.Object
 }
 
-// notOurs is the whole object without the operator's fields, the agent's report
-// and what the API server keeps.
+// notOurs returns the whole object without the operator's fields, the agent's report and the
+// fields of the API server.
 func (a *strangeAgent) notOurs() map[string]any {
 	a.TB.Helper()
 	o := a.get()
@@ -204,7 +203,7 @@ func (a *strangeAgent) same(step string) {
 	}
 }
 
-// ours are the addresses of our blocks in the pool.
+// ours returns the addresses of our blocks in the pool.
 func (a *strangeAgent) ours() []string {
 	pool := child(child(child(a.get(), "spec"), "ipam"), "pool")
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(pool)), func(ip string) bool { return !isOurs(ip) })
@@ -227,7 +226,7 @@ func (a *strangeAgent) report(ip string) {
 	a.used = map[string]any{ip: entries[ip]}
 }
 
-// answersUntil has the agent acknowledge every release until done.
+// answersUntil makes the agent acknowledge every release until done returns true.
 func (a *strangeAgent) answersUntil(what string, done func() bool) {
 	a.TB.Helper()
 	a.Eventually(what, func() error {
@@ -247,8 +246,8 @@ func (a *strangeAgent) answersUntil(what string, done func() bool) {
 	})
 }
 
-// keepUnknownFields has the API server keep every field of a CiliumNode, as the
-// CRDs of other versions keep those that they know, until the test's end.
+// keepUnknownFields makes the API server keep every field of a CiliumNode, as the CRDs of
+// other versions keep those that they know, until the test ends.
 func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	install := func(ctx context.Context, loose bool) {
@@ -272,8 +271,8 @@ func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	install(t.Context(), true)
 }
 
-// loosen has a schema keep unknown fields at every level except metadata, which
-// belongs to the API server.
+// loosen makes a schema keep unknown fields at every level except metadata, which belongs to
+// the API server.
 func loosen(s *apiextensionsv1.JSONSchemaProps) {
 	if s == nil {
 		return
@@ -295,8 +294,8 @@ func loosen(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// waitForSchema waits until the API server serves the schema: it installs one a
-// moment after it has stored it.
+// waitForSchema waits until the API server serves the schema, which it does a moment after it
+// has stored it.
 func waitForSchema(ctx context.Context, t *testing.T, cluster *controlplane.Cluster, loose bool) {
 	t.Helper()
 	c, err := harness.NewClient(cluster.Config())

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// unscheduledPods makes n pods that request an address each and are bound to no node.
+// unscheduledPods creates n pods that request an address each and are bound to no node.
 func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
 	e.TB.Helper()
 	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
@@ -31,9 +31,9 @@ func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
 	}
 }
 
-// schedule binds pods of a prefix to nodes as the scheduler does by addresses alone, in
-// one pass. The pods that fit nowhere are Unschedulable then, as it says why; it returns
-// how many these are. A pod with a nodeSelector fits only the node that it names.
+// schedule binds pods with a name prefix to nodes as the scheduler does, by addresses alone,
+// in one pass. It marks the pods that fit nowhere as Unschedulable with the reason, and
+// returns their number. A pod with a nodeSelector fits only the node that it names.
 func (e *env) schedule(prefix string) (left int, err error) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := e.Client.List(e.Ctx, nodes); err != nil {
@@ -91,7 +91,7 @@ func (e *env) unschedulable(p *corev1.Pod, why string) error {
 	return e.Client.Status().Update(e.Ctx, p)
 }
 
-// allScheduled runs the scheduler until it has bound all pods of a prefix.
+// allScheduled runs the scheduler until it has bound all pods with a prefix.
 func (e *env) allScheduled(prefix string) {
 	e.TB.Helper()
 	e.Eventually("all pods of "+prefix+" are bound", func() error {
@@ -103,19 +103,20 @@ func (e *env) allScheduled(prefix string) {
 	})
 }
 
-// tight lets nodes keep nothing free, so that only unscheduled pods make them grow.
+// tight makes nodes keep nothing free, so that only unscheduled pods make them grow.
 func tight(p *v1alpha1.PodIPPool) {
 	zero, all := int32(0), int32(100)
 	p.Spec.Expand = v1alpha1.ExpandPolicy{MinFree: &zero, ThresholdPercent: &all}
 }
 
-// TestGrowthForUnscheduledPods: nodes without a free address grow for pods that the
-// scheduler finds no address for, only nodes that these suit, and no more than they need.
+// TestGrowthForUnscheduledPods checks that nodes without a free address grow for pods that the
+// scheduler finds no address for, only nodes that suit these pods, and no more than the pods
+// need.
 func TestGrowthForUnscheduledPods(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
-	s.Defaults.Policy.IdleFor = time.Minute // what has grown stays
+	s.Defaults.Policy.IdleFor = time.Minute // so that no growth is reclaimed
 	op := e.start(s)
 	e.pool("all", tight, "10.1.0.0/23")
 	for _, name := range []string{"n1", "n2"} {
@@ -136,7 +137,7 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	e.hasBlocks("n2", 3)
 	e.hasBlocks("n1", 1)
 
-	// What waits for something else makes no node grow, and neither do pods that are gone.
+	// Pods that wait for something else make no node grow, and neither do pods that are gone.
 	e.unscheduledPods("cpu", 40, nil)
 	op.stop()
 	pods := &corev1.PodList{}
@@ -151,9 +152,9 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	e.hasBlocks("n2", 3)
 }
 
-// TestRecallForUnscheduledPods: an idle block comes back from another node while pods
-// wait for one of a full pool, without waiting until it has been idle for long, and no
-// more than they need.
+// TestRecallForUnscheduledPods checks that another node returns an idle block while pods wait
+// for a full pool, without waiting until the block has been idle for long, and no more than
+// the pods need.
 func TestRecallForUnscheduledPods(t *testing.T) {
 	e := newEnv(t)
 	s, marks := quick(), &markWatch{env: e}

@@ -15,10 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Three nodes come to another zone, whose pool they are to move to. They do so one by one:
+// Three nodes are moved to another zone, and must move to its pool. They do so one by one:
 // each gets a replacement, its agent's own addresses are retired, and its blocks of the old
 // zone are gone once its pods are and its agent has restarted. The operator is replaced
-// meanwhile, and one node comes back before its turn.
+// meanwhile, and one node moves back before its turn.
 func TestNodesMoveOffAPool(t *testing.T) {
 	e := newEnv(t)
 	first := e.start(quick())
@@ -96,8 +96,8 @@ func (e *env) onlyMover(nodes []string) (mover string) {
 	return mover
 }
 
-// moves ends the pods of a node, restarts its agent, waits until the node has left pool a
-// for pool b, and runs pods there.
+// moves terminates the pods of a node, restarts its agent, waits until the node has left pool
+// a for pool b, and runs pods there.
 func (e *env) moves(node string) {
 	e.TB.Helper()
 	e.DeletePods("on-"+node, nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// The first CIDR of a pool drains, and with it the block in which the agent has its own
-// addresses. They stay in the pool, and their block with the node, until the agent
-// restarts: then it takes others, and the CIDR is empty. No pod loses its address.
+// The first CIDR of a pool drains, including the block in which the agent has its own
+// addresses. They stay in the pool, and their block with the node, until the agent restarts:
+// then it takes others, and the CIDR is empty. No pod loses its address.
 func TestVacate(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -31,7 +31,7 @@ func TestVacate(t *testing.T) {
 	e.Pods("n1", "load", 20)
 	e.running("load", 20)
 
-	// What is no longer requested is taken back, and the agent keeps its addresses.
+	// If the drain is no longer requested, it is undone, and the agent keeps its addresses.
 	own := ownAddress(t, e, a)
 	e.drain("all", v1alpha1.AllocationAllocate)
 	e.eventuallyOn("no entry is left", "n1", func(cn *ciliumv2.CiliumNode) error {
@@ -70,8 +70,8 @@ func (e *env) drain(pool string, policy v1alpha1.AllocationPolicy) {
 	e.change(pool, func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
 }
 
-// retired waits until nothing of a block is in a node's pool but the agent's own
-// addresses, and these are retired.
+// retired waits until only the agent's own addresses of a block are left in a node's pool, and
+// these are retired.
 func (e *env) retired(node, cidr string) {
 	e.TB.Helper()
 	e.eventuallyOn("the agent's own addresses are retired", node, func(cn *ciliumv2.CiliumNode) error {
@@ -92,7 +92,7 @@ func (e *env) retired(node, cidr string) {
 	})
 }
 
-// blockSays waits until the condition Draining of a block says something.
+// blockSays waits until the condition Draining of a block contains a text.
 func (e *env) blockSays(cidr, text string) {
 	e.TB.Helper()
 	e.Eventually("block "+cidr+" says "+text, func() error {
@@ -105,7 +105,7 @@ func (e *env) blockSays(cidr, text string) {
 	})
 }
 
-// ownAddress is the router's address of an agent that is ready.
+// ownAddress returns the router's address of an agent that is ready.
 func ownAddress(t *testing.T, e *env, a *agent.Agent) netip.Addr {
 	t.Helper()
 	e.Must(a.WaitReady(e.Ctx))

@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// cluster is an API server, and what writes to it.
+// cluster is an API server with clients that write to it.
 type cluster struct {
 	*testing.T
 	client.Client
@@ -55,11 +55,11 @@ func (c *cluster) create(o client.Object) {
 	}
 }
 
-// block is one of node edge-01 in pool main.
+// block returns a block of node edge-01 in pool main.
 func (c *cluster) block(cidr string) *v1alpha1.PodIPBlock {
 	c.Helper()
 	b := crd.NewBlock(netip.MustParsePrefix(cidr), "main", "edge-01", "")
-	b.Finalizers = nil // no operator would take it away
+	b.Finalizers = nil // no operator would remove it
 	c.create(b)
 	return b
 }
@@ -90,8 +90,8 @@ func (c *cluster) serve() string {
 	return strings.TrimSpace(line)
 }
 
-// The whole way, from an API server by the plugin's watches to a browser: what is
-// there is shown, what comes, changes and goes is followed, and a pod is found.
+// This is the whole path, from an API server through the plugin's watches to a browser: the
+// page shows what exists, follows changes, and finds a pod.
 func TestOfACluster(t *testing.T) {
 	c := newCluster(t)
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
@@ -116,7 +116,7 @@ func TestOfACluster(t *testing.T) {
 	if err := c.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	b.keys("t") // the table says in words what cells say by colour
+	b.keys("t") // the table says in words what cells show by colour
 	b.until(`[...document.querySelectorAll("tbody tr")].some(r => /10\.20\.0\.8\/29.*\t1\t6\t/.test(r.innerText))`)
 	b.keys("r")
 	b.find("web-0", "web-0")

@@ -1,6 +1,6 @@
 // Package mapbrowser tests the address map in a real browser.
 //
-// Only it finds a map that a browser shows wrongly, slowly or not at all.
+// Only this suite finds a map that a browser shows wrongly, slowly or not at all.
 package mapbrowser
 
 import (
@@ -23,10 +23,10 @@ import (
 
 const token = "letmein"
 
-// bed is a map, and a browser that looks at it.
+// bed is a map with a browser that shows it.
 type bed struct {
 	*testing.T
-	board *addressmap.Board // nil: of a cluster
+	board *addressmap.Board // nil: map of a cluster
 	page  *browser.Page
 }
 
@@ -44,8 +44,8 @@ func look(t *testing.T, m *addressmap.Map) *bed {
 	return b
 }
 
-// open opens a page that is live. When the test ends it must not have complained,
-// nor have asked for anything elsewhere.
+// open opens a live page. When the test ends, the page must not have logged an error, nor sent
+// a request elsewhere.
 func open(t *testing.T, url string) *bed {
 	t.Helper()
 	page, stop, err := browser.Open(t.Context(), 1280, 800)
@@ -82,7 +82,7 @@ func (b *bed) until(condition string) {
 	}
 }
 
-// untilText waits until an element says something.
+// untilText waits until an element has a text.
 func (b *bed) untilText(element, want string) {
 	b.Helper()
 	b.until(fmt.Sprintf(`document.querySelector(%q)?.innerText.includes(%q)`, element, want))
@@ -93,7 +93,7 @@ func (b *bed) keys(keys ...string) {
 	b.must(b.page.Keys(keys...))
 }
 
-// pixel is the colour of the middle of a cell of the first map, in rows.
+// pixel returns the colour of the middle of a cell of the first map, in rows.
 func (b *bed) pixel(column, row int) string {
 	b.Helper()
 	colour, err := browser.Eval[string](b.page, fmt.Sprintf(`(() => {
@@ -130,7 +130,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// What changes in the cluster changes on the page, and the page stays where it is.
+// Changes in the cluster appear on the page, and the page keeps its position.
 func TestLive(t *testing.T) {
 	m := small()
 	b := look(t, m)
@@ -173,7 +173,7 @@ func TestEmpty(t *testing.T) {
 	b.untilText("#count", "48 blocks")
 }
 
-// A node, an address and a pod are found, and their blocks alone are shown.
+// The search finds a node, an address and a pod, and shows only their blocks.
 func TestSearch(t *testing.T) {
 	m := small()
 	b := look(t, m)
@@ -193,13 +193,13 @@ func TestSearch(t *testing.T) {
 	b.until(`document.querySelector("#count").innerText === "48 blocks"`)
 }
 
-// find searches for something, and takes what is found first; says is in one of
-// the answers.
+// find searches for something, and selects the first match; says is contained in one of the
+// matches.
 func (b *bed) find(what, says string) {
 	b.Helper()
 	b.keys("/")
 	b.until(`document.activeElement.id === "search"`)
-	// chromedp sends the character too, whatever became of the key.
+	// chromedp also sends the character, whatever happened to the key.
 	_, err := browser.Eval[string](b.page, `document.querySelector("#search").value = ""`)
 	b.must(err)
 	b.keys(what)
@@ -216,7 +216,7 @@ func TestFilters(t *testing.T) {
 	b.until(`location.hash.includes("phase=Draining")`)
 	b.must(b.page.Do(chromedp.Click(`#filters .chip`)))
 	b.until(`document.querySelectorAll("#filters .chip").length === 0`)
-	// A click on a cell shows its node alone, another one all again.
+	// A click on a cell shows only its node, another click all nodes again.
 	at, err := browser.Eval[[]float64](b.page, `(() => {
 		const c = document.querySelector("canvas.map"), r = c.getBoundingClientRect(), side = Number(c.dataset.cell);
 		return [r.left + Number(c.dataset.gutter) + 4.5 * side, r.top + side / 2];
@@ -243,7 +243,7 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.querySelector("#keys").open`)
 	b.keys(kb.Escape)
 	b.until(`!document.querySelector("#keys").open`)
-	// By Tab alone the map is reached, and its focus is seen.
+	// Tab alone reaches the map, whose focus is visible.
 	for range 30 {
 		b.keys(kb.Tab)
 		there, err := browser.Eval[bool](b.page, `document.activeElement.matches("canvas.map")`)
@@ -303,7 +303,7 @@ func TestLayoutsAgree(t *testing.T) {
 	}
 }
 
-// How long the page takes is noted, not judged: machines differ.
+// The time that the page takes is logged, not judged: machines differ.
 func TestSizes(t *testing.T) {
 	for _, blocks := range []int{4096, 100_000} {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The test can fail: a page that complains, or asks elsewhere, is noticed.
+// The checks can fail: a page with errors, or with requests elsewhere, is noticed.
 func TestFaultsAreNoticed(t *testing.T) {
 	page, stop, err := browser.Open(t.Context(), 300, 200)
 	if err != nil {

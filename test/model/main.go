@@ -1,9 +1,9 @@
-// Model explores every state of the model of the address protocol, in small instances
-// but to their end, and prints whether the rules hold and whether all that should
-// happen does. It exits with 1 on a finding.
+// Model explores every state of the model of the address protocol, in small but complete
+// instances, and prints whether the rules hold and whether everything that should happen does.
+// It exits with 1 on a finding.
 //
-// Only it shows that no order of steps whatever, however long, breaks a rule, and that
-// nothing waits for ever; for the protocol as modelled, not for the code.
+// Only this suite shows that no order of steps, however long, breaks a rule, and that nothing
+// waits forever; for the protocol as modelled, not for the code.
 package main
 
 import (
@@ -74,7 +74,7 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintf(out, "no such row in %q; there are %s\n", *rows, strings.Join(names(), ", "))
 		return 2
 	}
-	debug.SetGCPercent(25) // states hold no pointers: to collect garbage is cheap
+	debug.SetGCPercent(25) // states hold no pointers: garbage collection is cheap
 	return report(chosen, *limit, *story, out)
 }
 
@@ -121,14 +121,14 @@ func report(chosen []section, limit int, story bool, out io.Writer) int {
 	return 0
 }
 
-// memory is what this process has had of the system, in MiB.
+// memory returns the memory that this process has obtained from the system, in MiB.
 func memory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Sys >> 20
 }
 
-// result is an exploration that has ended.
+// result is a finished exploration.
 type result struct {
 	row
 	graph *explore.Graph[protocol.Key, protocol.Action]
@@ -153,7 +153,7 @@ func explored(r row, limit int) *result {
 	return x
 }
 
-// found is what is broken: a rule, or the first goal that can stay unmet.
+// found returns what is broken: a rule, or the first goal that can stay unmet.
 func (x *result) found() string {
 	if x.graph.Broken == "" && len(x.stuck) > 0 {
 		return x.stuck[0].Goal
@@ -161,7 +161,7 @@ func (x *result) found() string {
 	return x.graph.Broken
 }
 
-// asExpected reports whether all was explored and just that is broken which must be.
+// asExpected reports whether everything was explored and exactly what was expected is broken.
 func (x *result) asExpected() bool {
 	if x.expect == "" {
 		return x.graph.Complete && x.found() == ""
@@ -177,7 +177,7 @@ func (x *result) asExpected() bool {
 	return false
 }
 
-// String is a row of the table.
+// String formats the result as a row of the table.
 func (x *result) String() string {
 	c, g := x.config, x.graph
 	expected := ": BROKEN"
@@ -199,7 +199,7 @@ func (x *result) String() string {
 		g.States(), g.Transitions, g.Depth, x.took.Seconds(), rules, progress)
 }
 
-// matching is the goal that must stay unmet, if it does.
+// matching returns the goal that must stay unmet, if it does.
 func (x *result) matching() string {
 	for _, s := range x.stuck {
 		if x.expect != "" && strings.HasPrefix(s.Goal, x.expect) {
@@ -209,7 +209,7 @@ func (x *result) matching() string {
 	return ""
 }
 
-// tell prints what is broken as a story.
+// tell prints the story of what is broken.
 func (x *result) tell(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %s\n", x.name, x.about)
 	number := 0

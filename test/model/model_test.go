@@ -7,8 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// TestSmall explores what takes seconds: the known limits, and each guard switched
-// off, must be found broken just as the row says.
+// TestSmall explores what takes seconds: the known limits, and each guard switched off, must
+// be found broken exactly as the row says.
 func TestSmall(t *testing.T) {
 	for _, s := range sections()[2:] {
 		for _, r := range s.rows {
@@ -38,8 +38,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestOldCaches: whatever the age of caches, it is only the cooldown that they cut
-// short.
+// TestOldCaches checks that caches of any age shorten only the cooldown.
 func TestOldCaches(t *testing.T) {
 	old := size(2, 1, 1, 2)
 	old.OldCaches = true
@@ -55,8 +54,8 @@ func TestOldCaches(t *testing.T) {
 	}
 }
 
-// TestEveryStepHappens: in one instance or another each step is taken, so that none
-// is a step that the model only seems to have.
+// TestEveryStepHappens checks that each step is taken in some instance, so that the model has
+// no unreachable step.
 func TestEveryStepHappens(t *testing.T) {
 	happened := map[protocol.Verb]bool{}
 	for _, c := range []protocol.Config{
@@ -112,8 +111,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestFindingsAreReported: a row that expects something else than is found fails, and
-// tells the story.
+// TestFindingsAreReported checks that a row with another expectation than what is found fails,
+// and prints the story.
 func TestFindingsAreReported(t *testing.T) {
 	wrong := size(1, 1, 1, 1)
 	wrong.Rules = []protocol.Rule{protocol.Restored}

@@ -11,11 +11,11 @@ import (
 type row struct {
 	name, about string
 	config      protocol.Config
-	// progress: goals are checked as well, and not rules alone.
+	// progress means that goals are checked as well, not only rules.
 	progress bool
-	// expect is the rule or the goal that must be found broken; "": nothing is.
+	// expect is the rule or the goal that must be found broken; "": none.
 	expect string
-	// big: only on request.
+	// big rows run only on request.
 	big bool
 }
 
@@ -25,7 +25,7 @@ type section struct {
 	rows  []row
 }
 
-// size is an instance of nodes, blocks, addresses for each block, and leaders.
+// size returns an instance with that many nodes, blocks, addresses per block, and leaders.
 func size(nodes, blocks, addresses, leaders int) protocol.Config {
 	return protocol.Config{Nodes: nodes, Blocks: blocks, Addresses: addresses, Leaders: leaders, Cilium: protocol.AsShipped()}
 }
@@ -88,7 +88,7 @@ func known() []row {
 	}
 }
 
-// guards are small instances in which one guard is off.
+// guards returns small instances, in each of which one guard is off.
 func guards() []row {
 	var out []row
 	for _, p := range protocol.Protections() {
@@ -104,8 +104,8 @@ func guards() []row {
 	return out
 }
 
-// named returns the rows whose names are asked for; none asked for: all, but for big
-// ones unless these are wanted.
+// named returns the rows with the given names. Without names it returns all, except for big
+// ones unless big is set.
 func named(names string, big bool) []section {
 	var out []section
 	for _, s := range sections() {

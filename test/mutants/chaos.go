@@ -11,7 +11,7 @@ import (
 // chaosPackage runs operators as processes.
 const chaosPackage = "./test/chaos"
 
-// scenarios are those of make chaos which are checks. Each takes minutes.
+// scenarios returns those of make chaos that are checks. Each takes minutes.
 func scenarios() []string { return []string{"network", "clocks", "versions", "renumber"} }
 
 // byScenario applies to the mutants of one scenario.
@@ -43,7 +43,7 @@ func chaos(scenario string) func(ctx context.Context, pkg, program, mutant strin
 	}
 }
 
-// whatFailed returns the beginning of what chaos says of a run that failed.
+// whatFailed returns the beginning of what chaos reports about a failed run.
 func whatFailed(out []byte) (string, error) {
 	m := regexp.MustCompile(`(?m)^chaos: (.{1,100})`).FindSubmatch(out)
 	if m == nil {

@@ -19,8 +19,8 @@ type check struct {
 	// of returns the package whose program the check runs on a mutant, or "" if the
 	// check does not apply to it.
 	of func(m mutant) string
-	// catch runs the program with a mutant, or with none if that is "", and returns
-	// what found a fault, or "".
+	// catch runs the program with a mutant, or without one if it is "". It returns the test or
+	// rule that found a fault, or "".
 	catch func(ctx context.Context, pkg, program, mutant string) (string, error)
 }
 
@@ -30,7 +30,7 @@ const (
 	longHang = 20 * time.Minute // of the tests on a real API server, and of many seeds
 )
 
-// randomTests are the tests that try cases at random.
+// randomTests returns the tests that try random cases.
 func randomTests() []string {
 	return []string{
 		"TestModel", "TestRulesInAnyState", "TestConverges", "TestHostileWorld", "TestAddressesAgainstOracle",
@@ -65,7 +65,7 @@ func checksOf(o options) ([]check, error) {
 	return checks, nil
 }
 
-// byControllers leaves out the packages that unit and random have covered.
+// byControllers excludes the packages that unit and random have covered.
 func byControllers(m mutant) string {
 	const pkg = "./pkg/controller/node"
 	if m.pkg() == pkg {
@@ -117,14 +117,13 @@ func tests(limit time.Duration, args ...string) func(ctx context.Context, pkg, p
 	}
 }
 
-// command runs a program in a folder, with a mutant, and reports whether it
-// ended with a failure.
+// command runs a program in a folder, with a mutant, and reports whether it failed.
 func command(ctx context.Context, dir, mutant, name string, args ...string) (out []byte, failed bool, err error) {
 	var buf bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), planted+"="+mutant)
-	if filepath.IsAbs(name) { // what it leaves goes with the program
+	if filepath.IsAbs(name) { // what it leaves behind ends with the program
 		cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(name))
 	}
 	cmd.Stdout, cmd.Stderr = &buf, &buf

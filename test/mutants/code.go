@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// code is the product's functions by symbol: Function or Type.Method, and the same
-// with the package's name before it.
+// code holds the product's functions by symbol: Function or Type.Method, also with the
+// package's name as a prefix.
 type code struct {
 	bySymbol map[string][]*function
 	sources  map[string]string // by file
@@ -21,7 +21,7 @@ type code struct {
 
 // function is the text of a function, and the positions of it and its parts.
 type function struct {
-	file   string // from the root of the repository
+	file   string // relative to the root of the repository
 	pkg    string
 	symbol string
 	text   string
@@ -33,7 +33,7 @@ func (f *function) slice(n ast.Node) string {
 	return f.text[n.Pos()-f.decl.Pos() : n.End()-f.decl.Pos()]
 }
 
-// readCode reads what mutants may change: all of pkg and cmd but tests.
+// readCode reads the code that mutants may change: all of pkg and cmd except tests.
 func readCode(root string) (*code, error) {
 	c := &code{map[string][]*function{}, map[string]string{}}
 	for _, dir := range []string{"pkg", "cmd"} {
@@ -79,7 +79,7 @@ func (c *code) add(file, src string) error {
 	return nil
 }
 
-// symbol is Function or Type.Method.
+// symbol returns the symbol of a declaration: Function or Type.Method.
 func symbol(decl *ast.FuncDecl) string {
 	if decl.Recv == nil {
 		return decl.Name.Name
@@ -101,7 +101,7 @@ func symbol(decl *ast.FuncDecl) string {
 	}
 }
 
-// find returns the one function of a symbol.
+// find returns the only function with a symbol.
 func (c *code) find(symbol string) (*function, error) {
 	found := c.bySymbol[symbol]
 	switch len(found) {

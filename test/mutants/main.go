@@ -1,11 +1,11 @@
-// Command mutants plants known faults in the operator's code, one at a time,
-// and shows by which check each is caught. A fault that no check catches is a
-// finding: a test is missing, or a guard does nothing.
+// Command mutants plants known faults in the operator's code, one at a time, and reports which
+// check catches each. A fault that no check catches is a finding: a test is missing, or a
+// guard does nothing.
 //
-// The faults are in list, one file per package. They are planted by Go's build
-// overlay: no file of the checkout is touched.
+// The faults are in list, one file per package. They are planted by Go's build overlay: no
+// file of the checkout is touched.
 //
-// Only it finds what all the other suites overlook.
+// Only this suite finds what all the other suites overlook.
 package main
 
 import (
@@ -28,7 +28,8 @@ type options struct {
 	checks []string
 	all    bool
 	key    bool
-	// protocol: only those that make a step which the model of the protocol does not have.
+	// protocol selects only those that make a step which the model of the protocol does not
+	// have.
 	protocol bool
 	list     bool
 	sim      simOptions
@@ -109,7 +110,8 @@ func (o options) choose(all []mutant) []mutant {
 	return chosen
 }
 
-// tries says that the checks are those for a mutant: its scenario, or any but scenarios.
+// tries reports whether the checks are those for a mutant: its scenario, or any except
+// scenarios.
 func (o options) tries(m mutant) bool {
 	return slices.ContainsFunc(o.checks, func(check string) bool {
 		if m.Scenario != "" {

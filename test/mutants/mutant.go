@@ -16,16 +16,16 @@ import (
 // mutant is a fault that the operator's code could have.
 type mutant struct {
 	Name string `json:"name"`
-	// Key marks the guards that everything depends on. The simulator is measured by
-	// them.
+	// Key marks the guards that everything depends on. They measure the simulator.
 	Key bool `json:"key"`
-	// Protocol marks the faults of the address protocol: claim, publish, handshake,
-	// cooldown and fence. The mapping of the code onto the model is measured by them.
+	// Protocol marks the faults of the address protocol: claim, publish, handshake, cooldown
+	// and fence. They measure the mapping of the code onto the model.
 	Protocol bool `json:"protocol"`
-	// BeyondModel is why a fault near that protocol is no step which the model could miss.
+	// BeyondModel is the reason why a fault near that protocol is not a step that the model
+	// could miss.
 	BeyondModel string `json:"beyondModel"`
-	// Scenario is the one of make chaos that finds the fault and nothing else does, as it
-	// takes processes. Such a mutant is tried where a check is called like that.
+	// Scenario is the scenario of make chaos that alone finds the fault, as it takes
+	// processes. Such a mutant is only tried by the check of that name.
 	Scenario string `json:"scenario"`
 	// Rule is the number of the rule (docs/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks are returned),
@@ -46,15 +46,14 @@ type mutant struct {
 // between words matches any other. The function is found by its name, so it may move
 // to another file or package.
 type edit struct {
-	// In is Function or Type.Method, with the package's name before it where
-	// several packages have such a function. A further edit without it is in the
-	// mutant's own.
+	// In is Function or Type.Method, prefixed with the package's name if several packages have
+	// such a function. A further edit without it applies to the mutant's own function.
 	In  string `json:"in"`
 	Old string `json:"old"`
 	New string `json:"new"`
 }
 
-// readMutants reads all of test/mutants/list, and finds their places in the code.
+// readMutants reads all mutants in test/mutants/list, and finds their places in the code.
 func readMutants(root string, c *code) ([]mutant, error) {
 	files, err := filepath.Glob(filepath.Join(root, "test", "mutants", "list", "*.yaml"))
 	if err != nil {

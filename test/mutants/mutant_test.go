@@ -15,7 +15,7 @@ import (
 // top is the root of the repository.
 const top = "../.."
 
-// A mutant that does not compile keeps all others from running.
+// A mutant that does not compile prevents all others from running.
 func TestMutantsCompile(t *testing.T) {
 	code, err := readCode(top)
 	if err != nil {
@@ -29,8 +29,8 @@ func TestMutantsCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("CGO_ENABLED", "0") // as make builds it, so that no dependency is compiled once more
-	// go build would compile the same, and then link each program.
+	t.Setenv("CGO_ENABLED", "0") // as make builds it, so that no dependency is compiled again
+	// go build would compile the same packages, and then link each program.
 	out, failed, err := command(t.Context(), top, "", "go", "list", "-export", "-f={{\"\"}}", "-trimpath", "-overlay", overlay, "./pkg/...", "./cmd/...")
 	if err != nil || failed {
 		t.Errorf("building with all mutants: %v\n%s", err, out)
@@ -155,7 +155,7 @@ func TestRandomTestsAreThere(t *testing.T) {
 	}
 }
 
-// What a run of chaos says last is what caught the mutant, and one that says nothing caught none.
+// The last output of a chaos run is what caught the mutant; without output nothing did.
 func TestWhatFailed(t *testing.T) {
 	out := "  leader killed\n   9 s  faults\nchaos: faults: leader killed: no operator leads\nlogs: /tmp/run\n"
 	if got, err := whatFailed([]byte(out)); err != nil || got != "faults: leader killed: no operator leads" {

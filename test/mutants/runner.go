@@ -12,8 +12,8 @@ type runner struct {
 	builder builder
 	checks  []check
 	all     bool
-	sound   map[string]bool // checks that passed with nothing planted
-	caught  map[string]int  // mutants that each check caught
+	sound   map[string]bool // checks that passed without a mutant
+	caught  map[string]int  // number of mutants that each check caught
 	tried   map[string]int
 }
 
@@ -83,8 +83,7 @@ func (r *runner) try(ctx context.Context, m mutant) ([]string, error) {
 	return by, nil
 }
 
-// checkSound returns an error if a check fails with nothing planted: such a check
-// catches nothing.
+// checkSound returns an error if a check fails without a mutant: such a check catches nothing.
 func (r *runner) checkSound(ctx context.Context, c check, pkg, program string) error {
 	key := c.name + " " + pkg
 	if r.sound[key] {

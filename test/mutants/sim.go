@@ -7,14 +7,14 @@ import (
 	"regexp"
 )
 
-// simOptions bound the simulator's search.
+// simOptions limit the simulator's search.
 type simOptions struct {
 	seeds, steps int
-	traits       string // those that worlds may have
+	traits       string // that worlds may have
 }
 
-// catch runs the simulator, with more arguments, until a seed breaks a rule. It runs one seed at a time,
-// so that the seed it names is the first.
+// catch runs the simulator, with additional arguments, until a seed breaks a rule. It runs one
+// seed at a time, so that the reported seed is the first.
 func (o simOptions) catch(more ...string) func(ctx context.Context, pkg, program, mutant string) (string, error) {
 	return func(ctx context.Context, _, program, mutant string) (string, error) {
 		return o.run(ctx, program, mutant, more)

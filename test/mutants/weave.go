@@ -68,12 +68,12 @@ func weave(root, dir string, c *code, mutants []mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// overlayIn is the path of the overlay file that weave writes.
+// overlayIn returns the path of the overlay file that weave writes.
 func overlayIn(dir string) string { return filepath.Join(dir, "overlay.json") }
 
 // weaveFile returns a file with all variants of its functions in it.
 func weaveFile(file, src string, changed []*function, variants map[*function][]mutant) (string, error) {
-	// From the end of the file, so that earlier offsets stay valid.
+	// Start at the end of the file, so that earlier offsets stay valid.
 	slices.SortFunc(changed, func(a, b *function) int { return b.offset - a.offset })
 	var more []string
 	for _, f := range changed {
@@ -98,7 +98,7 @@ func variant(f *function, name string) string {
 	return f.decl.Name.Name + "__" + strings.ReplaceAll(name, "-", "_")
 }
 
-// renamed gives a function's text, which may have a fault in it, another name.
+// renamed returns a function's text, possibly with a fault in it, under another name.
 func renamed(text string, f *function, name string) string {
 	at := f.decl.Name.Pos() - f.decl.Pos()
 	return text[:at] + name + text[int(at)+len(f.decl.Name.Name):]

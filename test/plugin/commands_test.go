@@ -34,7 +34,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// arguments checks how many there are.
+// arguments checks the number of arguments.
 func arguments(ts *testscript.TestScript, neg bool, args []string, least int, usage string) {
 	if neg || len(args) < least {
 		ts.Fatalf("usage: %s", usage)
@@ -49,7 +49,7 @@ func (w *world) updateStatus(ts *testscript.TestScript, o client.Object) {
 	ts.Check(w.client.Status().Update(w.ctx, o))
 }
 
-// pool NAME BITS CIDR... makes an IPv4 pool for nodes with the label pool=NAME.
+// pool NAME BITS CIDR... creates an IPv4 pool for nodes with the label pool=NAME.
 func (w *world) cmdPool(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "pool NAME BITS CIDR...")
 	bits, err := strconv.Atoi(args[1])
@@ -67,8 +67,8 @@ func (w *world) cmdPool(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, p)
 }
 
-// node NAME POOL [CIDR...] makes a Node with an agent that has been Ready for an
-// hour, and its CiliumNode with these blocks. The first has the router's address.
+// node NAME POOL [CIDR...] creates a Node with an agent that has been Ready for an hour, and
+// its CiliumNode with these blocks. The first has the router's address.
 func (w *world) cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "node NAME POOL [CIDR...]")
 	name, pool := args[0], args[1]
@@ -107,7 +107,7 @@ func (w *world) agent(ts *testscript.TestScript, node string) {
 	w.updateStatus(ts, p)
 }
 
-// use lets the agent of a node report an address.
+// use makes the agent of a node report an address.
 func (w *world) use(ts *testscript.TestScript, node, address, owner string) {
 	cn := &ciliumv2.CiliumNode{}
 	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: node}, cn))
@@ -118,7 +118,7 @@ func (w *world) use(ts *testscript.TestScript, node, address, owner string) {
 	w.updateStatus(ts, cn)
 }
 
-// pod NAME NODE [ADDRESS] makes a pod, and its agent report its address.
+// pod NAME NODE [ADDRESS] creates a pod, and makes its agent report its address.
 func (w *world) cmdPod(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "pod NAME NODE [ADDRESS]")
 	p := &corev1.Pod{
@@ -136,8 +136,8 @@ func (w *world) cmdPod(ts *testscript.TestScript, neg bool, args []string) {
 	w.use(ts, args[1], args[2], "default/"+args[0])
 }
 
-// waiting NAME POOL [MESSAGE...] makes a pod that requests an address and suits the nodes
-// of a pool, and of which the scheduler says why it has none.
+// waiting NAME POOL [MESSAGE...] creates a pod that requests an address and suits the nodes of
+// a pool, with the scheduler's reason why it is pending.
 func (w *world) cmdWaiting(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "waiting NAME POOL [MESSAGE...]")
 	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
@@ -158,7 +158,7 @@ func (w *world) cmdWaiting(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// block NODE POOL CIDR makes a block.
+// block NODE POOL CIDR creates a block.
 func (w *world) cmdBlock(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "block NODE POOL CIDR")
 	w.create(ts, crd.NewBlock(netip.MustParsePrefix(args[2]), args[1], args[0], ""))
@@ -206,8 +206,8 @@ func (w *world) cmdEntry(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, cn)
 }
 
-// budget APP ALLOWED makes a PodDisruptionBudget for pods with the label app=APP, or
-// changes how many disruptions it allows.
+// budget APP ALLOWED creates a PodDisruptionBudget for pods with the label app=APP, or changes
+// how many disruptions it allows.
 func (w *world) cmdBudget(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "budget APP ALLOWED")
 	allowed, err := strconv.ParseInt(args[1], 10, 32)
@@ -236,8 +236,8 @@ func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, b)
 }
 
-// lease NAME [AGO] [MODE] [SETTINGS] lets an operator lead, which renewed that long
-// ago. SETTINGS is JSON over its default settings; "-": it publishes none.
+// lease NAME [AGO] [MODE] [SETTINGS] creates the Lease of a leader that renewed it that long
+// ago. SETTINGS is JSON that overrides its default settings; "-": it publishes none.
 func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE] [SETTINGS]")
 	ago := time.Duration(0)
@@ -280,8 +280,8 @@ func (w *world) cmdAnnotate(ts *testscript.TestScript, neg bool, args []string) 
 	}
 }
 
-// owner NODE ADDRESS OWNER lets the agent of a node report an address as an owner's,
-// which is quoted as in Go.
+// owner NODE ADDRESS OWNER makes the agent of a node report an address of an owner, which is
+// quoted as in Go.
 func (w *world) cmdOwner(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "owner NODE ADDRESS OWNER")
 	owner, err := strconv.Unquote(args[2])
@@ -289,7 +289,7 @@ func (w *world) cmdOwner(ts *testscript.TestScript, neg bool, args []string) {
 	w.use(ts, args[0], args[1], owner)
 }
 
-// unlease takes the Lease away.
+// unlease deletes the Lease.
 func (w *world) cmdUnlease(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "unlease")
 	ts.Check(w.client.Delete(w.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator"}}))
@@ -300,8 +300,8 @@ var (
 	instant = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
 )
 
-// plain writes the last output to the file got, with ages of seconds as 0s, and
-// runs of spaces as two, as they depend on ages.
+// plain writes the last output to the file got. It replaces ages in seconds by 0s, and runs of
+// spaces, whose lengths depend on ages, by two spaces.
 func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "plain stdout|stderr")
 	out := seconds.ReplaceAllString(ts.ReadFile(args[0]), "0s")
@@ -315,7 +315,7 @@ func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(writeFile(ts.MkAbs("got"), strings.Join(lines, "\n")+"\n"))
 }
 
-// exits CODE COMMAND... runs a command that is to end with an exit code.
+// exits CODE COMMAND... runs a command that must exit with a code.
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "exits CODE COMMAND...")
 	want, err := strconv.Atoi(args[0])
@@ -331,7 +331,7 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// admin lets the commands after it do everything.
+// admin gives the following commands all rights.
 func (w *world) cmdAdmin(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "admin")
 	ts.Setenv("KUBECONFIG", w.admin)

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// withdraw NODE CIDR takes a prefix out of the podCIDRs of a node.
+// withdraw NODE CIDR removes a prefix from the podCIDRs of a node.
 func (w *world) cmdWithdraw(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "withdraw NODE CIDR")
 	cn := &ciliumv2.CiliumNode{}
@@ -29,8 +29,8 @@ func (w *world) cmdWithdraw(ts *testscript.TestScript, neg bool, args []string) 
 	ts.Check(w.client.Update(w.ctx, cn))
 }
 
-// await FILE REGEXP waits until a file matches; ! await: until it does not. One that
-// is empty is being written.
+// await FILE REGEXP waits until a file matches, ! await until it does not. An empty file
+// counts as not written yet.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, false, args, 2, "await FILE REGEXP")
 	want, err := regexp.Compile(args[1])

@@ -1,8 +1,8 @@
-// Package plugin runs kubectl cilium-pool against the real API server, by the
-// scripts in testdata. go test ./test/plugin -update writes what they expect.
+// Package plugin runs kubectl cilium-pool against the real API server, by the scripts in
+// testdata. go test ./test/plugin -update writes their expected output.
 //
-// Only it finds wrong output of kubectl cilium-pool, its exit codes, and the rights
-// that it lacks.
+// Only this suite finds wrong output of kubectl cilium-pool, wrong exit codes, and rights that
+// it lacks.
 package plugin
 
 import (
@@ -28,7 +28,7 @@ var (
 	planes cptest.Pool
 )
 
-// program is the test's own binary as kubectl-cilium_pool.
+// program runs the test binary as kubectl-cilium_pool.
 func program() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	cmd := plugin.New(streams, "v0.0.0-test")
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(run{m}, map[string]func(){"kubectl-cilium_pool": program})
 }
 
-// TestScripts gives each script the cluster for itself, empty at first.
+// TestScripts runs each script with the cluster to itself, empty at first.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -97,10 +97,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// worldKey is what a script's environment has its world under.
+// worldKey is the key of the world in a script's environment.
 type worldKey struct{}
 
-// of runs a command in the world of its script.
+// of returns a command that runs in the world of its script.
 func of(cmd func(*world, *testscript.TestScript, bool, []string)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		cmd(ts.Value(worldKey{}).(*world), ts, neg, args)

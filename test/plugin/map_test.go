@@ -50,7 +50,7 @@ func serveMap(t *testing.T, kubeconfig string) string {
 	return strings.TrimSpace(line)
 }
 
-// stream is what the page hears, as events by name.
+// stream returns the events that the page receives, by name.
 func stream(t *testing.T, url string) <-chan [2]string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -114,10 +114,10 @@ func until(t *testing.T, events <-chan [2]string, what string, wanted func(chang
 	t.Fatalf("%s: no such event", what)
 }
 
-// A map follows the cluster, with the rights that the page says are needed.
+// A map follows the cluster, with the rights that the page lists.
 func TestMapIsLive(t *testing.T) {
 	w := newWorld(t)
-	ctx := context.WithoutCancel(t.Context()) // what is made is removed at the end
+	ctx := context.WithoutCancel(t.Context()) // objects created here are removed at the end
 	w.ctx = ctx
 	events := stream(t, serveMap(t, w.reader))
 	first := <-events
@@ -163,7 +163,7 @@ func TestMapIsLive(t *testing.T) {
 	until(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
 }
 
-// Without the rights to list and watch, the command says what is missing.
+// Without the rights to list and watch, the command reports what is missing.
 func TestMapWithoutRights(t *testing.T) {
 	w := newWorld(t)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "unprivileged"}}

@@ -12,9 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// wakes NODE AFTER SILENT lets the agent of a node in crd mode become Ready so long
-// after it was first asked, in the background, and answer after it was silent for
-// as long again as SILENT says.
+// wakes NODE AFTER SILENT makes the agent of a node in crd mode become Ready, in the
+// background, AFTER it was first asked, and answer after it was silent for SILENT more.
 func (w *world) cmdWakes(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "wakes NODE AFTER SILENT")
 	after, err := time.ParseDuration(args[1])
@@ -38,7 +37,7 @@ func (w *world) cmdWakes(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// inBackground does something until the script ends, when sleep reports false.
+// inBackground calls do until the script ends, when sleep reports false.
 func inBackground(ts *testscript.TestScript, do func(sleep func(time.Duration) bool) error) {
 	stop, done := make(chan struct{}), make(chan error, 1)
 	ts.Defer(func() { close(stop); ts.Check(<-done) })
@@ -68,7 +67,7 @@ func (w *world) asked(node string) bool {
 	return false
 }
 
-// ready lets the agent of a node be Ready as of now.
+// ready makes the agent of a node Ready as of now.
 func (w *world) ready(node string) error {
 	pod := &corev1.Pod{}
 	if err := w.client.Get(w.ctx, types.NamespacedName{Namespace: "kube-system", Name: "cilium-" + node}, pod); err != nil {
@@ -78,8 +77,8 @@ func (w *world) ready(node string) error {
 	return w.client.Status().Update(w.ctx, pod)
 }
 
-// version remembers the version of a node's CiliumNode; ! version fails where it is
-// still the one remembered: what was decided on by that would go through.
+// version remembers the version of a node's CiliumNode; ! version fails if that has not
+// changed, as writes based on the remembered version would then succeed.
 func (w *world) cmdVersion(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, false, args, 1, "[!] version NODE")
 	cn := &ciliumv2.CiliumNode{}

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// given MODE NODE POOL CIDR... makes a Node with an agent of that IPAM mode, and its
-// CiliumNode with what the mode gave it.
+// given MODE NODE POOL CIDR... creates a Node with an agent in that IPAM mode, and its
+// CiliumNode with what the mode has assigned to it.
 func (w *world) cmdGiven(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "given MODE NODE POOL CIDR...")
 	mode, name := args[0], args[1]
@@ -42,7 +42,7 @@ func (w *world) cmdGiven(ts *testscript.TestScript, neg bool, args []string) {
 	w.create(ts, cn)
 }
 
-// oldpod NAME NODE ADDRESS makes a pod that its agent does not report.
+// oldpod NAME NODE ADDRESS creates a pod that its agent does not report.
 func (w *world) cmdOldPod(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "oldpod NAME NODE ADDRESS")
 	p := &corev1.Pod{
@@ -56,7 +56,7 @@ func (w *world) cmdOldPod(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, p)
 }
 
-// publish NODE CIDR... puts what an operator would into the pool of a node.
+// publish NODE CIDR... publishes addresses in the pool of a node, as an operator would.
 func (w *world) cmdPublish(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "publish NODE CIDR...")
 	cn := &ciliumv2.CiliumNode{}
@@ -80,7 +80,7 @@ func (w *world) cmdPublish(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(w.client.Update(w.ctx, cn))
 }
 
-// report NODE ADDRESS... lets an agent in crd mode report these.
+// report NODE ADDRESS... makes an agent in crd mode report these addresses.
 func (w *world) cmdReport(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "report NODE ADDRESS...")
 	for _, address := range args[1:] {
@@ -88,8 +88,8 @@ func (w *world) cmdReport(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// answer NODE... lets agents in crd mode answer the next mark, in the background,
-// until the script ends.
+// answer NODE... makes agents in crd mode answer the next mark, in the background, until the
+// script ends.
 func (w *world) cmdAnswer(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "answer NODE...")
 	inBackground(ts, func(sleep func(time.Duration) bool) error {
@@ -102,7 +102,7 @@ func (w *world) cmdAnswer(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// answerOnce loses against other writes, as an agent does, and tries again.
+// answerOnce retries after a conflict with other writes, as an agent does.
 func (w *world) answerOnce(name string) {
 	cn := &ciliumv2.CiliumNode{}
 	if w.client.Get(w.ctx, types.NamespacedName{Name: name}, cn) != nil {
@@ -129,11 +129,10 @@ func (w *world) cmdConfig(ts *testscript.TestScript, neg bool, args []string) {
 		c.Data[key] = value
 	}
 	w.create(ts, c)
-	ts.Defer(func() { _ = w.client.Delete(w.ctx, c) }) // other scripts want none
+	ts.Defer(func() { _ = w.client.Delete(w.ctx, c) }) // other scripts need it to be absent
 }
 
-// moveto FROM TO CIDR lets multi-pool mode take a CIDR from a node and give it to a
-// new one.
+// moveto FROM TO CIDR moves a CIDR from a node to a new one, as multi-pool mode does.
 func (w *world) cmdMoveTo(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 3, "moveto FROM TO CIDR")
 	cn := &ciliumv2.CiliumNode{}

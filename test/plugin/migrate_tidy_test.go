@@ -20,7 +20,7 @@ func (w *world) cmdAssign(ts *testscript.TestScript, neg bool, args []string) {
 	w.editCiliumNode(ts, args[0], func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Allocated = allocated(args[1:]) })
 }
 
-// allocated reads "10.0.0.0/30 blue 10.9.0.0/30".
+// allocated parses "10.0.0.0/30 blue 10.9.0.0/30".
 func allocated(words []string) []ipamtypes.IPAMPoolAllocation {
 	entries := []ipamtypes.IPAMPoolAllocation{{Pool: "default"}}
 	for _, word := range words {
@@ -48,8 +48,8 @@ func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// request NODE N is what an agent writes that has started in multi-pool mode: it
-// requests N addresses, and removes the report of crd mode.
+// request NODE N writes what an agent writes that has started in multi-pool mode: it requests
+// N addresses, and removes the report of crd mode.
 func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "request NODE N")
 	n, err := strconv.Atoi(args[1])

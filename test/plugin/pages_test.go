@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
 )
 
-// Each command has a page in docs/kubectl, made from its --help. go test
-// ./test/plugin -update writes them.
+// Each command has a page in docs/kubectl, generated from its --help. go test ./test/plugin
+// -update writes them.
 func TestPages(t *testing.T) {
 	made := t.TempDir()
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")

@@ -30,7 +30,7 @@ type world struct {
 	// reader is a kubeconfig with the rights to read in docs/kubectl/README.md, admin
 	// one with all rights. The user importer has the rights in docs/import.md.
 	reader, admin string
-	// bin has kubectl, sources is cmd/kubectl-cilium_pool.
+	// bin is the folder with kubectl, sources is cmd/kubectl-cilium_pool.
 	bin, sources string
 }
 
@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 	importer := harness.Bind(imports.Name, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "importer"})
 	for _, o := range []client.Object{account, role, binding, imports, importer} {
 		if err := c.Create(t.Context(), o); client.IgnoreAlreadyExists(err) != nil {
-			t.Fatal(err) // another test's world has made it
+			t.Fatal(err) // another test's world has created it
 		}
 	}
 	config, err := cluster.ConfigFor(t.Context(), "default", role.Name)
@@ -77,14 +77,14 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// setup empties the cluster. Scripts begin with the rights of a reader.
+// setup empties the cluster. Scripts start with the rights of a reader.
 func (w *world) setup(e *testscript.Env) error {
 	e.Values[worldKey{}] = w
 	e.Setenv("KUBECONFIG", w.reader)
 	e.Setenv("KUBECTL", filepath.Join(w.bin, "kubectl"))
 	e.Setenv("PLUGIN", w.sources)
 	e.Setenv("MUTANT", os.Getenv("MUTANT")) // of test/mutants
-	// Under the race detector each command would sleep for a second at its end.
+	// Under the race detector each command would sleep for a second on exit.
 	e.Setenv("GORACE", "atexit_sleep_ms=0")
 	return harness.Wipe(w.ctx, w.client,
 		&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &v1alpha1.PodIPPoolList{},

@@ -24,47 +24,48 @@ import (
 var zones = []string{"east", "west"}
 
 const (
-	// blockBits: a node gets 32 addresses at a time, 30 of them for pods.
+	// blockBits is the prefix length of blocks: a node gets 32 addresses at a time, 30 of them
+	// usable for pods.
 	blockBits, usable = 27, 30
-	// cidrBits: a CIDR of a pool has 8 blocks.
+	// cidrBits is the prefix length of a pool's CIDRs, which have 8 blocks each.
 	cidrBits  = 24
 	cidrPods  = usable << (blockBits - cidrBits)
 	agentsOwn = 2 // router and health
-	// nodesPerCIDR makes 2.7 blocks for each node.
+	// nodesPerCIDR gives 2.7 blocks per node.
 	nodesPerCIDR = 3
 
 	steerEvery = 200 * time.Millisecond
-	// waveFor is how long a wave of too many pods takes, dipFor a dip, and drainFor how
-	// long a CIDR drains at most.
+	// waveFor is how long a wave of too many pods lasts, dipFor a dip, and drainFor how long a
+	// CIDR drains at most.
 	waveFor, dipFor, drainFor = 5 * time.Second, 6 * time.Second, 10 * time.Second
-	// changeEvery is how long it takes from one change to the next.
+	// changeEvery is the interval between changes.
 	changeEvery = time.Second
-	// overfull is how many pods there are in a wave, in percent of the addresses.
+	// overfull is the number of pods in a wave, in percent of the addresses.
 	overfull = 103
 )
 
-// people are those who add and remove nodes, and who change pools.
+// people simulates people who add and remove nodes, and who change pools.
 type people struct {
 	*cluster
 	load   *load
 	random *rand.Rand
-	// boot starts the agent of a node, which runs as long as the trial.
+	// boot starts the agent of a node, which runs until the trial ends.
 	boot func(node string)
 
 	mu sync.Mutex
-	// nodes there are, with their zones; cidrs of each zone's pool that nodes get
-	// blocks of.
+	// nodes are the current nodes, with their zones; cidrs are those of each zone's pool from
+	// which nodes get blocks.
 	nodes map[string]string
 	cidrs map[string][]netip.Prefix
 	// joined and added number nodes and CIDRs.
 	joined, added int
-	done          map[string]int // changes, by what they are
-	// scale is the share of the usual number of pods that there should be, in percent.
+	done          map[string]int // number of changes by kind
+	// scale is the share of the usual number of pods to run, in percent.
 	scale atomic.Int64
 }
 
-// steer keeps a share of all addresses in use, in percent, by pods that come and go.
-// Where it overfills, there are for a third of the time more pods than addresses.
+// steer keeps a share of all addresses in use, in percent, by creating and deleting pods. With
+// overfill, there are more pods than addresses for a third of the time.
 func (p *people) steer(ctx context.Context, share int, overfill bool) {
 	for turn := 0; ; turn++ {
 		now := share
@@ -78,7 +79,7 @@ func (p *people) steer(ctx context.Context, share int, overfill bool) {
 	}
 }
 
-// capacity is how many pods can have an address once all blocks are assigned.
+// capacity returns how many pods can have an address once all blocks are assigned.
 func (p *people) capacity() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +90,7 @@ func (p *people) capacity() int {
 	return n
 }
 
-// found makes the pools and the nodes, and waits until their agents take pods.
+// found creates the pools and the nodes, and waits until their agents accept pods.
 func (p *people) found(ctx context.Context) error {
 	perZone := max(1, (p.settings.nodes/len(zones)+nodesPerCIDR-1)/nodesPerCIDR)
 	for _, zone := range zones {
@@ -108,7 +109,7 @@ func (p *people) found(ctx context.Context) error {
 	return p.fleet.Ready(ctx)
 }
 
-// poolOf is the pool of the nodes of a zone.
+// poolOf returns the pool for the nodes of a zone.
 func poolOf(zone string, cidrs []netip.Prefix) *v1alpha1.PodIPPool {
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: zone}}
 	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}
@@ -124,7 +125,7 @@ func (p *people) nextCIDR() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(64 + p.added/256), byte(p.added), 0}), cidrBits)
 }
 
-// join adds a node with room for more pods than there are addresses.
+// join adds a node that admits more pods than there are addresses.
 func (p *people) join(ctx context.Context, zone string) error {
 	p.mu.Lock()
 	p.joined++
@@ -152,7 +153,7 @@ func (p *people) join(ctx context.Context, zone string) error {
 	if err := p.client.Status().Patch(ctx, node, client.MergeFrom(before)); err != nil {
 		return err
 	}
-	// The API server puts the taint of a Node that is not Ready on each new one.
+	// The API server adds the not-ready taint to each new Node.
 	before = node.DeepCopy()
 	node.Spec.Taints = nil
 	if err := p.client.Patch(ctx, node, client.MergeFrom(before)); err != nil {
@@ -165,7 +166,7 @@ func (p *people) join(ctx context.Context, zone string) error {
 	return nil
 }
 
-// some is any node.
+// some returns a random node.
 func (p *people) some() (name, zone string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +181,7 @@ type move struct {
 	do   func(context.Context) error
 }
 
-// moves are made in turn.
+// moves returns the changes, which are made in turn.
 func (p *people) moves() []move {
 	return []move{
 		{"CIDRs added", func(ctx context.Context) error { _, zone := p.some(); return p.addCIDR(ctx, zone) }},
@@ -241,9 +242,9 @@ func (p *people) addCIDR(ctx context.Context, zone string) error {
 	return err
 }
 
-// drainCIDR lets the newest CIDR of a pool drain, and evicts the pods there. If its
-// blocks are back soon it is removed. If not, as where an agent has addresses of its own
-// there, its blocks serve again.
+// drainCIDR drains the newest CIDR of a pool, and evicts its pods. If its blocks are returned
+// soon, it removes the CIDR. If not, for example because an agent has its own addresses there,
+// it ends the drain.
 func (p *people) drainCIDR(ctx context.Context) error {
 	_, zone := p.some()
 	cidr, ok := p.dropCIDR(zone)
@@ -285,7 +286,7 @@ func (p *people) drainCIDR(ctx context.Context) error {
 	})
 }
 
-// dropCIDR takes the newest of several CIDRs out of the records.
+// dropCIDR removes the newest of several CIDRs from the records.
 func (p *people) dropCIDR(zone string) (netip.Prefix, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,7 +299,7 @@ func (p *people) dropCIDR(zone string) (netip.Prefix, bool) {
 	return cidr, true
 }
 
-// noBlocksOf is nil where there is no block of a CIDR.
+// noBlocksOf returns nil if a CIDR has no blocks.
 func (p *people) noBlocksOf(ctx context.Context, cidr netip.Prefix) error {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := p.client.List(ctx, blocks); err != nil {
@@ -348,7 +349,7 @@ func (p *people) replaceNode(ctx context.Context) error {
 	return p.join(ctx, zone)
 }
 
-// relabel moves a node to the other zone, whose pool it has from then on.
+// relabel moves a node to the other zone, from whose pool it gets blocks from then on.
 func (p *people) relabel(ctx context.Context) error {
 	name, zone := p.some()
 	other := zones[0]
@@ -366,8 +367,8 @@ func (p *people) patchNode(ctx context.Context, name, patch string) error {
 	return p.client.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(patch)))
 }
 
-// restartAgent restarts the agent of a node with pods. One that has yet to get its first
-// block, as its node joined while the pools were full, might never be up.
+// restartAgent restarts the agent of a node with pods. An agent that has yet to get its first
+// block, because its node joined while the pools were full, might never come up.
 func (p *people) restartAgent(ctx context.Context) error {
 	name, ok := p.load.hosting()
 	if !ok {
@@ -376,8 +377,8 @@ func (p *people) restartAgent(ctx context.Context) error {
 	return p.fleet.Machine(name).Restart(ctx)
 }
 
-// dip halves the number of pods for a while, so that nodes give blocks back, and lets
-// them come again.
+// dip halves the number of pods for a while, so that nodes return blocks, and then restores
+// it.
 func (p *people) dip(ctx context.Context) error {
 	p.scale.Store(50)
 	defer p.scale.Store(100)

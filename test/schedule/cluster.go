@@ -25,12 +25,12 @@ import (
 const (
 	release   = "cilium-pool-operator"
 	stopGrace = 10 * time.Second
-	// updateRate is how often an agent reports, where real ones take 15 s: so that
-	// blocks come and go within a run.
+	// updateRate is how often an agent reports; real agents take 15 s. It is short so that
+	// blocks are returned within a run.
 	updateRate = 2 * time.Second
-	// retryADD is when the kubelet tries a CNI ADD again.
+	// retryADD is how long the kubelet waits before it retries a CNI ADD.
 	retryADD = time.Second
-	// schedulerConfig lifts the limit of 50 requests per second. All else is as
+	// schedulerConfig lifts the limit of 50 requests per second. Everything else is as
 	// released.
 	schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -47,12 +47,12 @@ type cluster struct {
 	fleet    *fleet.Fleet
 	misses   misses
 	operator *process.Process
-	// chart is what the chart makes.
+	// chart contains the objects that the chart renders.
 	chart []*unstructured.Unstructured
 }
 
-// startCluster starts all but the operator. What the chart makes but for its workload is
-// there, too, except for the policies by which pods request addresses.
+// startCluster starts everything but the operator. It creates the chart's objects except its
+// workload and the policies that make pods request addresses.
 func startCluster(ctx context.Context, s settings) (_ *cluster, err error) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		return nil, err
@@ -105,15 +105,15 @@ func (c *cluster) startScheduler() error {
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err
 	}
-	// It ends with this process.
+	// The scheduler ends with this process.
 	_, err := process.Start(process.Command{
 		Name: "kube-scheduler", Dir: c.dir, Args: []string{filepath.Join(c.binDir, "kube-scheduler"), "--config=" + path, "--secure-port=0"},
 	})
 	return err
 }
 
-// startOperator starts the operator, with the rights that the chart gives it and times
-// that let blocks come back within a run.
+// startOperator starts the operator, with the rights that the chart gives it and durations
+// that let blocks be returned within a run.
 func (c *cluster) startOperator(ctx context.Context, more ...string) error {
 	cfg, err := c.ConfigFor(ctx, metav1.NamespaceSystem, release)
 	if err != nil {
@@ -132,8 +132,8 @@ func (c *cluster) startOperator(ctx context.Context, more ...string) error {
 	return err
 }
 
-// enable turns the feature on, as helm upgrade does: the policies, and the operator
-// anew.
+// enable turns the feature on, as helm upgrade does: it creates the policies and restarts the
+// operator.
 func (c *cluster) enable(ctx context.Context) error {
 	c.misses.begin()
 	if err := c.apply(ctx, "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"); err != nil {
@@ -173,7 +173,7 @@ func (c *cluster) awaitOffers(ctx context.Context) error {
 	})
 }
 
-// ended reports which program has ended by itself, if one has.
+// ended returns an error if a program has exited by itself.
 func (c *cluster) ended() error {
 	if c.operator != nil && !c.operator.Running() {
 		return fmt.Errorf("the operator ended by itself; its log ends:\n%s", c.operator.LogTail())

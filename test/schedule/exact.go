@@ -16,42 +16,42 @@ import (
 )
 
 const (
-	// plentiful is how many times as many blocks there are where addresses are plentiful.
+	// plentiful is how many times as many blocks exist where addresses are plentiful.
 	plentiful = 4
-	// holders are the nodes that hold idle blocks in the last burst, idleBlocks how many
-	// each beside the one that its agent has addresses in.
+	// holders is the number of nodes that hold idle blocks in the last burst, idleBlocks how
+	// many each holds in addition to the one in which its agent has addresses.
 	holders, idleBlocks = 4, 6
-	// keptFor is longer than a run: no block is reclaimed but for pods that wait.
+	// keptFor is longer than a run: no block is reclaimed except for waiting pods.
 	keptFor = time.Hour
-	// burstTimeout bounds one burst of pods.
+	// burstTimeout limits one burst of pods.
 	burstTimeout = 10 * time.Minute
 )
 
-// exactBlocks is how many blocks there are for a number of nodes, and exactPods how many
-// addresses these have for pods: of 10 nodes with 34 blocks 1,000.
+// exactBlocks returns the number of blocks for a number of nodes, and exactPods how many
+// addresses for pods these have: 10 nodes with 34 blocks have 1,000.
 func exactBlocks(nodes int) int { return 3*nodes + 4 }
 func exactPods(nodes int) int   { return usable*exactBlocks(nodes) - agentsOwn*nodes }
 
-// burst is what became of pods that were created at once.
+// burst is the result of creating pods at once.
 type burst struct {
 	name            string
 	addresses, pods int
-	// began is since the run began, took until all pods ran.
+	// began is the time since the run began, took the time until all pods ran.
 	began, took time.Duration
-	// added and failed are CNI ADDs.
+	// added and failed count CNI ADDs.
 	added, failed int64
 	handshakes
 }
 
-// handshakes are blocks that nodes returned.
+// handshakes describes the blocks that nodes returned.
 type handshakes struct {
-	blocks int // that came free
+	blocks int // that became free
 	// draining and cooling are how long at least one block drained, or cooled down.
 	draining, cooling time.Duration
 }
 
-// exact lets as many pods be created as there are addresses: where these are plentiful,
-// where there are no more, and where other nodes hold those that are idle.
+// exact creates as many pods as there are addresses: where addresses are plentiful, where
+// there are no more, and where other nodes hold the idle ones.
 func (t *trial) exact(ctx context.Context) error {
 	n := exactBlocks(t.nodes)
 	for round := range t.rounds {
@@ -75,10 +75,10 @@ func (t *trial) exact(ctx context.Context) error {
 	return t.elsewhere(ctx, n)
 }
 
-// Names of bursts, which are those of zones too.
+// Names of bursts, which are also the names of their zones.
 const plentyName, exactName, elsewhereName = "plentiful", "exact", "elsewhere"
 
-// elsewhere lets other nodes hold all blocks but the first one of each node. Blocks with
+// elsewhere makes other nodes hold all blocks but the first one of each node. Blocks with
 // addresses of agents stay: the pool has one more for each holder.
 func (t *trial) elsewhere(ctx context.Context, blocks int) error {
 	const zone = elsewhereName
@@ -106,10 +106,10 @@ func (t *trial) elsewhere(ctx context.Context, blocks int) error {
 	return t.burst(ctx, elsewhereName, zone, blocks)
 }
 
-// unchanged leaves a pool to the defaults.
+// unchanged leaves a pool's defaults.
 func unchanged(*v1alpha1.PodIPPool) {}
 
-// addZone adds nodes, and a pool for them that is large enough for so many blocks.
+// addZone adds nodes, and a pool for them that has at least that many blocks.
 func (t *trial) addZone(ctx context.Context, zone string, nodes, blocks int, edit func(*v1alpha1.PodIPPool)) error {
 	pool := poolOf(zone, t.people.nextBlocks(blocks))
 	pool.Spec.Reclaim.IdleFor = ptr.To(v1alpha1.NewDuration(keptFor))
@@ -135,7 +135,7 @@ func (t *trial) joinZone(ctx context.Context, zone string, nodes int) error {
 	return t.cluster.awaitOffers(ctx)
 }
 
-// nextBlocks are CIDRs that have so many blocks together.
+// nextBlocks returns CIDRs that have n blocks together.
 func (p *people) nextBlocks(n int) []netip.Prefix {
 	const most = 12 // bits of n
 	var cidrs []netip.Prefix
@@ -157,7 +157,7 @@ func (p *people) addBlocks(ctx context.Context, zone string, n int) error {
 	})
 }
 
-// fillUp runs so many pods in a zone, and deletes them. It returns how long it took until
+// fillUp runs that many pods in a zone, and deletes them. It returns how long it took until
 // all ran.
 func (t *trial) fillUp(ctx context.Context, zone string, pods int) (time.Duration, error) {
 	ctx, cancel := limited(ctx, burstTimeout)
@@ -226,7 +226,7 @@ func set(m map[string]bool, key string, there bool) {
 	}
 }
 
-// exactReport is what the bursts show.
+// exactReport contains the results of the bursts.
 type exactReport struct {
 	bursts []burst
 	limit  float64
@@ -241,7 +241,7 @@ func newExactReport(bursts []burst, history []change, limit float64) *exactRepor
 	return &exactReport{bursts, limit}
 }
 
-// quickest is the shortest time of the bursts of a name.
+// quickest returns the shortest time of the bursts with a name.
 func (r *exactReport) quickest(name string) time.Duration {
 	var least time.Duration
 	for _, b := range r.bursts {
@@ -252,7 +252,7 @@ func (r *exactReport) quickest(name string) time.Duration {
 	return least
 }
 
-// ratio is how many times as long pods took on no more addresses than they need.
+// ratio returns how many times as long pods took with no more addresses than they need.
 func (r *exactReport) ratio() float64 {
 	plenty := r.quickest(plentyName)
 	if plenty == 0 {
@@ -261,7 +261,7 @@ func (r *exactReport) ratio() float64 {
 	return r.quickest(exactName).Seconds() / plenty.Seconds()
 }
 
-// findings are what must not be.
+// findings describes violations.
 func (r *exactReport) findings() (found []string) {
 	for _, b := range r.bursts {
 		if b.failed > 0 {

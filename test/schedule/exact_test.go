@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// As many addresses as pods: of the default number of nodes for 1,000.
+// exactPods returns as many addresses as pods: 1,000 for the default number of nodes.
 func TestExactPods(t *testing.T) {
 	if pods := exactPods(10); pods != 1000 {
 		t.Errorf("%d addresses for pods, want 1000", pods)
@@ -27,7 +27,7 @@ func TestExactPods(t *testing.T) {
 	}
 }
 
-// What nodes returned counts from when pods were created until all ran.
+// Blocks that nodes return count from the creation of pods until all run.
 func TestHandshakes(t *testing.T) {
 	var s story
 	leaves := func(name string, drains, cools, gone bool) {

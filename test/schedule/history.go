@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// change is a version of an object, or its end, reduced to what is judged. Exactly one
-// of the pointers is set; a kind of change whose object is gone has gone set, too.
+// change is a version of an object, or its deletion, reduced to what is judged. Exactly one of
+// the pointers is set; gone is also set if the object is deleted.
 type change struct {
 	// version is the resourceVersion, which orders changes of all kinds: they are
 	// in one etcd.
 	version uint64
-	// at is when the watch showed it, since the run began.
+	// at is when the watch delivered it, since the run began.
 	at   time.Duration
 	name string
 	gone bool
@@ -29,7 +29,7 @@ type change struct {
 type podSeen struct {
 	// node is empty while the pod is pending.
 	node string
-	// zone restricts where it may run; empty: anywhere.
+	// zone restricts where the pod may run; empty: anywhere.
 	zone string
 	// requests is how many addresses it requests.
 	requests int
@@ -42,9 +42,9 @@ type podSeen struct {
 // nodeSeen is a Node.
 type nodeSeen struct {
 	zone string
-	// cordoned: or tainted, against all pods.
+	// cordoned is also true for a taint against all pods.
 	cordoned bool
-	// offer is how many addresses it offers; -1: it does not have the resource.
+	// offer is how many addresses it offers; -1 if it lacks the resource.
 	offer int
 }
 
@@ -52,25 +52,26 @@ type nodeSeen struct {
 // any pod may get.
 type addressesSeen struct {
 	free []netip.Addr
-	// leaving are marked for release, or further on their way out.
+	// leaving are marked for release, or in a later state of it.
 	leaving []netip.Addr
 }
 
 // blockSeen is a PodIPBlock.
 type blockSeen struct {
 	cidr netip.Prefix
-	// drains and cools are how far it has come on its way back to its pool.
+	// drains and cools are the stages of its return to its pool.
 	drains, cools bool
 }
 
-// poolSeen is a PodIPPool: the CIDRs of which nodes get blocks.
+// poolSeen is a PodIPPool, with the CIDRs from which nodes get blocks.
 type poolSeen struct {
 	zone      string
 	cidrs     []netip.Prefix
 	blockBits int
 }
 
-// inOrder sorts what several watches have shown. A later change is not earlier in time.
+// inOrder sorts the changes that several watches have delivered. A later change is not earlier
+// in time.
 func inOrder(history []change) {
 	slices.SortStableFunc(history, func(a, b change) int { return cmp.Compare(a.version, b.version) })
 	var now time.Duration

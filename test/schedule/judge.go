@@ -6,39 +6,40 @@ import (
 	"time"
 )
 
-// verdict is what a history shows.
+// verdict is the result of judging a history.
 type verdict struct {
-	// requesting judges pods that request an address, plain those that do not.
+	// requesting counts pods that request an address, plain those that do not.
 	requesting, plain binds
 	// versions is how many changes were judged.
 	versions int
 	// overOffers counts changes after which a Node offered more addresses than its
 	// CiliumNode had and more than its pods request.
 	overOffers int
-	// longestWait is how long a pod was pending at most while an eligible node had
-	// or could get an address for it all along, longestPending whatever nodes had.
+	// longestWait is the longest time that a pod was pending while an eligible node had or
+	// could get an address for it all along, longestPending the longest time regardless of
+	// nodes.
 	longestWait, longestPending time.Duration
-	// full is how often no eligible node had an address left, for any pod.
+	// full counts how often no eligible node had an address left, for any pod.
 	full int
-	// gaps are how long no eligible node offered an address while one could get a
+	// gaps are the times in which no eligible node offered an address while one could get a
 	// block and a pod was pending, until the next such pod was bound.
 	gaps []time.Duration
-	// findings are the first of each kind, in words.
+	// findings describes the first findings of each kind.
 	findings []string
 	counts   map[string]int
 }
 
-// binds of pods.
+// binds counts bound pods.
 type binds struct {
 	bound int
-	// wrong found no address left.
+	// wrong counts those for which no address was left.
 	wrong int
-	// most were bound within one second, of which inSecond so far in second.
+	// most is the maximum bound within one second; inSecond is the count so far in second.
 	most, inSecond int
 	second         time.Duration
 }
 
-// bind counts a pod.
+// bind counts a bound pod.
 func (b *binds) bind(now time.Duration) {
 	b.bound++
 	if second := now.Truncate(time.Second); second != b.second {
@@ -56,7 +57,7 @@ const (
 	noAddress = "no address for a CNI ADD"
 )
 
-// mostFindings of a kind are kept in words.
+// mostFindings is how many findings of a kind are described.
 const mostFindings = 5
 
 func (v *verdict) found(kind, format string, args ...any) {
@@ -68,14 +69,14 @@ func (v *verdict) found(kind, format string, args ...any) {
 
 // world is the cluster as of one version.
 type world struct {
-	bound   time.Duration // what a pod may wait while there is an address
+	bound   time.Duration // how long a pod may wait while there is an address
 	now     time.Duration
 	nodes   map[string]*machine
 	pods    map[string]*pod
 	pending map[string]*pod
 	blocks  map[string]netip.Prefix
 	pools   map[string]*poolSeen
-	// room is what pods of each zone could get now, since when it was last none.
+	// room is what pods of each zone could get now, and since when.
 	room map[string]*room
 	verdict
 }
@@ -98,19 +99,19 @@ type pod struct {
 	waited  bool // has been found pending for too long
 }
 
-// room is where pods of a zone could be bound, or of any zone.
+// room describes where pods of a zone could be bound, or of any zone.
 type room struct {
 	nodes     int // that offer an address
 	growing   bool
 	available bool
 	since     time.Duration
-	// gap: the last address was taken at emptied, while nodes can grow. back is when
+	// gap means that the last address was taken at emptied, while nodes can grow. back is when
 	// nodes next offered one.
 	gap           bool
 	emptied, back time.Duration
 }
 
-// judge replays a history in the order of versions. A pod may be pending for so long
+// judge replays a history in the order of versions. bound is how long a pod may be pending
 // while an eligible node has an address for it.
 func judge(history []change, bound time.Duration) verdict {
 	w := &world{
@@ -192,7 +193,7 @@ func (m *machine) drop(p *pod) {
 	delete(m.pods, p.name)
 }
 
-// bind judges a pod that has just been bound, and is counted among the node's.
+// bind judges a pod that has just been bound, and counts it among the node's.
 func (w *world) bind(m *machine, p *pod, c change) {
 	b := &w.plain
 	if p.requests > 0 {
@@ -217,8 +218,8 @@ func (m *machine) offers() string {
 	return fmt.Sprintf("offers %d", m.node.offer)
 }
 
-// capacity is how many pods the node has addresses for. One that leaves counts where a
-// pod has it: its agent refuses to let it go.
+// capacity returns how many pods the node has addresses for. An address that leaves counts if
+// a pod has it: its agent refuses to release it.
 func (m *machine) capacity() int {
 	if m.addresses == nil {
 		return 0
@@ -303,7 +304,7 @@ func (w *world) roomOf(zone string) *room {
 	return r
 }
 
-// count notes whether a node can take a pod.
+// count records whether a node can admit a pod.
 func (w *world) count(m *machine) {
 	has := m.node != nil && !m.node.cordoned && m.node.offer > m.requested
 	zone := m.zone
@@ -328,7 +329,7 @@ func (w *world) count(m *machine) {
 	}
 }
 
-// grows notes which zones have nodes that can get a block.
+// grows records which zones have nodes that can get a block.
 func (w *world) grows() {
 	any := false
 	for _, p := range w.pools {
@@ -358,7 +359,7 @@ func (w *world) hasNodeIn(zone string) bool {
 	return false
 }
 
-// settle notes when there comes to be room, and ends the waits where there is none.
+// settle records when room becomes available, and ends the waits where there is none.
 func (w *world) settle(zone string) {
 	r := w.roomOf(zone)
 	r.noteGap(w.now)
@@ -377,7 +378,7 @@ func (w *world) settle(zone string) {
 	r.available = available
 }
 
-// endWait judges how long a pod was pending though there was an address for it.
+// endWait judges how long a pod was pending although there was an address for it.
 func (w *world) endWait(p *pod) {
 	r := w.roomOf(p.zone)
 	if !r.available || p.waited {
@@ -391,8 +392,8 @@ func (w *world) endWait(p *pod) {
 	}
 }
 
-// noteGap notes when the last address is taken while nodes can grow, and when they offer
-// one again.
+// noteGap records when the last address is taken while nodes can grow, and when they offer one
+// again.
 func (r *room) noteGap(now time.Duration) {
 	going := r.gap && r.back == 0
 	switch {
@@ -403,7 +404,7 @@ func (r *room) noteGap(now time.Duration) {
 	}
 }
 
-// endGap counts a gap that a pod has waited through, which is bound now.
+// endGap counts a gap that a pod has waited through, when the pod is bound.
 func (w *world) endGap(p *pod) {
 	r := w.roomOf(p.zone)
 	if r.gap && r.back > p.created {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// story builds a history, a change each second.
+// story builds a history with a change each second.
 type story []change
 
 func (s *story) add(c change) {
@@ -227,7 +227,7 @@ func TestJudge(t *testing.T) {
 			if test.want == nil {
 				test.want = map[string]int{}
 			}
-			// Watches show changes in any order.
+			// Watches deliver changes in any order.
 			shuffled := slices.Clone(s)
 			rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 			v := judge(shuffled, testBound)
@@ -238,7 +238,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Pods that request nothing are counted by themselves, and are no finding.
+// Pods that request nothing are counted separately, and are not findings.
 func TestJudgePlainPods(t *testing.T) {
 	var s story
 	s.has("a", 1, 0)
@@ -251,7 +251,7 @@ func TestJudgePlainPods(t *testing.T) {
 	}
 }
 
-// What a pod waited is counted from when there came to be an address.
+// A pod's wait counts from the time at which an address became available.
 func TestWaitBegins(t *testing.T) {
 	var s story
 	s.has("a", 1, 0)
@@ -277,8 +277,8 @@ func TestMostBinds(t *testing.T) {
 	}
 }
 
-// A gap begins as the last address is taken, or with the pod, and ends as a pod is bound
-// that has waited through it.
+// A gap begins when the last address is taken, or with the pod, and ends when a pod that has
+// waited through it is bound.
 func TestGaps(t *testing.T) {
 	var s story
 	s.pool("10.0.0.0/26")
@@ -289,7 +289,7 @@ func TestGaps(t *testing.T) {
 	s.pending("q")    // at 6 s
 	s.node("a", 3)    // at 7 s
 	s.pending("new")
-	s.bound("new", "a") // has waited for nothing
+	s.bound("new", "a") // has not waited
 	s.bound("q", "a")   // at 10 s
 	s.pass(3 * time.Second)
 	s.node("a", 4)

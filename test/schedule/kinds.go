@@ -22,25 +22,25 @@ import (
 
 const (
 	kindsZone = "kinds"
-	// oneNode is how many pods a node with one block has addresses for, kindsNodes how
-	// many nodes there are.
+	// oneNode is how many pods a node with one block has addresses for, kindsNodes the number
+	// of nodes.
 	oneNode, kindsNodes = usable - agentsOwn, 2
 	staticPods          = 3
 	urgent              = "urgent"
 )
 
-// step is what runKinds has seen of one kind of pod.
+// step is the result of runKinds for one kind of pod.
 type step struct {
 	what string
 	err  error
 }
 
-// tight lets nodes keep no address free: a block is for the pod that waits for one.
+// tight makes nodes keep no address free: a block is only for a pod that waits for one.
 func tight(pool *v1alpha1.PodIPPool) {
 	pool.Spec.Expand = v1alpha1.ExpandPolicy{MinFree: ptr.To[int32](0), ThresholdPercent: ptr.To[int32](100)}
 }
 
-// kinds lets pods of each kind come to two full nodes, whose pool has no block left.
+// kinds adds pods of each kind on two full nodes, whose pool has no block left.
 func (t *trial) kinds(ctx context.Context) error {
 	if err := t.addZone(ctx, kindsZone, kindsNodes, kindsNodes, tight); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (t *trial) kinds(ctx context.Context) error {
 	return t.deleteAll(ctx)
 }
 
-// createPods creates pods that suit both nodes.
+// createPods creates pods that both nodes suit.
 func (t *trial) createPods(ctx context.Context, prefix string, n int) error {
 	for i := range n {
 		if err := t.cluster.client.Create(ctx, newPod(fmt.Sprintf("%s-%d", prefix, i))); err != nil {
@@ -84,7 +84,7 @@ func newPod(name string) *corev1.Pod {
 	return pod
 }
 
-// staticPods creates the mirrors of static pods, as their kubelet does.
+// staticPods creates the mirror pods of static pods, as their kubelet does.
 func (t *trial) staticPods(ctx context.Context) error {
 	for i := range staticPods {
 		pod := newPod(fmt.Sprintf("static-%d", i))
@@ -113,7 +113,7 @@ func (t *trial) awaitOffer(ctx context.Context, name string, want int) error {
 	})
 }
 
-// awaitPods waits until so many pods run, and so many are pending for lack of an address.
+// awaitPods waits until the given numbers of pods run, and are pending for lack of an address.
 func (t *trial) awaitPods(ctx context.Context, running, pending int) error {
 	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -152,8 +152,8 @@ func (t *trial) oneTooMany(ctx context.Context) error {
 	return t.awaitPods(ctx, inAll, 1)
 }
 
-// restartInPlace restarts containers of pods, and an agent. What Nodes offer is judged by
-// staticPodGoes, which changes it next.
+// restartInPlace restarts containers of pods, and an agent. staticPodGoes judges what Nodes
+// offer meanwhile, and changes it next.
 func (t *trial) restartInPlace(ctx context.Context) error {
 	t.restarted = time.Since(t.begin)
 	pods := &corev1.PodList{}
@@ -202,7 +202,7 @@ func (t *trial) staticPodGoes(ctx context.Context) error {
 	return nil
 }
 
-// offersSince are what a Node offered in its versions since a time of the run.
+// offersSince returns what a Node offered in its versions since a time of the run.
 func (t *trial) offersSince(name string, since time.Duration) (offers []int) {
 	history := t.record.changes()
 	inOrder(history)
@@ -214,8 +214,7 @@ func (t *trial) offersSince(name string, since time.Duration) (offers []int) {
 	return slices.Compact(offers)
 }
 
-// complete lets a pod of the load succeed: its kubelet shows that once the sandbox is
-// gone.
+// complete lets a pod of the load succeed: its kubelet reports that once the sandbox is gone.
 func (t *trial) complete(ctx context.Context) error {
 	pods := &corev1.PodList{}
 	if err := t.cluster.client.List(ctx, pods, client.InNamespace(metav1.NamespaceDefault)); err != nil {
@@ -289,7 +288,7 @@ func (t *trial) preempt(ctx context.Context) error {
 	pod.Spec.PriorityClassName = urgent
 	err := harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
 		err := t.cluster.client.Create(ctx, pod.DeepCopy())
-		if apierrors.IsForbidden(err) { // the admission plugin has yet to see the class
+		if apierrors.IsForbidden(err) { // the admission plugin has not seen the class yet
 			return err
 		}
 		return client.IgnoreAlreadyExists(err)
@@ -322,7 +321,7 @@ func (t *trial) deleteAll(ctx context.Context) error {
 	})
 }
 
-// printSteps prints what was seen of each kind of pod.
+// printSteps prints the results for each kind of pod.
 func printSteps(to io.Writer, steps []step) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w)

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// writers is how many pods are created, and how many deleted, at the same time.
+	// writers is how many goroutines create pods, and how many delete them.
 	writers = 24
 	// zonedPods is the share of pods that must run in one of the zones, in percent.
 	zonedPods = 20
-	// runningShare of the pods there should be run before any is deleted, in percent.
+	// runningShare is the share of the wanted pods that must run before any is deleted, in
+	// percent.
 	runningShare = 95
-	// idle is how long a writer waits that has nothing to do.
+	// idle is how long a writer waits if it has nothing to do.
 	idle = 2 * time.Millisecond
 )
 
 // load creates pods for the scheduler to bind, and deletes those that run.
 type load struct {
 	client client.Client
-	// deletes limits how many pods are deleted in a second.
+	// deletes limits how many pods are deleted per second.
 	deletes flowcontrol.RateLimiter
 
 	mu     sync.Mutex
@@ -38,11 +39,11 @@ type load struct {
 	want int
 	// zone is where all of them must run; empty: a share of them in one or the other.
 	zone string
-	// churning: where most of them run, some are deleted, so that others take their
-	// addresses.
+	// churning means that some pods are deleted while most of them run, so that others take
+	// their addresses.
 	churning bool
 	made     int
-	// there are pods that exist, or are about to, as seen last.
+	// there are the pods that exist, or are about to, in their last seen version.
 	there   map[string]podSeen
 	running []string       // and not being deleted
 	at      map[string]int // their index in running
@@ -60,21 +61,21 @@ func newLoad(c client.Client, seed uint64, rate int) *load {
 	return l
 }
 
-// keep sets how many pods there should be, and whether they come and go.
+// keep sets how many pods there should be, and whether they are replaced all the time.
 func (l *load) keep(want int, churning bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.want, l.churning = want, churning
 }
 
-// in has all pods run in a zone from now on.
+// in makes all pods run in a zone from now on.
 func (l *load) in(zone string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.zone = zone
 }
 
-// saw takes in a version of a pod.
+// saw records a version of a pod.
 func (l *load) saw(name string, p podSeen, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +96,7 @@ func (l *load) saw(name string, p podSeen, gone bool) {
 	}
 }
 
-// unlist takes a pod out of running. l.mu is held.
+// unlist removes a pod from running. The caller holds l.mu.
 func (l *load) unlist(name string) {
 	i, listed := l.at[name]
 	if !listed {
@@ -108,14 +109,14 @@ func (l *load) unlist(name string) {
 	delete(l.at, name)
 }
 
-// counts are the pods there are, how many of them run, and how many were bound so far.
+// counts returns how many pods exist, how many of them run, and how many were bound so far.
 func (l *load) counts() (there, running, bound int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.there), len(l.running), l.bound
 }
 
-// hosting is a node on which a pod runs, if there is one.
+// hosting returns a node on which a pod runs, if there is one.
 func (l *load) hosting() (node string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +126,8 @@ func (l *load) hosting() (node string, ok bool) {
 	return l.there[l.running[l.random.IntN(len(l.running))]].node, true
 }
 
-// evict deletes the pods that are chosen, with a grace period in seconds, and returns how
-// many of them there still are.
+// evict deletes the chosen pods with a grace period in seconds, and returns how many of them
+// still exist.
 func (l *load) evict(ctx context.Context, grace int64, chosen func(podSeen) bool) (int, error) {
 	l.mu.Lock()
 	var names []string
@@ -178,7 +179,7 @@ func (l *load) create(ctx context.Context) (did bool, err error) {
 	return true, nil
 }
 
-// next is a pod to create, or nil.
+// next returns a pod to create, or nil.
 func (l *load) next() *corev1.Pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +211,7 @@ func (l *load) delete(ctx context.Context) (did bool, err error) {
 	return true, l.remove(ctx, name, 1)
 }
 
-// victim is a pod to delete, or empty.
+// victim returns the name of a pod to delete, or "".
 func (l *load) victim() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,7 +234,7 @@ func (l *load) remove(ctx context.Context, name string, grace int64) error {
 	return nil
 }
 
-// empty deletes all pods, also those that are pending, and waits until they are gone.
+// empty deletes all pods, including pending ones, and waits until they are gone.
 func (l *load) empty(ctx context.Context) error {
 	l.keep(0, true)
 	return harness.Until(ctx, 200*time.Millisecond, func(ctx context.Context) error {

@@ -1,9 +1,9 @@
-// Command schedule lets the real kube-scheduler bind pods by the addresses that Nodes
-// offer, on nearly full pools, while nodes, labels and pools change; see
-// docs/scheduling.md. Every version of every object is judged.
+// Command schedule lets the real kube-scheduler bind pods by the addresses that Nodes offer,
+// on nearly full pools, while nodes, labels and pools change; see docs/scheduling.md. Every
+// version of every object is judged.
 //
-// Only it finds a pod that the real scheduler binds to a node without an address for it,
-// or leaves pending though a node has one.
+// Only this suite finds a pod that the real scheduler binds to a node without an address for
+// it, or leaves pending although a node has one.
 package main
 
 import (
@@ -25,14 +25,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Runs.
+// The kinds of runs.
 const (
 	// runBinds binds many pods while nodes and pools change, runExact as many pods as
 	// there are addresses, and runKinds pods of each kind.
 	runBinds, runExact, runKinds = "binds", "exact", "kinds"
 )
 
-// settings of a run.
+// settings are the settings of a run.
 type settings struct {
 	run               string
 	binDir, dir       string
@@ -44,11 +44,11 @@ type settings struct {
 	bound time.Duration
 	// patience is how long each phase may go without a bind.
 	patience time.Duration
-	// rounds is how often runExact compares few addresses with plentiful ones, and
-	// limit how many times as long pods may take then.
+	// rounds is how often runExact compares few addresses with plentiful ones, and limit how
+	// many times as long pods may then take.
 	rounds int
 	limit  float64
-	// plant raises all offers, which must be found.
+	// plant raises all offers, which the judge must find.
 	plant bool
 }
 
@@ -105,7 +105,7 @@ func command(ctx context.Context) error {
 			return err
 		}
 	}
-	// Of all programs that it starts, too: they share few cores.
+	// It also applies to all programs that this one starts: they share few cores.
 	const gogc = 400
 	debug.SetGCPercent(gogc)
 	if err := os.Setenv("GOGC", fmt.Sprint(gogc)); err != nil {

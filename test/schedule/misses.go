@@ -16,12 +16,12 @@ import (
 // misses are CNI ADDs that found no address.
 type misses struct {
 	mu sync.Mutex
-	// begun: pods request addresses. Without that, misses are no findings.
+	// begun means that pods request addresses. Until then, misses are not findings.
 	begun bool
 	kept  []miss
 }
 
-// miss is a CNI ADD that found no address for a pod of a version, which was bound to node.
+// miss is a CNI ADD that found no address for a version of a pod, which was bound to node.
 type miss struct {
 	node, pod string
 	version   uint64
@@ -37,22 +37,22 @@ func (m *misses) note(pod *corev1.Pod, err error) {
 	}
 }
 
-// versionOf is zero for what is no resourceVersion.
+// versionOf returns zero if the text is not a resourceVersion.
 func versionOf(text string) uint64 {
 	version, _ := strconv.ParseUint(text, 10, 64)
 	return version
 }
 
-// begin has misses noted from now on.
+// begin starts the recording of misses.
 func (m *misses) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.begun = true
 }
 
-// judge counts the misses of agents that had yet to see the CiliumNode that there was when
-// the pod was bound, and describes the others. The kubelet here asks for an address as soon
-// as it sees a pod; a real one makes a sandbox first.
+// judge counts the misses of agents that had not yet seen the CiliumNode as of the pod's bind,
+// and describes the others. The kubelet here requests an address as soon as it sees a pod; a
+// real one creates a sandbox first.
 func (m *misses) judge(history []change) (early int, wrong []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,14 +73,14 @@ func (m *misses) judge(history []change) (early int, wrong []string) {
 	return early, wrong
 }
 
-// early reports whether the agent had yet to see addresses that its CiliumNode had when the
+// early reports whether the agent had not yet seen addresses that its CiliumNode had when the
 // pod was bound.
 func (is miss) early(was change) bool {
 	had := (*agent.Exhausted)(nil)
 	return errors.As(is.err, &had) && versionOf(had.Seen) < was.version && had.Pool-had.Leaving-had.Own < len(was.addresses.free)
 }
 
-// hadAddresses is the CiliumNode that a node had as of a version.
+// hadAddresses returns the CiliumNode that a node had as of a version.
 func hadAddresses(history []change, node string, version uint64) (was change, ok bool) {
 	end, _ := slices.BinarySearchFunc(history, version+1, func(c change, v uint64) int { return cmp.Compare(c.version, v) })
 	for _, c := range slices.Backward(history[:end]) {

@@ -28,7 +28,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// recorder keeps every version of the objects that are judged, by watches of its own.
+// recorder records every version of the objects that are judged, with its own watches.
 type recorder struct {
 	client client.WithWatch
 	begin  time.Time
@@ -37,11 +37,11 @@ type recorder struct {
 
 	mu      sync.Mutex
 	history []change
-	// known are the versions of the objects there are, by kind.
+	// known are the versions of the existing objects, by kind.
 	known map[string]map[string]uint64
 }
 
-// kind is what is watched.
+// kind is a kind that is watched.
 type kind struct {
 	name string
 	list func() client.ObjectList
@@ -59,7 +59,7 @@ func kinds() []kind {
 	}
 }
 
-// run watches until ctx ends. A version that was missed is an error.
+// run watches until ctx ends. A missed version is an error.
 func (r *recorder) run(ctx context.Context, k kind) error {
 	list := k.list()
 	if err := r.client.List(ctx, list, k.opts...); err != nil {
@@ -109,7 +109,8 @@ func (r *recorder) take(k kind, o client.Object, gone bool) error {
 	return nil
 }
 
-// caughtUp is nil once all there is has been seen. It is for a cluster at rest.
+// caughtUp returns nil once everything that exists has been seen. Call it when nothing
+// changes.
 func (r *recorder) caughtUp(ctx context.Context) error {
 	for _, k := range kinds() {
 		list := k.list()
@@ -134,7 +135,7 @@ func (r *recorder) caughtUp(ctx context.Context) error {
 	return nil
 }
 
-// changes are those so far.
+// changes returns the changes so far.
 func (r *recorder) changes() []change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +169,7 @@ func seeNode(o client.Object) (change, error) {
 }
 
 // seeAddresses leaves out the agent's own addresses, which its report names without a
-// namespace, and the CiliumNode before that.
+// namespace, and which the CiliumNode names before there is a report.
 func seeAddresses(o client.Object) (change, error) {
 	cn := o.(*ciliumv2.CiliumNode)
 	own := map[string]bool{cn.Spec.HealthAddressing.IPv4: true}

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// What an agent has for itself, what another has reserved and what is on its way out are
-// no addresses for a pod.
+// Addresses that an agent uses itself, that something else has reserved, or that are being
+// released are not available to pods.
 func TestSeeAddresses(t *testing.T) {
 	cn := &ciliumv2.CiliumNode{}
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: "10.0.0.1"}, {Type: addressing.NodeInternalIP, IP: "10.0.0.2"}}

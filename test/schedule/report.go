@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// report is what a run shows.
+// report contains the results of a run.
 type report struct {
 	verdict
 	settings
@@ -18,7 +18,7 @@ type report struct {
 	steps  []step       // of runKinds
 	done   map[string]int
 	took   time.Duration
-	// early are CNI ADDs that found no address, as the agent had yet to see it.
+	// early counts CNI ADDs that found no address because the agent had not yet seen it.
 	early int
 }
 
@@ -46,7 +46,7 @@ func (t *trial) report() *report {
 	return r
 }
 
-// judge is an error where there are findings, or none of a planted fault.
+// judge returns an error if there are findings, or if there are none of a planted fault.
 func (r *report) judge() error {
 	if r.plant {
 		for _, kind := range []string{wrongBind, overOffer} {

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// roomyShare of all addresses is in use where throughput is compared, fullShare where
-	// nodes and pools change, in percent. Without the feature, nodes that have got more
-	// blocks than others leave pods on these without an address from about 60 % on.
+	// roomyShare of all addresses is in use while throughput is compared, fullShare while
+	// nodes and pools change, in percent. Without the feature, pods on nodes with fewer blocks
+	// than others lack addresses from about 60 % on.
 	roomyShare, fullShare = 40, 96
-	// startTimeout bounds each step that is no phase.
+	// startTimeout limits each step that is not a phase.
 	startTimeout = 3 * time.Minute
 )
 
@@ -34,7 +34,7 @@ type trial struct {
 	begin   time.Time
 	phases  []phase
 	bursts  []burst // of runExact
-	// steps are of runKinds, restarted when agents and containers were.
+	// steps are those of runKinds; restarted is when agents and containers were restarted.
 	steps     []step
 	restarted time.Duration
 }
@@ -46,10 +46,10 @@ type phase struct {
 	took        time.Duration
 	added       int64 // CNI ADDs
 	exhausted   int64 // of which found no address
-	interrupted int64 // of which met an agent that was starting
+	interrupted int64 // of which hit an agent that was starting
 }
 
-// run does everything once. It reports what it saw, also where it fails.
+// run makes one run. It returns the report of a failed run, too.
 func run(ctx context.Context, s settings) (_ *report, err error) {
 	t := &trial{settings: s, begin: time.Now()}
 	ctx, fail := context.WithCancelCause(ctx)
@@ -93,13 +93,13 @@ func run(ctx context.Context, s settings) (_ *report, err error) {
 	return t.report(), err
 }
 
-// part is a part of a story.
+// part is a part of a run.
 type part struct {
 	name string
 	do   func(context.Context) error
 }
 
-// parts are what happens, in this order.
+// parts returns what happens, in this order.
 func (t *trial) parts() []part {
 	switch t.run {
 	case runExact:
@@ -146,7 +146,7 @@ func (t *trial) start(ctx context.Context) error {
 	return t.people.found(ctx)
 }
 
-// startOffering starts the operator with the feature, before there is any node.
+// startOffering starts the operator with the feature, before any node exists.
 func (t *trial) startOffering(ctx context.Context) error {
 	ctx, cancel := limited(ctx, startTimeout)
 	defer cancel()
@@ -160,8 +160,8 @@ func limited(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %s", d))
 }
 
-// bind lets so many pods be bound, and more until all else is done, while a share of all
-// addresses is in use. Time and pods count from when that share is first reached.
+// bind waits until that many pods are bound, and more until done returns true, while a share
+// of all addresses is in use. Time and pods count from when that share is first reached.
 func (t *trial) bind(ctx context.Context, name string, goal, share int, overfill bool, done func() bool) error {
 	steering, stop := context.WithCancel(ctx)
 	var steer sync.WaitGroup
@@ -189,8 +189,7 @@ func (t *trial) bind(ctx context.Context, name string, goal, share int, overfill
 
 func always() bool { return true }
 
-// await waits until enough pods run or were bound, and fails where none is bound for a
-// while.
+// await waits until enough pods run or were bound, and fails if none is bound for a while.
 func (t *trial) await(ctx context.Context, enough func(running, bound int) bool) error {
 	const every = 10 * time.Second
 	last, since, said := -1, time.Now(), time.Now()
@@ -218,7 +217,7 @@ func (t *trial) await(ctx context.Context, enough func(running, bound int) bool)
 	}
 }
 
-// enable turns the feature on where no pod is left from before.
+// enable turns the feature on when no earlier pod is left.
 func (t *trial) enable(ctx context.Context) error {
 	ctx, cancel := limited(ctx, startTimeout)
 	defer cancel()
@@ -228,7 +227,7 @@ func (t *trial) enable(ctx context.Context) error {
 	return t.cluster.enable(ctx)
 }
 
-// changes is the phase on nearly full pools, while nodes and pools change.
+// changes runs the phase on nearly full pools, while nodes and pools change.
 func (t *trial) changes(ctx context.Context) error {
 	enough, changed := make(chan struct{}), make(chan error, 1)
 	go func() { changed <- t.people.change(ctx, enough) }()
@@ -239,23 +238,23 @@ func (t *trial) changes(ctx context.Context) error {
 	}
 	err := t.bind(ctx, "while all changes", t.binds, fullShare, true, t.people.madeAll)
 	close(enough)
-	// A change under way comes to its end: pods still come and go.
+	// Let the current change complete, for which pods must still be created and deleted.
 	return errors.Join(err, <-changed)
 }
 
-// raise lets all Nodes offer more than there is, again and again, as an operator would
-// that counts wrongly.
+// raise repeatedly makes all Nodes offer more than they have, like an operator that counts
+// wrongly.
 func (t *trial) raise(ctx context.Context) {
 	const often, far = 200 * time.Millisecond, 1000
 	patch := fmt.Sprintf(`{"status":{"capacity":{%[1]q:"%[2]d"},"allocatable":{%[1]q:"%[2]d"}}}`, v1alpha1.IPv4Resource, far)
 	for harness.Sleep(ctx, often) == nil {
 		name, _ := t.people.some()
-		_ = t.cluster.offer(ctx, name, patch) // the node may just have gone
+		_ = t.cluster.offer(ctx, name, patch) // the node may just have been deleted
 	}
 }
 
-// full lets more pods be there than addresses: as many are bound as Nodes offer, and no
-// pool has a block left. With one CIDR more for each pool all are bound.
+// full creates more pods than there are addresses: as many are bound as Nodes offer, and no
+// pool has a block left. With one more CIDR for each pool all are bound.
 func (t *trial) full(ctx context.Context) error {
 	ctx, cancel := limited(ctx, startTimeout)
 	defer cancel()
@@ -281,7 +280,7 @@ func (t *trial) full(ctx context.Context) error {
 	})
 }
 
-// allUsed is nil where no pool has a free block, every Node's offer is used up, and more
+// allUsed returns nil if no pool has a free block, every Node's offer is used up, and more
 // pods are pending.
 func (t *trial) allUsed(ctx context.Context) error {
 	pools, nodes := &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
@@ -305,7 +304,7 @@ func (t *trial) allUsed(ctx context.Context) error {
 	return nil
 }
 
-// end deletes all pods, and waits until the checker has seen all there is.
+// end deletes all pods, and waits until the checker has seen everything.
 func (t *trial) end(ctx context.Context) error {
 	ctx, cancel := limited(ctx, startTimeout)
 	defer cancel()

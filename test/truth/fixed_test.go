@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// An agent in kubernetes mode reads the podCIDRs off its Node that the model and the
-// operator read there, and allocates from them as the model does.
+// An agent in kubernetes mode reads the same podCIDRs from its Node as the model and the
+// operator, and allocates from them as the model does.
 func TestFixedSameAnswers(t *testing.T) {
 	real := startProcess(t, "--mode", "kubernetes")
 	random := rand.New(rand.NewPCG(1, 3))
@@ -56,8 +56,8 @@ type fixedResponse struct {
 	Allocated []string `json:"allocated"`
 }
 
-// fixedLife is one run of Cilium's agent and of two models: of the simulator, and of the
-// stand-in agents, which run IPv4 alone.
+// fixedLife is one run of Cilium's agent and of two models: that of the simulator, and that of
+// the simulated agents, which run IPv4 only.
 type fixedLife struct {
 	t      *testing.T
 	real   *process
@@ -70,9 +70,9 @@ type fixedLife struct {
 
 func (f *fixedLife) one(of ...string) string { return of[f.random.IntN(len(of))] }
 
-// node is a Node as the API server accepts it: no more than one podCIDR of each family in
-// its spec. Annotations may say anything but a CIDR of another family, of which Cilium
-// makes an allocator that is of no use.
+// node returns a Node as the API server accepts it: at most one podCIDR of each family in its
+// spec. Annotations may contain anything but a CIDR of another family, from which Cilium
+// creates a useless allocator.
 func (f *fixedLife) node() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{}}}
 	v4 := func() string { return f.one("10.0.0.0/29", "10.0.0.9/29", "10.0.1.0/31", "10.0.2.7/32") }
@@ -153,7 +153,7 @@ func (f *fixedLife) live(steps int) {
 	}
 }
 
-// next allocates any address: Cilium's chooses.
+// next allocates any address: Cilium chooses.
 func (f *fixedLife) next(family ipalloc.Family) {
 	if family == ipalloc.IPv6 && !f.ipv6 {
 		return
@@ -186,7 +186,7 @@ func (f *fixedLife) next(family ipalloc.Family) {
 	f.allocated(resp)
 }
 
-// both holds what was asked of one address to Cilium's answer.
+// both compares the models' answer about one address with Cilium's.
 func (f *fixedLife) both(what string, addr netip.Addr, sim error, stand func() error) {
 	var resp fixedResponse
 	f.real.exchange(fixedRequest{Do: what, IP: addr.String(), Owner: "owner"}, &resp)

@@ -24,7 +24,7 @@ type light struct {
 	stop func()
 }
 
-// startLight starts a Session for the node; the test's end stops it.
+// startLight starts a Session for the node, and stops it when the test ends.
 func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *light {
 	l := &light{gate: newGate()}
 	gated := interceptor.NewClient(c, interceptor.Funcs{
@@ -53,23 +53,23 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 	return l
 }
 
-// hint makes the light one choose as the real one just did.
+// hint makes the light one choose what the real one just chose.
 type hint struct {
-	// took are the addresses that the real one has now and had not before; lost
-	// are those it has no more: one that is spelt in two ways was allocated a
-	// second time and released, as the other family had none left.
+	// took are the addresses that the real one has now and had not before; lost are those that
+	// it has no more: one with two spellings was allocated a second time and released, because
+	// the other family had none left.
 	took, lost []netip.Addr
 	// had are the addresses it had before.
 	had map[netip.Addr]bool
-	// badKey: it stumbled over a key that is no address.
+	// badKey is set if it stumbled over a key that is not an address.
 	badKey bool
 }
 
-// pick takes what the real one took. If it cannot, it takes any: the
-// comparison afterwards shows that.
+// pick returns what the real one took. If that is impossible, it returns any: the comparison
+// afterwards shows the difference.
 func (h *hint) pick(candidates []string) string {
 	for _, took := range []func(netip.Addr) bool{
-		// The node's own address is always followed by another.
+		// The node's own address is always followed by another one.
 		func(addr netip.Addr) bool { return addr == nodeIP && slices.Contains(h.took, addr) },
 		func(addr netip.Addr) bool { return slices.Contains(h.took, addr) },
 		func(addr netip.Addr) bool { return slices.Contains(h.lost, addr) },
@@ -85,7 +85,7 @@ func (h *hint) pick(candidates []string) string {
 	return candidates[0]
 }
 
-// gate holds back or refuses status writes, like cilium-ipam's.
+// gate blocks or refuses status writes, like cilium-ipam's.
 type gate struct {
 	mu    sync.Mutex
 	cond  *sync.Cond
@@ -125,7 +125,7 @@ func (g *gate) attempts() int {
 	return g.tried
 }
 
-// errUnknown stands for any error of Cilium's that kindOf does not know.
+// errUnknown stands for any error of Cilium that kindOf does not know.
 var errUnknown = errors.New("unknown error")
 
 // kindOf translates Cilium's error texts (pkg/ipam/crd.go, allocator.go).

@@ -25,7 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// patience bounds each wait. Only a wrong answer waits that long.
+// patience limits each wait. Only a wrong answer waits that long.
 const patience = time.Minute
 
 // pair is a node with Cilium's allocator and a node with the light one.
@@ -153,15 +153,15 @@ func (p *pair) setGate(mode string) {
 	p.shut = mode != "open"
 }
 
-// settle waits until both agents have dealt with all that happened and say
-// the same on the API server.
+// settle waits until both agents have processed everything and have written the same to the
+// API server.
 func (p *pair) settle() {
 	p.t.Helper()
 	p.eventually("both say the same", p.differ)
 }
 
-// rest waits until both are settled and neither has a write left to do. Cilium's does
-// not report that: it counts as done after a few turns without a write.
+// rest waits until both are settled and neither has a write left to do. Cilium does not report
+// that: it counts as done after a few turns without a write.
 func (p *pair) rest() {
 	p.t.Helper()
 	p.settle()
@@ -178,7 +178,7 @@ func (p *pair) rest() {
 	p.settle()
 }
 
-// differ returns what there still is to wait for, or "".
+// differ describes what there is still to wait for, or returns "".
 func (p *pair) differ() string {
 	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
 	seen := p.real.call(request{Do: "seen"})
@@ -212,7 +212,7 @@ func (p *pair) eventually(what string, missing func() string) {
 	}
 }
 
-// compare holds one answer of the light one to Cilium's.
+// compare compares one answer of the light one with Cilium's.
 func (p *pair) compare(what string, want, got error) {
 	p.t.Helper()
 	p.step("%s: %v", what, want)
@@ -221,7 +221,7 @@ func (p *pair) compare(what string, want, got error) {
 	}
 }
 
-// compareAllocated holds the allocated addresses of one to the other's.
+// compareAllocated compares the allocated addresses of both.
 func (p *pair) compareAllocated() {
 	p.t.Helper()
 	got := map[netip.Addr]bool{}
@@ -233,14 +233,14 @@ func (p *pair) compareAllocated() {
 	}
 }
 
-// took calls allocate on Cilium's, and passes to the light one what it took.
+// took calls allocate on Cilium, and passes what it took to the light one.
 func (p *pair) took(allocate func() (v4, v6 netip.Addr, err error)) (v4, v6 netip.Addr, err error) {
 	before := p.real.allocated()
 	v4, v6, err = allocate()
 	after := p.real.allocated()
 	p.light.hint = hint{
-		// What it says it took may be no new one: allocated already, by its
-		// owner or in another spelling.
+		// What it reports as taken may not be new: it may already be allocated, by its owner
+		// or in another spelling.
 		took: append(without(after, before), v4, v6), lost: without(before, after),
 		had: before, badKey: errors.Is(err, agent.ErrBadKey),
 	}
@@ -251,7 +251,7 @@ func without(of, those map[netip.Addr]bool) []netip.Addr {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(of)), func(addr netip.Addr) bool { return those[addr] })
 }
 
-// next is a CNI ADD on both.
+// next runs a CNI ADD on both.
 func (p *pair) next(owner string) {
 	p.t.Helper()
 	v4, v6, want := p.took(func() (netip.Addr, netip.Addr, error) { return p.real.next(owner) })
@@ -275,7 +275,7 @@ func (p *pair) allocate(addr netip.Addr, owner string) {
 	p.compare(fmt.Sprintf("allocate %s %s", addr, owner), p.real.do("allocate", addr, owner), p.light.Store.Allocate(addr, owner))
 }
 
-// restore returns whether the pod has its address back.
+// restore reports whether the pod has its address back.
 func (p *pair) restore(addr netip.Addr, owner string) bool {
 	p.t.Helper()
 	want := p.real.do("restore", addr, owner)
@@ -301,7 +301,7 @@ func (p *pair) restored() {
 	p.light.RestoreFinished()
 }
 
-// poolJSON writes a pool: key to owner.
+// poolJSON formats a pool, which maps keys to owners.
 func poolJSON(pool map[string]string) string {
 	var entries []string
 	for _, key := range slices.Sorted(maps.Keys(pool)) {

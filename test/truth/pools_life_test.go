@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// poolCIDRs come and go on the list of a node; none overlaps another. One is not written
-// as CIDRs are.
+// poolCIDRs are added to and removed from the list of a node; none overlaps another. One is
+// not in canonical form.
 var poolCIDRs = []string{
 	"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", "10.0.0.16/31", "10.0.0.20/32", "10.0.0.33/28", "10.0.0.64/30",
 	"fd00::/126", "fd00::4/126", "fd00::8/125", "fd00::10/127", "fd00::20/124", "fd00::40/128",
@@ -45,7 +45,7 @@ func (l *poolLife) act() {
 	})
 }
 
-// pod is the name of a new pod.
+// pod returns the name of a new pod.
 func (l *poolLife) pod() string {
 	l.pods++
 	return fmt.Sprintf("default/pod-%d", l.pods)
@@ -55,7 +55,7 @@ func (l *poolLife) passSome() {
 	l.pass(pick(l, time.Second, 5*time.Second, poolRate, 20*time.Second, poolRefresh, 90*time.Second, 4*time.Minute))
 }
 
-// fill lets pods come until there may be no address left.
+// fill creates pods until there may be no address left.
 func (l *poolLife) fill() {
 	pool := pick(l, "default", "blue")
 	for range 1 + l.random.IntN(8) {
@@ -63,7 +63,7 @@ func (l *poolLife) fill() {
 	}
 }
 
-// releaseMost lets most pods go, so that CIDRs are returned.
+// releaseMost deletes most pods, so that CIDRs are returned.
 func (l *poolLife) releaseMost() {
 	for range len(l.has) * 3 / 4 {
 		l.releaseOne()
@@ -83,7 +83,7 @@ func (l *poolLife) releaseOne() {
 	})
 }
 
-// edit changes the CiliumNode as anyone but the agent would.
+// edit changes the CiliumNode as any client but the agent would.
 func (l *poolLife) edit(do func(cn *ciliumv2.CiliumNode)) {
 	if l.light.api.node == nil {
 		return
@@ -93,7 +93,7 @@ func (l *poolLife) edit(do func(cn *ciliumv2.CiliumNode)) {
 	l.put(cn)
 }
 
-// assign adds a CIDR that is free to the list of a pool, somewhere.
+// assign adds a free CIDR to the list of a pool, at a random position.
 func (l *poolLife) assign() { l.assignTo(pick(l, "default", "default", "blue")) }
 
 func (l *poolLife) assignTo(pool string) {
@@ -101,7 +101,7 @@ func (l *poolLife) assignTo(pool string) {
 		c := netip.MustParsePrefix(pick(l, poolCIDRs...))
 		listed, at := l.list(cn, c)
 		if at != "" && at != pool || l.light.held(c.Masked(), pool) {
-			return // An address of two pools would be another pod's.
+			return // An address in two pools would belong to another pod.
 		}
 		if !listed || l.random.IntN(10) == 0 { // also twice
 			l.insert(cn, pool, c)
@@ -109,7 +109,7 @@ func (l *poolLife) assignTo(pool string) {
 	})
 }
 
-// list says whether a CIDR is listed, and under which pool.
+// list returns whether a CIDR is listed, and under which pool.
 func (l *poolLife) list(cn *ciliumv2.CiliumNode, c netip.Prefix) (listed bool, pool string) {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, p := range entry.CIDRs {
@@ -132,7 +132,7 @@ func (l *poolLife) insert(cn *ciliumv2.CiliumNode, pool string, c netip.Prefix) 
 	entry.CIDRs = slices.Insert(entry.CIDRs, l.random.IntN(len(entry.CIDRs)+1), iputil.PrefixFrom(c))
 }
 
-// take takes a random CIDR off the list. Its pool stays there, as a rule.
+// take removes a random CIDR from the list. Its pool usually stays listed.
 func (l *poolLife) take(cn *ciliumv2.CiliumNode) (pool string, c netip.Prefix, any bool) {
 	pools := &cn.Spec.IPAM.Pools
 	if len(pools.Allocated) == 0 {
@@ -155,7 +155,7 @@ func (l *poolLife) unassign() {
 	l.edit(func(cn *ciliumv2.CiliumNode) { l.take(cn) })
 }
 
-// park moves a CIDR to a pool that no pod asks for, or back.
+// park moves a CIDR to a pool that no pod requests, or back.
 func (l *poolLife) park() {
 	l.edit(func(cn *ciliumv2.CiliumNode) {
 		pool, c, any := l.take(cn)
@@ -175,8 +175,8 @@ func (l *poolLife) loseList() {
 	l.edit(func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Allocated = nil })
 }
 
-// disturb writes what only agents should: what is requested, and the report of an agent in
-// crd mode.
+// disturb writes what only agents should write: the requested addresses, and the report of an
+// agent in crd mode.
 func (l *poolLife) disturb() {
 	l.edit(func(cn *ciliumv2.CiliumNode) {
 		if l.random.IntN(2) == 0 {
@@ -205,7 +205,7 @@ func (l *poolLife) recreate() {
 	l.put(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 }
 
-// restart crashes both agents, and lets them restore what they had.
+// restart crashes both agents, and makes them restore what they had.
 func (l *poolLife) restart() {
 	_ = l.tell(poolRequest{Do: "crash"}, done(l.light.crash))
 	for range l.random.IntN(4) {
@@ -214,8 +214,8 @@ func (l *poolLife) restart() {
 	l.boot()
 }
 
-// boot starts both agents. While they wait for their pools CIDRs only come: which of them
-// an agent has counted before another goes depends on the order of a map.
+// boot starts both agents. While they wait for their pools, CIDRs are only added: which of
+// them an agent has counted before another is removed depends on the order of a map.
 func (l *poolLife) boot() {
 	for _, pool := range []string{"default", "blue", "parked"} {
 		l.know(pool, true)
@@ -247,7 +247,7 @@ func (l *poolLife) restoreAll() {
 		if l.random.IntN(6) == 0 {
 			pick(l, l.passSome, func() { l.see(true) }, l.assign)()
 		}
-		if l.random.IntN(20) == 0 { // an address that no pod can have, or a pod of two sandboxes
+		if l.random.IntN(20) == 0 { // an address that no pod can have, or a pod with two sandboxes
 			_ = l.restore(poolEndpoint{e.pool, "default/wrong", pick(l, e.addr, e.addr.Next(), e.addr.Prev())})
 		}
 		if e.owner != "router" && l.restore(e) == nil {

@@ -21,23 +21,24 @@ const (
 	poolPatience = 5 * time.Minute  // pendingAllocationTTL
 )
 
-// lightPools is an agent in multi-pool mode as this repository models it,
-// multipool.Pools, with a clock, a watch and writes around it as the simulator has them,
-// but at the moments at which Cilium's acts.
+// lightPools is an agent in multi-pool mode as this repository models it, multipool.Pools,
+// with the simulator's clock, watch and writes around it, but at the moments at which Cilium
+// acts.
 type lightPools struct {
 	api   nodeAPI
 	known map[string]bool // CiliumPodIPPools
 	now   time.Duration
-	// fault is what it does otherwise than Cilium, for a test of the comparison.
+	// fault is how it deviates from Cilium, for a test of the comparison.
 	fault string
 
 	model  *multipool.Pools // nil: the agent is down
 	seen   *ciliumv2.CiliumNode
 	synced bool
-	tick   time.Duration // when it next writes unasked
+	tick   time.Duration // when it next writes on its own
 	wrote  time.Duration
 	fresh  bool // it has not tried to write yet
-	// filled: it has had an address of each pool with a reserve; written: a write is done.
+	// filled means that it has had an address of each pool with a reserve; written that a
+	// write is done.
 	filled, written bool
 	waits           map[waiting]time.Duration // until when they count
 }
@@ -61,10 +62,10 @@ func (l *lightPools) start(reserve map[string]int, ipv6 bool) {
 
 func (l *lightPools) crash() { l.model = nil }
 
-// ready says that the agent has its allocators (newMultiPoolAllocators).
+// ready reports whether the agent has its allocators (newMultiPoolAllocators).
 func (l *lightPools) ready() bool { return l.model != nil && l.filled && l.written }
 
-// see takes in what the watch shows next (multiPoolManager.ciliumNodeUpdated).
+// see processes what the watch shows next (multiPoolManager.ciliumNodeUpdated).
 func (l *lightPools) see(last bool) {
 	cn, any := l.api.see(last)
 	if !any || cn == nil || l.model == nil {
@@ -96,15 +97,15 @@ func (l *lightPools) pass(d time.Duration) {
 	l.now = end
 }
 
-// trigger asks for a write: now, or never if there was one within the update rate
-// (hive/job, WithDebounce).
+// trigger requests a write: it happens now, or not at all if there was one within the update
+// rate (hive/job, WithDebounce).
 func (l *lightPools) trigger() {
 	if l.fault == "writes at any time" || l.fresh || l.now-l.wrote >= poolRate {
 		l.update()
 	}
 }
 
-// update is multiPoolManager.updateLocalNode.
+// update models multiPoolManager.updateLocalNode.
 func (l *lightPools) update() {
 	l.wrote, l.fresh = l.now, false
 	if l.seen == nil {
@@ -141,8 +142,8 @@ func (l *lightPools) update() {
 	l.written = true
 }
 
-// next allocates an address of a family. Cilium's takes any address of the CIDR that it
-// allocates from, the model the lowest, and then what Cilium's took.
+// next allocates an address of a family. Cilium takes any address of the CIDR from which it
+// allocates; the model takes the lowest, and then the one that Cilium took.
 func (l *lightPools) next(pool string, f ipalloc.Family, owner string, took netip.Addr, quietly bool) (netip.Addr, error) {
 	if !quietly {
 		defer l.trigger()
@@ -199,7 +200,7 @@ func (l *lightPools) restored() {
 	l.trigger()
 }
 
-// allocated are the addresses in use as Cilium's dump has them: those of other pools than
+// allocated returns the addresses in use as in Cilium's dump: those of pools other than
 // default with their pool.
 func (l *lightPools) allocated() []string {
 	var out []string
@@ -218,7 +219,7 @@ func (l *lightPools) allocated() []string {
 	return out
 }
 
-// held says that the agent holds a CIDR for another pool that pods ask for.
+// held reports whether the agent holds a CIDR for another pool that pods request.
 func (l *lightPools) held(c netip.Prefix, pool string) bool {
 	for _, other := range []string{"default", "blue"} {
 		if other != pool && l.model != nil && slices.Contains(l.model.CIDRsOf(other), c) {
@@ -228,9 +229,9 @@ func (l *lightPools) held(c netip.Prefix, pool string) bool {
 	return false
 }
 
-// nodeAPI is an API server with one CiliumNode, as nodeStore of cilium-ipam is.
+// nodeAPI is an API server with one CiliumNode, like nodeStore of cilium-ipam.
 type nodeAPI struct {
-	node    *ciliumv2.CiliumNode // nil: there is none
+	node    *ciliumv2.CiliumNode // nil if there is none
 	version int
 	refuse  string
 	unseen  []*ciliumv2.CiliumNode

@@ -22,8 +22,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// The same random life of an agent in multi-pool mode on both sides: every answer, and
-// every CiliumNode written, at the moment it is written.
+// The test runs the same random life of an agent in multi-pool mode on both sides, and
+// compares every answer, and every CiliumNode at the moment it is written.
 func TestPoolsSameAnswers(t *testing.T) {
 	for seed := range 2 * *seeds {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLongPoolsSameAnswers(t *testing.T) {
 	}
 }
 
-// A light agent that differs from Cilium's is found.
+// The comparison finds a light agent that differs from Cilium.
 func TestPoolsDifferencesAreFound(t *testing.T) {
 	for _, fault := range []string{
 		"returns CIDRs before pods are restored", "keeps its CIDRs", "forgets who waits", "writes at any time", "goes by what it wrote last",
@@ -63,7 +63,7 @@ func TestPoolsDifferencesAreFound(t *testing.T) {
 	}
 }
 
-// Until its watch has shown everything, an agent writes the list as it found it.
+// Until its watch has shown everything, an agent writes the list as it read it.
 func TestPoolsBeforeSync(t *testing.T) {
 	for _, synced := range []bool{false, true} {
 		l := newPoolLife(t, 0, "")
@@ -82,7 +82,7 @@ func TestPoolsBeforeSync(t *testing.T) {
 	}
 }
 
-// poolRequest and poolResponse are the lines that cilium-ipam speaks in multi-pool mode.
+// poolRequest and poolResponse are the lines of cilium-ipam in multi-pool mode.
 type poolRequest struct {
 	Do      string               `json:"do"`
 	Pool    string               `json:"pool,omitempty"`
@@ -108,15 +108,15 @@ type poolResponse struct {
 	Node      *ciliumv2.CiliumNode `json:"node"`
 }
 
-// poolLife takes the same steps on a node with Cilium's agent and on one with the light
-// agent, each with an API server of its own.
+// poolLife performs the same steps on a node with Cilium's agent and on one with the light
+// agent, each with its own API server.
 type poolLife struct {
 	t      *testing.T
 	random *rand.Rand
 	real   *process
 	light  *lightPools
 	log    []string
-	// differs is the first difference.
+	// differs describes the first difference.
 	differs string
 
 	ipv6 bool
@@ -141,7 +141,7 @@ func newPoolLife(t *testing.T, seed uint64, fault string) *poolLife {
 	return l
 }
 
-// tell has both do the same, and compares how they stand.
+// tell makes both do the same, and compares their states.
 func (l *poolLife) tell(req poolRequest, light func(resp poolResponse) error) error {
 	if l.differs != "" {
 		return errDiffers
@@ -256,7 +256,7 @@ func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
 	}
 }
 
-// families are those that the agent runs, in the order in which it allocates
+// families returns the families that the agent runs, in the order in which it allocates
 // (pkg/ipam/allocator.go, AllocateNext).
 func (l *poolLife) families() []ipalloc.Family {
 	if l.ipv6 {
@@ -265,8 +265,8 @@ func (l *poolLife) families() []ipalloc.Family {
 	return []ipalloc.Family{ipalloc.IPv4}
 }
 
-// next is a CNI ADD: an address of each family, or none. Cilium's AllocateNext makes the
-// same calls, between which a write may begin or not.
+// next runs a CNI ADD: an address of each family, or none. Cilium's AllocateNext makes the
+// same calls, between which a write may or may not begin.
 func (l *poolLife) next(pool, owner string, quietly bool) {
 	var got []poolEndpoint
 	for _, f := range l.families() {

@@ -21,12 +21,12 @@ type process struct {
 	in   io.WriteCloser
 	out  *bufio.Reader
 	args []string
-	// kill ends it at once, as a crash would.
+	// kill kills it at once, as a crash would.
 	kill func()
 }
 
-// binary is where cilium-ipam must be. It takes minutes to compile with a cold
-// cache, so the test does not build it by itself.
+// binary returns the path where cilium-ipam must be. It takes minutes to compile with a cold
+// cache, so the test does not build it.
 func binary(t *testing.T) string {
 	dir := os.Getenv("CPO_BIN_DIR")
 	if dir == "" {
@@ -42,7 +42,7 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// startProcess starts a cilium-ipam; the test's end kills it.
+// startProcess starts a cilium-ipam, and kills it when the test ends.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t), args...)
@@ -59,14 +59,14 @@ func startProcess(t *testing.T, args ...string) *process {
 	p := &process{t: t, in: in, out: bufio.NewReader(out), args: args}
 	p.kill = sync.OnceFunc(func() {
 		if cmd.Process.Kill() == nil {
-			_ = cmd.Wait() // It says that it was killed.
+			_ = cmd.Wait() // It reports that it was killed.
 		}
 	})
 	t.Cleanup(p.kill)
 	return p
 }
 
-// exchange sends a request, and reads what it is answered with.
+// exchange sends a request, and reads the response.
 func (p *process) exchange(req, resp any) {
 	p.t.Helper()
 	line, err := json.Marshal(req)

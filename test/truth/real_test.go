@@ -11,7 +11,7 @@ import (
 // updateRate is the least time between two status writes, on both sides.
 const updateRate = 30 * time.Millisecond
 
-// request and response are the lines that cilium-ipam speaks.
+// request and response are the lines of cilium-ipam.
 type request struct {
 	Do     string `json:"do"`
 	Owner  string `json:"owner,omitempty"`
@@ -33,7 +33,7 @@ type response struct {
 // real is a cilium-ipam in crd mode.
 type real struct{ *process }
 
-// startReal starts a cilium-ipam for the node; the test's end kills it.
+// startReal starts a cilium-ipam for the node, and kills it when the test ends.
 func startReal(t *testing.T, kubeconfig, node string) *real {
 	t.Helper()
 	return &real{process: startProcess(t, "--kubeconfig", kubeconfig, "--node", node,

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What an operator must know about agents, each shown on Cilium's own and on the light
+// What an operator must know about agents, each shown on Cilium's own agent and on the light
 // one.
 
 var smallPool = map[string]string{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "fd00::2": ""}
@@ -50,8 +50,8 @@ func TestAckBeforeRestore(t *testing.T) {
 	}
 }
 
-// A mark that stands when an agent starts is not answered until the
-// CiliumNode changes again.
+// An agent does not answer a mark that exists when it starts until the CiliumNode changes
+// again.
 func TestMarkBeforeStart(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, shared.Cluster(t))
@@ -67,8 +67,8 @@ func TestMarkBeforeStart(t *testing.T) {
 	p.wantRelease("10.0.0.1", "ready-for-release")
 }
 
-// An agent that still waits for its pool refuses what is not in it, and with
-// that reports that nothing is used.
+// An agent that still waits for its pool refuses addresses that are not in it, and thereby
+// reports that nothing is used.
 func TestWaitingAgentReportsNothingUsed(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, shared.Cluster(t))
@@ -82,7 +82,7 @@ func TestWaitingAgentReportsNothingUsed(t *testing.T) {
 	p.wantUsed(0)
 }
 
-// A change of metadata that crosses an answer makes the agent forget it.
+// If a change of metadata crosses an answer, the agent forgets the answer.
 func TestMetadataCrossesAnswer(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, shared.Cluster(t))

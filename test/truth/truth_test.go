@@ -22,11 +22,11 @@ var (
 	steps = flag.Int("steps", 80, "steps of each life")
 )
 
-// nodeIP is excluded from allocation, and sometimes in the pool all the same.
+// nodeIP is excluded from allocation, but sometimes in the pool.
 var nodeIP = netip.MustParseAddr("10.0.0.9")
 
-// addresses are the keys that come and go in the pool and in the handshake.
-// The last ones are IPv4-mapped, not canonical, and no address at all.
+// addresses are the keys that are added to and removed from the pool and the handshake. The
+// last ones are IPv4-mapped, not canonical, and not an address at all.
 var addresses = []string{
 	"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.9",
 	"fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6",
@@ -39,7 +39,7 @@ var states = []string{
 	"marked-for-release", "marked-for-release", "marked-for-release", "released", "released", "ready-for-release", "do-not-release",
 }
 
-// The same random life on both sides.
+// The test runs the same random life on both sides.
 func TestSameAnswers(t *testing.T) {
 	cluster := shared.Cluster(t)
 	for seed := range *seeds {
@@ -57,7 +57,7 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// life is a pair with what the test remembers of it.
+// life is a pair with the state that the test remembers.
 type life struct {
 	*pair
 	random *rand.Rand
@@ -76,7 +76,7 @@ type action struct {
 	do     func()
 }
 
-// act takes one of actions at random.
+// act performs a random one of actions.
 func act(random *rand.Rand, actions []action) {
 	total := 0
 	for _, a := range actions {
@@ -91,7 +91,7 @@ func act(random *rand.Rand, actions []action) {
 	}
 }
 
-// act takes one random step.
+// act performs one random step.
 func (l *life) act() {
 	act(l.random, []action{
 		{20, l.addToPool}, {10, l.removeFromPool}, {2, l.losePool},
@@ -111,7 +111,7 @@ func (l *life) addToPool() {
 	pool := map[string]string{}
 	for range 1 + l.random.IntN(4) {
 		key, owner := one(l, addresses), ""
-		// Cilium's never returns from an ADD whose own entry is the node's IP.
+		// Cilium never returns from an ADD whose own entry is the node's IP.
 		if l.random.IntN(6) == 0 && key != nodeIP.String() {
 			owner = one(l, owners)
 		}
@@ -166,8 +166,8 @@ func (l *life) releaseOne() {
 	}
 }
 
-// closedGate lets a few things happen while no status write gets through:
-// answers cross changes, and writes fail and are tried again.
+// closedGate runs a few actions while no status write gets through: answers cross changes, and
+// writes fail and are retried.
 func (l *life) closedGate() {
 	mode := one(l, []string{"block", "fail"})
 	l.rest()
@@ -193,8 +193,7 @@ func (l *life) recreate() {
 	l.create(map[string]string{one(l, addresses): "", one(l, addresses): "", one(l, addresses): ""})
 }
 
-// restart crashes both agents and lets them restore what they had; edits fall
-// into each gap.
+// restart crashes both agents and makes them restore what they had; edits fall into each gap.
 func (l *life) restart() {
 	l.rest()
 	l.step("crash")
@@ -210,8 +209,8 @@ func (l *life) restart() {
 	l.boot(had...)
 }
 
-// boot starts both agents and has them restore their endpoints. It keeps them waiting
-// for their pool at first, as the time at which Cilium's agent reads it is not known.
+// boot starts both agents and makes them restore their endpoints. At first it keeps them
+// waiting for their pool, because the time at which Cilium's agent reads it is unknown.
 func (l *life) boot(had ...endpoint) {
 	l.t.Helper()
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":100}}}`)
@@ -219,7 +218,7 @@ func (l *life) boot(had ...endpoint) {
 	l.start()
 	l.rest()
 	for range l.random.IntN(3) {
-		l.mark() // There are no allocators to ask.
+		l.mark() // There are no allocators yet.
 		l.settle()
 	}
 	l.addToPool()

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// AuditPolicy logs what a history needs: every write of blocks with its answer,
-// and every write of a CiliumNode but of its status. A request is logged when
-// it arrives and again when it is answered.
+// AuditPolicy logs what a history needs: every write of a block with its response, and every
+// write of a CiliumNode other than to its status. A request is logged when it arrives and
+// again when it is answered.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -27,8 +27,8 @@ rules:
 - level: None
 `
 
-// NodeAuditPolicy is the same where Nodes tell agents their blocks, and what
-// CiliumNodes say of them is of no account.
+// NodeAuditPolicy is AuditPolicy for kubernetes mode, where Nodes assign blocks to agents and
+// CiliumNodes do not matter.
 var NodeAuditPolicy = strings.Replace(AuditPolicy, "{group: cilium.io, resources: [ciliumnodes]}", `{group: "", resources: [nodes]}`, 1)
 
 // entry is a line of the audit log (audit.k8s.io/v1 Event).
@@ -55,14 +55,14 @@ type entry struct {
 	Response json.RawMessage `json:"responseObject"`
 }
 
-// call is a request with its answer; the zero answer: none was logged.
+// call is a request with its response. A zero response means that none was logged.
 type call struct {
 	entry
 	answered time.Time
 }
 
-// readCalls joins the lines of each request, in the order of arrival. A line
-// that the end of an API server cut off counts as not written.
+// readCalls joins the lines of each request, in the order of arrival. It ignores a line that
+// is truncated because the API server was killed.
 func readCalls(log io.Reader) ([]*call, error) {
 	var out []*call
 	byID := map[string]*call{}
@@ -96,8 +96,8 @@ func join(out []*call, byID map[string]*call, e entry) []*call {
 	return out
 }
 
-// outcome tells what became of the request; "": it changed nothing, and tells
-// nothing about a block.
+// outcome returns the outcome of the request; "" if it changed nothing and shows nothing about
+// a block.
 func (c *call) outcome(refusal string) Outcome {
 	switch code := c.Status.Code; {
 	case c.answered.IsZero(), code == 0, code >= 500:

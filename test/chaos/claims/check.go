@@ -12,19 +12,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// perBlock bounds the search for an order of one block's requests.
+// perBlock limits the time to search for an order of one block's requests.
 const perBlock = 5 * time.Minute
 
-// provenWith bounds the history that Prove adds to: that there is no order takes a search of
-// all of it.
+// provenWith limits the history to which Prove adds: proving that there is no order takes an
+// exhaustive search.
 const provenWith = 200
 
-// ErrNoOrder says that a history cannot have come about under the rules.
+// ErrNoOrder means that a history is impossible under the rules.
 var ErrNoOrder = errors.New("no order of the requests keeps the rules")
 
-// Check looks for an order of every block's requests. Where there is none for
-// one of them, or none was found in time, it fails, and draws that block's
-// history into the file called picture.
+// Check searches an order of every block's requests. If a block has no valid order, or none
+// was found in time, Check fails and draws that block's history into the file called picture.
 func (h *History) Check(picture string) error {
 	for _, part := range byBlock(h.Operations) {
 		result, info := porcupine.CheckOperationsVerbose(Model(), part, perBlock)
@@ -41,12 +40,12 @@ func (h *History) Check(picture string) error {
 	return nil
 }
 
-// Blocks is how many blocks there are in the history.
+// Blocks returns the number of blocks in the history.
 func (h *History) Blocks() int { return len(byBlock(h.Operations)) }
 
-// Prove checks that the search would have seen a wrong request: it adds, to the
-// longest history of a block, or to how it begins, each of those that break a rule while
-// the block was published, and fails where an order is found still.
+// Prove checks that the search would detect a wrong request. To the longest history of a
+// block, or to its beginning, it adds each request that breaks a rule while the block was
+// published. It fails if an order is still found.
 func (h *History) Prove() error {
 	var part []porcupine.Operation
 	for _, p := range byBlock(h.Operations) {
@@ -75,8 +74,8 @@ func (h *History) Prove() error {
 	return nil
 }
 
-// beginning is the longest part of a history that has most requests at most, and all that
-// began by its end.
+// beginning returns the longest prefix of a history with no more than most requests, in which
+// all requests end before any later one begins.
 func beginning(history []porcupine.Operation, most int) []porcupine.Operation {
 	if len(history) <= most {
 		return history
@@ -92,7 +91,7 @@ func beginning(history []porcupine.Operation, most int) []porcupine.Operation {
 	return sorted[:end]
 }
 
-// Wrong are requests that break a rule while a block is being published.
+// Wrong returns requests that break a rule while a block is published.
 func Wrong(block netip.Prefix) []Request {
 	const stranger = "a node that never claimed it"
 	return []Request{
@@ -102,12 +101,12 @@ func Wrong(block netip.Prefix) []Request {
 	}
 }
 
-// answered says that all requests were.
+// answered reports whether all requests were answered.
 func answered(part []porcupine.Operation) bool {
 	return !slices.ContainsFunc(part, func(op porcupine.Operation) bool { return op.Output == Unknown })
 }
 
-// published is the last request by which a block was published for good, or -1.
+// published returns the index of the last successful Publish, or -1.
 func published(part []porcupine.Operation) int {
 	for i := len(part) - 1; i >= 0; i-- {
 		if part[i].Input.(Request).Kind == Publish && part[i].Output == Done {

@@ -16,19 +16,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// InFlight is how long a write may still take effect after the API server timed out or
-// died: etcd has received it already, and answers within 7 s (etcd v3.6,
-// server/config, ReqTimeout).
+// InFlight is how long a write may still take effect after the API server timed out or died:
+// etcd has already received it, and responds within 7 s (etcd v3.6, server/config,
+// ReqTimeout).
 const InFlight = 10 * time.Second
 
-// History is what happened to all blocks, as porcupine takes it.
+// History is the history of all blocks, in porcupine's form.
 type History struct {
 	Operations []porcupine.Operation
-	// Requests counts them by kind and outcome, as "create done".
+	// Requests counts requests by kind and outcome, as "create done".
 	Requests map[string]int
 }
 
-// Sighting is a block object that was seen created or deleted.
+// Sighting is an observed creation or deletion of a block object.
 type Sighting struct {
 	Block netip.Prefix
 	Node  string
@@ -36,15 +36,15 @@ type Sighting struct {
 	Gone  bool
 	// Created is the object's creationTimestamp, in whole seconds.
 	Created time.Time
-	// Seen is when it was seen, which is after it happened.
+	// Seen is when it was observed, which is after it happened.
 	Seen time.Time
 }
 
-// Read reads an audit log written under AuditPolicy. deaths are the times at
-// which API servers were known to be dead, sorted: what one had not answered
-// can take effect no later than inFlight after that, as can what one answered with an
-// error of its own. sightings are all creations and deletions that were seen: they decide
-// the outcome of those that were not answered.
+// Read reads an audit log written under AuditPolicy. deaths are the times at which API servers
+// were known to be dead, sorted: a request that an API server had not answered can take effect
+// no later than inFlight after its death, and so can one that it answered with a server error.
+// sightings are all observed creations and deletions: they decide the outcome of requests that
+// were not answered.
 func Read(log io.Reader, deaths []time.Time, inFlight time.Duration, sightings []Sighting) (*History, error) {
 	calls, err := readCalls(log)
 	if err != nil {
@@ -72,20 +72,20 @@ type reader struct {
 	deaths   []time.Time
 	inFlight time.Duration
 	history  History
-	// listed are the blocks that a node's CiliumNode ever held.
+	// listed are the blocks that a node's CiliumNode has ever held.
 	listed map[string]map[netip.Prefix]bool
-	// blocks are all there ever were.
+	// blocks are all blocks that have ever existed.
 	blocks map[netip.Prefix]bool
 	// explained are the creations and deletions that were answered, by UID.
 	explained map[string]bool
-	// unanswered are the writes of a block that may have been its end;
-	// blankCreates those of which not even the name is known.
+	// unanswered are the writes of a block that may have deleted it; blankCreates are
+	// creations of which not even the name is known.
 	unanswered   map[netip.Prefix][]*call
 	blankCreates int
 	clients      []string
 }
 
-// blockObject is what is read of a block's body.
+// blockObject is the part of a block's body that is read.
 type blockObject struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -126,16 +126,16 @@ type ciliumNode struct {
 	} `json:"spec"`
 }
 
-// podCIDR is the annotation by which a Node tells its agent a block (Cilium
-// v1.20.1, pkg/annotation/k8s.go).
+// podCIDR is the annotation by which a Node assigns a block to its agent (Cilium v1.20.1,
+// pkg/annotation/k8s.go).
 const podCIDR = "network.cilium.io/ipv4-pod-cidr"
 
-// tells says that a request is about an object that tells an agent its blocks.
+// tells reports whether a request is about an object that assigns blocks to an agent.
 func tells(c *call) bool {
 	return c.Object.Subresource == "" && (c.Object.Resource == "ciliumnodes" || c.Object.Resource == "nodes")
 }
 
-// lists are the CIDRs that a body lists; false: it has no such list.
+// lists returns the CIDRs that a body lists; false if it has no such list.
 func (n *ciliumNode) lists() (cidrs []string, is bool) {
 	if listed := n.Spec.IPAM.PodCIDRs; listed != nil {
 		cidrs, is = append(cidrs, *listed...), true
@@ -152,8 +152,8 @@ func (n *ciliumNode) lists() (cidrs []string, is bool) {
 	return cidrs, is
 }
 
-// findBlocks learns which blocks there ever were, and which CiliumNodes ever
-// list which.
+// findBlocks collects all blocks that have ever existed, and which CiliumNodes have ever
+// listed which of them.
 func (r *reader) findBlocks(calls []*call, sightings []Sighting) {
 	for _, s := range sightings {
 		r.blocks[s.Block] = true
@@ -175,10 +175,10 @@ func (r *reader) findBlocks(calls []*call, sightings []Sighting) {
 	}
 }
 
-// block takes in a write of a PodIPBlock.
+// block processes a write of a PodIPBlock.
 func (r *reader) block(c *call) {
 	var request, response blockObject
-	_ = json.Unmarshal(c.Request, &request) // what cannot be read stays empty
+	_ = json.Unmarshal(c.Request, &request) // an unreadable body stays empty
 	_ = json.Unmarshal(c.Response, &response)
 	cidr, err := blockOf(c)
 	switch {
@@ -213,8 +213,8 @@ func (r *reader) explain(k Kind, uid string, outcome Outcome) {
 	}
 }
 
-// unexplained adds the creations and deletions that were seen, and whose
-// requests were not answered. It fails where there was no such request.
+// unexplained adds creations and deletions that were observed but whose requests were not
+// answered. It fails if there was no such request.
 func (r *reader) unexplained(sightings []Sighting) error {
 	for _, s := range sightings {
 		request := Request{Kind: Create, Block: s.Block, Node: s.Node, UID: s.UID, By: "unanswered"}
@@ -239,9 +239,9 @@ func (r *reader) unexplained(sightings []Sighting) error {
 	return nil
 }
 
-// removed reports whether a completed write ended the object: a deletion answers
-// with a Status or with the object, which stays while it has
-// finalizers. Removing the last finalizer ends an object that is being deleted.
+// removed reports whether a completed write deleted the object: the response to a deletion is
+// a Status or the object, which stays while it has finalizers. Removing the last finalizer of
+// an object that is being deleted deletes it.
 func removed(c *call, answer blockObject) bool {
 	if c.Verb == "delete" {
 		return answer.Kind == "Status" || len(answer.Metadata.Finalizers) == 0
@@ -249,8 +249,8 @@ func removed(c *call, answer blockObject) bool {
 	return answer.Metadata.Deletion != nil && len(answer.Metadata.Finalizers) == 0
 }
 
-// ciliumNode takes in a write of a CiliumNode, or of a Node in its place: it lists the
-// blocks that the node publishes.
+// ciliumNode processes a write of a CiliumNode, or of a Node in its place: it lists the blocks
+// that the node publishes.
 func (r *reader) ciliumNode(c *call) {
 	outcome := c.outcome("")
 	name, body := nodeBody(c)
@@ -259,7 +259,7 @@ func (r *reader) ciliumNode(c *call) {
 	switch {
 	case c.Verb == "delete":
 		held = nil
-	case c.Request == nil: // logged on arrival only: it may have said anything
+	case c.Request == nil: // logged on arrival only: its content is unknown
 		for _, b := range sorted(r.listed[name]) {
 			r.add(c, Request{Kind: Publish, Block: b, Node: name}, outcome)
 			r.add(c, Request{Kind: Withdraw, Block: b, Node: name}, outcome)
@@ -269,7 +269,7 @@ func (r *reader) ciliumNode(c *call) {
 		for _, b := range sorted(held) {
 			r.add(c, Request{Kind: Publish, Block: b, Node: name}, outcome)
 		}
-		return // what else it holds is as before
+		return // nothing else about it changes
 	}
 	for _, b := range sorted(r.listed[name]) {
 		kind := Withdraw
@@ -282,19 +282,19 @@ func (r *reader) ciliumNode(c *call) {
 
 func nodeBody(c *call) (name string, body ciliumNode) {
 	if c.Verb != "delete" {
-		_ = json.Unmarshal(c.Request, &body) // what cannot be read stays empty
+		_ = json.Unmarshal(c.Request, &body) // an unreadable body stays empty
 	}
 	name = c.Object.Name
 	if name == "" {
 		name = body.Metadata.Name
 	}
 	if c.Object.Resource != "nodes" {
-		body.Metadata.Annotations = nil // agents copy those of Nodes
+		body.Metadata.Annotations = nil // agents copy annotations of Nodes
 	}
 	return name, body
 }
 
-// held are the blocks that a body lists, or puts addresses of into the pool.
+// held returns the blocks that a body lists, or of which it puts addresses into the pool.
 func (r *reader) held(body ciliumNode) map[netip.Prefix]bool {
 	out := map[netip.Prefix]bool{}
 	listed, _ := body.lists()
@@ -321,8 +321,7 @@ func sorted(blocks map[netip.Prefix]bool) []netip.Prefix {
 	return slices.SortedFunc(maps.Keys(blocks), netip.Prefix.Compare)
 }
 
-// blockOf reads which block a request is about from the object's name, or from
-// the body.
+// blockOf reads which block a request is about, from the object's name or from the body.
 func blockOf(c *call) (netip.Prefix, error) {
 	if c.Object.Name == "" {
 		var body blockObject
@@ -334,8 +333,8 @@ func blockOf(c *call) (netip.Prefix, error) {
 	return crd.ParseBlockName(c.Object.Name)
 }
 
-// add puts a request into the history. Where it was not answered for good, it
-// may have taken effect until a while after.
+// add appends a request to the history. A request without a final response may take effect
+// until some time later.
 func (r *reader) add(c *call, request Request, outcome Outcome) {
 	if outcome == "" {
 		return
@@ -359,7 +358,7 @@ func (r *reader) record(request Request, outcome Outcome, begin, end time.Time) 
 	})
 }
 
-// forever is after all that a test run sees.
+// forever is longer than any test run.
 const forever = 24 * time.Hour
 
 func (r *reader) deathAfter(t time.Time) time.Time {

@@ -19,8 +19,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func second(s float64) time.Time { return start.Add(time.Duration(s*1000) * time.Millisecond) }
 
-// line is the part of an audit event that matters, as kube-apiserver v1.36
-// writes it.
+// line returns the part of an audit event that matters, as kube-apiserver v1.36 writes it.
 func line(id, stage, verb, resource, name string, received, stamp float64, rest string) string {
 	const form = "2006-01-02T15:04:05.000000Z"
 	return fmt.Sprintf(`{"kind":"Event","auditID":%q,"stage":%q,"verb":%q,"user":{"username":"system:serviceaccount:kube-system:operator-a"},`+
@@ -28,7 +27,7 @@ func line(id, stage, verb, resource, name string, received, stamp float64, rest 
 		id, stage, verb, resource, name, second(received).Format(form), second(stamp).Format(form), rest)
 }
 
-// request are the lines of a request that took a tenth of a second.
+// request returns the lines of a request that took a tenth of a second.
 func request(id, verb, resource, name string, received float64, code int, more string) string {
 	return line(id, "RequestReceived", verb, resource, name, received, received, "") +
 		line(id, "ResponseComplete", verb, resource, name, received, received+0.1001, fmt.Sprintf(`,"responseStatus":{"code":%d}%s`, code, more))
@@ -159,7 +158,7 @@ func TestCheck(t *testing.T) {
 	}
 	for name, planted := range map[string]string{
 		"a second claim": request("6", "create", "podipblocks", "", 3, 201, strings.Replace(made, `"n1"`, `"n2"`, 1)),
-		// A leader that was paused wakes up with this in its hand.
+		// A leader that was paused resumes with this write still pending.
 		"a late patch":    request("6", "patch", "ciliumnodes", "n1", 6, 200, listed),
 		"another's patch": request("6", "patch", "ciliumnodes", "n2", 3, 200, listed),
 		"freed too early": request("6", "update", "podipblocks", blockName, 3.5, 200, gone),

@@ -11,29 +11,29 @@ import (
 // Kind is what a request does to a block.
 type Kind string
 
-// Kinds of requests.
+// The kinds of requests.
 const (
-	// Create makes the block's object for Node: the claim.
+	// Create creates the block's object for Node: the claim.
 	Create Kind = "create"
-	// Publish says that Node's CiliumNode holds the block: by the write of a new
-	// address, or by any other that states its content.
+	// Publish means that Node's CiliumNode holds the block after the write, which adds an
+	// address or states the content otherwise.
 	Publish Kind = "publish"
-	// Withdraw says that Node's CiliumNode does not hold the block.
+	// Withdraw means that Node's CiliumNode does not hold the block after the write.
 	Withdraw Kind = "withdraw"
-	// Remove ends the block's object: the release.
+	// Remove deletes the block's object: the release.
 	Remove Kind = "remove"
 )
 
 // Outcome is the outcome of a request.
 type Outcome string
 
-// Outcomes.
+// The outcomes of requests.
 const (
 	Done Outcome = "done"
-	// Refused, as the object was there already (Create) or was not (Remove).
+	// Refused means that the object already existed (Create) or did not exist (Remove).
 	Refused Outcome = "refused"
-	// Unknown: the API server died before it answered, or answered with an error that
-	// leaves the outcome open. Only of Publish and Withdraw.
+	// Unknown means that the API server died before it answered, or answered with an error
+	// that leaves the outcome open. Only Publish and Withdraw have it.
 	Unknown Outcome = "unknown"
 )
 
@@ -43,13 +43,13 @@ type Request struct {
 	Block netip.Prefix
 	// Node is the node of the block or CiliumNode; empty for Remove.
 	Node string
-	// UID is the UID of the created object, or the precondition of the request. "":
+	// UID is the UID of the created object, or the precondition of the request. "" means
 	// unknown, or any.
 	UID string
 	By  string
 }
 
-// state of a block's register.
+// state is the state of a block's register.
 type state struct {
 	exists    bool
 	node, uid string
@@ -59,8 +59,8 @@ type state struct {
 	removed string
 }
 
-// Model is a block as a register: its object exists for one node or not at all,
-// and one node or none publishes it.
+// Model returns the model of a block as a register: its object exists for one node or not at
+// all, and one node or none publishes it.
 func Model() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Partition: byBlock,
@@ -92,8 +92,7 @@ func byBlock(history []porcupine.Operation) [][]porcupine.Operation {
 	return out
 }
 
-// after returns the states that a request may lead to; none: it cannot have happened
-// in this state.
+// after returns the states that a request may lead to; none if it is impossible in this state.
 func after(s state, r Request, outcome Outcome) []any {
 	if outcome == Refused {
 		if s.exists == (r.Kind == Create) {
@@ -138,13 +137,12 @@ func (s state) take(r Request) (state, bool) {
 	return s, false
 }
 
-// mayBe reports whether the object may have a UID: it has, or one of the two is unknown.
+// mayBe reports whether the object may have that UID: it has it, or one of the two is unknown.
 func (s state) mayBe(uid string) bool { return uid == "" || s.uid == "" || uid == s.uid }
 
-// removedTwice reports whether r removes the last finalizer of an object at the same
-// time as the request that has removed it. The API server answers both with success
-// (k8s.io/apiserver v0.36.3, pkg/registry/generic/registry/store.go,
-// deleteWithoutFinalizers).
+// removedTwice reports whether r removes the last finalizer of an object concurrently with the
+// request that has removed it. The API server answers both with success (k8s.io/apiserver
+// v0.36.3, pkg/registry/generic/registry/store.go, deleteWithoutFinalizers).
 func (s state) removedTwice(r Request) bool {
 	return r.UID != "" && r.UID == s.removed && r.UID != s.uid
 }

@@ -10,7 +10,7 @@ import (
 
 var block = netip.MustParsePrefix("100.64.0.0/28")
 
-// at is a request with the time of its arrival and of its answer.
+// at returns a request with the times of its arrival and of its response.
 func at(call, answer int64, r Request, outcome Outcome) porcupine.Operation {
 	r.Block = block
 	return porcupine.Operation{Input: r, Output: outcome, Call: call, Return: answer}
@@ -83,7 +83,7 @@ func TestBlocksAreJudgedApart(t *testing.T) {
 	}
 }
 
-// A part of a history is one by itself: nothing of it is under way at its end.
+// beginning cuts a history only where no request is in flight.
 func TestBeginning(t *testing.T) {
 	history := []porcupine.Operation{
 		at(5, 6, publish("n1"), Done), at(1, 2, create("n1"), Done), at(3, 9, withdraw("n2"), Done),
@@ -102,7 +102,7 @@ func TestBeginning(t *testing.T) {
 	}
 }
 
-// A wrong request is found at once in a history of thousands, of which many overlap.
+// Prove finds a wrong request at once in a history of thousands, of which many overlap.
 func TestProveOfALongHistory(t *testing.T) {
 	var h History
 	for i := range int64(1000) {

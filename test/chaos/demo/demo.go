@@ -1,8 +1,8 @@
-// Package demo is chaos by a script, for people to watch: nodes join, a burst, a
-// scale-down, a full pool, a killed operator, a lost CiliumNode.
+// Package demo runs scripted chaos for people to watch: nodes join, a burst, a scale-down, a
+// full pool, a killed operator, a lost CiliumNode.
 //
-// Only it finds a first run that fails for a new user, or whose text says otherwise
-// than the checker.
+// Only this suite finds a first run that fails for a new user, or whose text contradicts the
+// checker.
 package demo
 
 import (
@@ -29,11 +29,11 @@ Flags:
 var (
 	// ErrUsage means that the command line is wrong.
 	ErrUsage = errors.New("wrong command line")
-	// ErrUnexpected means that not everything came as expected, as the demo has reported.
+	// ErrUnexpected means that an expectation failed, as the demo has reported.
 	ErrUnexpected = errors.New("not everything came as expected")
 )
 
-// options of the commands.
+// options are the options of the commands.
 type options struct {
 	binDir, runDir, examples string
 	nodes                    int
@@ -47,10 +47,10 @@ func commands() map[string]func(context.Context, options, *printer) error {
 	}
 }
 
-// Has says whether there is such a command.
+// Has reports whether there is such a command.
 func Has(name string) bool { return commands()[name] != nil }
 
-// Command runs one of the commands, which args begin with.
+// Command runs the command that args begin with.
 func Command(ctx context.Context, args []string) error {
 	var o options
 	fs := pflag.NewFlagSet("chaos "+args[0], pflag.ContinueOnError)

@@ -16,18 +16,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// sight is what the API server says at one moment.
+// sight is the state that the API server shows at one moment.
 type sight struct {
 	nodes []nodeSight // sorted by name
 	pools []v1alpha1.PodIPPool
-	// waiting are the pods that have no address.
+	// waiting is the number of pods without an address.
 	waiting int
 }
 
 type nodeSight struct {
 	name, zone string
 	exists     bool // its CiliumNode
-	// blocks in service, and those on their way back.
+	// blocks are in service, leaving are those being returned.
 	blocks, leaving []string
 	// fromPools are the pools of the blocks in service.
 	fromPools                []string
@@ -70,7 +70,7 @@ func (s *stage) look(ctx context.Context) (*sight, error) {
 	return seen, nil
 }
 
-// node returns the node of a name, or an empty one if there is none.
+// node returns the node with that name, or an empty one if there is none.
 func (s *sight) node(name string) *nodeSight {
 	if i := slices.IndexFunc(s.nodes, func(n nodeSight) bool { return n.name == name }); i >= 0 {
 		return &s.nodes[i]
@@ -78,12 +78,12 @@ func (s *sight) node(name string) *nodeSight {
 	return &nodeSight{}
 }
 
-// every says whether something holds of every node.
+// every reports whether a condition holds for every node.
 func (s *sight) every(holds func(nodeSight) bool) bool {
 	return !slices.ContainsFunc(s.nodes, func(n nodeSight) bool { return !holds(n) })
 }
 
-// pool says whether a pool's condition is true.
+// pool reports whether a pool's condition is true.
 func (s *sight) pool(name, condition string) bool {
 	return slices.ContainsFunc(s.pools, func(p v1alpha1.PodIPPool) bool {
 		return p.Name == name && meta.IsStatusConditionTrue(p.Status.Conditions, condition)
@@ -100,6 +100,6 @@ func (s *story) nodeTable(seen *sight) string {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d%%\t%d\t%s\n", n.name, n.zone, len(n.blocks)+len(n.leaving), s.peaks[n.name],
 			n.addresses, n.used, n.used*100/max(1, n.addresses), n.running, strings.Join(append(n.blocks, n.leaving...), " "))
 	}
-	_ = w.Flush() // a Buffer takes everything
+	_ = w.Flush() // writing to a Buffer does not fail
 	return out.String()
 }

@@ -133,7 +133,7 @@ func (n narrator) block(old, now *v1alpha1.PodIPBlock) {
 	}
 }
 
-// condition is the type and reason of the condition that is true, or "".
+// condition returns the type and reason of the condition that is true, or "".
 func condition(conditions []metav1.Condition) string {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue {

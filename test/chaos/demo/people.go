@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Labels of nodes that their kubelets may not set: the example pools select by
-// zoneLabel, rackLabel groups two nodes each.
+// Labels of nodes that their kubelets may not set: the example pools select by zoneLabel, and
+// rackLabel groups two nodes each.
 const (
 	zoneLabel = "node-restriction.kubernetes.io/zone"
 	rackLabel = "node-restriction.kubernetes.io/rack"
@@ -26,7 +26,7 @@ const (
 
 var zones = []string{"beijing", "shanghai"}
 
-// setUp applies the examples and lets nodes join, half in each zone.
+// setUp applies the examples and lets nodes join, half of them in each zone.
 func (s *stage) setUp(ctx context.Context, o options) (names []string, err error) {
 	for _, file := range []string{"pools.yaml", "pool-overflow.yaml"} {
 		if _, err := s.kubectl(ctx, "apply", "-f", filepath.Join(o.examples, file)); err != nil {
@@ -50,7 +50,7 @@ func (s *stage) setUp(ctx context.Context, o options) (names []string, err error
 	return names, nil
 }
 
-// hurry lowers the pools' own reclaim.idleFor to what the demo has time for.
+// hurry lowers the pools' own reclaim.idleFor to fit the duration of the demo.
 func (s *stage) hurry(ctx context.Context) error {
 	pools := &v1alpha1.PodIPPoolList{}
 	if err := s.client.List(ctx, pools); err != nil {
@@ -70,8 +70,8 @@ func (s *stage) hurry(ctx context.Context) error {
 	return nil
 }
 
-// rackPool is a pool of two blocks, which comes before the zone's on the nodes
-// of one rack.
+// rackPool returns a pool of two blocks, which takes precedence over the zone's pool on the
+// nodes of one rack.
 func rackPool() *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "rack"},
@@ -86,12 +86,12 @@ func rackPool() *v1alpha1.PodIPPool {
 	}
 }
 
-// appLabel tells which pods belong together.
+// appLabel groups the pods of an application.
 const appLabel = "app"
 
-// scale makes a number of pods of an application run on a node, bound to it as a
-// scheduler would. It says first by how many that differs from before. Those
-// that must go are taken evenly over all, as their addresses lie scattered too.
+// scale makes a number of pods of an application run on a node, bound to it as a scheduler
+// would. It first reports the difference to before. It deletes pods evenly, so that the
+// remaining addresses are scattered.
 func (s *stage) scale(ctx context.Context, app, node string, count int, say func(by int)) error {
 	list := &corev1.PodList{}
 	if err := s.client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault),
@@ -118,7 +118,7 @@ func (s *stage) scale(ctx context.Context, app, node string, count int, say func
 	return nil
 }
 
-// evenly picks count of the numbers below of.
+// evenly picks count of the numbers below of, evenly spaced.
 func evenly(of, count int) map[int]bool {
 	picked := map[int]bool{}
 	for i := range count {
@@ -127,7 +127,7 @@ func evenly(of, count int) map[int]bool {
 	return picked
 }
 
-// scaleAll scales an application on several nodes at the same time.
+// scaleAll scales an application on several nodes concurrently.
 func (s *story) scaleAll(ctx context.Context, app string, count int, nodes ...string) error {
 	var all sync.WaitGroup
 	failed := make(chan error, len(nodes))

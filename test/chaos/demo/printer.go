@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Colours, where the output is a terminal.
+// Colours, if the output is a terminal.
 const (
 	plain  = ""
 	bold   = "1"
@@ -41,7 +41,7 @@ func (p *printer) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// event tells what happened to whom.
+// event prints what happened to whom.
 func (p *printer) event(colour, who, format string, args ...any) {
 	p.eventAt(time.Now(), colour, who, format, args...)
 }
@@ -53,10 +53,10 @@ func (p *printer) eventAt(at time.Time, colour, who, format string, args ...any)
 	fmt.Fprintf(p.w, "%s  %-14s %s\n", p.paint(dim, since), who, p.paint(colour, fmt.Sprintf(format, args...)))
 }
 
-// note is a line of the demo itself.
+// note prints a line of the demo itself.
 func (p *printer) note(format string, args ...any) { p.event(dim, "", format, args...) }
 
-// heading opens a part of the demo.
+// heading prints the heading of a part of the demo.
 func (p *printer) heading(title string, lines ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,13 +66,13 @@ func (p *printer) heading(title string, lines ...string) {
 	}
 }
 
-// Write notes a line that a part of the demo writes.
+// Write prints a line that a part of the demo writes as a note.
 func (p *printer) Write(line []byte) (int, error) {
 	p.note("%s", strings.TrimSuffix(string(line), "\n"))
 	return len(line), nil
 }
 
-// text writes lines as they are.
+// text prints lines unchanged.
 func (p *printer) text(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// Names of the processes beside etcd and kube-apiserver.
+// Names of the processes in addition to etcd and kube-apiserver.
 const (
 	operatorName = "cilium-pool-operator"
 	agentsName   = "agents"
@@ -27,13 +27,13 @@ const (
 const (
 	idleFor  = 5 * time.Second
 	cooldown = 3 * time.Second
-	// updateRate is how often an agent reports, where real ones take 15 s.
+	// updateRate is how often an agent reports; real agents take 15 s.
 	updateRate = 2 * time.Second
-	// stopTimeout is how long a process may take over SIGTERM before SIGKILL.
+	// stopTimeout is how long a process may take to exit after SIGTERM before it gets SIGKILL.
 	stopTimeout = 10 * time.Second
 )
 
-// stage is where the demo plays: a control plane, the operator, and a client.
+// stage is the demo's cluster: a control plane, the operator, and a client.
 type stage struct {
 	binDir, dir string
 	detached    bool
@@ -43,8 +43,8 @@ type stage struct {
 	metrics     string // address of the operator's metrics
 }
 
-// build starts a control plane with its state in dir, and the operator. What was
-// there before is removed. When it fails it leaves nothing running.
+// build starts a control plane with its state in dir, and the operator. It removes what dir
+// contained before. On failure it leaves nothing running.
 func build(ctx context.Context, binDir, dir string, detached bool, p *printer) (_ *stage, err error) {
 	s := &stage{detached: detached}
 	if s.binDir, err = filepath.Abs(binDir); err != nil {
@@ -76,8 +76,8 @@ func (s *stage) connect() (err error) {
 	return err
 }
 
-// startOperator runs the operator as a process of its own, with times that let
-// a scale-down end within seconds.
+// startOperator runs the operator as a separate process, with durations that let a scale-down
+// complete within seconds.
 func (s *stage) startOperator() error {
 	if s.metrics == "" {
 		port, err := controlplane.FreePort("127.0.0.1")
@@ -97,22 +97,22 @@ func (s *stage) startOperator() error {
 	return err
 }
 
-// start runs a part of the demo that "down" finds again.
+// start starts a process of the demo that "down" finds again.
 func (s *stage) start(name string, args ...string) (*process.Process, error) {
 	return process.Start(process.Command{Name: name, Dir: s.dir, Args: args, PIDFile: true, Detached: s.detached})
 }
 
-// strike ends everything that runs.
+// strike stops everything that runs.
 func (s *stage) strike() error { return errors.Join(s.operator.Stop(stopTimeout), s.cluster.Stop()) }
 
-// newFleet is the machines of the cluster, whose agents are quick.
+// newFleet returns the machines of the cluster, with agents that report often.
 func newFleet(c client.WithWatch) *fleet.Fleet {
 	return fleet.New(c, fleet.Options{Retry: time.Second, Agent: agent.Options{
 		UpdateRate: updateRate, PollInterval: time.Second, CrashBackoff: 2 * time.Second, Health: true,
 	}})
 }
 
-// kubectl runs kubectl, and returns what it says.
+// kubectl runs kubectl and returns its output.
 func (s *stage) kubectl(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--kubeconfig=" + filepath.Join(s.dir, "kubeconfig")}, args...)
 	out, err := exec.CommandContext(ctx, filepath.Join(s.binDir, "kubectl"), args...).CombinedOutput()

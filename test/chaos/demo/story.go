@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// patience is how long the demo waits for what it expects.
+	// patience is how long the demo waits for an expected state.
 	patience = 5 * time.Minute
 	poll     = 200 * time.Millisecond
 )
@@ -29,16 +29,16 @@ type story struct {
 	fleet   *fleet.Fleet
 	checker *invariant.Checker
 	names   []string // of all nodes
-	// failedWithout counts the CNI ADDs that failed as there was no operator.
+	// failedWithout counts the CNI ADDs that failed because no operator ran.
 	failedWithout int64
 	failures      []string
 
 	mu sync.Mutex
-	// peaks are the most blocks each node had published at a time.
+	// peaks are the most blocks that each node had published at a time.
 	peaks map[string]int
 }
 
-// tellStory runs the demo; it fails where not everything came as it should.
+// tellStory runs the demo; it fails if an expectation failed.
 func tellStory(ctx context.Context, o options, p *printer) (err error) {
 	p.heading("Control plane and operator",
 		"etcd, kube-apiserver and the operator run as processes of their own; nothing else is real:",
@@ -72,7 +72,7 @@ func tellStory(ctx context.Context, o options, p *printer) (err error) {
 	return s.finish(ctx)
 }
 
-// see remembers the most blocks that a node had published.
+// see records the most blocks that a node had published.
 func (s *story) see(c invariant.Change) {
 	if cn, ok := c.New.(*ciliumv2.CiliumNode); ok {
 		s.mu.Lock()
@@ -83,8 +83,8 @@ func (s *story) see(c invariant.Change) {
 
 func (s *story) log() string { return filepath.Join(s.dir, operatorName+".log") }
 
-// until waits until the cluster looks as it should. That it does not within
-// time is a failed expectation; an error ends the demo.
+// until waits until the cluster reaches the expected state. A timeout counts as a failed
+// expectation; an error ends the demo.
 func (s *story) until(ctx context.Context, what string, holds func(*sight) bool) error {
 	begin := time.Now()
 	for {
@@ -94,7 +94,7 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 		}
 		if holds(seen) {
 			took := time.Since(begin).Seconds()
-			if err := s.checker.Sync(ctx); err != nil { // report what led to it first
+			if err := s.checker.Sync(ctx); err != nil { // first report what led to it
 				return err
 			}
 			s.expect(true, "%s, after %.1f s", what, took)
@@ -113,7 +113,7 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 	}
 }
 
-// expect notes whether something came as it should.
+// expect records whether an expectation holds.
 func (s *story) expect(ok bool, format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	if ok {
@@ -124,10 +124,10 @@ func (s *story) expect(ok bool, format string, args ...any) {
 	s.event(red, "", "✗ %s", what)
 }
 
-// allRunning says that every pod has its address.
+// allRunning reports whether every pod has its address.
 func allRunning(s *sight) bool { return s.waiting == 0 }
 
-// finish prints what became of it all.
+// finish prints the results.
 func (s *story) finish(ctx context.Context) error {
 	if err := errors.Join(s.checker.Sync(ctx), s.checker.AskAgents(ctx)); err != nil {
 		return err

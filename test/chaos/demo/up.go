@@ -24,7 +24,7 @@ import (
 func (o options) upDir() string      { return filepath.Join(o.runDir, "up") }
 func (o options) kubeconfig() string { return filepath.Join(o.runDir, "kubeconfig") }
 
-// up starts control plane, operator and agents, and leaves them running.
+// up starts the control plane, operator and agents, and leaves them running.
 func up(ctx context.Context, o options, p *printer) (err error) {
 	s, err := build(ctx, o.binDir, o.upDir(), true, p)
 	if err != nil {
@@ -76,7 +76,7 @@ make down stops it all.`,
 	return nil
 }
 
-// await looks until what it sees is as it should be.
+// await polls until the state is as expected.
 func (s *stage) await(ctx context.Context, holds func(*sight) bool) (seen *sight, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -89,7 +89,7 @@ func (s *stage) await(ctx context.Context, holds func(*sight) bool) (seen *sight
 	return seen, err
 }
 
-// down stops what up started, and only that.
+// down stops what up started, and nothing else.
 func down(_ context.Context, o options, p *printer) error {
 	var errs []error
 	stopped := 0
@@ -124,7 +124,7 @@ func down(_ context.Context, o options, p *printer) error {
 	return nil
 }
 
-// runAgents plays agents and kubelets of all Nodes until ctx ends.
+// runAgents simulates agents and kubelets of all Nodes until ctx ends.
 func runAgents(ctx context.Context, o options, p *printer) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig())
 	if err != nil {

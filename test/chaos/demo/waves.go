@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// Applications of the demo.
+// The demo's applications.
 const (
 	baseApp  = "base"
 	burstApp = "burst"
@@ -31,7 +31,7 @@ const (
 	quietFor  = 5 * time.Second
 )
 
-// waves are the parts of the demo, each of which begins where the last ended.
+// waves runs the parts of the demo, each of which continues from the state of the one before.
 func (s *story) waves(ctx context.Context, o options) error {
 	if err := s.joins(ctx, o); err != nil {
 		return err
@@ -299,7 +299,7 @@ func (s *story) rest(ctx context.Context) error {
 	if err := s.until(ctx, "every node is back to one block, and what they had is free again", shrunk); err != nil {
 		return err
 	}
-	// The pools' statuses follow within a second, the agents' within their rate.
+	// The pools' statuses follow within a second, those of agents within updateRate.
 	if err := harness.Sleep(ctx, updateRate+2*time.Second); err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// What etcd's JSON gateway takes and gives (etcd v3.6,
-// api/etcdserverpb/rpc.proto): numbers are strings, keys and values base64.
+// Requests and responses of etcd's JSON gateway (etcd v3.6, api/etcdserverpb/rpc.proto):
+// numbers are strings, keys and values base64.
 
 type keyValue struct {
 	Key         []byte `json:"key"`
@@ -59,17 +59,17 @@ type watchResponse struct {
 }
 
 type event struct {
-	Type string   `json:"type"` // PUT where it is missing, else DELETE
+	Type string   `json:"type"` // PUT if it is missing, else DELETE
 	KV   keyValue `json:"kv"`
 }
 
-// post sends a request to the gateway; the caller closes the answer.
+// post sends a request to the gateway; the caller closes the response.
 func (s *Store) post(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	// The host is a name only: connections go to the socket.
+	// The host is only a name: connections go to the socket.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd"+path, bytes.NewReader(data))
 	if err != nil {
 		return nil, err
@@ -85,11 +85,11 @@ func (s *Store) post(ctx context.Context, path string, body any) (io.ReadCloser,
 	return resp.Body, nil
 }
 
-// page is how many objects one request asks for: CiliumNodes are large.
+// page is the number of objects per request: CiliumNodes are large.
 const page = 100
 
-// readRange reads everything below a prefix at one revision; 0: the newest. It
-// returns which that was.
+// readRange reads everything below a prefix at one revision, or at the newest if it is 0. It
+// returns the revision.
 func (s *Store) readRange(ctx context.Context, prefix string, at uint64, keysOnly bool) ([]keyValue, uint64, error) {
 	var all []keyValue
 	req := rangeRequest{Key: []byte(prefix), RangeEnd: end(prefix), Revision: at, KeysOnly: keysOnly}
@@ -121,7 +121,7 @@ func (s *Store) call(ctx context.Context, path string, body, into any) error {
 	return json.NewDecoder(answer).Decode(into)
 }
 
-// end is the first key after all that begin with prefix, which ends with '/'.
+// end returns the first key after all keys that begin with prefix, which ends with '/'.
 func end(prefix string) []byte {
 	out := []byte(prefix)
 	out[len(out)-1]++

@@ -21,7 +21,7 @@ func Leader(ctx context.Context, sockets ...string) (int, error) {
 	return leader, err
 }
 
-// MoveLeader lets the leader hand over to another member, and returns which.
+// MoveLeader makes the leader transfer its leadership to another member, and returns which.
 func MoveLeader(ctx context.Context, sockets ...string) (int, error) {
 	leader, members, err := leaderOf(ctx, sockets)
 	if err != nil {
@@ -33,7 +33,7 @@ func MoveLeader(ctx context.Context, sockets ...string) (int, error) {
 	return next, member(sockets[leader]).call(ctx, "/v3/maintenance/transfer-leadership", req, &answer)
 }
 
-// leaderOf asks each member whether it leads, and for its ID; 0: it did not answer.
+// leaderOf asks each member whether it leads, and for its ID, which is 0 if it did not answer.
 func leaderOf(ctx context.Context, sockets []string) (leader int, members []uint64, err error) {
 	leader, members = -1, make([]uint64, len(sockets))
 	for i, socket := range sockets {

@@ -1,11 +1,11 @@
-// Package etcd lists and watches Kubernetes objects where the API server stores
-// them. etcd keeps every version until it is compacted, minutes later, so a
-// watch goes on from the version where it broke off, whatever was killed in
-// between; an API server that has just started knows nothing of before.
+// Package etcd lists and watches Kubernetes objects where the API server stores them. etcd
+// keeps every version until it is compacted, minutes later, so a watch resumes from the
+// version where it broke off, whatever was killed in between; an API server that has just
+// started knows nothing of earlier versions.
 //
-// It never writes. It speaks to the JSON gateway of etcd, and reads objects in
-// the forms in which kube-apiserver v1.36 stores them by default: protobuf for
-// its own kinds, JSON for those of CRDs.
+// It never writes. It uses the JSON gateway of etcd, and reads objects in the forms in which
+// kube-apiserver v1.36 stores them by default: protobuf for built-in kinds, JSON for those of
+// CRDs.
 package etcd
 
 import (
@@ -33,18 +33,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Store is an etcd.
+// Store reads from an etcd cluster.
 type Store struct {
-	// Managers keeps the API server's book of who wrote which field of an object,
-	// which is large.
+	// Managers keeps the managedFields of objects, which are large.
 	Managers bool
 
 	http    *http.Client
 	decoder runtime.Decoder
 }
 
-// New returns the etcd whose members listen on these unix sockets; any of them will do.
-// The scheme must know the kinds that are read.
+// New returns a Store for the etcd whose members listen on these unix sockets; it uses any of
+// them. The scheme must know the kinds that are read.
 func New(scheme *runtime.Scheme, sockets ...string) *Store {
 	var dialer net.Dialer
 	var dials atomic.Uint64
@@ -64,8 +63,7 @@ func New(scheme *runtime.Scheme, sockets ...string) *Store {
 	}
 }
 
-// List reads a list at the version that the options ask for exactly, else at
-// the newest.
+// List reads a list at exactly the version that the options request, else at the newest.
 func (s *Store) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	k, err := kindOf(list)
 	if err != nil {
@@ -98,8 +96,8 @@ func (s *Store) List(ctx context.Context, list client.ObjectList, opts ...client
 	return meta.SetList(list, items)
 }
 
-// Watch delivers what came after a version. It ends when etcd does, and with an
-// error "Expired" where etcd has been compacted beyond it.
+// Watch delivers the changes after a version. It ends when etcd ends, and with an error
+// "Expired" if etcd has been compacted beyond that version.
 func (s *Store) Watch(ctx context.Context, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 	k, err := kindOf(list)
 	if err != nil {
@@ -143,7 +141,7 @@ func (w *watcher) deliver(from *json.Decoder) {
 	for {
 		var got watchResponse
 		if from.Decode(&got) != nil || got.Error != nil {
-			return // etcd went away
+			return // etcd ended
 		}
 		if got.Result.CompactRevision > 0 {
 			expired := apierrors.NewResourceExpired(fmt.Sprintf("etcd was compacted at %d", got.Result.CompactRevision))
@@ -161,7 +159,7 @@ func (w *watcher) deliver(from *json.Decoder) {
 	}
 }
 
-// one sends one event; false: the watch is over.
+// one sends one event; it returns false when the watch is over.
 func (w *watcher) one(e event) bool {
 	if e.Type == "DELETE" {
 		object := w.kind.object()
@@ -196,7 +194,7 @@ func (s *Store) decode(kv keyValue) (client.Object, error) {
 		return nil, fmt.Errorf("read %s of etcd: %T is no object", kv.Key, decoded)
 	}
 	if block, ok := object.(*v1alpha1.PodIPBlock); ok && block.Status.Phase == "" {
-		block.Status.Phase = v1alpha1.PhaseInService // the API server sets the default of the CRD when it reads, too
+		block.Status.Phase = v1alpha1.PhaseInService // the API server also applies the CRD's default when it reads
 	}
 	object.SetResourceVersion(strconv.FormatUint(kv.ModRevision, 10))
 	if !s.Managers {
@@ -205,14 +203,14 @@ func (s *Store) decode(kv keyValue) (client.Object, error) {
 	return object, nil
 }
 
-// kind tells where objects of a kind are stored (kube-apiserver v1.36,
+// kind describes where objects of a kind are stored (kube-apiserver v1.36,
 // --etcd-prefix=/registry; Nodes are called minions there).
 type kind struct {
 	prefix string
 	object func() client.Object
 }
 
-// name gives an object the name, the namespace and the version of its key.
+// name sets the name and namespace of an object from its key, and its resourceVersion.
 func (k kind) name(o client.Object, kv keyValue) {
 	name := strings.TrimPrefix(string(kv.Key), k.prefix)
 	if namespace, rest, found := strings.Cut(name, "/"); found {
@@ -258,7 +256,7 @@ func kindOf(list client.ObjectList) (kind, error) {
 	return kind{}, fmt.Errorf("%w: %T %s", errKind, list, name)
 }
 
-// version is the resourceVersion that options ask for, or 0.
+// version returns the resourceVersion that options request, or 0.
 func version(opts []client.ListOption) (uint64, error) {
 	var o client.ListOptions
 	o.ApplyOptions(opts)

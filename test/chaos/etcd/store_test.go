@@ -147,8 +147,8 @@ func versionsOf(list client.ObjectList) map[string]string {
 	return out
 }
 
-// TestNothingIsMissedOverRestarts writes up to the moment in which etcd and the
-// API server are killed, and from the moment in which they are back.
+// TestNothingIsMissedOverRestarts writes up to the moment at which etcd and the API server are
+// killed, and again from the moment at which they are back.
 func TestNothingIsMissedOverRestarts(t *testing.T) {
 	b := newBed(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}
@@ -204,13 +204,12 @@ func TestNothingIsMissedOverRestarts(t *testing.T) {
 	}
 }
 
-// follow watches the Node "watched", again from where it was whenever the watch
-// ends.
+// follow watches the Node "watched", and resumes where the watch ended.
 func (b *bed) follow(ctx context.Context, from string, seen chan<- string) {
 	for ctx.Err() == nil {
 		w, err := b.store.Watch(ctx, &corev1.NodeList{}, at(from))
 		if err != nil {
-			select { // there is no etcd
+			select { // etcd is down
 			case <-time.After(20 * time.Millisecond):
 			case <-ctx.Done():
 			}

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// state of boxes whose cgroups no other test has; it skips where there can be none.
+// state returns a State whose cgroups no other test uses; it skips the test where cgroups are
+// unavailable.
 func state(t *testing.T) State {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +52,7 @@ func sleeper(t *testing.T, s State, disk, script string) {
 	})
 }
 
-// eventually waits for what the box does in its own time.
+// eventually waits for what the box does asynchronously.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	harness.Eventually(t, what, func() error {
@@ -62,7 +63,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	})
 }
 
-// A box has its own processes, and its end leaves neither these nor cgroups.
+// A box has its own processes, and its end leaves neither these nor cgroups behind.
 func TestKillLeavesNothing(t *testing.T) {
 	s := state(t)
 	sleeper(t, s, "", "sleep 1000 & sleep 1000")
@@ -125,7 +126,7 @@ func TestDiskIsItsOwn(t *testing.T) {
 	}
 }
 
-// A service that ends runs again.
+// A service that exits is restarted.
 func TestServicesRunAgain(t *testing.T) {
 	s := state(t)
 	file := filepath.Join(t.TempDir(), "runs")
@@ -136,7 +137,7 @@ func TestServicesRunAgain(t *testing.T) {
 	})
 }
 
-// A pid that another process has now is not the box's.
+// A pid that another process has now is not treated as the box's.
 func TestStrangersPIDIsNotTaken(t *testing.T) {
 	s := State{Dir: t.TempDir(), Group: "cilium-pool-test-none"}
 	cmd := exec.Command("sleep", "1000")

@@ -16,8 +16,8 @@ import (
 
 const (
 	cgroupRoot = "/sys/fs/cgroup"
-	// removeTimeout is how long the kernel may keep a folder of a cgroup busy
-	// after its last process.
+	// removeTimeout is how long the kernel may keep a cgroup folder busy after its last
+	// process.
 	removeTimeout = 10 * time.Second
 )
 
@@ -25,7 +25,7 @@ const (
 type hierarchy struct {
 	name    string // of its folder below /sys/fs/cgroup
 	version int
-	options string // to mount it once more
+	options string // to mount it again
 }
 
 func (h hierarchy) path(parts ...string) string {
@@ -59,7 +59,7 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// controllers are the mount options that say which hierarchy it is.
+// controllers returns the mount options that identify a hierarchy.
 func controllers(options string) string {
 	general := []string{"rw", "ro", "nosuid", "nodev", "noexec", "relatime", "noatime", "xattr", "clone_children"}
 	var out []string
@@ -98,11 +98,11 @@ func makeGroup(folder string) error {
 	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// A new cpuset has no processors and no memory, and so takes no process.
+	// A new cpuset has no processors and no memory, and so accepts no process.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(filepath.Dir(folder), file))
 		if err != nil {
-			continue // Not the hierarchy of cpusets.
+			continue // It is not the hierarchy of cpusets.
 		}
 		if err := os.WriteFile(filepath.Join(folder, file), value, 0); err != nil {
 			return err
@@ -111,7 +111,7 @@ func makeGroup(folder string) error {
 	return nil
 }
 
-// removeGroup removes the folders of one box, or of all where name is empty.
+// removeGroup removes the folders of one box, or of all boxes if name is empty.
 func (s State) removeGroup(name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -124,8 +124,7 @@ func (s State) removeGroup(name string) error {
 	return errors.Join(failed...)
 }
 
-// removeTree removes folders of cgroups, the innermost first. The files in them
-// go with them.
+// removeTree removes cgroup folders, the innermost first. The files in them go with them.
 func removeTree(root string) error {
 	deadline := time.Now().Add(removeTimeout)
 	for {
@@ -134,7 +133,7 @@ func removeTree(root string) error {
 			if err == nil && entry.IsDir() {
 				folders = append(folders, path)
 			}
-			return nil // What went meanwhile needs no removal.
+			return nil // It was removed meanwhile.
 		})
 		if err != nil {
 			return err
@@ -153,18 +152,18 @@ func removeTree(root string) error {
 	}
 }
 
-// PIDs are the processes of a box, as the machine counts, those of containers in it
-// as well.
+// PIDs returns the processes of a box, including those of containers in it, with the machine's
+// pids.
 func (s State) PIDs(name string) ([]int, error) {
 	var pids []int
 	root := filepath.Join(cgroupRoot, "memory", s.Group, name)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "cgroup.procs" {
-			return nil // A container's cgroup may go meanwhile.
+			return nil // A container's cgroup may be removed meanwhile.
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil // The same.
+			return nil // Likewise.
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			pid, err := strconv.Atoi(field)

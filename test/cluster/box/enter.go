@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Command is one that runs in a box: in all its namespaces, but in the cgroups of
+// Command returns a command that runs in a box: in all its namespaces, but in the cgroups of
 // this process. It ends with ctx.
 func (s State) Command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	pid := s.PID(name)
@@ -21,7 +21,7 @@ func (s State) Command(ctx context.Context, name string, argv ...string) (*exec.
 	return exec.CommandContext(ctx, "nsenter", append(flags, argv...)...), nil
 }
 
-// Run runs a command in a box and gives what it wrote.
+// Run runs a command in a box and returns its output.
 func (s State) Run(ctx context.Context, name string, argv ...string) (string, error) {
 	cmd, err := s.Command(ctx, name, argv...)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// searchPath of the machine's programs.
+// searchPath is the search path of the machine's programs.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Main runs a box's first process if the arguments are a box's, and then does not
+// Main runs a box's first process if the arguments are those of a box, and then does not
 // return. A main function calls it first.
 func Main(args []string) {
 	if len(args) != 3 {
@@ -35,9 +35,9 @@ func Main(args []string) {
 	os.Exit(1)
 }
 
-// join waits until the box has cgroups and a network, enters a namespace of
-// cgroups whose root is the box's own, and goes on as init. Of a process with
-// many threads only the one that entered gets there; exec leaves no other.
+// join waits until the box has cgroups and a network, enters a cgroup namespace whose root is
+// the box's own folder, and continues as init. In a process with many threads only the calling
+// thread enters it; exec leaves no other thread.
 func join(self, spec string) error {
 	gate := os.NewFile(gateFile, "gate")
 	if _, err := io.ReadFull(gate, make([]byte, 1)); err != nil {
@@ -51,7 +51,7 @@ func join(self, spec string) error {
 	return syscall.Exec("/proc/self/exe", []string{self, commandInit, spec}, os.Environ())
 }
 
-// live is the box's first process, until it is killed.
+// live runs as the box's first process, until it is killed.
 func live(path string) error {
 	spec, err := readSpec(path)
 	if err != nil {

@@ -13,20 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copied are the folders of which a box with a disk has a private copy.
-// /usr/lib is among them as containerd makes /usr/lib/modules, which Cilium's
-// chart mounts.
+// Copied are the folders of which a box with a disk has a private copy. They include /usr/lib
+// because containerd creates /usr/lib/modules, which Cilium's chart mounts.
 var Copied = []string{"/etc", "/opt", "/var", "/usr/lib"}
 
-// bound are folders that a box with a disk has on that disk itself: an overlay
-// cannot hold the overlays of containers.
+// bound are folders that a box with a disk keeps on that disk itself: an overlay cannot hold
+// the overlays of containers.
 var bound = map[string]string{
 	"/var/lib/containerd": "containerd",
 	"/var/lib/kubelet":    "kubelet",
 }
 
-// shielded are settings of the whole machine that kubelet makes unless it finds
-// them made. A box reads what kubelet wants to read, from files of its own.
+// shielded are settings of the whole machine that kubelet changes unless they already have the
+// wanted values. A box reads the values that kubelet wants from its own files.
 var shielded = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -51,10 +50,9 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
-// prepareMounts makes what the box mounts its own affair, and a machine of a box
-// with a disk.
+// prepareMounts makes the box's mounts private, and turns a box with a disk into a machine.
 func prepareMounts(disk string) error {
-	// Found by the machine's own /proc and /sys.
+	// Uses the machine's own /proc and /sys.
 	trees, err := hierarchies()
 	if err != nil {
 		return err
@@ -73,7 +71,7 @@ func prepareMounts(disk string) error {
 	}); err != nil {
 		return err
 	}
-	// Cilium reads them where they are; a kernel may be without.
+	// Cilium reads them at this path; a kernel may lack them.
 	_ = unix.Mount("debugfs", "/sys/kernel/debug", "debugfs", 0, "")
 	_ = unix.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "")
 	if err := mountGroups(trees); err != nil {
@@ -88,7 +86,7 @@ func prepareMounts(disk string) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return err
 	}
-	// Mounts of the agent's container are to be seen by other containers.
+	// Other containers must see the mounts of the agent's container.
 	return mountAll([]mount{{"", "/", "", unix.MS_REC | unix.MS_SHARED, ""}})
 }
 
@@ -142,7 +140,7 @@ func mountDisk(disk string) error {
 	return nil
 }
 
-// shield covers settings of the machine by files.
+// shield covers settings of the machine with files.
 func shield(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

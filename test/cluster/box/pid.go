@@ -18,8 +18,8 @@ import (
 // killTimeout is how long the kernel may take to end everything in a box.
 const killTimeout = 30 * time.Second
 
-// A pid file has the pid and the time at which that process began, so that a
-// stranger which got the same pid later is never taken for the box.
+// A pid file has the pid and the time at which that process started, so that another process
+// which got the same pid later is never mistaken for the box.
 
 func (s State) writePID(name string, pid int) error {
 	began, err := beginning(pid)
@@ -29,7 +29,7 @@ func (s State) writePID(name string, pid int) error {
 	return os.WriteFile(s.pidFile(name), fmt.Appendf(nil, "%d %s\n", pid, began), 0o600)
 }
 
-// PID is the first process of a box, as the machine counts; 0 where it does not run.
+// PID returns the machine's pid of a box's first process; 0 if the box does not run.
 func (s State) PID(name string) int {
 	data, err := os.ReadFile(s.pidFile(name))
 	if err != nil {
@@ -58,7 +58,7 @@ func (s State) Names() ([]string, error) {
 	return files, nil
 }
 
-// Kill ends everything in the box and removes what is left of it but its disk.
+// Kill ends everything in the box and removes everything that is left of it except its disk.
 func (s State) Kill(name string) error {
 	deadline := time.Now().Add(killTimeout)
 	for pid := s.PID(name); pid != 0; pid = s.PID(name) {
@@ -92,13 +92,13 @@ func (s State) KillAll() error {
 	return errors.Join(append(failed, s.removeGroup(""))...)
 }
 
-// beginning is the start time of a process that is not a zombie.
+// beginning returns the start time of a process that is not a zombie.
 func beginning(pid int) (string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The program's name, in parentheses, may hold anything.
+	// The program's name, in parentheses, may contain any character.
 	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')'):]), " ")
 	fields := strings.Fields(rest)
 	const state, startTime = 0, 19 // fields 3 and 22 of proc(5)

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Package box runs programs in namespaces of their own, as a container runtime
-// would, and ends them without a trace.
+// Package box runs programs in their own namespaces, as a container runtime would, and ends
+// them without a trace.
 //
-// A box has a first process (this program again) that supervises the box's
-// services and reaps what they leave. Killing it ends everything in the box: the
-// kernel takes processes, mounts and network devices down with the namespaces.
-// What is left, folders of cgroups and the pid file, Kill removes. Both are found
-// by name alone, so a later process can clean up after one that was killed.
+// A box has a first process (this program again) that supervises the box's services and reaps
+// orphans. Killing it ends everything in the box: the kernel removes processes, mounts and
+// network devices together with the namespaces. Kill removes the rest, cgroup folders and the
+// pid file. Both are found by name alone, so a later process can clean up after one that was
+// killed.
 //
 // The package knows nothing of Kubernetes.
 package box
@@ -19,41 +19,41 @@ import (
 	"path/filepath"
 )
 
-// Spec says what runs in a box and what it sees of the machine.
+// Spec specifies what runs in a box and what it sees of the machine.
 type Spec struct {
-	// Name of the box, its hostname and its folder of cgroups.
+	// Name is the name of the box, which is also its hostname and the name of its cgroup
+	// folders.
 	Name string
-	// Disk, if given, makes the box a machine of its own: it gets its own /run,
-	// /sys, cgroups and BPF file system, and private copies of the folders that
-	// a node writes to, which are kept in Disk. Empty: it sees the machine's files.
+	// Disk, if set, makes the box a machine of its own: it gets its own /run, /sys, cgroups
+	// and BPF file system, and private copies of the folders that a node writes to, which are
+	// kept in Disk. If empty, the box sees the machine's files.
 	Disk string
-	// Services run in this order, and again after they end.
+	// Services are started in this order, and restarted when they exit.
 	Services []Service
-	// ForwardTo is an address in the box to which connections of the listener
-	// given to Start go. Empty: none.
+	// ForwardTo is an address in the box to which connections to the listener passed to Start
+	// are forwarded. Empty: none.
 	ForwardTo string
 	// Leashed boxes end with the process that started them.
 	Leashed bool
-	// Programs is a folder in which services find programs before those of the
-	// machine.
+	// Programs is a folder in which services look up programs before those of the machine.
 	Programs string
 	// Hold is the folder of files that keep a service of the same name stopped.
 	Hold string
 }
 
-// Service is a program of a box.
+// Service is a program that runs in a box.
 type Service struct {
 	Name string
 	Argv []string
 	Log  string
-	// Socket is waited for before the next service starts. Empty: not waited.
+	// Socket must exist before the next service starts. Empty: no wait.
 	Socket string
 }
 
 // State is the folder of pid files and specs of one cluster's boxes.
 type State struct {
 	Dir string
-	// Group is the name of the folder of cgroups that holds those of all boxes.
+	// Group is the name of the cgroup folder that holds those of all boxes.
 	Group string
 }
 

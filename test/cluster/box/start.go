@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Commands of this program that are a box's first process.
+// Commands of this program that run as a box's first process.
 const (
 	commandJoin = "box-join"
 	commandInit = "box-init"
 )
 
-// Files that the first process is given.
+// Files that are passed to the first process.
 const (
 	gateFile = 3 + iota
 	leashFile
 	listenerFile
 )
 
-// Start makes a box. Between its namespaces and the first program in it, connect
-// is called with the pid, to give it a network. The listener, which may be nil,
-// stays open in the box. Logs are the supervisor's own.
+// Start starts a box. After it creates the namespaces and before the first program runs, it
+// calls connect with the pid, to set up a network. The listener, which may be nil, stays open
+// in the box. The supervisor writes to log.
 func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid int) error) (err error) {
 	if pid := s.PID(spec.Name); pid != 0 {
 		return fmt.Errorf("%s runs already, as process %d", spec.Name, pid)
@@ -56,7 +56,7 @@ func (s State) Start(spec Spec, log string, listener *os.File, connect func(pid 
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w: new namespaces: %w", ErrCannot, err)
 	}
-	go func() { _ = cmd.Wait() }() // Or it stays a zombie. How it ended is in its log.
+	go func() { _ = cmd.Wait() }() // Otherwise it stays a zombie. Its log shows how it exited.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, cmd.Process.Kill(), s.Kill(spec.Name))
@@ -96,12 +96,13 @@ func (s State) command(spec Spec, log string, gate, leash, listener *os.File) (*
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
-		Setsid:     true, // Ctrl-C is for who started it.
+		Setsid:     true, // Ctrl-C only stops the caller.
 	}
 	return cmd, nil
 }
 
-// leashPipe is open for writing in this process alone: its end closes the pipe.
+// leashPipe is open for writing in this process alone: the kernel closes it when this process
+// ends.
 var leashPipe struct{ out, in *os.File }
 
 func takeLeash() (*os.File, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// restartDelay is the pause before a service that ended runs again.
+	// restartDelay is the pause before a service that exited is restarted.
 	restartDelay = time.Second
 	// socketTimeout is how long a service may take to open its socket.
 	socketTimeout = time.Minute
@@ -41,7 +41,7 @@ func (s *supervisor) startAll(services []Service) {
 	}
 }
 
-// start holds the lock until the process is known, or reap could see its end before.
+// start holds the lock until the process is recorded, or else reap could see its exit before.
 func (s *supervisor) start(service Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,11 +73,11 @@ func spawn(service Service, path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	pid := process.Pid // Release forgets it.
+	pid := process.Pid // Release clears it.
 	return pid, process.Release()
 }
 
-// again starts a service that ended, once it is not held any more.
+// again restarts a service that exited, once it is no longer held.
 func (s *supervisor) again(service Service) {
 	for {
 		time.Sleep(restartDelay)
@@ -88,7 +88,7 @@ func (s *supervisor) again(service Service) {
 	s.start(service)
 }
 
-// reap waits for every process that loses its parent, as a first process must.
+// reap waits for every orphaned process, as a first process must.
 func (s *supervisor) reap() error {
 	for {
 		var status syscall.WaitStatus

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package kube runs a Kubernetes cluster of real parts on one machine: etcd,
-// kube-apiserver, kube-controller-manager and kube-scheduler in one box, and each
-// node, with containerd and kubelet, in a box of its own. A bridge in the box of
-// the control plane joins them; nothing of it is to be seen in the machine's own
-// network, but the port of the loopback that leads to the API server.
+// Package kube runs a Kubernetes cluster of real components on one machine: etcd,
+// kube-apiserver, kube-controller-manager and kube-scheduler in one box, and each node, with
+// containerd and kubelet, in its own box. A bridge in the box of the control plane connects
+// them. The machine's own network shows nothing of it except the loopback port that leads to
+// the API server.
 //
 // It installs nothing in the cluster: no CNI, no DNS.
 package kube
@@ -25,18 +25,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Programs that have to be installed on the machine.
+// Programs that must be installed on the machine.
 var programs = []string{"ip", "nsenter", "runc", "iptables", "conntrack", "mount", "cp"}
 
-// Config says where things are. All paths are absolute.
+// Config configures a cluster. All paths are absolute.
 type Config struct {
 	// Dir holds the state of the cluster: disks, certificates, pids, logs.
 	Dir string
 	// BinDir holds the programs that were built.
 	BinDir string
-	// Images are the files that all nodes have from their beginning.
+	// Images are the image files that all nodes have from the start.
 	Images []string
-	// CacheDir keeps a disk with these images, for later clusters.
+	// CacheDir keeps a disk with these images for later clusters.
 	CacheDir string
 	// DualStack gives nodes and Services IPv6 addresses too.
 	DualStack bool
@@ -46,7 +46,7 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// Cluster is a running one, or what is left of one.
+// Cluster is a running cluster, or what is left of one.
 type Cluster struct {
 	Config
 	State box.State
@@ -54,7 +54,7 @@ type Cluster struct {
 	kubelets map[int]string // programs of nodes that run another kubelet
 }
 
-// New gives the cluster of a folder, running or not.
+// New returns the cluster of a folder, running or not.
 func New(c Config) *Cluster {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return &Cluster{Config: c, State: box.State{
@@ -66,14 +66,14 @@ func New(c Config) *Cluster {
 // Check returns an error if the machine cannot run a cluster.
 func (c *Cluster) Check() error { return box.Check(c.Dir, programs...) }
 
-// Logs is the folder of all logs.
+// Logs returns the folder of all logs.
 func (c *Cluster) Logs() string { return filepath.Join(c.Dir, "logs") }
 
-// Kubeconfig is the file of the administrator's, for use on this machine.
+// Kubeconfig returns the administrator's kubeconfig, for use on this machine.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
 
-// Down ends everything and removes all but the logs, whoever has started it and
-// however far that has come.
+// Down ends everything and removes all but the logs, whichever process started the cluster and
+// however far it got.
 func (c *Cluster) Down() error {
 	if err := c.State.KillAll(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *Cluster) Down() error {
 	return nil
 }
 
-// Kubectl runs kubectl as the administrator, and gives what it wrote.
+// Kubectl runs kubectl as the administrator, and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.kubectl(ctx, "", args...)
 }
@@ -117,8 +117,7 @@ func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (st
 	return string(out), nil
 }
 
-// Await asks until the answer is yes, and fails with the last answer once the time
-// is over.
+// Await polls until done returns true, and on timeout fails with the last message.
 func Await(ctx context.Context, limit time.Duration, what string, done func(context.Context) (bool, string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s: %s", limit, what))
 	defer cancel()

@@ -19,19 +19,19 @@ import (
 // controlPlane is the name of its box.
 const controlPlane = "control-plane"
 
-// outageParts are what Outage stops, in this order: without etcd the API server
-// takes its time to end.
+// outageParts are what Outage stops, in this order: without etcd the API server takes long to
+// exit.
 var outageParts = []string{"kube-apiserver", "etcd"}
 
-// StartControlPlane makes certificates and starts the control plane. Run it once
-// for a cluster.
+// StartControlPlane creates certificates and starts the control plane. Call it once per
+// cluster.
 func (c *Cluster) StartControlPlane(ctx context.Context) error {
 	for _, dir := range []string{c.Logs(), c.holdDir(), filepath.Join(c.Dir, "etcd")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	// Opened here, in the machine's own network, and served there by the box.
+	// It is opened here, in the machine's own network, and served by the box.
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *Cluster) serviceRanges() string {
 	return serviceRange
 }
 
-// service is a program that was built, with a log of its own.
+// service returns the service of a program that was built, with its own log.
 func (c *Cluster) service(where, name string, args ...string) box.Service {
 	return box.Service{Name: name, Argv: append([]string{filepath.Join(c.BinDir, name)}, args...), Log: c.log(where + "-" + name)}
 }
@@ -107,7 +107,7 @@ func (c *Cluster) service(where, name string, args ...string) box.Service {
 func (c *Cluster) log(name string) string { return filepath.Join(c.Logs(), name+".log") }
 func (c *Cluster) holdDir() string        { return filepath.Join(c.Dir, "hold") }
 
-// Outage kills the API server and etcd; they stay away until EndOutage.
+// Outage kills the API server and etcd, which stay down until EndOutage.
 func (c *Cluster) Outage() error {
 	for _, part := range outageParts {
 		if err := os.WriteFile(filepath.Join(c.holdDir(), part), nil, 0o644); err != nil {
@@ -120,7 +120,7 @@ func (c *Cluster) Outage() error {
 	return nil
 }
 
-// EndOutage lets them start again and waits until they serve.
+// EndOutage restarts them and waits until they serve.
 func (c *Cluster) EndOutage(ctx context.Context) error {
 	for _, part := range outageParts {
 		if err := os.Remove(filepath.Join(c.holdDir(), part)); err != nil {
@@ -130,8 +130,8 @@ func (c *Cluster) EndOutage(ctx context.Context) error {
 	return c.AwaitControlPlane(ctx)
 }
 
-// kill kills the processes in a box that run a program of this name, be it in a
-// container.
+// kill kills the processes in a box that run a program of this name, including those in
+// containers.
 func (c *Cluster) kill(where, program string) error {
 	pids, err := c.State.PIDs(where)
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Cluster) kill(where, program string) error {
 	return nil
 }
 
-// AskOutside lets an address that is not the cluster's ask a URL.
+// AskOutside requests a URL from an address that does not belong to the cluster.
 func (c *Cluster) AskOutside(ctx context.Context, url string) error {
 	_, err := c.State.Run(ctx, controlPlane, filepath.Join(c.BinDir, "probe"), "get", url, Outside)
 	return err

@@ -19,13 +19,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 )
 
-// templateBox is the box in which a template is made.
+// templateBox is the box in which a template is built.
 const templateBox = "template"
 
-// A node's disk begins as a copy of a template: a disk on which containerd has
-// unpacked the images already. The copy has links to the template's files, as
-// containerd writes none of them again but its databases; so a node costs a
-// second and a few megabytes.
+// A node's disk starts as a copy of a template: a disk on which containerd has already
+// unpacked the images. The copy has hard links to the template's files, as containerd rewrites
+// none of them but its databases; so a node costs a second and a few megabytes.
 
 // makeDisk copies the template.
 func (c *Cluster) makeDisk(ctx context.Context, disk string) error {
@@ -60,10 +59,10 @@ func lockFolder(folder string) (unlock func(), err error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return func() { _ = file.Close() }, nil // The lock goes with the file.
+	return func() { _ = file.Close() }, nil // The lock is released with the file.
 }
 
-// ownDatabases replaces links to files that are written in place by copies.
+// ownDatabases replaces links to files that are written in place with copies.
 func ownDatabases(disk string) error {
 	return filepath.WalkDir(filepath.Join(disk, "containerd"), func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -85,8 +84,8 @@ func ownDatabases(disk string) error {
 	})
 }
 
-// template gives the folder of the template for the images, and makes it if
-// another cluster has not.
+// template returns the folder of the template for the images, and builds it if no other
+// cluster has.
 func (c *Cluster) template(ctx context.Context) (string, error) {
 	key, err := imagesKey(c.Images)
 	if err != nil {
@@ -116,7 +115,7 @@ func (c *Cluster) template(ctx context.Context) (string, error) {
 	return folder, os.Rename(unfinished, folder)
 }
 
-// fillTemplate lets a containerd import the images, and ends it.
+// fillTemplate makes a containerd import the images, and stops it.
 func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
 	if err := c.writeContainerdConfig(disk); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
 	if err := c.State.Kill(templateBox); err != nil {
 		return err
 	}
-	// What the box wrote beside its images is not for nodes.
+	// Nodes get nothing that the box wrote except its images.
 	for _, folder := range box.Copied {
 		base := filepath.Join(disk, strings.ReplaceAll(folder[1:], "/", "-"))
 		if err := errors.Join(os.RemoveAll(base+".upper"), os.RemoveAll(base+".work")); err != nil {
@@ -143,7 +142,7 @@ func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
 	return exec.CommandContext(ctx, "sync", "--file-system", disk).Run()
 }
 
-// imagesKey stands for the files by name, size and time.
+// imagesKey returns a key for the files, made from name, size and time.
 func imagesKey(files []string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, containerdConfig)

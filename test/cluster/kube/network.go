@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The network of the nodes, of the range kept for documentation. The API server's
-// address is the one that examples/ give.
+// The nodes' network, from the range reserved for documentation. The API server's address is
+// the one in examples/.
 const (
 	apiServerAddress = "192.0.2.10"
 	apiServerPort    = "6443"
 	prefixLength     = "/24"
-	// The same of IPv6, in dual stack.
+	// The same for IPv6, in dual stack.
 	apiServerAddress6 = "2001:db8::10"
 	prefixLength6     = "/64"
 	bridge            = "nodes"
@@ -28,7 +28,7 @@ func nodeAddress(number int) string { return "192.0.2." + strconv.Itoa(20+number
 
 func nodeAddress6(number int) string { return "2001:db8::" + strconv.Itoa(20+number) }
 
-// Outside is an address that neither a node nor the API server has.
+// Outside is an address that belongs neither to a node nor to the API server.
 const Outside = "192.0.2.11"
 
 // inNetwork runs ip in the network namespace of a process.
@@ -49,7 +49,7 @@ func inNetworkAll(pid int, commands ...string) error {
 	return nil
 }
 
-// makeBridge gives the control plane its network.
+// makeBridge sets up the control plane's network.
 func (c *Cluster) makeBridge(pid int) error {
 	commands := []string{
 		"link set lo up",
@@ -64,7 +64,7 @@ func (c *Cluster) makeBridge(pid int) error {
 	return inNetworkAll(pid, commands...)
 }
 
-// plugIn connects a node with the bridge. The link goes with the node.
+// plugIn connects a node to the bridge. The link is removed with the node.
 func (c *Cluster) plugIn(node, number int) error {
 	controlPlane := c.State.PID(controlPlane)
 	port := "port" + strconv.Itoa(number)

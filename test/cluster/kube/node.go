@@ -31,7 +31,7 @@ var containerdConfig string
 //go:embed kubelet.yaml
 var kubeletConfig string
 
-// StartNode starts a node, with the disk that it had if it was there before.
+// StartNode starts a node, with its earlier disk if it has run before.
 func (c *Cluster) StartNode(ctx context.Context, number int) error {
 	name := NodeName(number)
 	disk := c.disk(name)
@@ -75,7 +75,7 @@ func (c *Cluster) SetKubelet(number int, program string) error {
 	return err
 }
 
-// linkKubelet returns a link to the program of a node's kubelet, which it makes anew.
+// linkKubelet creates a link to the program of a node's kubelet, and returns its path.
 func (c *Cluster) linkKubelet(number int) (string, error) {
 	program, set := c.kubelets[number]
 	if !set {
@@ -91,7 +91,7 @@ func (c *Cluster) linkKubelet(number int) (string, error) {
 	return link, os.Symlink(program, link)
 }
 
-// nodeIPs are what kubelet reports as a node's addresses.
+// nodeIPs returns the addresses that kubelet reports for a node.
 func (c *Cluster) nodeIPs(number int) string {
 	if c.DualStack {
 		return nodeAddress(number) + "," + nodeAddress6(number)
@@ -108,7 +108,7 @@ func writeFile(path, content string) error {
 
 func (c *Cluster) disk(name string) string { return filepath.Join(c.Dir, "disks", name) }
 
-// containerd is the service; its configuration is on the disk.
+// containerd returns the service; its configuration is on the disk.
 func (c *Cluster) containerd(where, disk string) box.Service {
 	s := c.service(where, "containerd", "--config="+filepath.Join(disk, "containerd.toml"))
 	s.Socket = containerdSocket
@@ -134,11 +134,11 @@ func (c *Cluster) WipeNode(number int) error {
 	return os.RemoveAll(c.disk(NodeName(number)))
 }
 
-// KillProgram kills, with SIGKILL, all processes of a node that run a program of
-// this name; the node or its kubelet starts it again.
+// KillProgram kills, with SIGKILL, all processes of a node that run a program of this name;
+// the node or its kubelet restarts it.
 func (c *Cluster) KillProgram(node, program string) error { return c.kill(node, program) }
 
-// Import gives a node an image.
+// Import imports an image into a node.
 func (c *Cluster) Import(ctx context.Context, number int, file string) error {
 	return c.importInto(ctx, NodeName(number), file)
 }
@@ -161,7 +161,7 @@ func (c *Cluster) awaitContainerd(ctx context.Context, name string) error {
 	})
 }
 
-// linked copies a folder by links to the same files.
+// linked copies a folder by hard links to the same files.
 func linked(from, to string) error {
 	err := exec.Command("cp", "--archive", "--link", from, to).Run()
 	if err == nil {
@@ -174,5 +174,5 @@ func linked(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
-	return exec.Command("cp", "--archive", from, to).Run() // On another file system.
+	return exec.Command("cp", "--archive", from, to).Run() // They are on different file systems.
 }

@@ -21,7 +21,7 @@ const (
 	serviceRange     = "10.96.0.0/16"
 	serviceRange6    = "fd00:10:96::/112"
 	apiServerService = "10.96.0.1"
-	// DNSService is the address that pods ask for names.
+	// DNSService is the address of the DNS server that pods query.
 	DNSService = "10.96.0.10"
 )
 
@@ -33,8 +33,8 @@ type pki struct {
 
 func (c *Cluster) pkiFile(name string) string { return filepath.Join(c.Dir, "pki", name) }
 
-// writePKI makes everything but the nodes' certificates, which makeNode makes of
-// the authority's files.
+// writePKI creates everything but the nodes' certificates, which makeNode creates from the
+// authority's files.
 func (c *Cluster) writePKI(localURL string) error {
 	authority, err := controlplane.NewAuthority("kubernetes-ca")
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Cluster) writePKI(localURL string) error {
 	return p.kubeconfig(c.Kubeconfig(), "admin", localURL)
 }
 
-// node makes the certificate of a node: it is a server, too.
+// node creates the certificate of a node, which is a server, too.
 func (p pki) node(number int) error {
 	name := NodeName(number)
 	err := p.issue(name, &x509.Certificate{
@@ -121,7 +121,7 @@ func (p pki) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(p.dir, name), data, 0o600)
 }
 
-// kubeconfig writes one that needs no other file.
+// kubeconfig writes a kubeconfig that needs no other file.
 func (p pki) kubeconfig(path, user, url string) error {
 	config := &rest.Config{Host: url}
 	for file, into := range map[string]*[]byte{"ca.crt": &config.CAData, user + ".crt": &config.CertData, user + ".key": &config.KeyData} {

@@ -26,14 +26,13 @@ import (
 	"strings"
 )
 
-// Pages returns the pages whose blocks run, each from top to end on a cluster of its own
-// with nothing installed.
+// Pages returns the pages whose blocks run, each from top to bottom on its own cluster with
+// nothing installed.
 func Pages() []string {
 	return []string{"README.md", "docs/install.md", "docs/operations.md", "docs/howto.md", "docs/upgrade.md", "docs/air-gapped.md"}
 }
 
-// stands are the placeholders of the pages, and the names that replace them when the
-// pages run.
+// stands maps the placeholders of the pages to the names that replace them when the pages run.
 var stands = map[string]string{
 	"NODE":       "n1",
 	"beijing-01": "n1",
@@ -47,30 +46,30 @@ func Named(code string) string {
 	return word.ReplaceAllStringFunc(code, func(w string) string { return stands[w] })
 }
 
-// Block is one code block that runs or is excused.
+// Block is a code block that runs or is excused.
 type Block struct {
-	// Line is the line of the block's fence, from 1.
+	// Line is the line number of the block's fence, from 1.
 	Line int
 	// Language is sh, or yaml for a manifest to apply.
 	Language string
 	// Code is without the indentation of the list that it may be in.
 	Code string
 
-	// NotRun is why it does not run; it runs if this is empty.
+	// NotRun is the reason why it does not run; it runs if this is empty.
 	NotRun string
-	// AfterStart asks for the installation of docs/install.md before it.
+	// AfterStart requires the installation of docs/install.md before it.
 	AfterStart bool
 	// Setup are commands to run before it.
 	Setup string
-	// Exit is the exit code that it must have.
+	// Exit is its expected exit code.
 	Exit int
-	// Prints are texts that its output must have.
+	// Prints are texts that its output must contain.
 	Prints []string
-	// Again runs the block until its output has Prints.
+	// Again runs the block until its output contains Prints.
 	Again bool
 }
 
-// The comments of the marked part of docs/install.md may be above a block too.
+// The comments of the marked part of docs/install.md may also be above a block.
 var ignored = regexp.MustCompile(`^install: (begin|end)$`)
 
 // Fence is any code block, with the comments right above it.
@@ -81,7 +80,7 @@ type Fence struct {
 	Comments []string
 }
 
-// Fences gives all code blocks of a page.
+// Fences returns all code blocks of a page.
 func Fences(text string) []Fence {
 	var (
 		fences   []Fence
@@ -112,7 +111,7 @@ func Fences(text string) []Fence {
 	return fences
 }
 
-// Blocks gives the blocks of sh of a page, and those of yaml that are applied.
+// Blocks returns the sh blocks of a page, and the yaml blocks that are applied.
 func Blocks(text string) ([]Block, error) {
 	var blocks []Block
 	for _, f := range Fences(text) {
@@ -128,8 +127,7 @@ func Blocks(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// Marked gives the code of the blocks above which is a comment of the form
-// "kind: name", by name.
+// Marked returns the code of the blocks below a comment of the form "kind: name", by name.
 func Marked(text, kind string) map[string]string {
 	marked := map[string]string{}
 	for _, f := range Fences(text) {
@@ -142,7 +140,7 @@ func Marked(text, kind string) map[string]string {
 	return marked
 }
 
-// OfLanguage gives the code of the blocks of a language.
+// OfLanguage returns the code of the blocks of a language.
 func OfLanguage(text, language string) []string {
 	var out []string
 	for _, f := range Fences(text) {
@@ -153,7 +151,7 @@ func OfLanguage(text, language string) []string {
 	return out
 }
 
-// closing gives the first line from one on that ends something.
+// closing returns the index of the first line at or after from for which ends is true.
 func closing(lines []string, from int, ends func(string) bool) int {
 	for i := from; i < len(lines); i++ {
 		if ends(strings.TrimSpace(lines[i])) {
@@ -163,8 +161,8 @@ func closing(lines []string, from int, ends func(string) bool) int {
 	return len(lines)
 }
 
-// take applies the comments above a block, and says whether a test has to do with
-// the block at all.
+// take applies the comments above a block, and reports whether tests consider the block at
+// all.
 func (b *Block) take(comments []string) (kept bool, err error) {
 	kept = b.Language == "sh"
 	for _, comment := range comments {

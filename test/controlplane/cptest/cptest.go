@@ -1,6 +1,6 @@
-// Package cptest gives tests a control plane: one of their own, one that all
-// tests of a package share, or one of several that tests take turns at. The state folder, with the logs, is kept when
-// a test fails, and its path printed.
+// Package cptest gives tests a control plane: one of their own, one shared by all tests of a
+// package, or one from a pool that tests take turns at. If a test fails, the state folder,
+// with the logs, is kept, and its path printed.
 package cptest
 
 import (
@@ -74,9 +74,9 @@ func (s *Shared) end(code int) int {
 	return code
 }
 
-// Pool is control planes that the tests of a package take turns at. Each test
-// has one for itself until it ends, so tests may run in parallel; there are as
-// many as run at the same time.
+// Pool is a pool of control planes that the tests of a package take turns at. Each test has
+// one to itself until it ends, so tests may run in parallel; there are as many as run at the
+// same time.
 //
 //	var planes cptest.Pool
 //
@@ -88,8 +88,8 @@ type Pool struct {
 	all, free []*Shared
 }
 
-// Cluster returns a control plane that no other test uses before t ends. What
-// earlier tests left is still there.
+// Cluster returns a control plane that no other test uses before t ends. It still contains
+// what earlier tests left.
 func (p *Pool) Cluster(t testing.TB) *controlplane.Cluster {
 	t.Helper()
 	s := p.take()

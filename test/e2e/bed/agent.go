@@ -21,9 +21,9 @@ import (
 const (
 	agentName = "cilium-agent"
 	cniName   = "cilium-cni"
-	// probePeriod is the interval at which the bed, as kubelet, probes an agent, and
-	// the time it takes to notice that an agent has died (the relist period of a
-	// kubelet's PLEG).
+	// probePeriod is the interval at which the bed, in the role of kubelet, probes an agent,
+	// and the time that it takes to notice a dead agent (the relist period of a kubelet's
+	// PLEG).
 	probePeriod = time.Second
 	// agentGrace is the terminationGracePeriodSeconds of its DaemonSet.
 	agentGrace = time.Second
@@ -34,7 +34,7 @@ type agentRun struct {
 	process *process.Process
 	number  int
 	started time.Time
-	code    int32 // that it ended with
+	code    int32 // its exit code
 }
 
 // agentFlags returns the flags of the DaemonSet, and those for paths that differ between
@@ -74,7 +74,7 @@ func (n *Node) StartAgent(ctx context.Context) error {
 	return nil
 }
 
-// probe is the kubelet's readiness probe: the Pod object turns Ready once.
+// probe acts as the kubelet's readiness probe: the Pod object turns Ready once.
 func (n *Node) probe(ctx context.Context, run *agentRun) {
 	tick := time.NewTicker(probePeriod)
 	defer tick.Stop()
@@ -142,8 +142,8 @@ func (n *Node) RestartAgent(ctx context.Context) error {
 // for the second time. Each further time it waits twice as long.
 const firstBackoff = 10 * time.Second
 
-// RestartAgentUntilHealthy stops the agent and starts it again each time it ends, when a
-// kubelet would, until it is healthy. It returns how many starts that took.
+// RestartAgentUntilHealthy stops the agent and, as a kubelet would, starts it again each time
+// it exits, until it is healthy. It returns how many starts that took.
 func (n *Node) RestartAgentUntilHealthy(ctx context.Context) (starts int, err error) {
 	if err := n.StopAgent(ctx); err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func (n *Node) WaitAgent(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-run.process.Ended(): // It does not come back by itself.
+		case <-run.process.Ended(): // It does not restart by itself.
 			cancel()
 		case <-ctx.Done():
 		}

@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// writeAgentPod writes the agent's Pod object as its DaemonSet and kubelet
-// would for this run of its container: running while it is n.agent, else
-// ended.
+// writeAgentPod writes the agent's Pod object as its DaemonSet and kubelet would for this run
+// of its container: running while run is n.agent, else ended.
 func (n *Node) writeAgentPod(ctx context.Context, run *agentRun, ready bool) error {
 	pod := &corev1.Pod{
 		ObjectMeta: n.agentPod(),

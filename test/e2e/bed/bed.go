@@ -30,7 +30,7 @@ const (
 	// stateDir is on the sandbox's own tmpfs; short, for the unix sockets.
 	stateDir = "/run/bed"
 	pollTick = 50 * time.Millisecond
-	// patience bounds a wait whose context has no deadline.
+	// patience limits a wait whose context has no deadline.
 	patience = 3 * time.Minute
 )
 
@@ -38,11 +38,11 @@ const (
 type Options struct {
 	// BinDir holds etcd, kube-apiserver and cilium-pool-operator.
 	BinDir string
-	// CiliumDir holds Cilium's programs, and its bpf folder beside them.
+	// CiliumDir holds Cilium's programs, next to its bpf folder.
 	CiliumDir string
 	// Logs is the folder of all logs. It is created.
 	Logs string
-	// Log receives a line per step. Nil: nowhere.
+	// Log receives a line per step. Nil: no log.
 	Log io.Writer
 	// Helm is the program that renders Cilium's chart, CiliumDir/chart.
 	Helm string
@@ -54,22 +54,21 @@ type Options struct {
 	Native bool
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
-	// Before is for a cluster that has not moved to crd mode yet. It begins in
-	// the mode IPAM, with the configuration of such a cluster in the API server:
-	// agents and Cilium's operator read it there at each start.
+	// Before starts a cluster that has not moved to crd mode yet. It starts in the mode IPAM,
+	// with the configuration of such a cluster in the API server, from which agents and
+	// Cilium's operator read it at each start.
 	Before bool
 	// Set are further initial values, as helm --set takes them.
 	Set []string
-	// Then is for a cluster that moves between two of our modes: the mode after the
-	// move, with ThenValues, further files of Examples, in place of Values. The
-	// configuration is in the API server as with Before, and agents report as
-	// quickly.
+	// Then starts a cluster that moves between two of our modes: the mode after the move, with
+	// ThenValues, further files of Examples, in place of Values. The configuration is in the
+	// API server as with Before, and agents report as often.
 	Then       string
 	ThenValues []string
 }
 
-// moves reports whether agents and Cilium's operator read their configuration in
-// the API server at each start.
+// moves reports whether agents and Cilium's operator read their configuration from the API
+// server at each start.
 func (b *Bed) moves() bool { return b.opts.Before || b.opts.Then != "" }
 
 // Bed is a cluster. Its methods may be called concurrently.
@@ -81,7 +80,7 @@ type Bed struct {
 	cluster    *controlplane.Cluster
 	kubeconfig string
 	config     map[string]string // the agents' own, by key
-	moved      map[string]string // what it is after the move
+	moved      map[string]string // the configuration after the move
 
 	mu       sync.Mutex
 	nodes    map[string]*Node
@@ -89,8 +88,8 @@ type Bed struct {
 	attached map[*Pod]bool
 }
 
-// Start makes the network and the control plane. Only the process that Sandbox
-// started can call it, once.
+// Start creates the network and the control plane. Only the process that Sandbox started can
+// call it, once.
 func Start(ctx context.Context, o Options) (_ *Bed, err error) {
 	if !Inside() {
 		return nil, errors.New("a bed is started in a sandbox only")
@@ -168,7 +167,7 @@ func (b *Bed) Stop() error {
 		errs = append(errs, procs[i].Kill())
 	}
 	if b.cluster != nil {
-		// etcd's files are large, and say nothing that the logs do not.
+		// etcd's files are large, and show nothing that the logs do not.
 		errs = append(errs, b.cluster.Stop(), os.RemoveAll(filepath.Join(b.cluster.Dir(), "data")))
 	}
 	return errors.Join(errs...)
@@ -179,7 +178,7 @@ func (b *Bed) Logf(format string, args ...any) {
 	fmt.Fprintf(b.opts.Log, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Config is the administrator's configuration.
+// Config returns the administrator's configuration.
 func (b *Bed) Config() *rest.Config { return b.cluster.Config() }
 
 // Held returns the addresses of the pods attached right now, by node, whether or

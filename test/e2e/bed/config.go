@@ -33,9 +33,9 @@ const (
 //go:embed values.yaml vxlan.yaml before.yaml
 var ownValues embed.FS
 
-// makeConfig renders the agents' configuration by Cilium's own chart from the example
-// values, and writes it as a pod mounts it: a folder with a file for each key. A cluster
-// that has not moved yet begins with values of its own.
+// makeConfig renders the agents' configuration with Cilium's own chart from the example
+// values, and writes it as a pod mounts it: a folder with a file for each key. A cluster that
+// has not moved yet starts with its own values.
 func (b *Bed) makeConfig(ctx context.Context) error {
 	own := []string{"values.yaml"}
 	if !b.opts.Native {
@@ -77,8 +77,8 @@ func (b *Bed) given(on []string) []string {
 	return files
 }
 
-// render returns the agents' configuration for values files, of which later ones win,
-// and single values.
+// render returns the agents' configuration for values files, of which later ones take
+// precedence, and single values.
 func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[string]string, error) {
 	argv := []string{
 		b.opts.Helm, "template", "cilium", filepath.Join(b.opts.CiliumDir, chartDir),

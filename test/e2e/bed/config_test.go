@@ -86,8 +86,7 @@ func TestMakeConfig(t *testing.T) {
 	}
 }
 
-// called returns the names of the values files, and the single values, in Helm's
-// arguments.
+// called returns the names of the values files, and the single values, from Helm's arguments.
 func called(args string) (values, set string) {
 	var files []string
 	fields := strings.Fields(args)

@@ -19,13 +19,13 @@ import (
 
 const podsPath = "/api/v1/pods"
 
-// Gate is a proxy between one agent and the API server. While it is shut the agent gets
-// no answer about pods, for which it waits before it restores its own.
+// Gate is a proxy between one agent and the API server. While it is shut, the agent gets no
+// response about pods, which it needs before it restores its own.
 type Gate struct {
 	server *http.Server
 
 	mu   sync.Mutex
-	open chan struct{} // closed: open
+	open chan struct{} // closed while the gate is open
 }
 
 // Gate puts an open gate in front of the node's agent, from its next start on.
@@ -54,7 +54,7 @@ func (n *Node) Gate() (*Gate, error) {
 		}
 		proxy.ServeHTTP(w, r)
 	})}
-	go func() { _ = g.server.Serve(listener) }() // It ends by Close.
+	go func() { _ = g.server.Serve(listener) }() // Close ends it.
 
 	path := filepath.Join(n.dir, "gate.kubeconfig")
 	kubeconfig := clientcmdapi.Config{
@@ -69,7 +69,7 @@ func (n *Node) Gate() (*Gate, error) {
 	return g, nil
 }
 
-// Close ends the gate, and with it the agent's connections.
+// Close closes the gate, and with it the agent's connections.
 func (g *Gate) Close() error { return g.server.Close() }
 
 // Shut blocks further requests about pods.

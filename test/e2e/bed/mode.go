@@ -30,7 +30,7 @@ func (b *Bed) MovedConfig() map[string]string { return maps.Clone(b.moved) }
 // Cilium's operator read it at their next start.
 func (b *Bed) EditConfig(ctx context.Context, config map[string]string) error {
 	object := &corev1.ConfigMap{ObjectMeta: configKey(), Data: config}
-	// The API server makes its own namespaces a moment after its start.
+	// The API server creates its own namespaces shortly after its start.
 	return b.Eventually(ctx, "the ConfigMap "+configName+" is written", func(ctx context.Context) error {
 		err := b.Client.Create(ctx, object.DeepCopy())
 		if apierrors.IsAlreadyExists(err) {
@@ -52,7 +52,7 @@ func configKey() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: configName}
 }
 
-// configDir is the folder of the node's own configuration.
+// configDir returns the folder of the node's own configuration.
 func (n *Node) configDir() string {
 	if !n.bed.moves() {
 		return n.bed.configDir()
@@ -60,8 +60,8 @@ func (n *Node) configDir() string {
 	return filepath.Join(n.dir, "config")
 }
 
-// resolveConfig does what the first init container of an agent's pod does where
-// the configuration is in the API server, with the same program.
+// resolveConfig does what the first init container of an agent's pod does if the configuration
+// is in the API server, with the same program.
 func (n *Node) resolveConfig(ctx context.Context) error {
 	if !n.bed.moves() {
 		return nil
@@ -74,7 +74,7 @@ func (n *Node) resolveConfig(ctx context.Context) error {
 		"--node-name="+n.Name, "--dest="+n.configDir(), "--k8s-kubeconfig-path="+n.bed.kubeconfig)...)
 }
 
-// Mode is the IPAM mode that the node's agent was last started in.
+// Mode returns the IPAM mode that the node's agent was last started in.
 func (n *Node) Mode() (string, error) {
 	mode, err := os.ReadFile(filepath.Join(n.configDir(), "ipam"))
 	if err != nil {
@@ -86,9 +86,9 @@ func (n *Node) Mode() (string, error) {
 // Downtime is the time from an agent's SIGTERM until it was healthy again.
 type Downtime struct{ From, Until time.Time }
 
-// RollAgent waits until the agent's Pod is deleted, stops the agent and restarts
-// it with the current configuration in a new pod, as kubelet and DaemonSet do. It
-// waits until that pod is Ready. What the agent has pinned in bpffs stays.
+// RollAgent waits until the agent's Pod is deleted, stops the agent and restarts it with the
+// current configuration in a new pod, as kubelet and DaemonSet do. It waits until that pod is
+// Ready. What the agent has pinned in bpffs is kept.
 func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
 	pod := &corev1.Pod{}
 	err = n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is deleted", func(ctx context.Context) error {

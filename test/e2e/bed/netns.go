@@ -12,7 +12,7 @@ import (
 
 const threadNetns = "/proc/thread-self/ns/net"
 
-// newNetns makes a network namespace that lives as long as the file is open.
+// newNetns creates a network namespace that lives as long as the file is open.
 func newNetns() (*os.File, error) {
 	var file *os.File
 	err := onThread(func() error {
@@ -26,8 +26,7 @@ func newNetns() (*os.File, error) {
 	return file, err
 }
 
-// inNetns calls f on a thread that is in the namespace: sockets made there
-// stay there.
+// inNetns calls f on a thread that is in the namespace: sockets created there stay there.
 func inNetns(ns *os.File, f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -37,7 +36,7 @@ func inNetns(ns *os.File, f func() error) error {
 	})
 }
 
-// onThread calls f on a thread of its own, which ends afterwards.
+// onThread calls f on its own thread, which ends afterwards.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

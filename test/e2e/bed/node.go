@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// The nodes' network, of the addresses kept for documentation.
+// The nodes' network, from the address ranges reserved for documentation.
 const (
 	bridge         = "br0"
 	bridgeAddress  = "192.0.2.1"
@@ -33,8 +33,8 @@ const (
 	prefixLength6  = "/64"
 )
 
-// Outside is the address of a machine that routes to no pod, of the same family
-// as another address.
+// Outside returns the address, in the family of the given one, of a machine that has no route
+// to pods.
 func Outside(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.MustParseAddr(bridgeAddress)
@@ -77,7 +77,7 @@ func makeBridge(ctx context.Context) error {
 	return nil
 }
 
-// AddNode makes the namespaces of a machine, but not yet its Node object.
+// AddNode creates the namespaces of a machine, but not yet its Node object.
 func (b *Bed) AddNode(ctx context.Context, name string) (*Node, error) {
 	b.mu.Lock()
 	n := &Node{Name: name, bed: b, number: len(b.nodes), dir: filepath.Join(stateDir, name)}
@@ -115,8 +115,8 @@ func (n *Node) address(format string) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, firstNode+n.number))
 }
 
-// plug mounts what an agent needs and connects the node to the bridge, in both families:
-// the API server has an IPv4 address only.
+// plug mounts what an agent needs and connects the node to the bridge, in both families: the
+// API server has only an IPv4 address.
 func (n *Node) plug(ctx context.Context, veth string) error {
 	pid := strconv.Itoa(n.holder.PID())
 	for _, argv := range [][]string{
@@ -140,12 +140,12 @@ func (n *Node) plug(ctx context.Context, veth string) error {
 	return nil
 }
 
-// enter is a command that runs in the node's mount and network namespaces.
+// enter returns a command that runs in the node's mount and network namespaces.
 func (n *Node) enter(argv ...string) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.PID()), "--mount", "--net", "--"}, argv...)
 }
 
-// Register makes the Node object, as a kubelet does.
+// Register creates the Node object, as a kubelet does.
 func (n *Node) Register(ctx context.Context, labels map[string]string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}, Spec: corev1.NodeSpec{PodCIDRs: n.PodCIDRs}}
 	if len(n.PodCIDRs) > 0 {
@@ -160,14 +160,14 @@ func (n *Node) Register(ctx context.Context, labels map[string]string) error {
 	}
 	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
-	// As a patch, which an offer of the operator does not refuse.
+	// Use a patch, which does not conflict with an offer of the operator.
 	if err := n.bed.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(created)); err != nil {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
 	return nil
 }
 
-// AddIPv6 adds the machine's IPv6 address to the Node object, as a kubelet does that is
+// AddIPv6 adds the machine's IPv6 address to the Node object, as a kubelet does when it is
 // restarted for both families.
 func (n *Node) AddIPv6(ctx context.Context) error {
 	a := n.address(nodeAddress6)

@@ -41,18 +41,18 @@ func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 	return &Operator{p}, nil
 }
 
-// Kill kills it with SIGKILL.
+// Kill kills the operator with SIGKILL.
 func (o *Operator) Kill() error { return o.process.Kill() }
 
-// Running reports whether it has not ended.
+// Running reports whether the operator has not ended.
 func (o *Operator) Running() bool { return o.process.Running() }
 
-// Stop stops it as a kubelet does.
+// Stop stops the operator as a kubelet does.
 func (o *Operator) Stop() error { return o.process.Stop(operatorGrace) }
 
-// StartCiliumOperator starts Cilium's own operator with the agents' configuration, as its
-// pod does, and the given flags, which win. In a cluster that moves between modes that is
-// the configuration in the API server.
+// StartCiliumOperator starts Cilium's own operator with the agents' configuration, as its pod
+// does, and the given flags, which take precedence. In a cluster that moves between modes it
+// uses the configuration in the API server.
 func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
 	dir := b.configDir()
 	if b.moves() {
@@ -73,9 +73,9 @@ func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operat
 	return &Operator{p}, nil
 }
 
-// Shell runs a line of a page with kubectl and its plugin, in the folder of the logs. If
-// ctx ends first, it is killed with SIGKILL. Shell returns the output and the exit code,
-// -1 if it was killed.
+// Shell runs a command line of a page with kubectl and its plugin, in the folder of the logs.
+// If ctx ends first, it is killed with SIGKILL. Shell returns the output and the exit code,
+// which is -1 if it was killed.
 func (b *Bed) Shell(ctx context.Context, line string) (out string, code int, err error) {
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = b.opts.Logs

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// pingGrace is how long the last answers may take.
+	// pingGrace is how long the last replies may take.
 	pingGrace = 2 * time.Second
-	// pingBuffer holds a second of the packets of all flows of a pod: each socket
-	// gets all of them, and on a busy machine those read too late would count as lost.
+	// pingBuffer holds the packets of all flows of a pod for one second: each socket gets all
+	// of them, and on a busy machine those read too late would count as lost.
 	pingBuffer = 2 << 20
 )
 
-// Pings is a flow of echo requests from one pod to another address.
+// Pings is a flow of echo requests from a pod to another address.
 type Pings struct {
 	target netip.Addr
 	kind   kind
@@ -56,10 +56,10 @@ func kindOf(target netip.Addr) kind {
 	return kind{"ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply}
 }
 
-// Count sums up the requests.
+// Count counts the requests and their outcomes.
 type Count struct {
 	Sent, Lost int
-	// Slowest is the longest time between a request and its answer.
+	// Slowest is the longest time between a request and its reply.
 	Slowest time.Duration
 	// FirstLost is when the first lost request was sent.
 	FirstLost time.Time
@@ -99,7 +99,7 @@ func ping(netns *os.File, from string, target netip.Addr, interval time.Duration
 	return f, nil
 }
 
-// Stop waits for the last answers and counts.
+// Stop waits for the last replies and counts.
 func (f *Pings) Stop() (Count, error) {
 	f.stop()
 	f.done.Wait()
@@ -145,7 +145,7 @@ func (f *Pings) send(ctx context.Context, interval time.Duration) {
 		if err != nil {
 			return
 		}
-		// An error is a lost request, and counted as one.
+		// An error means a lost request, which is counted as such.
 		_, _ = f.conn.WriteTo(data, &net.IPAddr{IP: f.target.AsSlice()})
 	}
 }
@@ -170,7 +170,7 @@ func (f *Pings) receive() {
 	}
 }
 
-// identifier is the ICMP identifier of a request: the process ID, plus one for each
+// identifier returns the ICMP identifier of a request: the process ID, plus one for each
 // 65,536 requests, as the sequence number wraps around.
 func identifier(seq uint32) int { return int(uint16(os.Getpid() + int(seq>>16))) }
 

@@ -24,17 +24,17 @@ import (
 
 const cniConfig = `{"cniVersion":"0.3.1","name":"cilium","type":"cilium-cni","log-file":%q}`
 
-// cniTimeout is how long a kubelet gives a sandbox to come up.
+// cniTimeout is how long a kubelet waits for a sandbox to come up.
 const cniTimeout = 4 * time.Minute
 
-// Pod is a pod with a network namespace of its own.
+// Pod is a pod with its own network namespace.
 type Pod struct {
 	Namespace, Name string
 	// Addresses are the result of CNI ADD, IPv4 first; Address is the first.
 	Addresses []netip.Addr
 	Address   netip.Addr
-	// Created is when the API server had answered the create, or the pod was seen bound,
-	// Added when CNI ADD had returned.
+	// Created is when the API server responded to the creation, or the pod was seen bound,
+	// Added when CNI ADD returned.
 	Created, Added time.Time
 
 	node    *Node
@@ -42,12 +42,12 @@ type Pod struct {
 	sandbox string
 }
 
-// CreatePod makes the Pod object, bound to the node.
+// CreatePod creates the Pod object, bound to the node.
 func (n *Node) CreatePod(ctx context.Context, name string) (*Pod, error) {
 	return n.CreatePodWith(ctx, metav1.ObjectMeta{Name: name})
 }
 
-// CreatePodWith creates it with labels and annotations, in an existing namespace.
+// CreatePodWith creates a pod with labels and annotations, in an existing namespace.
 func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod, error) {
 	name := meta.Name
 	if meta.Namespace == "" {
@@ -63,14 +63,14 @@ func (n *Node) CreatePodWith(ctx context.Context, meta metav1.ObjectMeta) (*Pod,
 	return n.newPod(meta.Namespace, name), nil
 }
 
-// newPod is a pod whose object has just been created, or bound.
+// newPod returns a pod whose object has just been created, or bound.
 func (n *Node) newPod(namespace, name string) *Pod {
 	var id [32]byte
 	_, _ = rand.Read(id[:])
 	return &Pod{Namespace: namespace, Name: name, Created: time.Now(), node: n, sandbox: hex.EncodeToString(id[:])}
 }
 
-// Attach gives the pod its network by one CNI ADD. It does not retry; the caller may.
+// Attach sets up the pod's network with one CNI ADD. It does not retry; the caller may.
 func (p *Pod) Attach(ctx context.Context) error {
 	if p.netns == nil {
 		var err error
@@ -98,7 +98,7 @@ func (p *Pod) Attach(ctx context.Context) error {
 	return nil
 }
 
-// Report writes the pod's status, as a kubelet does once it has attached it.
+// Report writes the pod's status, as a kubelet does once it has attached the pod.
 func (p *Pod) Report(ctx context.Context) error {
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	var ips []corev1.PodIP
@@ -129,8 +129,8 @@ func (n *Node) Run(ctx context.Context, name string) (*Pod, error) {
 	return p, p.Report(ctx)
 }
 
-// Delete deletes the pod as the API server and a kubelet do: the object is
-// marked, the network taken away, the object removed.
+// Delete deletes the pod as the API server and a kubelet do: it marks the object as deleted,
+// removes the network, and then the object.
 func (p *Pod) Delete(ctx context.Context) error {
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	if err := p.node.bed.Client.Delete(ctx, object); err != nil {

@@ -32,7 +32,7 @@ func lookPath(name string) (string, error) {
 	return "", fmt.Errorf("%s is not installed", name)
 }
 
-// spawn runs a program until Stop, its output appended to a log of the given name.
+// spawn runs a program until Stop, and appends its output to a log of the given name.
 func (b *Bed) spawn(name string, argv ...string) (*process.Process, error) {
 	return b.spawnWith(syscall.SysProcAttr{}, name, argv...)
 }
@@ -50,7 +50,7 @@ func (b *Bed) spawnWith(attr syscall.SysProcAttr, name string, argv ...string) (
 	return p, nil
 }
 
-// run runs a program to its end; the error holds what it said.
+// run runs a program until it exits; the error contains its output.
 func run(ctx context.Context, argv ...string) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "PATH="+searchPath())

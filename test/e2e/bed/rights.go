@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// grant gives the operator of each mode the rights of the chart and no more, admission
-// policies among them.
+// grant gives the operator of each mode exactly the rights that the chart gives it, including
+// admission policies.
 func (b *Bed) grant(ctx context.Context) error {
 	rights, err := harness.OperatorRights(ctx, "")
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *Bed) grant(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, o := range rights {
-		create := func(ctx context.Context) error { // the API server makes the namespace soon
+		create := func(ctx context.Context) error { // the API server creates the namespace soon
 			return client.IgnoreAlreadyExists(b.Client.Create(ctx, o.DeepCopy()))
 		}
 		if err := harness.Until(ctx, time.Second, create); err != nil {
@@ -50,7 +50,7 @@ func (b *Bed) operatorKubeconfig(mode string) string {
 	return filepath.Join(b.cluster.Dir(), "operator-"+mode+".kubeconfig")
 }
 
-// modeOf returns the mode of an operator with these flags.
+// modeOf returns the mode that an operator runs in with these flags.
 func modeOf(flags []string) string {
 	mode := crdMode
 	for _, f := range flags {
@@ -61,8 +61,8 @@ func modeOf(flags []string) string {
 	return mode
 }
 
-// Refused returns what operators logged of requests that the API server refused for want
-// of rights, each once.
+// Refused returns the log lines of operators about requests that the API server refused for
+// lack of rights, without duplicates.
 func (b *Bed) Refused() ([]string, error) {
 	logs, err := filepath.Glob(filepath.Join(b.opts.Logs, "operator*.log"))
 	if err != nil {

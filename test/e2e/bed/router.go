@@ -26,8 +26,8 @@ const (
 	NodeAS   = 65001
 )
 
-// RouteEvent is an event of a session or of a route: a line of the router's output
-// (test/bgp, Event).
+// RouteEvent is an event of a session or a route: a line of the router's output (test/bgp,
+// Event).
 type RouteEvent struct {
 	At     time.Time    `json:"at"`
 	What   string       `json:"what"` // up or down; announce or withdraw
@@ -36,16 +36,16 @@ type RouteEvent struct {
 	Via    netip.Addr   `json:"via"`
 }
 
-// Router is a BGP router on a machine that is no node. It installs the announced routes
-// in its kernel.
+// Router is a BGP router on a machine that is not a node. It installs the announced routes in
+// its kernel.
 type Router struct {
-	// Machine is where it runs: pings from there follow the announced routes.
+	// Machine is the machine that it runs on: pings from there follow the announced routes.
 	Machine *Node
 	process *process.Process
 	log     string
 }
 
-// StartRouter starts a router that waits for some nodes to peer with it.
+// StartRouter starts a router that waits for the given nodes to peer with it.
 func (b *Bed) StartRouter(ctx context.Context, peers ...*Node) (*Router, error) {
 	program := filepath.Join(b.opts.BinDir, routerProgram)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
@@ -91,12 +91,12 @@ func (r *Router) Events() ([]RouteEvent, error) {
 	return out, nil
 }
 
-// routeEvent parses a line of the log. Most lines are no event.
+// routeEvent parses a line of the log. Most lines are not events.
 func routeEvent(line []byte) (e RouteEvent, ok bool) {
 	return e, strings.HasPrefix(string(line), "{") && json.Unmarshal(line, &e) == nil && e.What != ""
 }
 
-// Routes returns the prefixes that it has after these events, with their next hops.
+// Routes returns the prefixes that the router has after these events, with their next hops.
 func Routes(events []RouteEvent) map[netip.Prefix]netip.Addr {
 	out := map[netip.Prefix]netip.Addr{}
 	for _, e := range events {

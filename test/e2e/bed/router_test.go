@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// As test/bgp writes them, among what its library logs.
+// The format of test/bgp, among what its library logs.
 const routerLog = `time=2026-11-20T21:00:00Z level=INFO msg="Add a peer configuration" Key=192.0.2.10
 {"at":"2026-11-20T21:00:01.5Z","what":"up","peer":"192.0.2.10"}
 {"at":"2026-11-20T21:00:02Z","what":"announce","peer":"192.0.2.10","prefix":"100.162.224.0/27","via":"192.0.2.10"}

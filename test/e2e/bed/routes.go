@@ -14,7 +14,7 @@ import (
 // Route is a route in a node's main table.
 type Route struct {
 	To     netip.Prefix
-	Via    netip.Addr // invalid: none
+	Via    netip.Addr // invalid if there is none
 	Device string
 }
 

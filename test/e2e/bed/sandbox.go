@@ -26,9 +26,9 @@ var ErrCannot = errors.New("this machine cannot run real Cilium")
 // Inside reports whether this process is the one that Sandbox started.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
-// Sandbox runs this program again, with args, as the first process of new process, mount
-// and network namespaces. Everything it starts dies with it, and it dies with this
-// process or ctx. The error wraps ErrCannot if the kernel refuses the namespaces.
+// Sandbox runs this program again, with args, as the first process of new process, mount and
+// network namespaces. Everything it starts dies with it, and it dies with this process or ctx.
+// The error wraps ErrCannot if the kernel denies the namespaces.
 func Sandbox(ctx context.Context, args ...string) error {
 	// The parent-death signal comes when the thread that forked ends.
 	runtime.LockOSThread()
@@ -51,8 +51,8 @@ func Sandbox(ctx context.Context, args ...string) error {
 	return cmd.Wait()
 }
 
-// prepareMounts makes the mounts private and gives the sandbox its own /proc
-// and an empty /run, where the state of everything goes.
+// prepareMounts makes the mounts private and gives the sandbox its own /proc and an empty
+// /run, which holds all state.
 func prepareMounts() error {
 	for _, m := range []struct {
 		source, target, kind string

@@ -19,7 +19,7 @@ import (
 
 const schedulerName = "kube-scheduler"
 
-// schedulerConfig lifts the limit of 50 requests per second. All else is as released.
+// schedulerConfig lifts the limit of 50 requests per second. Everything else is as released.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
@@ -37,7 +37,7 @@ func (b *Bed) StartScheduler() error {
 	return err
 }
 
-// TakePods says, as a kubelet does, how many pods the node takes, and removes the taint
+// TakePods reports, as a kubelet does, how many pods the node accepts, and removes the taint
 // of a new node, as kube-controller-manager does.
 func (n *Node) TakePods(ctx context.Context, most int) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
@@ -51,7 +51,7 @@ func (n *Node) TakePods(ctx context.Context, most int) error {
 	return nil
 }
 
-// CreateWaitingPod makes the Pod object for the scheduler to bind. It requests an IPv4
+// CreateWaitingPod creates the Pod object for the scheduler to bind. It requests an IPv4
 // address.
 func (b *Bed) CreateWaitingPod(ctx context.Context, name string) error {
 	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
@@ -65,7 +65,7 @@ func (b *Bed) CreateWaitingPod(ctx context.Context, name string) error {
 	return nil
 }
 
-// BoundPod is a pod that the scheduler has bound to the node, and that has no network
+// BoundPod returns a pod that the scheduler has bound to the node, and that has no network
 // yet.
 func (n *Node) BoundPod(object *corev1.Pod) *Pod {
 	return n.newPod(object.Namespace, object.Name)

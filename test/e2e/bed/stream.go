@@ -18,8 +18,8 @@ const (
 	echoSize = 8
 )
 
-// Stream is a TCP connection between two pods: one sends a few bytes at an interval, and
-// the other echoes them.
+// Stream is a TCP connection between two pods: one sends a few bytes at an interval, which the
+// other echoes.
 type Stream struct {
 	listener net.Listener
 	conn     net.Conn
@@ -31,8 +31,7 @@ type Stream struct {
 	err     error
 }
 
-// Stream connects to an address of another pod and sends every interval until
-// Stop.
+// Stream connects to an address of another pod and sends at every interval until Stop.
 func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, error) {
 	s := &Stream{}
 	address := netip.AddrPortFrom(at, echoPort).String()
@@ -45,7 +44,7 @@ func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, e
 	}
 	go s.echo()
 	err = inNetns(p.netns, func() (err error) {
-		// One address, so that no other goroutine, on another thread, dials.
+		// Use a single address, so that no other goroutine, on another thread, dials.
 		s.conn, err = net.DialTimeout("tcp", address, 10*time.Second)
 		return err
 	})
@@ -58,8 +57,8 @@ func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, e
 	return s, nil
 }
 
-// Stop ends the stream. It returns how many answers came, how long the slowest took, and
-// the error that broke the connection, if any.
+// Stop ends the stream. It returns the number of echoes, how long the slowest took, and the
+// error that broke the connection, if any.
 func (s *Stream) Stop() (echoes int, slowest time.Duration, err error) {
 	s.stop()
 	s.done.Wait()

@@ -16,9 +16,9 @@ const (
 	wireGuardDevice  = "cilium_wg0"
 )
 
-// addWireGuard gives the node a WireGuard device of userspace if the kernel has none. The
-// agent configures a device of its name that is there already, by a socket (Cilium
-// v1.20.1, pkg/wireguard/agent/agent.go, init).
+// addWireGuard gives the node a userspace WireGuard device if the kernel does not support
+// WireGuard. The agent uses an existing device of its name, and configures it through a socket
+// (Cilium v1.20.1, pkg/wireguard/agent/agent.go, init).
 func (n *Node) addWireGuard(ctx context.Context) error {
 	if run(ctx, n.enter("ip", "link", "add", wireGuardDevice, "type", "wireguard")...) == nil {
 		return nil

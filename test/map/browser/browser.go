@@ -1,4 +1,4 @@
-// Package browser runs a headless Chromium, and notes what goes wrong in it.
+// Package browser runs a headless Chromium, and records errors in it.
 package browser
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// ErrNone: there is no Chromium.
+// ErrNone means that there is no Chromium.
 var ErrNone = errors.New("no chromium is installed: on Debian, hack/chromium.sh installs it")
 
-// patience is how long the page may take to become what is waited for.
+// patience is how long the page may take to reach an expected state.
 const patience = time.Minute
 
-// Page is a page of a browser of its own.
+// Page is a page in its own browser.
 type Page struct {
 	ctx context.Context //nolint:containedctx // chromedp knows a browser by its context
 
@@ -35,7 +35,7 @@ type Page struct {
 	requests []string
 }
 
-// find is Debian's Chromium, or Google's build of it.
+// find returns the path of Debian's Chromium, or of Google's build.
 func find() (string, error) {
 	for _, name := range []string{"chromium", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -53,8 +53,8 @@ func Open(ctx context.Context, width, height int64) (p *Page, stop func(), err e
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
-		// As root, and in containers, Chromium cannot make a sandbox of its own. It
-		// is shown our own page only.
+		// As root, and in containers, Chromium cannot create its own sandbox. It only shows
+		// our own page.
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.Flag("hide-scrollbars", true),
@@ -114,14 +114,14 @@ func describe(e *runtime.ExceptionDetails) string {
 	return e.Exception.Description
 }
 
-// Do does things on the page.
+// Do performs steps on the page.
 func (p *Page) Do(steps ...chromedp.Action[chromedp.Void]) error {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
 	return chromedp.Do(ctx, steps...)
 }
 
-// Eval is the value of a JavaScript expression.
+// Eval returns the value of a JavaScript expression.
 func Eval[T any](p *Page, expression string) (T, error) {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
@@ -132,13 +132,13 @@ func Eval[T any](p *Page, expression string) (T, error) {
 	return value, nil
 }
 
-// Until waits until a JavaScript condition holds. It looks before each frame.
+// Until waits until a JavaScript condition holds. It checks before each frame.
 func (p *Page) Until(condition string) error {
 	_, err := Eval[bool](p, `new Promise(done => { (function look() { (`+condition+`) ? done(true) : requestAnimationFrame(look); })(); })`)
 	return err
 }
 
-// Painted waits until the browser has painted what was asked for so far.
+// Painted waits until the browser has painted what was requested so far.
 func (p *Page) Painted() error {
 	_, err := Eval[bool](p, `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 	return err
@@ -154,15 +154,15 @@ func (p *Page) Keys(keys ...string) error {
 	return nil
 }
 
-// Faults are the errors so far.
+// Faults returns the errors so far.
 func (p *Page) Faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.faults)
 }
 
-// Abroad are the requests that went anywhere but to 127.0.0.1, and made is how
-// many there were in all.
+// Abroad returns the requests to hosts other than 127.0.0.1, and made is the number of all
+// requests.
 func (p *Page) Abroad() (abroad []string, made int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *Page) Abroad() (abroad []string, made int) {
 	return abroad, len(p.requests)
 }
 
-// Theme lets the system be light or dark, and want no motion.
+// Theme sets the system's theme to light or dark, and turns motion off.
 func (p *Page) Theme(scheme string) error {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()
@@ -184,7 +184,7 @@ func (p *Page) Theme(scheme string) error {
 	return err
 }
 
-// Shot is a picture of what is seen, as PNG.
+// Shot returns a screenshot as PNG.
 func (p *Page) Shot() ([]byte, error) {
 	ctx, stop := context.WithTimeout(p.ctx, patience)
 	defer stop()

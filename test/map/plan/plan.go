@@ -1,4 +1,4 @@
-// Package plan makes address plans of any size up, the same each time.
+// Package plan generates address plans of any size, the same each time.
 package plan
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 )
 
-// Time is when all plans are of.
+// Time returns the time of all plans.
 func Time() time.Time { return time.Date(2026, 11, 20, 14, 5, 0, 0, time.UTC) }
 
 const (
@@ -32,7 +32,7 @@ func Of(blocks int) *addressmap.Map {
 	}
 	m := &addressmap.Map{Time: Time(), Cluster: "made-up", Blocks: make([]addressmap.Block, 0, blocks)}
 	draw := rand.New(rand.NewPCG(1, 2))
-	// A node's blocks come in runs, and are about equally full.
+	// A node's blocks come in runs, and have about equal numbers of pods.
 	node, run, full := "", 0, 0
 	for cell := 4; len(m.Blocks) < blocks; cell++ {
 		if draw.IntN(12) == 0 && 1<<cells-cell > blocks-len(m.Blocks) {
@@ -66,7 +66,7 @@ func count(p *addressmap.Pool, b *addressmap.Block, luck int) {
 	}
 }
 
-// Cell is a block by its number.
+// Cell returns a block's CIDR by its number.
 func Cell(n int) netip.Prefix {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], 10<<24+uint32(n)<<(32-blockBits))

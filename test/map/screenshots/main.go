@@ -1,5 +1,5 @@
-// Command screenshots makes the pictures of docs/images: of the cluster in
-// KUBECONFIG, best the one that make up starts, and of generated plans.
+// Command screenshots takes the screenshots in docs/images: of the cluster in KUBECONFIG,
+// preferably the one that make up starts, and of generated plans.
 package main
 
 import (
@@ -24,12 +24,12 @@ import (
 
 const width = 1280
 
-// scene is a picture of the cluster or, with blocks, of a generated plan.
+// scene is a screenshot of the cluster or, with blocks, of a generated plan.
 type scene struct {
 	name, hash string
 	blocks     int
 	height     int64
-	// card shows the cursor on a block, with its card.
+	// card moves the cursor to a block, so that its card is shown.
 	card   bool
 	themes []string
 }

@@ -1,10 +1,8 @@
-// Package explore goes through every state of a model, however deep, and says
-// whether a rule breaks and whether everything that should happen does. It knows
-// nothing of what is modelled.
+// Package explore visits every state of a model, however deep, and reports whether a rule
+// breaks and whether everything that should happen does. It knows nothing of what is modelled.
 //
-// States are visited breadth first, so the first history found to break a rule is a
-// shortest one. They are kept whole and not as hashes: no state is mistaken for
-// another.
+// States are visited breadth first, so the first history found to break a rule is a shortest
+// one. They are stored whole and not as hashes: no state is mistaken for another.
 package explore
 
 import (
@@ -13,27 +11,27 @@ import (
 	"slices"
 )
 
-// System is a model: S are its states, A the names of its steps.
+// System is a model: S is the type of its states, A that of the names of its steps.
 type System[S, A comparable] struct {
 	Start S
-	// Next yields every step that is possible from a state, always in the same
-	// order, where it leads, and the rule that it breaks; "": none. A step that
-	// changes nothing is not possible.
+	// Next yields every step that is possible from a state, always in the same order, with the
+	// state it leads to, and the rule that it breaks; "": none. A step that changes nothing is
+	// not possible.
 	Next func(s S, yield func(a A, next S, broken string))
-	// Canon returns the same state for all that differ only in the names of equal
+	// Canon returns the same state for all states that differ only in the names of equal
 	// parts, such as two nodes. Nil: all states differ.
 	Canon func(S) S
 }
 
-// Graph is what was found.
+// Graph is the result of an exploration.
 type Graph[S, A comparable] struct {
-	// Transitions counts steps, Depth the steps of the longest shortest history.
+	// Transitions counts steps; Depth is the length of the longest of all shortest histories.
 	Transitions, Depth int
-	// Complete says that every state was visited: no limit was met, and no rule
-	// broke, which ends the search.
+	// Complete is true if every state was visited: no limit was reached, and no rule broke,
+	// which ends the search.
 	Complete bool
-	// Broken is the rule found broken; "": none. Story is a shortest history that
-	// ends with the step that breaks it.
+	// Broken is the rule that was broken; "": none. Story is a shortest history that ends with
+	// the step that breaks it.
 	Broken string
 	Story  []Step[S, A]
 
@@ -51,7 +49,7 @@ type Step[S, A comparable] struct {
 // MaxStates is the largest limit.
 const MaxStates = math.MaxUint32 - 1
 
-// Explore visits every state, or as many as limit says; 0: MaxStates.
+// Explore visits every state, or at most limit states; 0: MaxStates.
 func Explore[S, A comparable](sys System[S, A], limit int) *Graph[S, A] {
 	if limit <= 0 || limit > MaxStates {
 		limit = MaxStates
@@ -75,7 +73,7 @@ func Explore[S, A comparable](sys System[S, A], limit int) *Graph[S, A] {
 	return g
 }
 
-// States is how many different states were visited.
+// States returns the number of different states visited.
 func (g *Graph[S, A]) States() int { return g.known.len() }
 
 // expand takes each step from a state, up to one that breaks a rule.
@@ -97,8 +95,8 @@ func (g *Graph[S, A]) expand(from uint32) {
 	})
 }
 
-// storyOf is a shortest history to a state. Names of equal parts stay the same
-// throughout: it goes from the start along states that are equal to those visited.
+// storyOf returns a shortest history to a state. Names of equal parts stay the same
+// throughout: it starts at the start and follows states that are equal to those visited.
 func (g *Graph[S, A]) storyOf(i uint32) []Step[S, A] {
 	var path []S
 	for ; i != 0; i = g.parent[i] {
@@ -123,7 +121,7 @@ func (g *Graph[S, A]) storyOf(i uint32) []Step[S, A] {
 	return story
 }
 
-// last is the state in which the story ends so far.
+// last returns the last state of the story so far.
 func (g *Graph[S, A]) last() S {
 	if len(g.Story) == 0 {
 		return g.sys.Start

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// grid is two counters that count up to their sizes: as many states as the product.
+// grid returns a system of two counters that count up to their sizes: as many states as the
+// product.
 func grid(sizes [2]int) System[[2]int, string] {
 	return System[[2]int, string]{Next: func(s [2]int, yield func(string, [2]int, string)) {
 		for i, size := range sizes {
@@ -35,7 +36,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Philosophers around a table, each thinking, holding its left fork, or eating.
+// States of the philosophers around a table, each thinking, holding its left fork, or eating.
 const (
 	thinks = iota
 	holdsLeft
@@ -44,8 +45,8 @@ const (
 
 type table [6]uint8
 
-// philosophers take the left fork first, then the right one, which is the left one of
-// the next, and put both back at once.
+// philosophers take the left fork first, then the right one, which is the left one of the
+// next, and return both at once.
 func philosophers(n int) System[table, int] {
 	return System[table, int]{Next: func(s table, yield func(int, table, string)) {
 		for i := range n {
@@ -65,9 +66,9 @@ func philosophers(n int) System[table, int] {
 	}}
 }
 
-// TestPhilosophers: a table is a circular word in which "eats" is followed by
-// "thinks". By the trace of the transfer matrix there are (1+√2)ⁿ + (1-√2)ⁿ of them,
-// the Pell–Lucas numbers.
+// TestPhilosophers counts tables. A table is a circular word in which "eats" is followed by
+// "thinks". By the trace of the transfer matrix there are (1+√2)ⁿ + (1-√2)ⁿ of them, the
+// Pell–Lucas numbers.
 func TestPhilosophers(t *testing.T) {
 	want := map[int]int{2: 6, 3: 14, 4: 34, 5: 82, 6: 198}
 	for n, states := range want {
@@ -77,8 +78,8 @@ func TestPhilosophers(t *testing.T) {
 	}
 }
 
-// TestEqualPhilosophers: of tables that differ by a turn one is kept. By Burnside's
-// lemma 5 philosophers have (82+4·2)/5 such, 4 have (34+6+2·2)/4, and 3 (14+2·2)/3.
+// TestEqualPhilosophers keeps one of the tables that differ by a rotation. By Burnside's lemma
+// 5 philosophers have (82+4·2)/5 such tables, 4 have (34+6+2·2)/4, and 3 (14+2·2)/3.
 func TestEqualPhilosophers(t *testing.T) {
 	for n, states := range map[int]int{3: 6, 4: 11, 5: 18} {
 		g := Explore(turned(n, ""), 0)
@@ -88,7 +89,7 @@ func TestEqualPhilosophers(t *testing.T) {
 	}
 }
 
-// turned are philosophers for whom tables that differ by a turn are the same. If rule
+// turned returns philosophers for whom tables that differ by a rotation are the same. If rule
 // is not empty, it is broken when all hold their left fork.
 func turned(n int, rule string) System[table, int] {
 	sys := philosophers(n)
@@ -127,8 +128,8 @@ func allHoldLeft(s table, n int) bool {
 	return true
 }
 
-// TestShortestStory: all take their left fork, and no step less leads there. The story
-// is one of real steps, in which each has its own place.
+// TestShortestStory finds the story in which all take their left fork, which takes no fewer
+// steps. Its steps are real ones, in which each philosopher keeps its own place.
 func TestShortestStory(t *testing.T) {
 	const n = 5
 	for name, sys := range map[string]System[table, int]{"turned": turned(n, "deadlock"), "plain": turned(n, "deadlock")} {
@@ -158,8 +159,8 @@ func leads[S, A comparable](sys System[S, A], from S, step Step[S, A]) bool {
 	return found
 }
 
-// TestDeadlockIsNoProgress: philosophers who all hold their left fork eat no more,
-// however fair the steps are.
+// TestDeadlockIsNoProgress checks that philosophers who all hold their left fork never eat
+// again, however fair the steps are.
 func TestDeadlockIsNoProgress(t *testing.T) {
 	const n = 4
 	g := Explore(philosophers(n), 0)
@@ -193,7 +194,7 @@ type move struct {
 	from    place
 }
 
-// peterson is Peterson's algorithm, a step for each access to a shared variable.
+// peterson implements Peterson's algorithm, with a step for each access to a shared variable.
 func peterson(s mutex, i int) (mutex, bool) {
 	switch s.at[i] {
 	case idle:
@@ -211,7 +212,7 @@ func peterson(s mutex, i int) (mutex, bool) {
 	return s, true
 }
 
-// testThenSet looks at the other's flag before it sets its own: the planted fault.
+// testThenSet checks the other's flag before it sets its own: the planted fault.
 func testThenSet(s mutex, i int) (mutex, bool) {
 	switch s.at[i] {
 	case idle:
@@ -227,7 +228,7 @@ func testThenSet(s mutex, i int) (mutex, bool) {
 	return s, true
 }
 
-// lock is a lock that is taken in one step.
+// lock acquires a lock in a single step.
 func lock(s mutex, i int) (mutex, bool) {
 	switch s.at[i] {
 	case idle:
@@ -283,8 +284,9 @@ func naively[S, A comparable](sys System[S, A]) int {
 	return len(known)
 }
 
-// TestStarvation: who waits enters, in Peterson's algorithm by weak fairness, with a
-// lock only by strong fairness; and not where the other may stay in for ever.
+// TestStarvation checks that a waiting process enters, with Peterson's algorithm under weak
+// fairness, with a lock only under strong fairness; but not if the other one may stay in
+// forever.
 func TestStarvation(t *testing.T) {
 	enters := []Goal[mutex]{{"0 enters", func(s mutex) bool { return s.at[0] == waits }}}
 	stays := func(m move) Fairness {
@@ -293,7 +295,7 @@ func TestStarvation(t *testing.T) {
 		}
 		return Weak
 	}
-	free := func(m move) Fairness { // no process has to want in
+	free := func(m move) Fairness { // no process has to enter
 		if m.from == idle {
 			return Chance
 		}
@@ -319,8 +321,8 @@ func TestStarvation(t *testing.T) {
 	}
 }
 
-// TestSettles: two who take turns never come to an end; once neither wants in any
-// more, they do.
+// TestSettles checks that two processes that take turns never settle, but do once neither
+// wants to enter any more.
 func TestSettles(t *testing.T) {
 	enters := func(m move) bool { return m.from == waits }
 	g := Explore(processes(peterson), 0)

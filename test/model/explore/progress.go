@@ -6,41 +6,41 @@ import (
 	"slices"
 )
 
-// Fairness says what is assumed of a step.
+// Fairness is the assumption about a step.
 type Fairness int
 
 const (
-	// Chance may happen at any time, but not without end: a crash, or what people do.
-	// Progress is asked for once it has ceased.
+	// Chance steps may happen at any time, but not infinitely often: a crash, or an action of
+	// people. Progress is only required once they have ceased.
 	Chance Fairness = iota
-	// Weak is of a step that is taken at last if it stays possible.
+	// Weak steps are eventually taken if they stay possible.
 	Weak
-	// Strong is of a step that is taken at last if it is possible again and again.
+	// Strong steps are eventually taken if they are possible again and again.
 	Strong
 )
 
-// Goal is something that must not stay unmet.
+// Goal is a condition that must not stay unmet.
 type Goal[S any] struct {
 	Name  string
 	Unmet func(S) bool
 }
 
-// Stuck is a run, fair and without an end, in which a goal stays unmet.
+// Stuck is an infinite, fair run in which a goal stays unmet.
 type Stuck[S, A comparable] struct {
 	Goal string
-	// Story leads to where it begins, Loop goes on from there and comes back. An
-	// empty loop: nothing happens any more.
+	// Story leads to where the loop begins, Loop continues from there and returns. An empty
+	// loop means that nothing happens any more.
 	Story, Loop []Step[S, A]
 }
 
-// Progress says which of the goals can stay unmet. It needs a complete search
-// without Canon, which would hide which of two equal parts is treated unfairly.
+// Progress returns the goals that can stay unmet. It needs a complete search without Canon,
+// which would hide which of two equal parts is treated unfairly.
 //
-// A run is a path that ends nowhere, where nothing may happen for any time. It stays
-// for good within a set of states that can all reach each other. So a goal can stay
-// unmet where there is such a set, unmet in all its states, that is fair: each step
-// of weak fairness is taken within it, or impossible in one of its states; each step
-// of strong fairness is taken within it, or impossible in all of them.
+// A run is an infinite path, on which nothing may happen for any time. It finally stays within
+// a set of states that can all reach each other. So a goal can stay unmet if there is such a
+// set, unmet in all its states, that is fair: each step of weak fairness is taken within it,
+// or impossible in one of its states; each step of strong fairness is taken within it, or
+// impossible in all of them.
 func (g *Graph[S, A]) Progress(fairness func(A) Fairness, goals []Goal[S]) []Stuck[S, A] {
 	p := g.newProgress(fairness)
 	var out []Stuck[S, A]
@@ -57,8 +57,8 @@ func (g *Graph[S, A]) Progress(fairness func(A) Fairness, goals []Goal[S]) []Stu
 	return out
 }
 
-// Settles says whether steps of a kind come to an end: it returns a fair run in which
-// they do not, if there is one. What it needs is as for Progress.
+// Settles checks whether steps of a kind eventually cease: it returns a fair run in which they
+// do not, if there is one. It has the same requirements as Progress.
 func (g *Graph[S, A]) Settles(name string, fairness func(A) Fairness, recurs func(A) bool) (Stuck[S, A], bool) {
 	p := g.newProgress(fairness)
 	var out Stuck[S, A]
@@ -77,13 +77,13 @@ func (g *Graph[S, A]) Settles(name string, fairness func(A) Fairness, recurs fun
 	return out, found
 }
 
-// progress are the steps between states, but for those of chance.
+// progress has the steps between states, except for those of chance.
 type progress[S, A comparable] struct {
 	*Graph[S, A]
-	first  []uint32 // of a state's steps, in steps; of one more at the end
+	first  []uint32 // index of a state's steps in steps; one more at the end
 	steps  []edge
 	labels []A
-	fair   []Fairness // of labels
+	fair   []Fairness // by label
 
 	order, low []uint32 // of Tarjan's search; 0: not visited, done: in a component
 }
@@ -132,8 +132,8 @@ func (p *progress[S, A]) states(in func(S) bool) func(uint32) bool {
 	return func(i uint32) bool { return in(p.known.at(i)) }
 }
 
-// components calls visit with each largest set of states, of those that are in, that
-// all reach each other, until it returns false. This is Tarjan's algorithm.
+// components calls visit with each maximal set of states for which in holds that all reach
+// each other, until visit returns false. It uses Tarjan's algorithm.
 func (p *progress[S, A]) components(in func(uint32) bool, visit func([]uint32) bool) {
 	clear(p.order)
 	t := tarjan{order: p.order, low: p.low, in: in, visit: visit}
@@ -148,13 +148,13 @@ func (p *progress[S, A]) components(in func(uint32) bool, visit func([]uint32) b
 type tarjan struct {
 	order, low []uint32
 	next       uint32
-	open       []uint32 // states visited whose component is not known
+	open       []uint32 // states visited whose component is not known yet
 	path       []visiting
 	in         func(uint32) bool
 	visit      func([]uint32) bool
 }
 
-// visiting is a state on the path of the search, and the next of its steps.
+// visiting is a state on the path of the search, and its next step.
 type visiting struct {
 	state uint32
 	step  int
@@ -167,7 +167,7 @@ func (t *tarjan) enter(i uint32) {
 	t.path = append(t.path, visiting{i, 0})
 }
 
-// search visits all that can be reached from a state.
+// search visits all states that can be reached from a state.
 func (t *tarjan) search(root uint32, from func(uint32) []edge) bool {
 	t.enter(root)
 	for len(t.path) > 0 {
@@ -197,7 +197,7 @@ func (t *tarjan) search(root uint32, from func(uint32) []edge) bool {
 	return true
 }
 
-// leave hands over the component of a state that is complete.
+// leave passes the complete component of a state to visit.
 func (t *tarjan) leave(root uint32) bool {
 	begin := len(t.open) - 1
 	for t.open[begin] != root {
@@ -217,7 +217,7 @@ func (p *progress[S, A]) fairPart(component []uint32) []uint32 {
 	in := membersOf(component)
 	if alone := component[0]; len(component) == 1 && !slices.ContainsFunc(p.from(alone), func(e edge) bool { return e.to == alone }) {
 		if len(p.from(alone)) > 0 {
-			return nil // the common case: it is left at last
+			return nil // the common case: a run eventually leaves it
 		}
 		return []uint32{alone}
 	}
@@ -248,7 +248,7 @@ func (p *progress[S, A]) fairPart(component []uint32) []uint32 {
 	return p.fairRest(slices.Clone(component), in, avoid)
 }
 
-// membersOf is what a component contains.
+// membersOf returns a function that reports whether a component contains a state.
 func membersOf(component []uint32) func(uint32) bool {
 	if len(component) == 1 {
 		return func(i uint32) bool { return i == component[0] }
@@ -260,8 +260,8 @@ func membersOf(component []uint32) func(uint32) bool {
 	return func(i uint32) bool { return members[i] }
 }
 
-// fairRest is fairPart for what is left of a component without the states in which
-// one of some steps is possible.
+// fairRest calls fairPart for what is left of a component without the states in which one of
+// some steps is possible.
 func (p *progress[S, A]) fairRest(component []uint32, in func(uint32) bool, avoid map[uint16]bool) []uint32 {
 	rest := func(i uint32) bool {
 		return in(i) && !slices.ContainsFunc(p.from(i), func(e edge) bool { return avoid[e.label] })
@@ -282,7 +282,7 @@ func (p *progress[S, A]) fairRest(component []uint32, in func(uint32) bool, avoi
 	return found
 }
 
-// within reports whether a step of some labels leads from one state of a component to
+// within reports whether a step with one of some labels leads from one state of a component to
 // another, or back to itself.
 func (p *progress[S, A]) within(component []uint32, of func(uint16) bool) bool {
 	in := membersOf(component)
@@ -296,16 +296,16 @@ func (p *progress[S, A]) within(component []uint32, of func(uint16) bool) bool {
 	return false
 }
 
-// stuck tells of a component by a shortest history to it, and a way round in it.
+// stuck describes a component by a shortest history to it, and a path around it.
 func (p *progress[S, A]) stuck(goal string, component []uint32) Stuck[S, A] {
 	begin := slices.Min(component)
 	return Stuck[S, A]{Goal: goal, Story: p.storyOf(begin), Loop: p.loop(begin, component)}
 }
 
-// loop is a shortest way within a component from a state back to it.
+// loop returns a shortest path within a component from a state back to it.
 func (p *progress[S, A]) loop(begin uint32, component []uint32) []Step[S, A] {
 	in := membersOf(component)
-	came := map[uint32]edge{} // where from, and by which step
+	came := map[uint32]edge{} // the previous state and the step from it
 	for queue := []uint32{begin}; len(queue) > 0; queue = queue[1:] {
 		for _, e := range p.from(queue[0]) {
 			if _, known := came[e.to]; known || !in(e.to) {

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// arc is a step of a random graph, with one of few labels.
+// arc is a step of a random graph, with one of a few labels.
 type arc struct{ from, to, label int }
 
-// random is a graph of few states, in which some do not meet the goal.
+// random is a graph of a few states, of which some do not meet the goal.
 type random struct {
 	states int
 	arcs   []arc
-	fair   []Fairness // of labels
-	unmet  uint       // states
+	fair   []Fairness // by label
+	unmet  uint       // set of states
 }
 
 func newRandom(r *rand.Rand) random {
@@ -42,8 +42,8 @@ func (g random) system() System[int, int] {
 	}}
 }
 
-// reached are the states that can be reached from one, within a set, by steps that
-// are not chance if only these count.
+// reached returns the states that can be reached from one, within a set, either by all steps
+// or only by steps that are not chance.
 func (g random) reached(from int, within uint, chance bool) uint {
 	known := uint(1) << from
 	for again := true; again; {
@@ -58,8 +58,8 @@ func (g random) reached(from int, within uint, chance bool) uint {
 	return known
 }
 
-// stays says, by the definition, that a fair run can visit just these states again and
-// again. Nothing may happen for any time, so one state is enough for a run.
+// stays reports, by the definition, whether a fair run can visit exactly these states again
+// and again. Nothing may happen for any time, so one state is enough for a run.
 func (g random) stays(set uint) bool {
 	for i := range g.states {
 		if set>>i&1 == 1 && g.reached(i, set, false)&set != set {

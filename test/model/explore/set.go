@@ -7,9 +7,9 @@ const (
 	chunkSize = 1 << chunkBits
 )
 
-// set numbers values in the order in which they come. It is a hash table with open
-// addressing of numbers into a list that grows without being copied: four to eight
-// bytes for each value beside the value itself.
+// set numbers values in the order in which they are added. It is an open-addressing hash table
+// of indexes into a list that grows without being copied: four to eight bytes for each value
+// in addition to the value itself.
 type set[S comparable] struct {
 	seed   maphash.Seed
 	chunks [][]S
@@ -50,7 +50,7 @@ func (t *set[S]) find(s S) (number uint32, known bool) {
 	return found - 1, found != 0
 }
 
-// slot is where s is in the table, or a free place for it.
+// slot returns the index of s in the table, or a free one for it.
 func (t *set[S]) slot(s S) uint64 {
 	mask := uint64(len(t.table) - 1)
 	slot := maphash.Comparable(t.seed, s) & mask

@@ -1,11 +1,11 @@
-// Package mapping holds a run of the real code to the model: each of its steps must be
-// a step of the model.
+// Package mapping compares a run of the real code with the model: each of its steps must be a
+// step of the model.
 //
-// A Monitor follows one address of one block on two nodes, so an instance of the model
-// with one block of one address. What the API server has stored of these, and the
-// agents and pods of the nodes, are the same in both; what leaders have in hand is the
-// model's alone, and follows from the steps that were seen. Where several states of the
-// model explain what was seen, all are kept. A step that none explains is a finding.
+// A Monitor follows one address of one block on two nodes, so its instance of the model has
+// one block of one address. What the API server stores of these, and the agents and pods of
+// the nodes, are the same in both; what leaders have in hand exists only in the model, and
+// follows from the observed steps. If several states of the model explain the observations,
+// all are kept. A step that none explains is a finding.
 package mapping
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// Leaders is how many leaders a Monitor tells apart: reconciles of either node, by
-// either of two processes.
+// Leaders is how many leaders a Monitor distinguishes: reconciles of either node, by either of
+// two processes.
 const Leaders = 4
 
-// View is the part of a state of the model that can be seen. Its leaders are idle, and
-// no block is Withdrawn.
+// View is the observable part of a state of the model. Its leaders are idle, and no block is
+// Withdrawn.
 type View = protocol.State
 
-// Model is the instance that a Monitor follows. Caches may be of any age, and entries
-// stand as they do.
+// Model returns the instance that a Monitor follows. Caches may have any age, and entries are
+// kept as they are.
 func Model() *protocol.Model {
 	m, err := protocol.New(protocol.Config{
 		Nodes: 2, Blocks: 1, Addresses: 1, Leaders: Leaders, Cilium: protocol.AsShipped(), OldCaches: true, FenceMarks: true,
@@ -38,35 +38,35 @@ func Model() *protocol.Model {
 type Monitor struct {
 	model *protocol.Model
 	now   View
-	// states are those of the model that explain what was seen.
+	// states are the states of the model that explain the observations.
 	states []protocol.State
 }
 
-// New returns a monitor of what is there now, with leaders that have nothing in hand.
+// New returns a monitor that starts at the present view, with leaders that have nothing in
+// hand.
 func New(model *protocol.Model, now View) *Monitor {
 	return &Monitor{model: model, now: now, states: []protocol.State{now}}
 }
 
-// Begins says that a leader begins a reconcile, with nothing in hand.
+// Begins records that a leader begins a reconcile, with nothing in hand.
 func (x *Monitor) Begins(leader int) {
 	x.each(func(s *protocol.State) {
 		s.Leaders[leader] = protocol.Leader{Fenced: s.Leaders[leader].Fenced}
 	})
 }
 
-// Dies says that a leader's process ends.
+// Dies records that a leader's process ends.
 func (x *Monitor) Dies(leader int) {
 	x.each(func(s *protocol.State) { s.Leaders[leader] = protocol.Leader{} })
 }
 
-// ReadsBlock and ReadsNode say that a leader has read the block, or the CiliumNode of
-// its node, live.
+// ReadsBlock records that a leader has read the block live.
 func (x *Monitor) ReadsBlock(leader int) { x.may(leader, protocol.ReadsBlock) }
 
-// ReadsNode is as ReadsBlock.
+// ReadsNode records that a leader has read the CiliumNode of its node live.
 func (x *Monitor) ReadsNode(leader int) { x.may(leader, protocol.ReadsNode) }
 
-// may adds the states after a read. What the leader read before, it may not need.
+// may adds the states after a read. The leader may not need what it read before.
 func (x *Monitor) may(leader int, read protocol.Verb) {
 	next := newSet(x.model)
 	for _, s := range x.states {
@@ -81,8 +81,8 @@ func (x *Monitor) may(leader int, read protocol.Verb) {
 	x.states = next.states
 }
 
-// LeaderWritesNode says that a leader has written a CiliumNode; NoLeader: one that
-// follows another node.
+// LeaderWritesNode records that a leader has written a CiliumNode; NoLeader: one that follows
+// another node.
 func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 	if now == x.now {
 		x.each(func(s *protocol.State) { x.model.NodeWritten(s, node, leader) })
@@ -93,12 +93,12 @@ func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 		return x.fail("a leader has written the CiliumNode", now)
 	}
 	if leader != protocol.NoLeader {
-		x.may(leader, protocol.ReadsNode) // the answer shows as much as a read
+		x.may(leader, protocol.ReadsNode) // the response shows as much as a read
 	}
 	return nil
 }
 
-// AgentWritesNode says that an agent has written its CiliumNode.
+// AgentWritesNode records that an agent has written its CiliumNode.
 func (x *Monitor) AgentWritesNode(node int, now View) error {
 	reported := func(s *protocol.State) { s.Nodes[node].Unreported = now.Nodes[node].Unreported }
 	if x.now.Nodes[node].Addresses == now.Nodes[node].Addresses {
@@ -128,8 +128,9 @@ func (x *Monitor) AgentWritesNode(node int, now View) error {
 	return nil
 }
 
-// LeaderWritesBlock says that a leader has written or deleted the block. own: it is a
-// step of deleting it, after which the leader's deletion is bound to the new version.
+// LeaderWritesBlock records that a leader has written or deleted the block. own means that the
+// write is a step of deleting it, after which the leader's deletion is bound to the new
+// version.
 func (x *Monitor) LeaderWritesBlock(leader int, own bool, now View) error {
 	if now == x.now {
 		x.each(func(s *protocol.State) { x.blockWritten(s, leader, own) })
@@ -156,7 +157,8 @@ func (x *Monitor) blockWritten(s *protocol.State, leader int, own bool) {
 	}
 }
 
-// PeopleWriteBlock says that a person has made, changed or deleted the block. They may.
+// PeopleWriteBlock records that a person has created, changed or deleted the block, which is
+// always allowed.
 func (x *Monitor) PeopleWriteBlock(now View) {
 	x.each(func(s *protocol.State) {
 		s.Blocks = now.Blocks
@@ -165,7 +167,7 @@ func (x *Monitor) PeopleWriteBlock(now View) {
 	x.now = now
 }
 
-// Changes says that agents, pods or time have changed something, but no object.
+// Changes records that agents, pods or time have changed something, but no object.
 func (x *Monitor) Changes(now View) error {
 	if now == x.now {
 		return nil
@@ -179,7 +181,7 @@ func (x *Monitor) Changes(now View) error {
 	return nil
 }
 
-// explain keeps the states that so many steps at most lead to and that look like now.
+// explain keeps the states that look like now and to which at most that many steps lead.
 func (x *Monitor) explain(now View, steps int, allowed func(protocol.Action) bool) bool {
 	next, level := newSet(x.model), newSet(x.model)
 	for _, s := range x.states {
@@ -206,7 +208,7 @@ func (x *Monitor) explain(now View, steps int, allowed func(protocol.Action) boo
 	return true
 }
 
-// fail describes a step that the model does not allow, and goes on from there.
+// fail describes a step that the model does not allow, and continues from there.
 func (x *Monitor) fail(what string, now View) error {
 	err := fmt.Errorf("%s, which is no step of the model: before %s, after %s, with %d states of leaders, such as %v",
 		what, describe(x.now), describe(now), len(x.states), x.states[0].Leaders)
@@ -228,7 +230,7 @@ func describe(v View) string {
 	return fmt.Sprintf("block %+v, nodes %+v and %+v", b, node(v, 0), node(v, 1))
 }
 
-// node is what a view has of a node, with its one address.
+// node describes a node of a view, with its one address.
 func node(v View, i int) any {
 	n := v.Nodes[i]
 	return struct {
@@ -253,7 +255,7 @@ func of(v protocol.Verb, some ...protocol.Verb) bool {
 	return false
 }
 
-// set are different states, in the order in which they came.
+// set contains different states, in the order in which they were added.
 type set struct {
 	model  *protocol.Model
 	known  map[protocol.Key]bool

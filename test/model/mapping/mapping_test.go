@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// TestFollowsTheModel: runs of the model itself are explained, step by step, and the
-// state that the model is in is always among those that explain them.
+// TestFollowsTheModel checks that runs of the model itself are explained, step by step, and
+// that the state of the model is always among those that explain them.
 func TestFollowsTheModel(t *testing.T) {
 	model := Model()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -41,13 +41,13 @@ func TestFollowsTheModel(t *testing.T) {
 	}
 }
 
-// visibleWith is what can be seen of a state, with what its leaders have in hand.
+// visibleWith returns what is observable of a state, plus what its leaders have in hand.
 func visibleWith(s protocol.State) protocol.State {
 	s.Blocks[0].Withdrawn = false
 	return s
 }
 
-// tell hands a step of the model to a monitor as it would be seen from outside.
+// tell reports a step of the model to a monitor as it would be observed from outside.
 func tell(x *Monitor, a protocol.Action, before, after View) error {
 	switch a.Verb {
 	case protocol.Publishes:
@@ -134,13 +134,13 @@ func (r *run) deleted(leader int) {
 	r.block(leader, func(b *protocol.Block) { *b = protocol.Block{} })
 }
 
-// inService is a run up to where a block is published.
+// inService runs up to where a block is published.
 func (r *run) inService() {
 	r.claim(0)
 	r.publish(0)
 }
 
-// cooling is one up to where it cools down, with the last entry deleted by leader 0.
+// cooling runs up to where the block cools down, with the last entry deleted by leader 0.
 func (r *run) cooling() {
 	r.inService()
 	r.phase(protocol.Draining)
@@ -151,8 +151,8 @@ func (r *run) cooling() {
 	r.clear()
 }
 
-// fenced is one up to where a block that was never published cools down, and leader 0
-// has marked its address to change the version.
+// fenced runs up to where a block that was never published cools down, and leader 0 has marked
+// its address to change the version.
 func (r *run) fenced() {
 	r.claim(0)
 	r.phase(protocol.Draining)
@@ -160,8 +160,8 @@ func (r *run) fenced() {
 	r.mark()
 }
 
-// TestRefuses: what the model does not allow is found, and so is none of what comes
-// before it.
+// TestRefuses checks that a step that the model does not allow is found, and no step before
+// it.
 func TestRefuses(t *testing.T) {
 	for name, do := range map[string]struct{ before, wrong func(*run) }{
 		"published without a claim":       {func(*run) {}, func(r *run) { r.publish(0) }},
@@ -244,7 +244,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestAllows: what the operator does in the same places is allowed.
+// TestAllows checks that what the operator does in the same places is allowed.
 func TestAllows(t *testing.T) {
 	for name, do := range map[string]func(*run){
 		"deleted": func(r *run) { r.cooling(); r.cooled(); r.x.ReadsNode(0); r.deleted(0) },

@@ -2,11 +2,11 @@ package protocol
 
 import "slices"
 
-// agents is what agents do of themselves (Cilium v1.20.1, pkg/ipam/crd.go; the light
-// agent of test/agent is the same, line by line). An agent reads its CiliumNode by a
-// watch, which lags: it can allocate an address whose mark it has not seen. That it
-// has not seen an address come, or an entry go, is as if it had not acted yet; and an
-// address that left its pool is one that it has itself answered for.
+// agents returns the steps that agents take on their own (Cilium v1.20.1, pkg/ipam/crd.go; the
+// light agent of test/agent is the same, line by line). An agent reads its CiliumNode by a
+// watch, which lags: it can allocate an address whose mark it has not seen. If it has not seen
+// that an address was added, or an entry deleted, this is as if it had not acted yet; and an
+// address that left its pool is one for which it has itself answered.
 func agents() []Step {
 	return []Step{
 		{
@@ -27,8 +27,8 @@ func agents() []Step {
 				m.NodeWritten(s, a.Node, NoLeader)
 			},
 		}, {
-			// The same, where the pod is gone since the agent saw the mark. An address that is
-			// in no pool it refuses as soon as it runs, before it is open.
+			// The same, if the pod is gone since the agent saw the mark. It refuses an address
+			// that is in no pool as soon as it runs, before it is open.
 			RefusesLate, ANode | AnAddress,
 			func(m *Model, s *State, a Action) bool {
 				refuses := s.Nodes[a.Node].Agent == Serving || !s.at(a).Published
@@ -59,7 +59,7 @@ func agents() []Step {
 	}
 }
 
-// reports says that the agent has something to write.
+// reports is true if the agent has something to write.
 func (n *Node) reports(cilium Cilium) bool {
 	switch {
 	case n.Agent == Down || n.Agent == Opened && !cilium.AnswersEarly:
@@ -70,13 +70,13 @@ func (n *Node) reports(cilium Cilium) bool {
 	return n.Agent == Serving && n.Unreported
 }
 
-// answers says that the agent has a mark to answer.
+// answers reports whether the agent has a mark to answer.
 func (n *Node) answers() bool {
 	return !n.Deaf && slices.ContainsFunc(n.Addresses[:], func(at Address) bool { return at.Entry == Marked })
 }
 
-// report answers as answerOne of the light agent does: an address that no pod has, as
-// far as the agent knows, is ready.
+// report answers as answerOne of the light agent does: an address that no pod has, as far as
+// the agent knows, becomes ready.
 func (n *Node) report() {
 	for i := range n.Addresses {
 		at := &n.Addresses[i]
@@ -100,7 +100,7 @@ func (n *Node) restore(refusesMarked bool) {
 	}
 }
 
-// chance is what may happen at any time, and need not: crashes, pods and people.
+// chance returns the steps that may happen at any time but need not: crashes, pods and people.
 func chance() []Step {
 	return []Step{
 		{
@@ -113,7 +113,7 @@ func chance() []Step {
 			func(_ *Model, s *State, a Action) bool { return s.Leaders[a.Leader] != Leader{} },
 			func(_ *Model, s *State, a Action) { s.Leaders[a.Leader] = Leader{} },
 		}, {
-			// setOwnNodeWithoutPoolUpdate: a change of the metadata alone crosses the answer.
+			// setOwnNodeWithoutPoolUpdate: a change of only the metadata crosses the answer.
 			AgentForgets, ANode,
 			func(m *Model, s *State, a Action) bool {
 				n := &s.Nodes[a.Node]

@@ -1,6 +1,6 @@
 package protocol
 
-// Guard is what the operator does so that a rule holds, or that things go on.
+// Guard is what the operator does so that a rule holds, or so that progress is made.
 type Guard uint8
 
 // Guards of the rules.
@@ -28,19 +28,19 @@ const (
 	guards
 )
 
-// Protection is a guard, where it is, and what breaks without it.
+// Protection describes a guard: where it is, and what breaks without it.
 type Protection struct {
 	Guard Guard
 	Name  string
-	// What it does, and the function that does it.
+	// What the guard does, and the function that does it.
 	What, Where string
-	// Rule breaks without it. For guards of progress this is a goal.
+	// Rule is what breaks without it. For guards of progress this is a goal.
 	Rule Rule
-	// Progress: nothing bad happens without it, but something good does not.
+	// Progress means that nothing bad happens without it, but something good does not.
 	Progress bool
 }
 
-// Protections are all guards.
+// Protections returns all guards.
 func Protections() []Protection {
 	return []Protection{
 		{ClaimByCreate, "claim-by-create", "a block is claimed by creating an object whose name follows from its CIDR", "claimOne", Claimed, false},

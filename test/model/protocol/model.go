@@ -6,39 +6,39 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/explore"
 )
 
-// Config is an instance of the model. There are Addresses in each block.
+// Config configures an instance of the model. Addresses is the number in each block.
 type Config struct {
 	Nodes, Blocks, Addresses, Leaders int
 	Cilium                            Cilium
-	// Thresholds: leaders claim, drain, take back and mark only where the policy has
-	// them do so, time out an answer only where none will come, and pods come one at a
-	// time. Progress is a matter of these; the rules hold without.
+	// Thresholds restricts leaders: they claim, drain, take back and mark only if the policy
+	// says so, they time out an answer only if none will come, and pods are created one at a
+	// time. Progress depends on these; the rules hold without them.
 	Thresholds bool
-	// OldCaches: a leader's cache may be older than the whole release of an address
-	// takes, from its mark on. By default that is too long for a cache to lag.
+	// OldCaches lets a leader's cache be older than the time that the whole release of an
+	// address takes, from its mark on. By default a cache never lags that much.
 	OldCaches bool
-	// FenceMarks: a fence leaves the mark that it is, and entries outlive their block, of
-	// one address then. By default a fence is a version and no more. Not with Thresholds.
+	// FenceMarks makes a fence leave its mark, and entries outlive their block, which then has
+	// one address. By default a fence is only a version. Not with Thresholds.
 	FenceMarks bool
-	// CarefulMarks: no address is marked that a pod has at that moment, as if no cache
-	// ever lagged.
+	// CarefulMarks means that no address is marked that a pod has at that moment, as if caches
+	// never lagged.
 	CarefulMarks bool
 	// Without are guards of the operator that are switched off.
 	Without []Guard
-	// Rules are those that are checked. Nil: those that are always promised.
+	// Rules are the rules to check. Nil: those that are always promised.
 	Rules []Rule
 }
 
-// Cilium is what agents do that Cilium could do better. The zero Cilium has the change
+// Cilium describes what agents do that Cilium could improve. The zero Cilium has the change
 // that docs/reliability.md proposes; AsShipped is v1.20.1.
 type Cilium struct {
-	// AnswersEarly: an agent answers marks before it has restored its pods.
+	// AnswersEarly means that an agent answers marks before it has restored its pods.
 	AnswersEarly bool
-	// RefusesMarked: an agent restores no pod at an address that is marked.
+	// RefusesMarked means that an agent restores no pod at an address that is marked.
 	RefusesMarked bool
 }
 
-// AsShipped is Cilium v1.20.1.
+// AsShipped returns what agents of Cilium v1.20.1 do.
 func AsShipped() Cilium { return Cilium{AnswersEarly: true, RefusesMarked: true} }
 
 // Model is an instance, ready to be explored.
@@ -53,13 +53,13 @@ type Model struct {
 	renamings []renaming
 }
 
-// taken is a step for certain parts.
+// taken is a step for particular parts.
 type taken struct {
 	*Step
 	Action
 }
 
-// New returns the model of an instance that State has room for.
+// New returns the model of an instance that fits into State.
 func New(c Config) (*Model, error) {
 	switch {
 	case c.Nodes < 1 || c.Nodes > MaxNodes:
@@ -89,7 +89,7 @@ func New(c Config) (*Model, error) {
 	return m, nil
 }
 
-// each adds a step for all parts that it can be about.
+// each adds a step for all parts that it can involve.
 func (m *Model) each(step *Step) {
 	count := func(p Part, n int) int {
 		if step.Of&p == 0 {
@@ -112,12 +112,12 @@ func (m *Model) each(step *Step) {
 	}
 }
 
-// action is one about an address of a node, and its block.
+// action returns an action about an address of a node, and its block.
 func (m *Model) action(node, address int) Action {
 	return Action{Node: node, Block: address / m.Addresses, Address: address}
 }
 
-// System is the model for the explorer. With equal, states that differ only in the
+// System returns the model for the explorer. With equal, states that differ only in the
 // numbers of equal parts are one.
 func (m *Model) System(equal bool) explore.System[Key, Action] {
 	sys := explore.System[Key, Action]{Start: m.Key(&State{}), Next: m.next}
@@ -134,8 +134,8 @@ func (m *Model) next(k Key, yield func(Action, Key, string)) {
 	})
 }
 
-// Each yields every step that is possible from a state and where it leads, which is
-// good until the next one.
+// Each yields every step that is possible from a state and the state it leads to, which is
+// valid until the next one.
 func (m *Model) Each(before *State, yield func(a Action, after *State)) {
 	after := new(State)
 	for i := range m.actions {
@@ -154,7 +154,7 @@ func (m *Model) Each(before *State, yield func(a Action, after *State)) {
 // Key packs a state.
 func (m *Model) Key(s *State) Key { return s.key(&m.plain) }
 
-// canon is the least key of all equal states.
+// canon returns the least key of all equal states.
 func (m *Model) canon(k Key) Key {
 	s := k.State()
 	least := k
@@ -166,7 +166,7 @@ func (m *Model) canon(k Key) Key {
 	return least
 }
 
-// renamings are all ways to number nodes, blocks and the addresses of each block; the
+// renamings returns all ways to number nodes, blocks and the addresses of each block; the
 // first changes nothing.
 func renamings(nodes, blocks, addresses int) []renaming {
 	var out []renaming
@@ -194,7 +194,7 @@ func renamings(nodes, blocks, addresses int) []renaming {
 	return out
 }
 
-// orders are all ways to number the addresses of each of so many blocks.
+// orders returns all ways to number the addresses of each block.
 func orders(blocks, addresses int) [][][]int {
 	out := [][][]int{nil}
 	for range blocks {
@@ -209,7 +209,7 @@ func orders(blocks, addresses int) [][][]int {
 	return out
 }
 
-// permutations of 0 to n-1, each followed by the numbers up to size.
+// permutations returns those of 0 to n-1, each followed by the numbers up to size.
 func permutations(n, size int) [][]int {
 	if n == 0 {
 		rest := make([]int, size)
@@ -229,11 +229,11 @@ func permutations(n, size int) [][]int {
 	return out
 }
 
-// NoLeader is for writes of others.
+// NoLeader stands for writes that no leader makes.
 const NoLeader = -1
 
-// NodeWritten is what a write of a CiliumNode does to others, by a leader or by its
-// agent: patches that are bound to the version before are refused from now on.
+// NodeWritten applies the effect of a write of a CiliumNode, by a leader or by its agent, on
+// others: patches that are bound to the version before are refused from now on.
 func (m *Model) NodeWritten(s *State, node, by int) {
 	s.Nodes[node].Deaf = false
 	for l := range m.Leaders {
@@ -259,8 +259,7 @@ func (m *Model) NodeWritten(s *State, node, by int) {
 	}
 }
 
-// BlockWritten is the same for a block. What was known of the version before counts no
-// more.
+// BlockWritten does the same for a block. What was known of the version before is void.
 func (m *Model) BlockWritten(s *State, block int) {
 	gone := s.Blocks[block].Owner == 0
 	for l := range m.Leaders {
@@ -292,7 +291,7 @@ func (m *Model) setEntry(s *State, a Action, to Entry) {
 // Off reports whether a guard is switched off.
 func (m *Model) Off(g Guard) bool { return m.off[g] }
 
-// addresses of a block.
+// addresses returns the addresses of a block.
 func (m *Model) addresses(block int) []int { return m.of[block] }
 
 func (m *Model) published(s *State, node, block int) bool {
@@ -303,7 +302,7 @@ func (m *Model) entries(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return at.Entry != NoEntry })
 }
 
-// lacks says that an address of the block can be published.
+// lacks reports whether an address of the block can be published.
 func (m *Model) lacks(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return !at.Published && at.Entry == NoEntry })
 }
@@ -312,7 +311,7 @@ func (m *Model) pods(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return at.Pod })
 }
 
-// free says that a pod may yet get an address of the block.
+// free reports whether a pod may still get an address of the block.
 func (m *Model) free(s *State, node, block int) bool {
 	return m.some(s, node, block, func(at Address) bool { return !at.Pod })
 }

@@ -1,10 +1,10 @@
 package protocol
 
-// What follows is when a leader may do what the protocol allows: at any moment, or
-// with Thresholds as pkg/expand decides.
+// The following functions decide when a leader may do what the protocol allows: at any moment,
+// or with Thresholds as pkg/expand decides.
 
-// mayClaim: a node needs an address, and none is coming; a block that leaves is taken
-// back before another is claimed.
+// mayClaim requires that a node needs an address, and none is coming; a block that leaves is
+// taken back before another is claimed.
 func (m *Model) mayClaim(s *State, node int) bool {
 	if !m.Thresholds {
 		return true
@@ -17,7 +17,7 @@ func (m *Model) mayClaim(s *State, node int) bool {
 	return m.wants(s, node)
 }
 
-// mayTakeBack is asked of blocks that are not in service.
+// mayTakeBack applies to blocks that are not in service.
 func (m *Model) mayTakeBack(s *State, block int) bool {
 	if !m.Thresholds {
 		return true
@@ -27,7 +27,8 @@ func (m *Model) mayTakeBack(s *State, block int) bool {
 	return b.Owner != 0 && b.Phase != InService && !b.Asked && m.free(s, node, block) && m.wants(s, node)
 }
 
-// wants: a pod waits, no address is free, and none of a block in service will be.
+// wants reports whether a pod waits, no address is free, and none of a block in service will
+// be.
 func (m *Model) wants(s *State, node int) bool {
 	if !s.Nodes[node].Waiting {
 		return false
@@ -45,7 +46,7 @@ func (m *Model) wants(s *State, node int) bool {
 	return true
 }
 
-// mayDrain is asked of blocks in service: a person has deleted it, or it is idle.
+// mayDrain applies to blocks in service: a person has deleted the block, or it is idle.
 func (m *Model) mayDrain(s *State, block int) bool {
 	b := s.Blocks[block]
 	node := int(b.Owner) - 1
@@ -60,8 +61,8 @@ func (m *Model) mayMark(s *State, a Action) bool {
 	return !m.Thresholds || s.Blocks[a.Block].Phase == Draining && !s.at(a).Pod
 }
 
-// mayClear: the address stays, is in use, was refused, or has left; or the agent has
-// not answered within --ack-timeout, and will not.
+// mayClear requires that the address stays, is in use, was refused, or has left; or that the
+// agent has not answered within --ack-timeout, and will not.
 func (m *Model) mayClear(s *State, a Action) bool {
 	if !m.Thresholds {
 		return true
@@ -81,9 +82,9 @@ func (m *Model) mayClear(s *State, a Action) bool {
 	return at.Entry == Marked && (at.Pod || forgotten)
 }
 
-// mayRemove: the agent has agreed, and has restored its pods since it started. The
-// leader's cache of the block may be old, but not older than the mark, unless
-// OldCaches.
+// mayRemove requires that the agent has agreed, and has restored its pods since it started.
+// The leader's cache of the block may be old, but not older than the mark, unless OldCaches is
+// set.
 func (m *Model) mayRemove(s *State, a Action) bool {
 	at, phase := s.at(a), s.Blocks[a.Block].Phase
 	agreed := at.Entry == Ready || m.Off(RemoveWhenAgreed)
@@ -92,9 +93,10 @@ func (m *Model) mayRemove(s *State, a Action) bool {
 	return s.owns(a) && at.Published && agreed && reported && leaving
 }
 
-// maySeeEmpty: the leader's cache of the CiliumNode has nothing of the block published,
-// as it is, or as it was before the block was published. From a mark to the removal of
-// the address takes longer than a cache may lag, unless OldCaches.
+// maySeeEmpty reports whether the leader's cache of the CiliumNode may have nothing of the
+// block published: because nothing is, or because the cache is from before the block was
+// published. From a mark to the removal of the address takes longer than a cache may lag,
+// unless OldCaches is set.
 func (m *Model) maySeeEmpty(s *State, node, block int) bool {
 	switch {
 	case !m.published(s, node, block), m.OldCaches, m.Off(CoolWhenEmpty):

@@ -1,34 +1,34 @@
-// Package protocol is a model of how addresses move between nodes: claim, publish,
-// handshake, cooldown and fence, by leaders who pause anywhere, die and go by old
-// caches, and agents that crash. Steps, below, is all of it; read State first, then
-// Steps from top to bottom, then Rules.
+// Package protocol is a model of how addresses move between nodes: claim, publish, handshake,
+// cooldown and fence, by leaders that pause anywhere, die and act on old caches, and agents
+// that crash. Steps, below, is the whole model; read State first, then Steps from top to
+// bottom, then Rules.
 //
-// One step is one call to the API server with what is decided on its answer, or one
-// event of an agent, of a person or of time. Where a decision and its write are one
-// step, the write is bound to the version that was decided on: had that changed, the
-// write would have been refused, and a leader that is refused is one that has done
-// nothing. What can be old when a write lands is in the hand of a Leader.
+// One step is one call to the API server together with what is decided on its response, or one
+// event of an agent, of a person or of time. If a decision and its write are one step, the
+// write is bound to the version that was decided on: had that changed, the write would have
+// been refused, and a leader whose write is refused has done nothing. What can be old when a
+// write lands is in the hand of a Leader.
 //
-// Unless Config.Thresholds is set, nothing is said of when a leader claims, drains,
-// takes back, marks or withdraws a mark: it may at any moment. So what holds here holds
-// for every policy and every clock.
+// Unless Config.Thresholds is set, the model does not restrict when a leader claims, drains,
+// takes back, marks or withdraws a mark: it may at any moment. So what holds here holds for
+// every policy and every clock.
 //
 // The model has no versions, watches or queues, so it is small enough to be explored
-// to its end; the explorer is our own, as the simulator is to take the same steps.
+// completely; the explorer is our own, as the simulator has to take the same steps.
 // docs/model.md says what else is left out.
 package protocol
 
 // Step is something that can happen.
 type Step struct {
 	Verb Verb
-	// Of are the parts that it is about: there is one such step for each.
+	// Of are the parts that it involves: there is one such step for each.
 	Of Part
-	// When says that it is possible, Then does it.
+	// When reports whether it is possible, Then performs it.
 	When func(m *Model, s *State, a Action) bool
 	Then func(m *Model, s *State, a Action)
 }
 
-// Part are kinds of parts.
+// Part is a set of kinds of parts.
 type Part uint8
 
 // Kinds of parts. An address stands for its block as well.
@@ -39,13 +39,13 @@ const (
 	AnAddress
 )
 
-// Action is a step, and the numbers of the parts that it is about.
+// Action is a step, and the numbers of the parts that it involves.
 type Action struct {
 	Verb                         Verb
 	Leader, Node, Block, Address int
 }
 
-// Steps are all that can happen.
+// Steps returns everything that can happen.
 func Steps() []Step {
 	var all []Step
 	for _, part := range [][]Step{claims(), handshake(), cooldown(), agents(), chance()} {
@@ -54,7 +54,8 @@ func Steps() []Step {
 	return all
 }
 
-// claims is how a node gets a block (pkg/controller/node/blocks.go and act.go).
+// claims returns the steps by which a node gets a block (pkg/controller/node/blocks.go and
+// act.go).
 func claims() []Step {
 	return []Step{
 		{
@@ -80,8 +81,7 @@ func claims() []Step {
 			},
 			func(_ *Model, s *State, a Action) { s.hold(a, PublishOld, a.Block) },
 		}, {
-			// apply: one patch of pool and podCIDRs. An address whose entry stands is left
-			// out.
+			// apply: one patch of pool and podCIDRs. An address that has an entry is left out.
 			Publishes, ALeader | ANode | ABlock,
 			func(_ *Model, s *State, a Action) bool {
 				return s.holds(a, PublishNew, a.Block) || s.holds(a, PublishOld, a.Block)
@@ -103,9 +103,9 @@ func claims() []Step {
 	}
 }
 
-// handshake is how an address leaves a node (pkg/expand/handshake.go). Each is one
-// patch of the CiliumNode, bound to the version decided on; the block may be another
-// by then than the leader's cache has it.
+// handshake returns the steps by which an address leaves a node (pkg/expand/handshake.go).
+// Each is one patch of the CiliumNode, bound to the version decided on; the block may have
+// changed by then from what the leader's cache has.
 func handshake() []Step {
 	return []Step{
 		{
@@ -136,8 +136,8 @@ func handshake() []Step {
 			func(m *Model, s *State, a Action) bool { return s.at(a).Entry != NoEntry && m.mayClear(s, a) },
 			func(m *Model, s *State, a Action) { m.setEntry(s, a, NoEntry) },
 		}, {
-			// leave: only where the patch is not bound to the version decided on
-			// can anything happen between the decision and the patch.
+			// leave: something can happen between the decision and the patch only if the patch
+			// is not bound to the version decided on.
 			DecidesRemoval, ALeader | ANode | AnAddress,
 			func(m *Model, s *State, a Action) bool {
 				return m.Off(PatchIsConditional) && s.idle(a) && m.mayRemove(s, a)
@@ -172,14 +172,14 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 	return m.mayDrain(s, block)
 }
 
-// cooldown is how a block becomes free for other nodes (pkg/expand/free.go,
-// pkg/controller/node/blocks.go: giveUp, fence).
+// cooldown returns the steps by which a block becomes free for other nodes
+// (pkg/expand/free.go, pkg/controller/node/blocks.go: giveUp, fence).
 func cooldown() []Step {
 	return []Step{
 		{
 			// frees, setPhase: the condition CoolingDown, on the version of a block that
-			// drains. Nothing of the block is published, as the leader's cache of the
-			// CiliumNode has it, which may be old.
+			// drains. Nothing of the block is published according to the leader's cache of the
+			// CiliumNode, which may be old.
 			CoolsDown, ABlock,
 			func(m *Model, s *State, a Action) bool {
 				b := s.Blocks[a.Block]
@@ -189,8 +189,8 @@ func cooldown() []Step {
 			func(m *Model, s *State, a Action) { m.setPhase(s, a.Block, CoolingDown) },
 		}, {
 			// BumpVersion: an entry is written that is deleted again, so that the version
-			// changes. With FenceMarks it stands until then: a mark of the first address, if
-			// that is in no pool; where an entry stands already, that is deleted. A leader whose
+			// changes. With FenceMarks it stays until then: a mark of the first address, if
+			// that is in no pool; if an entry already exists, that is deleted. A leader whose
 			// cache of the block is old may do so at any moment.
 			Fences, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return m.mayFence(s, a) },
@@ -201,8 +201,8 @@ func cooldown() []Step {
 				m.NodeWritten(s, a.Node, a.Leader)
 			},
 		}, {
-			// giveUp: the CiliumNode, read live, names nothing of the block. Entries of it
-			// are deleted before; with FenceMarks, any may outlive the block.
+			// giveUp: the CiliumNode, read live, names nothing of the block. Its entries of
+			// the block are deleted before; with FenceMarks, any may outlive the block.
 			ReadsNode, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return s.idle(a) && s.owns(a) && m.isFree(s, a) },
 			func(_ *Model, s *State, a Action) { s.hold(a, Delete, a.Block) },
@@ -249,7 +249,7 @@ func (m *Model) fenceMark(s *State, a Action) {
 	}
 }
 
-// isFree says that a leader may delete a block, by what the CiliumNode is.
+// isFree reports whether a leader may delete a block, judging by the CiliumNode.
 func (m *Model) isFree(s *State, a Action) bool {
 	b := s.Blocks[a.Block]
 	return b.Phase == CoolingDown &&

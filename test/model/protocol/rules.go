@@ -2,26 +2,26 @@ package protocol
 
 import "github.com/cilium-pool/cilium-pool-operator/test/model/explore"
 
-// Rule is one of those of docs/architecture.md, or a part of one.
+// Rule is one of the rules in docs/architecture.md, or a part of one.
 type Rule string
 
 // Rules. The first word is the number in docs/architecture.md.
 const (
 	OnePool     Rule = "1 one-pool"    // no address is in two nodes' pools, or has two pods
-	Claimed     Rule = "1 claimed"     // what is published lies in a block of that node
+	Claimed     Rule = "1 claimed"     // a published address lies in a block of that node
 	CooledDown  Rule = "1 cooled-down" // a block is deleted once a cooldown has passed with nothing published
 	Agreed      Rule = "2 agreed"      // no address leaves a pool before the agent agreed
 	InUse       Rule = "2 in-use"      // no address leaves a pool while a pod has it
-	Conditional Rule = "4 conditional" // what was decided on an old version changes nothing
+	Conditional Rule = "4 conditional" // decisions based on an old version change nothing
 	// Restored is promised only with the change to Cilium that docs/reliability.md
 	// proposes: an agent that starts restores every pod.
 	Restored Rule = "restored"
 )
 
-// Promised are the rules that always hold.
+// Promised returns the rules that always hold.
 func Promised() []Rule { return []Rule{OnePool, Claimed, CooledDown, Agreed, InUse, Conditional} }
 
-// check is a rule, with what breaks it.
+// check is a rule, with the condition that breaks it.
 type check struct {
 	Rule
 	broken func(m *Model, before *State, a Action, after *State) bool
@@ -77,7 +77,7 @@ func checks(rules []Rule) []check {
 	return out
 }
 
-// broken is the first rule that a step breaks, or "".
+// broken returns the first rule that a step breaks, or "".
 func (m *Model) broken(before *State, a Action, after *State) string {
 	for i := range m.checked {
 		if m.checked[i].broken(m, before, a, after) {
@@ -108,11 +108,12 @@ func (m *Model) anyOnNode(s *State, is func(Action, *Address) bool) bool {
 	return false
 }
 
-// Settled is the goal that writes come to an end once chance has ceased: rule 8 of
+// Settled is the goal that writes cease once chance has ceased: rule 8 of
 // docs/architecture.md.
 const Settled = "8 settled"
 
-// Fairness of steps: what is not chance happens at last, if it stays possible.
+// Fairness returns the fairness of a step: what is not chance eventually happens if it stays
+// possible.
 func (m *Model) Fairness(a Action) explore.Fairness {
 	if a.Verb.chance() {
 		return explore.Chance
@@ -120,7 +121,7 @@ func (m *Model) Fairness(a Action) explore.Fairness {
 	return explore.Weak
 }
 
-// Writes says that a step writes to the API server.
+// Writes reports whether a step writes to the API server.
 func Writes(a Action) bool {
 	switch a.Verb {
 	case ReadsBlock, ReadsNode, DecidesRemoval, CooldownPasses, Allocates, AgentStarts, AgentRestores, RestoresAll:
@@ -129,7 +130,7 @@ func Writes(a Action) bool {
 	return true
 }
 
-// Goals are what must not stay unmet: a demand that can be met, and a drain that can
+// Goals returns what must not stay unmet: a demand that can be met, and a drain that can
 // finish.
 func (m *Model) Goals() []explore.Goal[Key] {
 	var out []explore.Goal[Key]
@@ -149,7 +150,7 @@ func (m *Model) Goals() []explore.Goal[Key] {
 	return out
 }
 
-// canHave says that there is an address for a pod of the node: in a block in which no
+// canHave reports whether there is an address for a pod of the node: in a block in which no
 // pod of any node has one, or in one of its own that may stay.
 func (m *Model) canHave(s *State, node int) bool {
 	for b := range m.Blocks {

@@ -2,7 +2,7 @@ package protocol
 
 import "slices"
 
-// What a State has room for. Addresses are those of all blocks together.
+// The capacity of a State. Addresses are those of all blocks together.
 const (
 	MaxNodes     = 2
 	MaxBlocks    = 3
@@ -10,8 +10,8 @@ const (
 	MaxLeaders   = 4
 )
 
-// State is everything there is at one moment. It holds no resourceVersions: a write
-// that is bound to a version is held only as long as that version is the present one.
+// State is the whole state at one moment. It holds no resourceVersions: a write that is bound
+// to a version is kept only as long as that version is current.
 type State struct {
 	Blocks  [MaxBlocks]Block
 	Nodes   [MaxNodes]Node
@@ -24,14 +24,14 @@ type Block struct {
 	Owner uint8 // the number of its node, plus 1
 	Phase Phase
 	Asked bool // a person has deleted it: it must drain
-	// Cooled: the cooldown has passed since the condition CoolingDown was set.
+	// Cooled means that the cooldown has passed since the condition CoolingDown was set.
 	Cooled bool
-	// Withdrawn: one has passed while it cooled down with nothing published. The rule
-	// goes by this; the operator does not know it.
+	// Withdrawn means that a cooldown has passed with nothing published. The rule refers to
+	// this; the operator does not know it.
 	Withdrawn bool
 }
 
-// Phase is a block's.
+// Phase is the phase of a block.
 type Phase uint8
 
 // Phases.
@@ -43,21 +43,21 @@ const (
 
 // Node is a CiliumNode, its agent, and the pods of its machine.
 type Node struct {
-	// Addresses are those of all blocks, whoever owns them.
+	// Addresses are those of all blocks, whichever node owns them.
 	Addresses [MaxAddresses]Address
 	Agent     Agent
-	// Unreported: the last report comes from an agent that had not restored its pods,
-	// and so names no address in use.
+	// Unreported means that the last report comes from an agent that had not restored its
+	// pods, and so names no address in use.
 	Unreported bool
-	// Deaf: the agent has forgotten its answers, and gives none until its CiliumNode
-	// changes again. Only with Thresholds; else any answer may take any time.
+	// Deaf means that the agent has forgotten its answers, and gives none until its CiliumNode
+	// changes again. Only with Thresholds; otherwise any answer may take any time.
 	Deaf bool
-	// Waiting: a pod waits for an address. Only with Thresholds; else a pod may come
-	// at any time.
+	// Waiting means that a pod waits for an address. Only with Thresholds; otherwise a pod may
+	// be created at any time.
 	Waiting bool
 }
 
-// Address is an address on one node.
+// Address is the state of an address on one node.
 type Address struct {
 	Published bool  // in spec.ipam.pool
 	Entry     Entry // in status.ipam.release-ips
@@ -75,7 +75,7 @@ const (
 	Refused       // do-not-release
 )
 
-// Agent is how far a node's agent has come with its start.
+// Agent is how far a node's agent has progressed in its start.
 type Agent uint8
 
 // Phases of an agent.
@@ -85,14 +85,14 @@ const (
 	Opened // it answers the handshake, and has not restored its pods
 )
 
-// Leader is a process of the operator that takes itself for the leader: what it has in
-// hand between two calls to the API server, and what it remembers. It may stay like
-// this for any time, and it may die.
+// Leader is a process of the operator that considers itself the leader: what it has in hand
+// between two calls to the API server, and what it remembers. It may stay in this state for
+// any time, and it may die.
 type Leader struct {
 	Op Op
-	// Node, and On: the block, or for Remove the address, that Op is about.
+	// Node and On are what Op is about: On is the block, or for Remove the address.
 	Node, On uint8
-	// Stale: the object it writes to has changed since. Only where a guard is off.
+	// Stale means that the object it writes to has changed since. Only if a guard is off.
 	Stale bool
 	// Fenced has a bit for each block whose CiliumNode this process has changed since
 	// the block began to cool down.
@@ -107,11 +107,11 @@ const (
 	Nothing    Op = iota
 	PublishNew    // the patch that publishes a block it has just created
 	PublishOld    // the patch that publishes a block it has read live
-	Remove        // the patch that removes an address; only where a guard is off
+	Remove        // the patch that removes an address; only if a guard is off
 	Delete        // the deletion of a block, after a live read of the CiliumNode
 )
 
-// Key is a State in few bytes.
+// Key is a State in a few bytes.
 type Key [2]uint64
 
 // Bits of a Key: blocks and nodes in the first word, leaders in the second.
@@ -123,13 +123,13 @@ const (
 	leaderBits  = 10
 )
 
-// renaming gives nodes, blocks and addresses other numbers.
+// renaming assigns other numbers to nodes, blocks and addresses.
 type renaming struct {
 	owner   [MaxNodes + 1]uint8
 	node    [MaxNodes]uint8
 	block   [MaxBlocks]uint8
 	address [MaxAddresses]uint8
-	// sort: leaders are put in order.
+	// sort puts leaders in order.
 	sort bool
 }
 
@@ -156,7 +156,7 @@ func (s *State) key(r *renaming) Key {
 	}
 	if r.sort {
 		slices.Sort(leaders[:])
-		slices.Reverse(leaders[:]) // idle ones last, as those that there are not
+		slices.Reverse(leaders[:]) // idle ones last, like unused ones
 	}
 	for i, code := range leaders {
 		k[1] |= code << (leaderBits * i)

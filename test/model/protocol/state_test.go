@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/explore"
 )
 
-// configs are instances with every kind of equal parts, and of every policy.
+// configs returns instances with every kind of equal parts, and of every policy.
 func configs() map[string]Config {
 	out := map[string]Config{}
 	for name, c := range map[string]Config{
@@ -69,8 +69,8 @@ func TestKeyHoldsAll(t *testing.T) {
 	}
 }
 
-// TestLongEqualStatesAreOne: what a state is taken for does not depend on how its parts are
-// numbered, and neither does what can happen next.
+// TestLongEqualStatesAreOne checks that the canonical form of a state does not depend on how
+// its parts are numbered, and neither does what can happen next.
 func TestLongEqualStatesAreOne(t *testing.T) {
 	for name, c := range configs() {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func (m *Model) after(k Key) map[Key]int {
 	return out
 }
 
-// TestEqualPartsChangeNoVerdict explores small instances with every state by itself,
-// and with equal states as one.
+// TestEqualPartsChangeNoVerdict explores small instances with every state separately, and with
+// equal states as one.
 func TestEqualPartsChangeNoVerdict(t *testing.T) {
 	for name, c := range map[string]Config{
 		"holds":        {Nodes: 2, Blocks: 1, Addresses: 1, Leaders: 2, Cilium: AsShipped()},
@@ -134,8 +134,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestProtections: each guard is listed once, so that it is switched off in a row, and
-// is that of a function of the operator.
+// TestProtections checks that each guard is listed once, so that one row switches it off, and
+// belongs to a function of the operator.
 func TestProtections(t *testing.T) {
 	code := ""
 	for _, folder := range []string{"expand", "state", "ciliumnode", "controller/node"} {

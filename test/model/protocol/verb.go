@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Verb is what happens.
+// Verb is the kind of a step.
 type Verb uint8
 
 // What leaders do.
@@ -36,7 +36,7 @@ const (
 	RestoresAll
 )
 
-// What may happen and need not.
+// What may happen but need not.
 const (
 	AgentCrashes Verb = iota + RestoresAll + 1
 	Dies
@@ -47,7 +47,7 @@ const (
 	verbs
 )
 
-// chance says that it need not happen.
+// chance reports whether it need not happen.
 func (v Verb) chance() bool { return v >= AgentCrashes }
 
 func (v Verb) String() string {
@@ -60,7 +60,7 @@ func (v Verb) String() string {
 	}[v]
 }
 
-// String tells of an action in a sentence.
+// String describes an action in a sentence.
 func (a Action) String() string {
 	sentence := [verbs]string{
 		Claims:         "$leader creates $block for $node, and has the patch that publishes it in hand",

@@ -17,10 +17,10 @@ import (
 	"github.com/cilium/hive/job"
 )
 
-// serveInBubble answers requests with a clock that stands still while there is anything to
-// do: time passes only where a request says so, and each answer comes once all goroutines
-// wait for time or for another request. A bubble needs a *testing.T, so this pretends to be
-// the program of a test.
+// serveInBubble answers requests with a clock that stands still while there is work to do:
+// time passes only when a request says so, and each answer is sent once all goroutines wait
+// for time or for another request. A bubble needs a *testing.T, so this poses as the program
+// of a test.
 func serveInBubble(do func(line []byte) (response any, err error)) {
 	serve := func(t *testing.T) {
 		code := 0
@@ -46,7 +46,7 @@ func answer(in io.Reader, out io.Writer, do func([]byte) (any, error)) error {
 	return lines.Err()
 }
 
-// jobs returns a group that runs jobs as the agent's own do, until stop.
+// jobs returns a group that runs jobs as the agent's own does, until stop.
 func jobs() (group job.Group, stop func() error, err error) {
 	health, _ := cell.NewSimpleHealth()
 	h := hive.New(job.Cell, cell.Invoke(func(r job.Registry) { group = r.NewGroup(health) }))

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// clientset is Cilium's client with a gate before UpdateStatus and an ear on
-// the watch. The allocator uses only CiliumV2; the nil rest would panic.
+// clientset is Cilium's client with a gate before UpdateStatus and a tap on the watch. The
+// allocator uses only CiliumV2; the nil rest would panic.
 type clientset struct {
 	k8sclient.Clientset
 	cilium versioned.Interface
@@ -75,8 +75,8 @@ func (c *ciliumNodes) UpdateStatus(ctx context.Context, cn *ciliumv2.CiliumNode,
 	return c.CiliumNodeInterface.UpdateStatus(ctx, cn, opts)
 }
 
-// events pairs what the watch delivered with what the allocator has said it
-// has dealt with (ipam.K8sEventRegister), so that a test can wait for it.
+// events pairs what the watch delivered with what the allocator has reported as processed
+// (ipam.K8sEventRegister), so that a test can wait for it.
 type events struct {
 	mu       sync.Mutex
 	versions []string
@@ -89,8 +89,8 @@ func (e *events) delivered(version string) {
 	e.versions = append(e.versions, version)
 }
 
-// K8sEventReceived is called when an event has been dealt with: a deferred
-// call in AddFunc and UpdateFunc, the last in DeleteFunc (pkg/ipam/crd.go).
+// K8sEventReceived is called when an event has been processed: a deferred call in AddFunc and
+// UpdateFunc, the last in DeleteFunc (pkg/ipam/crd.go).
 func (e *events) K8sEventReceived(_, _, _ string, _, _ bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +99,7 @@ func (e *events) K8sEventReceived(_, _, _ string, _, _ bool) {
 
 func (e *events) K8sEventProcessed(string, string, bool) {}
 
-// seen is the resourceVersion the allocator works with, "" when it has none.
+// seen returns the resourceVersion that the allocator works with, or "" if it has none.
 func (e *events) seen() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,7 +111,7 @@ func (e *events) seen() string {
 
 var errRefused = errors.New("refused by the test")
 
-// gate holds back or refuses status writes.
+// gate blocks or refuses status writes.
 type gate struct {
 	mu      sync.Mutex
 	cond    *sync.Cond

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/cilium/pkg/source"
 )
 
-// fixedRequest is one line in, in kubernetes mode. Do is one of start, next, restore,
+// fixedRequest is one input line in kubernetes mode. Do is one of start, next, restore,
 // release.
 type fixedRequest struct {
 	Do     string           `json:"do"`
@@ -27,8 +27,8 @@ type fixedRequest struct {
 	Family string           `json:"family,omitempty"`
 }
 
-// fixedResponse is one line out. PodCIDRs are those that the agent reads off its Node, IPv4
-// first.
+// fixedResponse is one output line. PodCIDRs are those that the agent reads from its Node,
+// IPv4 first.
 type fixedResponse struct {
 	Err       string   `json:"err,omitempty"`
 	Got       string   `json:"got,omitempty"`
@@ -37,11 +37,11 @@ type fixedResponse struct {
 	Allocated []string `json:"allocated,omitempty"`
 }
 
-// fixedServer is a node in kubernetes mode. It does what the agent's start does between
-// these parts of Cilium: read the Node (localNodeSynchronizer.retrieveNodeInformation), wait
-// for a podCIDR of each family, put them into the local node
-// (localNodeSynchronizer.WaitForNodeInformation), make the allocators.
-// IPAMInitializer.AutoComplete, which makes a podCIDR up where none is required, is left out.
+// fixedServer is a node in kubernetes mode. It does what the agent's start does between these
+// parts of Cilium: read the Node (localNodeSynchronizer.retrieveNodeInformation), wait for a
+// podCIDR of each family, set them in the local node
+// (localNodeSynchronizer.WaitForNodeInformation), create the allocators. It omits
+// IPAMInitializer.AutoComplete, which makes up a podCIDR if none is required.
 type fixedServer struct {
 	ipam     *ipam.IPAM
 	podCIDRs addressing
@@ -108,7 +108,7 @@ func (s *fixedServer) start(req fixedRequest) {
 	s.ipam.ConfigureAllocator()
 }
 
-// addressing is the local node's podCIDRs.
+// addressing has the local node's podCIDRs.
 type addressing struct{ v4, v6 family }
 
 func (a addressing) IPv4() node.AddressingFamily { return a.v4 }

@@ -14,9 +14,9 @@ import (
 
 const defaultPool = "default"
 
-// newIPAM makes Cilium's own allocator in crd mode. Its ConfigureAllocator
-// blocks until the CiliumNode has a pool; the node store below it is a
-// process-wide singleton (pkg/ipam/crd.go:49), hence one node per process.
+// newIPAM creates Cilium's own allocator in crd mode. Its ConfigureAllocator blocks until the
+// CiliumNode has a pool; the underlying node store is a process-wide singleton
+// (pkg/ipam/crd.go:49), hence one node per process.
 func newIPAM(nodeName string, ipv6 bool, rate time.Duration, client *clientset, events *events) *ipam.IPAM {
 	nodetypes.SetName(nodeName)
 	// PoolDefault reads the global configuration (pkg/ipam/ipam.go).
@@ -37,13 +37,13 @@ func newIPAM(nodeName string, ipv6 bool, rate time.Duration, client *clientset, 
 	})
 }
 
-// noDiscovery leaves the making of the CiliumNode to the test: the real one,
+// noDiscovery leaves the creation of the CiliumNode to the test: the real one,
 // pkg/nodediscovery, cannot be built outside its cell.
 type noDiscovery struct{}
 
 func (noDiscovery) UpdateCiliumNodeResource() {}
 
-// onePool is what pkg/ipam/metadata answers outside multi-pool mode.
+// onePool answers as pkg/ipam/metadata does outside multi-pool mode.
 type onePool struct{}
 
 func (onePool) GetIPPoolForPod(string, ipam.Family) (string, error) { return defaultPool, nil }

@@ -1,6 +1,6 @@
-// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.1) for one node, and
-// lets a test drive it through JSON lines on standard input and output: in crd mode against
-// a real API server, in multi-pool and kubernetes mode against what the test says.
+// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.1) for one node. A test
+// drives it through JSON lines on standard input and output: in crd mode against a real API
+// server, in multi-pool and kubernetes mode against what the test supplies.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// request is one line in. Do is one of next, infra, allocate, restore,
-// release, exclude, restored, dump, seen, gate.
+// request is one input line. Do is one of next, infra, allocate, restore, release, exclude,
+// restored, dump, seen, gate.
 type request struct {
 	Do    string `json:"do"`
 	Owner string `json:"owner,omitempty"`
@@ -33,7 +33,7 @@ type request struct {
 	Gate string `json:"gate,omitempty"`
 }
 
-// response is one line out.
+// response is one output line.
 type response struct {
 	Err string `json:"err,omitempty"`
 	// V4 and V6 are what next or infra allocated.
@@ -41,8 +41,8 @@ type response struct {
 	V6 string `json:"v6,omitempty"`
 	// Allocated is what dump lists.
 	Allocated []string `json:"allocated,omitempty"`
-	// Ready, Seen and Attempts answer seen: the allocators exist, the
-	// resourceVersion they work with, the writes that came to the gate.
+	// Ready, Seen and Attempts answer seen: whether the allocators exist, the resourceVersion
+	// they work with, the writes that reached the gate.
 	Ready    bool   `json:"ready,omitempty"`
 	Seen     string `json:"seen,omitempty"`
 	Attempts int    `json:"attempts,omitempty"`
@@ -102,7 +102,7 @@ func run() error {
 func runPools() error {
 	var s *poolServer
 	serveInBubble(func(line []byte) (_ any, err error) {
-		if s == nil { // what it makes belongs to the bubble
+		if s == nil { // what it creates belongs to the bubble
 			if s, err = newPoolServer(); err != nil {
 				return nil, err
 			}
@@ -202,8 +202,8 @@ func (r *response) put(result *ipam.AllocationResult, err error) error {
 	return nil
 }
 
-// allocated are the addresses that an agent's IPAM has allocated, in both families, as texts
-// in order.
+// allocated returns the addresses that an agent's IPAM has allocated, in both families, as
+// sorted texts.
 func allocated(i *ipam.IPAM) []string {
 	v4, v6, _ := i.Dump()
 	addrs := slices.AppendSeq(slices.Collect(maps.Keys(v4)), maps.Keys(v6))

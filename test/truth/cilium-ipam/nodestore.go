@@ -18,15 +18,15 @@ import (
 
 type nodeEvent = resource.Event[*ciliumv2.CiliumNode]
 
-// nodeStore is an API server with one CiliumNode, and the agent's watch of it, which shows
-// a version only when told to (agentK8s.LocalCiliumNodeResource).
+// nodeStore is an API server with one CiliumNode, and the agent's watch of it, which shows a
+// version only on request (agentK8s.LocalCiliumNodeResource).
 type nodeStore struct {
 	typedv2.CiliumNodeInterface // nil: the manager only writes
 
 	mu      sync.Mutex
-	node    *ciliumv2.CiliumNode // nil: there is none
+	node    *ciliumv2.CiliumNode // nil if there is none
 	version int
-	refuse  string // what the next write fails with
+	refuse  string // the error of the next write
 
 	shown    *ciliumv2.CiliumNode
 	unseen   []nodeEvent
@@ -34,7 +34,7 @@ type nodeStore struct {
 	watchers map[chan nodeEvent]bool
 }
 
-// put writes as anyone but the agent does: unconditionally, and the status too.
+// put writes as any client but the agent does: unconditionally, and the status too.
 func (s *nodeStore) put(cn *ciliumv2.CiliumNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,14 +50,14 @@ func (s *nodeStore) delete() {
 	}
 }
 
-// current returns the CiliumNode as it is stored, nil if there is none.
+// current returns the stored CiliumNode, or nil if there is none.
 func (s *nodeStore) current() *ciliumv2.CiliumNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node.DeepCopy()
 }
 
-// commit stores a version, unless it says what the last one did.
+// commit stores a version, unless it equals the last one.
 func (s *nodeStore) commit(cn *ciliumv2.CiliumNode) {
 	if s.node != nil {
 		cn.ResourceVersion = s.node.ResourceVersion
@@ -83,7 +83,7 @@ func asJSON(cn *ciliumv2.CiliumNode) string {
 	return string(text)
 }
 
-// Update writes all but the status.
+// Update writes everything but the status.
 func (s *nodeStore) Update(_ context.Context, cn *ciliumv2.CiliumNode, _ metav1.UpdateOptions) (*ciliumv2.CiliumNode, error) {
 	return s.write(cn, false)
 }
@@ -136,7 +136,7 @@ func (s *nodeStore) see(last bool) {
 	s.show(ev)
 }
 
-// sync tells the agent that its watch has shown what there was when it started.
+// sync reports to the agent that its watch has shown everything that existed when it started.
 func (s *nodeStore) sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *nodeStore) show(ev nodeEvent) {
 	}
 }
 
-// own makes an event its receiver's own.
+// own gives the receiver its own copy of an event.
 func own(ev nodeEvent) nodeEvent {
 	ev.Done = func(error) {}
 	if ev.Object != nil {
@@ -159,7 +159,7 @@ func own(ev nodeEvent) nodeEvent {
 	return ev
 }
 
-// restart forgets what an agent before has seen. What is stored is to be seen.
+// restart forgets what an earlier agent has seen. What is stored is shown again.
 func (s *nodeStore) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,8 @@ func (s *nodeStore) restart() {
 	}
 }
 
-// Events implements resource.FilteredResource. A later watcher begins with what was shown.
+// Events implements resource.FilteredResource. A later watcher starts with what was already
+// shown.
 func (s *nodeStore) Events(ctx context.Context, _ ...resource.EventsOpt) <-chan nodeEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +202,7 @@ func (s *nodeStore) Observe(ctx context.Context, next func(nodeEvent), complete 
 	}()
 }
 
-// storeClient is a client of which the manager uses CiliumV2().CiliumNodes() alone.
+// storeClient is a client of which the manager uses only CiliumV2().CiliumNodes().
 type storeClient struct {
 	k8sclient.Clientset
 	store *nodeStore

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// poolRequest is one line in, in multi-pool mode. Do is one of put, delete, refuse, see,
+// poolRequest is one input line in multi-pool mode. Do is one of put, delete, refuse, see,
 // sync, know, start, crash, pass, next, restore, release, restored, say.
 type poolRequest struct {
 	Do     string `json:"do"`
@@ -27,17 +27,17 @@ type poolRequest struct {
 	Owner  string `json:"owner,omitempty"`
 	IP     string `json:"ip,omitempty"`
 	Family string `json:"family,omitempty"`
-	// Quietly: next, without a write of its own.
+	// Quietly makes next trigger no write.
 	Quietly bool `json:"quietly,omitempty"`
 	// Node is what put stores.
 	Node *ciliumv2.CiliumNode `json:"node,omitempty"`
-	// Refuse is what the next write fails with: "conflict" or "error".
+	// Refuse is the error of the next write: "conflict" or "error".
 	Refuse string `json:"refuse,omitempty"`
-	// Last: see skips versions between.
+	// Last makes see skip the versions in between.
 	Last bool `json:"last,omitempty"`
-	// Known: there is a CiliumPodIPPool of that name.
+	// Known is true if a CiliumPodIPPool of that name exists.
 	Known bool `json:"known,omitempty"`
-	// Reserve, IPv6 and Rate are how start configures the agent.
+	// Reserve, IPv6 and Rate configure the agent at start.
 	Reserve map[string]string `json:"reserve,omitempty"`
 	IPv6    bool              `json:"ipv6,omitempty"`
 	Rate    time.Duration     `json:"rate,omitempty"`
@@ -45,7 +45,7 @@ type poolRequest struct {
 	For time.Duration `json:"for,omitempty"`
 }
 
-// poolResponse is one line out: what was allocated, and how everything stands now.
+// poolResponse is one output line: what was allocated, and the resulting state.
 type poolResponse struct {
 	Err       string               `json:"err,omitempty"`
 	Got       string               `json:"got,omitempty"`
@@ -60,7 +60,7 @@ type poolServer struct {
 	db    *statedb.DB
 	known statedb.RWTable[podippool.LocalPodIPPool]
 
-	// Of this run of the agent; nil: it is down.
+	// Fields of this run of the agent; nil if it is down.
 	ipam  *ipam.IPAM
 	ready chan struct{}
 	stop  func() error
@@ -195,7 +195,7 @@ func (s *poolServer) start(req poolRequest) error {
 	return nil
 }
 
-// know makes or deletes a CiliumPodIPPool, as the agent sees it.
+// know creates or deletes a CiliumPodIPPool, as the agent sees it.
 func (s *poolServer) know(pool string, known bool) {
 	txn := s.db.WriteTxn(s.known)
 	defer txn.Commit()

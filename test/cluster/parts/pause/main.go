@@ -1,4 +1,4 @@
-// Command pause holds a pod's namespaces open: it waits, and reaps.
+// Command pause holds a pod's namespaces open: it waits, and reaps orphans.
 package main
 
 import (

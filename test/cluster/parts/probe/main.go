@@ -25,7 +25,7 @@ import (
 const (
 	httpPort = "8080"
 	echoPort = "8081"
-	// getTimeout bounds a request of "probe get".
+	// getTimeout limits a request of "probe get".
 	getTimeout = 5 * time.Second
 )
 
@@ -80,14 +80,14 @@ func serve() error {
 	mux.HandleFunc("/pings", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(p.results(time.Now()))
 	})
-	// PID 1 of a container ends by SIGTERM only if it asks for it.
+	// PID 1 of a container exits on SIGTERM only if it handles the signal.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
 	go func() { <-signals; os.Exit(0) }()
 	return http.ListenAndServe(":"+httpPort, mux)
 }
 
-// reflect sends back whatever arrives.
+// reflect sends back every datagram.
 func reflect(conn net.PacketConn) {
 	buffer := make([]byte, 64)
 	for {
@@ -95,7 +95,7 @@ func reflect(conn net.PacketConn) {
 		if err != nil {
 			continue
 		}
-		_, _ = conn.WriteTo(buffer[:n], from) // Lost like any datagram.
+		_, _ = conn.WriteTo(buffer[:n], from) // It counts as lost, like any datagram.
 	}
 }
 

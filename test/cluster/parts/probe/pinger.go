@@ -9,18 +9,18 @@ import (
 
 const (
 	interval = 50 * time.Millisecond
-	// overdue is the age at which a datagram without an answer counts as lost.
+	// overdue is the age at which a datagram without a reply counts as lost.
 	overdue = time.Second
 )
 
-// pinger keeps, by number, which datagrams to one peer were answered.
+// pinger records, by number, which datagrams to one peer were answered.
 type pinger struct {
 	mu       sync.Mutex
 	sentAt   []time.Time
 	answered []bool
 }
 
-// result of pinging one peer. Datagrams younger than a second are left out.
+// result is the result of pinging one peer. Datagrams younger than a second are left out.
 type result struct {
 	Sent, Lost   int
 	LongestGapMs int64
@@ -32,7 +32,7 @@ func (p *pinger) send(conn net.Conn) {
 	for range time.Tick(interval) {
 		var number [8]byte
 		binary.BigEndian.PutUint64(number[:], p.next(time.Now()))
-		_, _ = conn.Write(number[:]) // One that was not sent is a lost one.
+		_, _ = conn.Write(number[:]) // One that was not sent counts as lost.
 	}
 }
 
@@ -60,8 +60,8 @@ func (p *pinger) answer(number uint64) {
 	}
 }
 
-// result counts losses. A gap lasts from the first lost datagram of a row to the
-// next one that is answered.
+// result counts losses. A gap lasts from the first lost datagram of a series to the next one
+// that is answered.
 func (p *pinger) result(now time.Time) result {
 	p.mu.Lock()
 	defer p.mu.Unlock()

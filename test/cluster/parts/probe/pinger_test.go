@@ -14,7 +14,7 @@ func TestLossesAndGaps(t *testing.T) {
 			p.answer(number)
 		}
 	}
-	// Seconds later all are old enough; of the last ones nothing is said before.
+	// Seconds later all are old enough to count, which the last ones were not before.
 	if got, want := p.result(start.Add(time.Minute)), (result{Sent: 100, Lost: 5, LongestGapMs: 200}); got != want {
 		t.Errorf("after a minute: %+v, want %+v", got, want)
 	}
