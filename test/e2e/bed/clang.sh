@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Stands before clang: every agent compiles the datapath, most of them the same,
-# and ccache keeps what was compiled. It keeps nothing that goes to standard
-# output, where agents want it (pkg/datapath/loader/compile.go, v1.20.1), so that
-# goes to a file first. And it minds the folder of headers, which agents name
-# after all their configuration (cache.go there): headers of the same content get
-# one name.
+# Wraps clang: every agent compiles the datapath, most of them the same one, and ccache
+# caches the results. It does not cache standard output, where agents want the result
+# (pkg/datapath/loader/compile.go, v1.20.1), so the output goes to a file first. It also
+# depends on the folder of headers, which agents name after their whole configuration
+# (cache.go there): headers with the same content get the same name.
 set -euo pipefail
 real=/usr/lib/llvm-19/bin/clang
 [[ ${*: -2} == "-o -" ]] || exec "$real" "$@"
@@ -24,8 +23,8 @@ for arg in "${@:1:$#-1}"; do
 	fi
 	args+=("$arg")
 done
-# The folder that debug information names does not matter, and headers that an
-# agent has just written are read all the same.
+# The folder named in debug information does not matter, and headers that an agent has
+# just written are read nevertheless.
 export CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime
 ccache "$real" "${args[@]}" "$dir/object"
 cat "$dir/object"
