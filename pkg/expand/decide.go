@@ -9,12 +9,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Decide returns the plan for one node and family, and what to remember until the
-// next call. It is a pure function of its inputs and changes none of them. p must
-// be valid.
+// Decide returns the plan for one node and family, and the memory for the next call. It is
+// a pure function of its inputs and changes none of them. p must be valid.
 //
-// The Memory returned takes the place of m even where the plan could not be
-// carried out: that only makes waits longer.
+// The caller keeps the returned Memory in place of m even if it could not carry out the
+// plan: that only makes waits longer.
 func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	d := newDecision(now, p, &s, m)
 	switch {
@@ -30,14 +29,14 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 
 // decideAddresses decides for an agent that is assigned addresses.
 func (d *decision) decideAddresses() {
-	// 1. What the node needs, and what it has.
+	// 1. Determine what the node needs and has.
 	d.countDemand()
 	d.classify()
 	d.setTarget()
 	d.expectPods()
 	d.fillBlocks()
 
-	// 2. Grow: first what is the node's already, then new blocks.
+	// 2. Grow: first use what the node already holds, then claim new blocks.
 	covered := d.deficit() <= 0
 	d.readmit()
 	d.undrain()
@@ -45,11 +44,11 @@ func (d *decision) decideAddresses() {
 	d.countServedElsewhere()
 	d.claim()
 
-	// 3. Shrink: what must go, then what may go.
+	// 3. Shrink: drain what must leave, then reclaim what may.
 	d.drainAsked(covered)
 	d.reclaim()
 
-	// 4. Walk every leaving address one step, and every empty block.
+	// 4. Advance every leaving address and every empty block one step.
 	d.drainAgain()
 	d.handshake()
 	d.freeEmpty()
@@ -58,9 +57,9 @@ func (d *decision) decideAddresses() {
 	d.explain()
 }
 
-// decideBlocks decides for an agent that is assigned whole blocks, in the same order.
-// Nothing is reclaimed, as the agent returns what it does not need, and there is no
-// handshake.
+// decideBlocks decides for an agent that is assigned whole blocks, in the same order. It
+// neither reclaims nor performs a handshake: the agent itself returns blocks that it does
+// not need.
 func (d *decision) decideBlocks() {
 	d.countBlockDemand()
 	d.classifyAssigned()
@@ -88,8 +87,8 @@ func (d *decision) decideBlocks() {
 	d.plan.Capacity -= d.shut
 }
 
-// decision is one call of Decide: what it was given, what it has found out, and
-// the answer so far.
+// decision is the state of one call of Decide: its inputs, what it derived from them, and
+// the plan so far.
 type decision struct {
 	now    time.Time
 	policy Policy
@@ -102,56 +101,56 @@ type decision struct {
 	// reported: the agent has reported. trusted: it is settled as well, so that an
 	// address it does not report as used is free.
 	reported, trusted bool
-	// awaited are the pods whose addresses should become known shortly; after
-	// awaitedUntil they count as hanging.
+	// awaited are the pods whose addresses should become known within awaitedUntil; after
+	// that they count as hanging.
 	awaited      []string
 	awaitedUntil time.Duration
-	// extra are the addresses in use that the agent's report does not name,
-	// and by whom.
+	// extra are the addresses in use that are missing from the agent's report, with their
+	// users.
 	extra map[netip.Addr]user
-	// walk are the addresses that the handshake has to look at, sorted.
+	// walk are the addresses that the handshake visits, sorted.
 	walk []netip.Addr
 
-	// published counts the pool's addresses, with those this plan and its
-	// undrained blocks add. foreign are those of them in no block of ours
-	// that any pod may get.
+	// published counts the addresses in the pool, including those that this plan and its
+	// undrained blocks add. foreign counts those that lie in no block and that any pod may
+	// get.
 	published, foreign int
-	// need is what the node's pods need, by the policy; target what it should
-	// have, with what its CiliumNode requests beyond that.
+	// need is how many addresses the node's pods need under the policy; target adds what its
+	// CiliumNode requests beyond that.
 	need, target, hardCap int
 	// unreserved is the part of target that its pods need, and those that are yet to be
 	// scheduled.
 	unreserved int
-	// own are the addresses in the demand that are the agent's own, not pods'; waiting
-	// are the bound pods in it that have no address.
+	// own counts the agent's own addresses in the demand, waiting the bound pods in it that
+	// have no address.
 	own, waiting int
-	// hanging are the bound pods that have had no address for long.
+	// hanging counts the bound pods that have been without an address for long.
 	hanging int
-	// shut are the free addresses of listed blocks that are closed.
+	// shut counts the free addresses of listed blocks that are closed.
 	shut int
-	// roomToMove: the agent has other addresses to take in place of those that retire.
+	// roomToMove: the agent can take other addresses in place of those that retire.
 	roomToMove bool
 
 	plan   Plan
 	memory Memory
 }
 
-// block is a Block and what this decision has found out about it.
+// block is a Block with what this decision derived about it.
 type block struct {
 	*Block
 	published int // its addresses in the pool
-	held      int // usable ones of those
-	open      int // held ones that any pod may get: no owner written by hand
+	held      int // published addresses that are usable
+	open      int // held addresses that any pod may get: they have no owner set by hand
 	entries   int // release-ips entries for its addresses
 	users     int // its addresses in use
-	own       int // those of them that the agent itself uses
-	retired   int // those that it does not take up again when it restarts
+	own       int // addresses in use by the agent itself
+	retired   int // own addresses that the agent does not take again when it restarts
 	coming    int // addresses that this or a later plan publishes
 	// counted: its open addresses are capacity, whatever is planned for it.
 	counted bool
-	// closed: its agent allocates no address of it to a new pod.
+	// closed: the agent allocates no address of the block to a new pod.
 	closed bool
-	// pinned: an address of it does not go by itself, as it is the agent's
+	// pinned: one of its addresses never becomes free by itself, because it is the agent's
 	// own or reserved by hand.
 	pinned bool
 	// publish are the addresses this plan adds.
@@ -173,8 +172,8 @@ func (b *block) asked() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
 }
 
-// departing reports whether the block is leaving or must leave now, and does not
-// return to service however many addresses the node needs.
+// departing reports whether the block is leaving or must leave now, and does not return to
+// service even if the node needs its addresses.
 func (b *block) departing() bool {
 	return b.asked() || b.Phase != ipalloc.InService && b.Request != None
 }
@@ -184,7 +183,7 @@ func (b *block) onHold() bool {
 	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
 }
 
-// capacity is how many addresses the block gives the node while it serves.
+// capacity returns how many addresses the block contributes while it serves.
 func (b *block) capacity() int { return b.open + b.coming }
 
 // usable reports whether a may be published.
@@ -224,11 +223,11 @@ func (d *decision) requeueAt(t time.Time) {
 	}
 }
 
-// finish sorts the plan.
+// finish completes and sorts the plan.
 func (d *decision) finish() (Plan, Memory) {
 	for i := range d.blocks {
 		if b := &d.blocks[i]; !b.drained {
-			// Sorted, as the blocks are and what each publishes.
+			// Sorted, because the blocks and each block's addresses are.
 			d.plan.Publish = append(d.plan.Publish, b.publish...)
 		}
 	}
@@ -242,8 +241,9 @@ func (d *decision) finish() (Plan, Memory) {
 	return d.plan, d.memory
 }
 
-// publishOnly is what is safe before an agent has come up in crd mode: it reads
-// nothing of the pool, answers no mark, and its node's routes are another IPAM's.
+// publishOnly reduces a plan to what is safe before an agent has started in crd mode: until
+// then it does not read the pool or answer marks, and the node's routes are those of another
+// IPAM.
 func publishOnly(plan Plan) Plan {
 	return Plan{Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity}
 }
