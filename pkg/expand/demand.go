@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// restored ends the owner of an address that a restarted agent found in
-	// use (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
+	// restored is the suffix of the owner of an address that a restarted agent found in use
+	// (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
 	restored = " [restored]"
 	// agentFloor is how many addresses an agent with health checking waits
 	// for before it starts (Cilium v1.20.1, pkg/ipam/crd.go,
 	// hasMinimumIPsInPool).
 	agentFloor = 2
-	// limitCeiling keeps sums of numbers written by hand from overflowing.
+	// limitCeiling prevents overflows in sums of numbers set by users.
 	limitCeiling = math.MaxInt32
 )
 
@@ -27,7 +27,7 @@ type user struct {
 	agent bool // the agent itself, not a pod
 }
 
-// userOf reads an owner as the agent reports it: pods have a slash in it.
+// userOf parses an owner as the agent reports it: those of pods contain a slash.
 func userOf(owner string) user {
 	name := strings.TrimSuffix(owner, restored)
 	return user{name: name, agent: !strings.Contains(name, "/")}
@@ -37,10 +37,10 @@ func (d *decision) ours(a netip.Addr) bool {
 	return ipalloc.FamilyOf(a) == d.state.Family
 }
 
-// inUse says that something says a is in use: the agent's report, a pod's
-// status or the node's own addresses. An address that a person gave to one pod
-// counts as well: the agent hands it to that pod whatever its release entry
-// says (Cilium v1.20.1, pkg/ipam/crd.go, allocateNext).
+// inUse reports whether a is in use according to the agent's report, a pod's status or the
+// node's own addresses. An address that a user assigned to one pod counts as well: the agent
+// assigns it to that pod whatever its release entry is (Cilium v1.20.1, pkg/ipam/crd.go,
+// allocateNext).
 func (d *decision) inUse(a netip.Addr) bool {
 	if _, ok := d.state.Used[a]; ok {
 		return true
@@ -51,7 +51,7 @@ func (d *decision) inUse(a netip.Addr) bool {
 	return d.state.Pool[a] != ""
 }
 
-// countDemand sets the demand, and learns which addresses are in use.
+// countDemand computes the demand, and records which addresses are in use.
 func (d *decision) countDemand() {
 	reported := 0
 	for a, owner := range d.state.Used {
@@ -73,7 +73,7 @@ func (d *decision) countDemand() {
 	}
 }
 
-// countPods adds the bound pods that the report does not name to the demand.
+// countPods adds the bound pods that are missing from the report to the demand.
 func (d *decision) countPods() {
 	var known map[string]struct{}
 	waiting := 0
@@ -82,7 +82,7 @@ func (d *decision) countPods() {
 			continue
 		}
 		if d.state.NotRun {
-			if len(pod.IPs) == 0 { // its agent may have run the family as it came
+			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
 				d.awaitAddress(pod)
 			}
 			continue
@@ -111,9 +111,9 @@ func (d *decision) countOwn(owner string) {
 	}
 }
 
-// admitted is how many of the pods that wait for an address the kubelet admits.
-// A user who may create pods can bind any number to a node (spec.nodeName), which the
-// kubelet then fails. Addresses in use always count, even beyond the bound.
+// admitted returns how many of the pods that wait for an address the kubelet admits. A user
+// who may create pods can bind any number to a node (spec.nodeName); the kubelet fails those
+// beyond its limit. Addresses in use always count, even beyond the limit.
 func (d *decision) admitted(waiting int) int {
 	if d.state.MaxPods <= 0 {
 		return waiting
