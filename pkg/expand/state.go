@@ -127,7 +127,7 @@ type Block struct {
 	Leftover bool
 	// Parked: it is listed under the reserved pool, from which no pod gets an address.
 	Parked bool
-	// Closed records which agent closed it, and when, as it was last parked.
+	// Closed records which agent closed it, and when, the last time it was parked.
 	Closed Closed
 	// CooldownUntil is when a cooling-down block may be assigned to another node.
 	CooldownUntil time.Time
