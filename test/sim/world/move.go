@@ -58,7 +58,7 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 
 // enableMove is what people do with a node that moves.
 func (w *World) enableMove(m *machine) {
-	if w.cfg.Move == nil || w.cfg.Move.From == adopt.CRD || m.fresh && !w.returning(m.name) {
+	if !w.moves(m) {
 		return
 	}
 	if m.mode != m.starts && m.phase != down {
@@ -74,6 +74,11 @@ func (w *World) enableMove(m *machine) {
 	case m.starts == adopt.None && (!m.served || w.mover.ready[m.name] && w.returning(m.name) && w.keptOff(m.name)):
 		w.can(Configure, m.name, "old")
 	}
+}
+
+// moves reports whether an agent has a mode of its own to come from, or to go back to.
+func (w *World) moves(m *machine) bool {
+	return w.cfg.Move != nil && w.cfg.Move.From != adopt.CRD && (!m.fresh || w.returning(m.name))
 }
 
 // configure sets the mode in which the agent of a node starts next. One that waits

@@ -281,15 +281,7 @@ type addressUse struct {
 
 func (w *World) addressUse(m *machine, f ipalloc.Family) addressUse {
 	var u addressUse
-	cn, _ := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if cn != nil {
-		for key, entry := range cn.Spec.IPAM.Pool {
-			addr, err := netip.ParseAddr(key)
-			if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
-				u.free++
-			}
-		}
-	}
+	u.free = w.unused(m, f)
 	if !m.router[agentFamily(f)].IsValid() {
 		u.free--
 	}
@@ -306,4 +298,20 @@ func (w *World) addressUse(m *machine, f ipalloc.Family) addressUse {
 		}
 	}
 	return u
+}
+
+// unused counts the published addresses of a family that neither leave nor are held.
+func (w *World) unused(m *machine, f ipalloc.Family) int {
+	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return 0
+	}
+	n := 0
+	for key, entry := range cn.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
+			n++
+		}
+	}
+	return n
 }
