@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -28,6 +29,8 @@ type Summary struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
+	// Created is when the API server created it. Zero: unknown.
+	Created time.Time
 
 	// NonCanonical are pool keys that are addresses in another than the canonical form.
 	// The agent would hand such an address out a second time under its
@@ -73,6 +76,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			Name:            cn.Name,
 			UID:             cn.UID,
 			ResourceVersion: cn.ResourceVersion,
+			Created:         cn.CreationTimestamp.Time,
 			PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
 			Allocated:       allocations(cn),
 			entries:         cn.Spec.IPAM.Pools.Allocated,

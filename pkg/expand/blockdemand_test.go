@@ -299,6 +299,18 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), lone(second, conflict), listing(2, first)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
+		"an overlapping block may be in use until the agent has reported, if the CiliumNode was restored": {
+			state: node(lone(first), lone(second, conflict, older), listing(-1, first)),
+			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
+		},
+		"one that came after the CiliumNode was never published": {
+			state: node(lone(first), lone(second, conflict), listing(-1, first)),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+		"an overlapping block is withdrawn once the agent of a restored CiliumNode has reported": {
+			state: node(lone(first), lone(second, conflict, older), listing(2, first)),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
 		"part of a foreign CIDR does not cool down": {
 			state: node(lone(second), listing(6, "10.0.0.0/29")),
 			want:  []string{"needs 0 of 6"},

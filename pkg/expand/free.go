@@ -21,9 +21,7 @@ func (d *decision) freeEmpty() {
 	}
 }
 
-// frees reports whether this plan lets the block cool down. An address that the agent
-// has never reported may still be in use; only a block that was never published can
-// leave without a report, or one of a family that the agent does not run.
+// frees reports whether this plan lets the block cool down.
 func (d *decision) frees(b *block) bool {
 	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
@@ -33,12 +31,20 @@ func (d *decision) frees(b *block) bool {
 	}
 	switch b.Phase {
 	case ipalloc.Draining:
-		return d.reported || d.state.NotRun || b.Conflict
+		return d.useIsKnown(b)
 	case ipalloc.InService:
-		return b.Conflict || d.givenBack(b)
+		return b.Conflict && d.useIsKnown(b) || d.givenBack(b)
 	default:
 		return false
 	}
+}
+
+// useIsKnown reports whether the state shows everything that the agent uses of a block. An
+// address that it has not reported may be in use, unless it does not run the family, or no
+// CiliumNode ever contained the block: one in conflict is not published, and a CiliumNode that
+// was deleted by hand is restored without it.
+func (d *decision) useIsKnown(b *block) bool {
+	return d.reported || d.state.NotRun || b.Conflict && !b.Earlier
 }
 
 func (d *decision) free(b *block, why Reason) {

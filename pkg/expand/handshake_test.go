@@ -216,6 +216,14 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", conflict, request(Deleted))),
 			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
 		},
+		"in conflict, and an earlier CiliumNode may have contained it: not before the agent reports": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, older)),
+			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
+		},
+		"the same, once it has reported": {
+			state: served(lone("10.0.0.16/28", conflict, older, request(Deleted))),
+			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
+		},
 		"resting": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, later))),
 			want:  []string{"needs 1 of 14", "again in 1m0s"},

@@ -113,6 +113,7 @@ func cooling(why Reason, until time.Time) func(*Block) {
 func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }
 
 func conflict(b *Block) { b.Conflict = true }
+func older(b *Block)    { b.Earlier = true }
 
 func orphaned(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
 

@@ -184,6 +184,9 @@ func brokenReclaim(p Policy, s State, plan Plan, b Block, fail failer) {
 	most := p.ReclaimPercent
 	if slices.Contains(s.Recall, b.CIDR) && !slices.ContainsFunc(allOf(b.CIDR), func(a netip.Addr) bool { return inUseAnywhere(s, a) }) {
 		most = p.ExpandPercent
+		if s.MaxPods > 0 {
+			most = 100 // a node with room for all pods that its kubelet admits needs no reserve
+		}
 	}
 	switch {
 	case !s.AgentSettled || len(s.Used) == 0:

@@ -116,6 +116,9 @@ type Block struct {
 	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
+	// Earlier: it was created before the CiliumNode, so a deleted CiliumNode of the node may
+	// have contained it.
+	Earlier bool
 	// Orphaned: its pool no longer exists, so it is unknown which of Cilium's pools it serves.
 	// It is not listed, and cannot be.
 	Orphaned bool

@@ -102,6 +102,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep what is published
 	}
 	s.Request = requestOn(b, pool)
+	s.Earlier = view != nil && !b.Created.After(view.Created) // creation times are whole seconds
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
 		// Published addresses stay, and no others are added.
 		s.Conflict, s.Usable = !s.Listed, nil

@@ -135,6 +135,9 @@ func (w *World) rest(when string) bool {
 	}
 	limit := w.restWithin()
 	calm := w.Calm(limit)
+	if !calm && len(w.Violations) == 0 && w.dropRefused() {
+		calm = w.Calm(limit)
+	}
 	if len(w.Violations) == 0 && w.restartClosed() {
 		calm = w.Calm(limit)
 	}
@@ -152,6 +155,25 @@ func (w *World) rest(when string) bool {
 	w.passDue()
 	w.holdQuiet(when)
 	return len(w.Violations) == 0
+}
+
+// dropRefused removes the pods without an address, and reports whether there are any, where
+// their nodes never come to rest: for a pod of both families an agent in multi-pool mode
+// requests a block of the family that has one, returns it as the other family has none, and
+// requests it again at the next ADD (docs/architecture.md).
+func (w *World) dropRefused() (dropped bool) {
+	if len(w.cfg.Families) < 2 || !w.whole() {
+		return false
+	}
+	for _, m := range w.machines {
+		for _, slot := range w.slots {
+			if pod := m.podObject(slot); pod != nil && pod.DeletionTimestamp == nil && m.endpoints[slot] == nil {
+				m.deletePod(slot)
+				dropped = true
+			}
+		}
+	}
+	return dropped
 }
 
 // replaceLost does away with pods that have lost their network.

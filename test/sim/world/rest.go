@@ -228,7 +228,7 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 		if w.isHeld(ruling) {
 			continue
 		}
-		demand, total, blocks := reported(cn, f)+w.without(m, cn, f), 0, 0
+		demand, total, blocks := reported(cn, f)+w.without(m, cn, f)+w.awaited(m), 0, 0
 		for _, b := range held {
 			if b.cidr.Addr().Is4() == family {
 				total, blocks = total+b.open, blocks+1

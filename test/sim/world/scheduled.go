@@ -63,8 +63,8 @@ func (w *World) holdScheduledRest(when string) {
 	for _, m := range w.machines {
 		for _, f := range w.families() {
 			w.holdOffer(when, m, f)
-			w.holdFirstBlock(when, m, f)
 		}
+		w.holdFirstBlocks(when, m)
 	}
 	for _, slot := range w.sched.slots {
 		if pod := w.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" {
@@ -150,16 +150,23 @@ func (w *World) couldGet(node string, f ipalloc.Family) string {
 	return ""
 }
 
-// holdFirstBlock checks that no other node could spare a block of a family for a node that
-// has none.
-func (w *World) holdFirstBlock(when string, m *machine, f ipalloc.Family) {
-	if !w.lacksFirstBlock(m, f) {
-		return
-	}
-	for _, other := range w.machines {
-		if block := w.spareBlock(other, m.name, f); block != "" {
-			w.violate(9, "%s: node %s has no %s block, and block %s of node %s is idle, which it could get", when, m.name, f, block, other.name)
+// holdFirstBlocks checks that other nodes could not spare a block of each family of which a
+// node has none. Its agent starts with a block of each, so one of them alone helps nothing.
+func (w *World) holdFirstBlocks(when string, m *machine) {
+	lacking, from := 0, map[ipalloc.Family]string{}
+	for _, f := range w.families() {
+		if !w.lacksFirstBlock(m, f) {
+			continue
 		}
+		lacking++
+		for _, other := range w.machines {
+			if block := w.spareBlock(other, m.name, f); block != "" {
+				from[f] = fmt.Sprintf("block %s of node %s", block, other.name)
+			}
+		}
+	}
+	if lacking > 0 && len(from) == lacking {
+		w.violate(9, "%s: node %s cannot start for lack of a first block, and could get %v, which is idle", when, m.name, from)
 	}
 }
 
@@ -199,7 +206,7 @@ func (w *World) spareBlock(m *machine, by string, f ipalloc.Family) string {
 		return ""
 	}
 	held, total := w.heldFor(m, cn, by, f)
-	demand := reported(cn, f) + w.without(m, cn, f)
+	demand := reported(cn, f) + w.without(m, cn, f) + w.awaited(m)
 	target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
 	for _, b := range held {
 		if len(held) > 1 && b.used == 0 && !b.pinned && total-b.open >= target {
@@ -207,6 +214,23 @@ func (w *World) spareBlock(m *machine, by string, f ipalloc.Family) string {
 		}
 	}
 	return ""
+}
+
+// awaited is how many pods may keep a node's blocks from being idle although none of them is
+// bound: at rest, in dual stack, they wait for an address of one family, and the operator keeps
+// room for them in the other one.
+func (w *World) awaited(m *machine) int {
+	node, ok := w.api.Get(KindNode, m.name).(*corev1.Node)
+	if w.sched == nil || !ok || len(w.cfg.Families) < 2 || len(w.lacking(node)) != 1 {
+		return 0
+	}
+	n := 0
+	for _, slot := range w.sched.slots {
+		if pod := w.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" && suits(pod, node) {
+			n++
+		}
+	}
+	return n
 }
 
 // heldFor are a node's blocks of a family in service, with how many of their addresses pods
