@@ -299,17 +299,17 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), lone(second, conflict), listing(2, first)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
-		"an overlapping block may be in use until the agent has reported, if the CiliumNode was restored": {
-			state: node(lone(first), lone(second, conflict, older), listing(-1, first)),
-			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled"},
+		"an overlapping block may be in use until the agent of a restored CiliumNode has reported": {
+			state: node(lone(first), lone(second, conflict), listing(-1, first), remade(noon)),
+			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled", "again in 2m0s"},
 		},
-		"one that came after the CiliumNode was never published": {
-			state: node(lone(first), lone(second, conflict), listing(-1, first)),
+		"the same once it has reported": {
+			state: node(lone(first), lone(second, conflict), listing(2, first), remade(noon)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
-		"an overlapping block is withdrawn once the agent of a restored CiliumNode has reported": {
-			state: node(lone(first), lone(second, conflict, older), listing(2, first)),
-			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		"a block in service without a report": {
+			state: node(lone(first), lone(second), listing(-1, first), remade(noon)),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
 		"part of a foreign CIDR does not cool down": {
 			state: node(lone(second), listing(6, "10.0.0.0/29")),

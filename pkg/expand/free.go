@@ -40,11 +40,23 @@ func (d *decision) frees(b *block) bool {
 }
 
 // useIsKnown reports whether the state shows everything that the agent uses of a block. An
-// address that it has not reported may be in use, unless it does not run the family, or no
-// CiliumNode ever contained the block: one in conflict is not published, and a CiliumNode that
-// was deleted by hand is restored without it.
+// address that it has not reported may be in use, unless it does not run the family.
+//
+// A block in conflict is not published. But a CiliumNode that was deleted by hand is restored
+// without it, so of a block that is not younger than the CiliumNode the agent may still have
+// addresses, until it has had the time to report them.
 func (d *decision) useIsKnown(b *block) bool {
-	return d.reported || d.state.NotRun || b.Conflict && !b.Earlier
+	switch reports := d.state.Created.Add(d.policy.AckTimeout); {
+	case d.reported, d.state.NotRun:
+		return true
+	case !b.Conflict:
+		return false
+	case b.Created.After(d.state.Created), !d.now.Before(reports):
+		return true
+	default:
+		d.requeueAt(reports)
+		return false
+	}
 }
 
 func (d *decision) free(b *block, why Reason) {

@@ -216,12 +216,28 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", conflict, request(Deleted))),
 			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
 		},
-		"in conflict, and an earlier CiliumNode may have contained it: not before the agent reports": {
-			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, older)),
-			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
+		"in conflict, and a deleted CiliumNode may have contained it: not before the agent reports": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict), remade(noon)),
+			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
 		},
-		"the same, once it has reported": {
-			state: served(lone("10.0.0.16/28", conflict, older, request(Deleted))),
+		"the same, as it drains": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, draining(Deleted)), remade(noon)),
+			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
+		},
+		"the same, made in the same second as the CiliumNode": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, created(noon)), remade(noon)),
+			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
+		},
+		"the same, made after the CiliumNode": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, created(noon.Add(time.Second))), remade(noon)),
+			want:  []string{"needs 0 of 14", "free 10.0.0.16/28 Returned"},
+		},
+		"the same, and the agent had the time to report": {
+			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict), remade(noon.Add(-2*time.Minute))),
+			want:  []string{"needs 0 of 14", "free 10.0.0.16/28 Returned"},
+		},
+		"the same, and it has reported": {
+			state: served(lone("10.0.0.16/28", conflict), remade(noon)),
 			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
 		},
 		"resting": {

@@ -113,7 +113,9 @@ func cooling(why Reason, until time.Time) func(*Block) {
 func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why } }
 
 func conflict(b *Block) { b.Conflict = true }
-func older(b *Block)    { b.Earlier = true }
+
+// remade is the state of a node whose CiliumNode was created then.
+func remade(at time.Time) func(*State) { return func(s *State) { s.Created = at } }
 
 func orphaned(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
 

@@ -129,7 +129,7 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 	if d.percent(15) {
 		b.Request = oneOf(d, requests...)
 	}
-	b.Conflict, b.Earlier = d.percent(4), i%2 == 0
+	b.Conflict = d.percent(4)
 	return b
 }
 

@@ -15,6 +15,8 @@ type State struct {
 	// Gone is set if live reads showed that neither the Node nor its CiliumNode exists any
 	// more: its blocks only cool down.
 	Gone bool
+	// Created is when the API server created the CiliumNode. Zero: unknown.
+	Created time.Time
 
 	// Blocks are all blocks the node holds, in any phase, sorted by address.
 	Blocks []Block
@@ -116,9 +118,6 @@ type Block struct {
 	Hold Hold
 	// Conflict: it overlaps an older block. Nothing of it is published.
 	Conflict bool
-	// Earlier: it was created before the CiliumNode, so a deleted CiliumNode of the node may
-	// have contained it.
-	Earlier bool
 	// Orphaned: its pool no longer exists, so it is unknown which of Cilium's pools it serves.
 	// It is not listed, and cannot be.
 	Orphaned bool

@@ -79,6 +79,7 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 	}
 	if share != nil {
 		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
+		s.Created = share.Created
 		s.Own, s.Limits = share.InUse(), share.Limits
 		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // otherwise its requests show that
 		s.BlockDemand = wholeOf(share, s.Family, mine)
@@ -102,7 +103,6 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep what is published
 	}
 	s.Request = requestOn(b, pool)
-	s.Earlier = view != nil && !b.Created.After(view.Created) // creation times are whole seconds
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
 		// Published addresses stay, and no others are added.
 		s.Conflict, s.Usable = !s.Listed, nil

@@ -3,7 +3,6 @@ package state
 import (
 	"strings"
 	"testing"
-	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -160,33 +159,4 @@ func TestOtherFamilyFull(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A block that is not younger than its node's CiliumNode may have been in an earlier one.
-func TestSnapshotEarlier(t *testing.T) {
-	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for name, test := range map[string]struct {
-		view *ciliumnode.View
-		want bool
-	}{
-		"there is no CiliumNode":    {},
-		"the block came first":      {view: viewOf(created.Add(time.Second)), want: true},
-		"within the same second":    {view: viewOf(created), want: true},
-		"the CiliumNode came first": {view: viewOf(created.Add(-time.Second))},
-		"its creation is not known": {view: viewOf(time.Time{})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
-			b.Created = created
-			ledger := ReadyLedger(b)
-			c := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
-			if got := c.blockState(b, test.view).Earlier; got != test.want {
-				t.Errorf("got %t, want %t", got, test.want)
-			}
-		})
-	}
-}
-
-func viewOf(created time.Time) *ciliumnode.View {
-	return &ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", Created: created}}
 }
