@@ -181,6 +181,20 @@ func (w World) Requested() []ipamtypes.IPAMPoolRequest {
 	return []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: max(1, w.Blocks) * usable}}}
 }
 
+// MinimalCiliumNode is the least that has to be written where node i has no CiliumNode: what its
+// agent, and whoever selects nodes, read of the Node.
+func (w World) MinimalCiliumNode(i int) map[string]any {
+	return map[string]any{
+		"apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+		"metadata": map[string]any{
+			"name": NodeName(i), "labels": w.node(i).Labels,
+			// Any UID will do: no garbage collector runs here.
+			"ownerReferences": []map[string]any{{"apiVersion": "v1", "kind": "Node", "name": NodeName(i), "uid": "5b4a3f0c-0000-4000-8000-000000000000"}},
+		},
+		"spec": map[string]any{"addresses": []map[string]any{{"type": "InternalIP", "ip": nodeAddress(i)}}},
+	}
+}
+
 func nodeAddress(i int) string {
 	return fmt.Sprintf("172.%d.%d.%d", 16+i/(250*250), i/250%250, i%250+1)
 }

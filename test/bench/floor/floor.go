@@ -141,8 +141,7 @@ func (f *Floor) allocate(ctx context.Context, i int) error {
 // Join creates the CiliumNode of each node too.
 func Join(ctx context.Context, f *Floor) error {
 	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
-		cn := object{"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": object{"name": bed.NodeName(i)}, "spec": object{}}
-		if err := f.post(ctx, bed.CiliumNodes, cn); err != nil {
+		if err := f.post(ctx, bed.CiliumNodes, f.world.MinimalCiliumNode(i)); err != nil {
 			return err
 		}
 		if err := f.createBlock(ctx, i); err != nil {
