@@ -138,8 +138,15 @@ func (w *World) disown(m *machine, cidr netip.Prefix) {
 	}) {
 		return
 	}
+	overlaps := func(p iputil.Prefix) bool { return p.Overlaps(cidr) }
+	if len(namedIn(cn, cidr)) == 0 && !slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, overlaps) {
+		return
+	}
+	if w.refinement != nil { // the model has no people
+		w.refinement.leaveNode(w.refinement.number(m.name))
+	}
 	cn = cn.DeepCopy()
-	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.Overlaps(cidr) })
+	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, overlaps)
 	for _, key := range namedIn(cn, cidr) {
 		if addr, err := netip.ParseAddr(key); err == nil && !m.has(addr) {
 			delete(cn.Spec.IPAM.Pool, key)
