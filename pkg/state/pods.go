@@ -156,14 +156,15 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	defer p.mu.Unlock()
 	i := p.index(pod.PodKey)
 	if i < 0 {
-		p.byNode[pod.Node] = append(p.byNode[pod.Node], hold(pod, now))
+		p.byNode[pod.Node] = appendPod(p.byNode[pod.Node], hold(pod, now))
 		return true
 	}
 	return p.byNode[pod.Node][i].update(pod)
 }
 
 func (p *Pods) index(key PodKey) int {
-	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uid() == key.uid })
+	uid, isUUID := packUID(key.uid)
+	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uuid == isUUID && h.text[:h.nameAt] == uid })
 }
 
 // Delete removes a pod as of now, and reports whether it was known.

@@ -39,6 +39,8 @@ type records[O client.Object, R any] struct {
 	// which has their UID not among listed.
 	missing func(listed map[types.UID]bool, version string) []R
 
+	first arriving
+
 	mu     sync.Mutex
 	synced bool
 }
@@ -85,20 +87,27 @@ func (s *records[O, R]) Delete(obj any) error {
 	return err
 }
 
-// Replace stores a full list. Records that are not in it were deleted while no watch
-// was running.
+// Replace stores a full list, or ends the first one, which has come object by object.
+// Records that are not in it were deleted while no watch was running.
 func (s *records[O, R]) Replace(list []any, version string) error {
-	listed := make(map[types.UID]bool, len(list))
+	listed, streamed := s.first.end()
+	if !streamed {
+		listed = make(map[types.UID]bool, len(list))
+	}
 	for _, obj := range list {
 		r, err := s.record(obj)
 		if err != nil {
 			return err
 		}
-		listed[r.uid] = true
+		if listed != nil {
+			listed[r.uid] = true
+		}
 		s.there(r.is)
 	}
-	for _, r := range s.missing(listed, version) {
-		s.gone(r)
+	if listed != nil {
+		for _, r := range s.missing(listed, version) {
+			s.gone(r)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
