@@ -164,15 +164,14 @@ func (s *records[O, R]) take(list int, event watch.Event) bool {
 		return true // another list has begun since
 	}
 	s.first.filled = true
-	switch {
-	case event.Type == watch.Deleted:
+	if event.Type == watch.Deleted {
 		delete(s.first.listed, obj.GetUID())
 		s.gone(s.read(obj))
-	default:
-		if s.first.listed != nil {
-			s.first.listed[obj.GetUID()] = true
-		}
-		s.there(s.read(obj))
+		return true
 	}
+	if s.first.listed != nil {
+		s.first.listed[obj.GetUID()] = true
+	}
+	s.there(s.read(obj))
 	return true
 }

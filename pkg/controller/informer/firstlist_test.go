@@ -156,7 +156,8 @@ func TestFirstListOnly(t *testing.T) {
 			from := podEvents{make(chan watch.Interface, 1)}
 			fake := watch.NewFake()
 			from.watches <- fake
-			w, err := listerWatcher(from.listerWatcher(), store).Watch(metav1.ListOptions{SendInitialEvents: test.begins})
+			lw := toolscache.ToListerWatcherWithContext(listerWatcher(from.listerWatcher(), store))
+			w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: test.begins})
 			if err != nil {
 				t.Fatal(err)
 			}
