@@ -41,8 +41,9 @@ func (c *canon) heldPod(v reflect.Value) {
 	for _, part := range []string{text[:name], text[name:ips], text[ips:]} {
 		c.text(part)
 	}
-	if created := v.FieldByName("created").Int(); created != 0 {
-		c.instant(reflect.ValueOf(time.Unix(created, 0)))
+	c.instant(reflect.ValueOf(time.UnixMicro(v.FieldByName("seen").Int())))
+	if created := v.FieldByName("created").Uint(); created != 0 {
+		c.instant(reflect.ValueOf(time.Unix(int64(created), 0)))
 	}
-	c.each(v, "text", "nameAt", "ipsAt", "created")
+	c.each(v, "text", "nameAt", "ipsAt", "seen", "created")
 }
