@@ -94,8 +94,10 @@ func weaveFile(file, src string, changed []*function, variants map[*function][]m
 	return src, nil
 }
 
+// variant names a variant of a function. It is not exported, as tests that look at the exported
+// methods of a type know of no variants.
 func variant(f *function, name string) string {
-	return f.decl.Name.Name + "__" + strings.ReplaceAll(name, "-", "_")
+	return "variant_" + f.decl.Name.Name + "__" + strings.ReplaceAll(name, "-", "_")
 }
 
 // renamed returns a function's text, possibly with a fault in it, under another name.
