@@ -21,6 +21,8 @@ type observation struct {
 	*state.Snapshot
 	withheld bool      // something waits for others, and no event will report that they are done
 	again    time.Time // when the next offer may be written; zero: none waits
+	// replacing are the pools of which a block would replace the node's first ones.
+	replacing []*crd.Pool
 }
 
 // paused reports whether nothing may change on the node. A pause of one family, or of

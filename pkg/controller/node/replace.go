@@ -33,9 +33,13 @@ func (r *Reconciler) replaceFirst(o *observation, fo *state.Share) {
 			continue
 		}
 		switch {
-		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
-			b.Phase == ipalloc.InService && s.Fresh && first && r.canReplace(o, fo):
+		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR):
 			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
+		case b.Phase != ipalloc.InService || !s.Fresh || !first:
+		case r.canReplace(o, fo):
+			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
+		default:
+			o.replacing = append(o.replacing, fo.Pools[0])
 		}
 	}
 }

@@ -145,6 +145,21 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b.Check("settled")
 }
 
+// A node whose first blocks are of another pool waits for a block of the one that rules.
+func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/30"))
+	b.r.Ledger.Upsert(fixtures.Block("10.1.0.0/30", "z", "m", 1))
+	b.settle()
+	b.changeNode(labelled)
+	b.settle()
+	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
+		t.Fatalf("blocks in service are of pools %v, want p", got)
+	}
+	if woken := b.r.Awaiting.Wake([]string{"z"}); !slices.Equal(woken, []string{"n"}) {
+		t.Errorf("a block of z that comes free wakes %v, want n", woken)
+	}
+}
+
 // Whatever may be in use stays.
 func TestFirstBlocksStay(t *testing.T) {
 	tests := map[string]struct {

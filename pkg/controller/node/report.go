@@ -65,7 +65,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	}
 	r.Reporter.sendDrainWaits(o.Node, waits)
 	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
-	r.Awaiting.Set(o.Name, lack != nil, missed)
+	r.Awaiting.Set(o.Name, lack != nil || len(o.replacing) > 0, append(missed, o.replacing...))
 	if unselected {
 		lack = o.unselected(lack)
 	}
