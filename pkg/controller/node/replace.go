@@ -33,19 +33,15 @@ func (r *Reconciler) replaceFirst(o *observation, fo *state.Share) {
 			continue
 		}
 		switch {
-		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR):
+		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
+			b.Phase == ipalloc.InService && s.Fresh && first && r.canReplace(o, fo):
 			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
-		case b.Phase != ipalloc.InService || !s.Fresh || !first:
-		case r.canReplace(o, fo):
-			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
-		default:
-			o.replacing = append(o.replacing, fo.Pools[0])
 		}
 	}
 }
 
 // canReplace reports whether the pool that rules a node has a block for it, or has
-// assigned it one.
+// assigned it one. Otherwise the node waits for one.
 func (r *Reconciler) canReplace(o *observation, fo *state.Share) bool {
 	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
 		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family
@@ -53,5 +49,9 @@ func (r *Reconciler) canReplace(o *observation, fo *state.Share) bool {
 		return true
 	}
 	cut, ok := fo.Pools[0].Cut(fo.Family)
-	return ok && r.Ledger.Free(cut) > 0
+	if ok && r.Ledger.Free(cut) > 0 {
+		return true
+	}
+	o.replacing = append(o.replacing, fo.Pools[0])
+	return false
 }

@@ -65,7 +65,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	}
 	r.Reporter.sendDrainWaits(o.Node, waits)
 	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
-	r.Awaiting.Set(o.Name, lack != nil || len(o.replacing) > 0, append(missed, o.replacing...))
+	r.awaitBlocks(o, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}
@@ -90,6 +90,15 @@ func (o *observation) pausedPlans(now time.Time) []familyPlan {
 		}
 	}
 	return plans
+}
+
+// awaitBlocks records the pools of which a free block would serve what the node lacks, or
+// replace its first blocks.
+func (r *Reconciler) awaitBlocks(o *observation, lacks bool, missed []*crd.Pool) {
+	if !lacks {
+		missed = nil
+	}
+	r.Awaiting.Set(o.Name, lacks || len(o.replacing) > 0, append(missed, o.replacing...))
 }
 
 // asPublished is a state in which nothing more can be published.
