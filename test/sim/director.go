@@ -48,6 +48,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			if s.traits.has(moves) && d.odds(.5) {
 				d.unreadable()
 			}
+			if s.traits.has(moves) && d.odds(.3) {
+				d.moveTogether()
+			}
 			if s.traits.has(families) && d.odds(.5) {
 				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()
 			}

@@ -108,6 +108,31 @@ func (d *director) unreadable() {
 	}
 }
 
+// moveTogether: the Nodes of a zone leave it at once, while pods hold addresses of its pool.
+// As many may move off the pool at a time as it says.
+func (d *director) moveTogether() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	zone := d.s.config.Labels.Zones[d.r.IntN(2)]
+	ofZone := func(b *v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == zone }
+	inZone := func(node string) func() bool {
+		return func() bool { return d.hasBlock(node, ofZone) && d.w.Serves(node) && d.w.Settled(leader, node) }
+	}
+	nodes := []string{"n1", "n2"}
+	for _, node := range nodes {
+		d.label(node, zone)
+		d.pods(node, 4)
+		d.await(100, inZone(node), works(leader), lives(node))
+	}
+	for _, node := range nodes {
+		d.label(node, "")
+	}
+	d.drive(20, never, watches(leader, "Node"))
+	d.drive(100, never, works(leader), lives(nodes[0]), lives(nodes[1]))
+}
+
 // label gives a Node its final labels: those of a zone, or of none.
 func (d *director) label(node, zone string) {
 	d.one(func(a world.Action) bool {
