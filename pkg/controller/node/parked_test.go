@@ -200,8 +200,8 @@ func TestParksOneAtATime(t *testing.T) {
 	}
 }
 
-// Whichever write is the last one, or loses its response, the CIDR is always listed or parked,
-// and the block is closed in the end.
+// Whichever write is the last one, or loses its response, the CIDR stays listed throughout, and the
+// block is closed in the end.
 func TestParkSurvivesEveryWrite(t *testing.T) {
 	for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
 		for _, restart := range []bool{false, true} {
