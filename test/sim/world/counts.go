@@ -19,7 +19,7 @@ import (
 // Counts are what has happened.
 type Counts struct {
 	// Ops are the actions performed and Faults the faults that occurred, by name. Did is what
-	// operators wrote: claim, publish, mark, remove, move (changes of a Node, past a block that
+	// operators wrote: claim, publish, mark, remove, move (a fence in a Node for a block that
 	// cools down), drain, undrain, cool down, give up.
 	Ops, Faults, Did map[string]int
 	// Marks is how many addresses of pools were marked for release. Lost is how many pods were
