@@ -159,6 +159,24 @@ func TestClientLeavesOutManagedFields(t *testing.T) {
 	}
 }
 
+// A CiliumNode is created without its status and without empty fields of its spec. Entries of
+// its pool have no content, and stay.
+func TestCreateLeavesOutEmptyFields(t *testing.T) {
+	api := &answering{201, nodeObject, nil}
+	_, quick := writers(t, api)
+	cn := used()
+	cn.Labels = map[string]string{"zone": "a"}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "172.16.0.1"}}
+	if err := quick.Create(t.Context(), cn); err != nil || cn.ResourceVersion != "7" {
+		t.Errorf("%v: %+v", err, cn.ObjectMeta)
+	}
+	want := `{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"labels":{"zone":"a"},"name":"n"},` +
+		`"spec":{"addresses":[{"ip":"172.16.0.1","type":"InternalIP"}],"ipam":{"pool":{"192.0.2.1":{}}}}}`
+	if len(api.requests) != 1 || !strings.HasSuffix(api.requests[0], want) || !strings.Contains(api.requests[0], " application/json application/json") {
+		t.Errorf("requests are %v, want %s", api.requests, want)
+	}
+}
+
 // Custom resources are asked for in the encoding that onePass reads, whatever client-go is
 // set to prefer.
 func TestCustomResourcesAreJSON(t *testing.T) {
