@@ -16,12 +16,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// origin is something to import from.
+// origin is a source of an import.
 type origin struct {
 	name, short, long string
 	examples          []string
 	convert           func([]importer.Object) *importer.Result
-	// reads are what --from-cluster reads.
+	// reads is what --from-cluster reads.
 	reads func(*cli.Env) []reading
 	// hint says what to give where nothing was found.
 	hint string
