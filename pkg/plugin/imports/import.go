@@ -23,7 +23,7 @@ type origin struct {
 	convert           func([]importer.Object) *importer.Result
 	// reads is what --from-cluster reads.
 	reads func(*cli.Env) []reading
-	// hint says what to give where nothing was found.
+	// hint is what to specify if nothing was found.
 	hint string
 }
 
@@ -65,7 +65,7 @@ runs.`,
 	}}
 }
 
-// New is the command import.
+// New returns the command import.
 func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import calico|cilium|kubeadm",
