@@ -82,12 +82,19 @@ func withoutEmpty(cn *ciliumv2.CiliumNode) ([]byte, error) {
 	content["apiVersion"], content["kind"] = ciliumv2.SchemeGroupVersion.String(), ciliumv2.CNKindDefinition
 	delete(content, "status")
 	if spec, ok := content["spec"].(map[string]any); ok {
-		maps.DeleteFunc(spec, func(_ string, value any) bool {
-			fields, ok := value.(map[string]any)
-			return ok && len(fields) == 0
-		})
+		dropEmpty(spec["ipam"])
+		dropEmpty(spec)
 	}
 	return json.Marshal(content)
+}
+
+// dropEmpty removes the fields of an object that are empty objects.
+func dropEmpty(of any) {
+	fields, _ := of.(map[string]any)
+	maps.DeleteFunc(fields, func(_ string, value any) bool {
+		inner, is := value.(map[string]any)
+		return is && len(inner) == 0
+	})
 }
 
 // Patch patches an object, and decodes the response into it.
