@@ -37,6 +37,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 		if s.traits.has(scheduling) && d.odds(.5) {
 			d.crowded()
 		}
+		if s.traits.has(moves) && d.odds(.5) {
+			d.moveTogether()
+		}
 		for !d.over {
 			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {
@@ -47,9 +50,6 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			}
 			if s.traits.has(moves) && d.odds(.5) {
 				d.unreadable()
-			}
-			if s.traits.has(moves) && d.odds(.3) {
-				d.moveTogether()
 			}
 			if s.traits.has(families) && d.odds(.5) {
 				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()
