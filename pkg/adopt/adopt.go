@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Source is the IPAM mode that gave a node its addresses, as Cilium names it
+// Source is the IPAM mode that assigned a node its addresses, as Cilium names it
 // (pkg/ipam/option/option.go, v1.20.1).
 type Source string
 
@@ -29,47 +29,47 @@ const (
 type Node struct {
 	Name string
 	From Source
-	// AssignedCIDRs are the CIDRs that it was given, without host bits.
+	// AssignedCIDRs are the CIDRs assigned to it, without host bits.
 	AssignedCIDRs []netip.Prefix
 	// Published are the addresses in spec.ipam.pool.
 	Published []netip.Addr
 	// Reported: its agent has reported what it uses, so it runs in crd mode.
 	Reported bool
-	// Used are the addresses in use, and who says so: the agent's report, the
-	// agent's own, and pods' status.
+	// Used are the addresses in use, and the source of that: the agent's report, the agent's
+	// own addresses, and pods' statuses.
 	Used map[netip.Addr]string
-	// NonCanonical are pool keys in another than the canonical form.
+	// NonCanonical are pool keys in a non-canonical form.
 	NonCanonical []netip.Addr
-	// Pods, Own and Limits are as expand.State has them.
+	// Pods, Own and Limits are as in expand.State.
 	Pods   []expand.Pod
 	Own    []netip.Addr
 	Limits expand.Limits
 	// Pools are those that serve the node, best first.
 	Pools []*crd.Pool
-	// Paused is why the operator would change nothing on it. Empty: it would.
+	// Paused is why the operator would not change it. Empty: it would.
 	Paused string
-	// Agent is the image of its agent. Empty: it has none that is Ready.
+	// Agent is the image of its agent. Empty: no agent is Ready.
 	Agent string
-	// Chosen: create blocks for it. The others count only for what they hold.
+	// Chosen: create blocks for it. Other nodes count only with what they hold.
 	Chosen bool
 }
 
-// Input is what a plan is made of.
+// Input is the input of a plan.
 type Input struct {
 	Nodes []Node
-	// Blocks are all that there are.
+	// Blocks are all existing blocks.
 	Blocks []crd.Block
-	// Pools are all that there are, with overlaps between them resolved.
+	// Pools are all existing pools, with overlaps between them resolved.
 	Pools []*crd.Pool
-	// Policy holds for nodes that no pool serves.
+	// Policy applies to nodes that no pool serves.
 	Policy expand.Policy
-	// Free is how many blocks a pool has left for a family. Nil: unknown.
+	// Free returns how many blocks a pool has left for a family. Nil: unknown.
 	Free func(pool *crd.Pool, f ipalloc.Family) uint64
 	// Config is the ConfigMap cilium-config. Nil: it could not be read.
 	Config map[string]string
 }
 
-// Block is a block to be made, or one that is there already.
+// Block is a block to be created, or an existing one.
 type Block struct {
 	CIDR   netip.Prefix
 	Pool   string
@@ -81,34 +81,34 @@ type NodePlan struct {
 	Name   string
 	From   Source
 	Blocks []Block
-	// Withdraw are blocks adopted before, of CIDRs that the node has returned
-	// since, and that no agent can have used as ours.
+	// Withdraw are blocks adopted earlier, for CIDRs that the node has since returned, and that
+	// no agent can have used as ours.
 	Withdraw []crd.Block
 }
 
-// Plan says which blocks to make. Of all blocks in it, and those there are that it
-// does not withdraw, no two share an address.
+// Plan lists the blocks to create. Among these and the existing blocks that it does not
+// withdraw, no two share an address.
 type Plan struct {
 	Nodes    []NodePlan
 	Findings []Finding
 }
 
-// Blocked reports whether anything stands in the way.
+// Blocked reports whether any finding blocks the plan.
 func (p *Plan) Blocked() bool {
 	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.Severity == Blocked })
 }
 
-// Make works out the plan.
+// Make computes the plan.
 func Make(in Input) Plan {
 	p := newPlanner(in)
-	// 1. What each node has to have, by itself.
+	// 1. What each node needs, on its own.
 	for _, n := range p.nodes {
 		p.adoptGiven(n)
 		p.adoptByHand(n)
 	}
-	// 2. What two of them want.
+	// 2. What two nodes would both get.
 	p.dropShared()
-	// 3. Is that all they need?
+	// 3. Whether that is everything they need.
 	var plan Plan
 	for _, n := range p.nodes {
 		if n.Chosen {
@@ -159,14 +159,14 @@ func (p *planner) node(name string) *node {
 	return p.nodes[i]
 }
 
-// stale says that a block was adopted, and its CIDR returned by the old IPAM
-// before the node's agent read anything of it.
+// stale reports whether a block was adopted, and its CIDR returned by the old IPAM before the
+// node's agent read any of it.
 func (n *node) stale(b crd.Block) bool {
 	return n.Chosen && b.AdoptedFrom != "" && !b.Deleting && !n.Reported && !ipalloc.Covered(b.CIDR, n.AssignedCIDRs) &&
 		!slices.ContainsFunc(n.Published, b.CIDR.Contains)
 }
 
-// covered reports whether the node holds cidr already, or the plan adds it.
+// covered reports whether the node already holds cidr, or the plan adds it.
 func (p *planner) covered(n *node, cidr netip.Prefix) bool {
 	holds := func(b crd.Block) bool { return b.Node == n.Name && ipalloc.Contains(b.CIDR, cidr) }
 	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }

@@ -181,7 +181,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// many are n CIDRs that do not touch.
+// many returns n CIDRs that do not touch.
 func many(n int) []netip.Prefix {
 	var out []netip.Prefix
 	for i := range n {
@@ -198,8 +198,8 @@ func blocksOf(cidrs ...netip.Prefix) []Block {
 	return out
 }
 
-// Of pools that have a CIDR the one that serves the node and gives it out comes
-// first.
+// Among pools that contain a CIDR, the one that serves the node and still gives the CIDR out
+// comes first.
 func TestPoolOf(t *testing.T) {
 	own, other := pool(t, "own", 27, "10.0.0.0/16"), pool(t, "aaa", 27, "10.0.0.0/16")
 	in := Input{Nodes: []Node{fromClusterPool("n1", own, "10.0.1.0/24")}, Pools: []*crd.Pool{other, own}, Config: config()}
@@ -213,8 +213,8 @@ func TestPoolOf(t *testing.T) {
 	}
 }
 
-// A CIDR returned after it was adopted goes to whom it belongs now, unless the
-// agent can have read it.
+// A CIDR returned after it was adopted goes to its present owner, unless the agent can have
+// read it.
 func TestReturned(t *testing.T) {
 	main := pool(t, "main", 27, "10.0.0.0/16")
 	blocks := []crd.Block{adopted("10.0.1.0/27", "n1"), adopted("10.0.1.32/27", "n1")}
@@ -350,7 +350,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// What a plan says of free space it asks the pool that rules the node.
+// Findings about free space use the pool that rules the node.
 func TestFreeSpaceNamesThePool(t *testing.T) {
 	main := pool(t, "main", 27, "10.0.0.0/16")
 	n := fromClusterPool("n1", main, "10.0.1.0/30")

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// adoptByHand covers a pool that was filled by hand: with the blocks its PodIPPool
-// would cut there or, where another node has a part of one, with halves of it.
+// adoptByHand covers a pool that was filled by hand: with the blocks that its PodIPPool would
+// cut there or, if another node has a part of one, with halves of it.
 func (p *planner) adoptByHand(n *node) {
 	if n.From != CRD {
 		return
@@ -42,7 +42,7 @@ func (p *planner) adoptByHand(n *node) {
 	}
 }
 
-// poolOf is the first pool that has an address, those that serve the node first.
+// poolOf returns the first pool that contains an address; pools that serve the node come first.
 func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
 	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
 		if !pool.Deleting && !pool.Frozen() && pool.Holds(single) {
@@ -52,8 +52,8 @@ func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
 	return nil
 }
 
-// cover plans the widest blocks in place, of which nothing is another's, that have
-// addrs. Blocks are those that the API takes: place is one of a pool.
+// cover plans the widest blocks in place that contain addrs and nothing of another node. place
+// is a block of a pool, so the API accepts these.
 func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
 	switch {
 	case len(addrs) == 0:
@@ -73,8 +73,8 @@ func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []net
 	}
 }
 
-// exclusive reports whether only n holds, or will hold, anything of place, and n not
-// in another block.
+// exclusive reports whether n alone holds, or will hold, anything in place, and n has no other
+// block there.
 func (p *planner) exclusive(n *node, place netip.Prefix) bool {
 	overlaps := func(cidr netip.Prefix) bool { return cidr.Overlaps(place) }
 	if slices.ContainsFunc(p.held, func(b crd.Block) bool { return overlaps(b.CIDR) }) ||
@@ -119,7 +119,7 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	return low, netip.PrefixFrom(addr, p.Bits()+1)
 }
 
-// some are the first of many.
+// some returns the first of many.
 func some(addrs []netip.Addr) string {
 	const most = 5
 	var words []string

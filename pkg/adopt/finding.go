@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Severity is how bad a finding is.
+// Severity is how severe a finding is.
 type Severity string
 
 // Severities.
 const (
 	// Blocked: nothing may be written for the node.
 	Blocked Severity = "blocked"
-	// Warning: look at it before.
+	// Warning: check it before you continue.
 	Warning Severity = "warning"
 )
 
@@ -26,52 +26,52 @@ const (
 	TwoNodes Reason = "TwoNodes"
 	// OverlapsBlock: a block of another size or node is in the way.
 	OverlapsBlock Reason = "OverlapsBlock"
-	// OutsidePools: no PodIPPool has the addresses.
+	// OutsidePools: no PodIPPool contains the addresses.
 	OutsidePools Reason = "OutsidePools"
-	// SpansRanges: a PodIPPool has a part of them, or in several ranges.
+	// SpansRanges: a PodIPPool contains only a part of them, or in several ranges.
 	SpansRanges Reason = "SpansRanges"
 	// TooLarge: more addresses than a block may have.
 	TooLarge Reason = "TooLarge"
-	// AddressOutside: an address in use is in nothing that the node was given.
+	// AddressOutside: an address in use lies in nothing assigned to the node.
 	AddressOutside Reason = "AddressOutside"
-	// OddKeys: spec.ipam.pool has keys in another than the canonical form.
+	// OddKeys: spec.ipam.pool has keys in a non-canonical form.
 	OddKeys Reason = "OddKeys"
 	// NodePaused: the operator would publish nothing.
 	NodePaused Reason = "NodePaused"
 	// BlockLeaves: a block that the node must keep drains, cools down or is deleted.
 	BlockLeaves Reason = "BlockLeaves"
-	// NothingGiven: pods have addresses, and no IPAM has assigned the node any.
+	// NothingGiven: pods have addresses, and no IPAM has assigned any to the node.
 	NothingGiven Reason = "NothingGiven"
 
-	// RangeDrains: its range has the allocation policy Drain, so its block will.
+	// RangeDrains: its range has the allocation policy Drain, so its block will drain.
 	RangeDrains Reason = "RangeDrains"
-	// NotItsPool: the pool that has the addresses does not serve the node.
+	// NotItsPool: the pool that contains the addresses does not serve the node.
 	NotItsPool Reason = "NotItsPool"
 	// NoPool: no pool serves the node, so that it cannot grow.
 	NoPool Reason = "NoPool"
-	// TooManyBlocks: more than the pool lets a node have; it cannot grow.
+	// TooManyBlocks: more than the pool allows per node; the node cannot grow.
 	TooManyBlocks Reason = "TooManyBlocks"
 	// TooManyAddresses: more than a CiliumNode may list.
 	TooManyAddresses Reason = "TooManyAddresses"
-	// FreeSpace: the node needs more than it is given, or the pool has no more.
+	// FreeSpace: the node needs more than it has been assigned, or the pool has no more.
 	FreeSpace Reason = "FreeSpace"
-	// MoreThanBefore: blocks have addresses that the pool filled by hand had not.
+	// MoreThanBefore: blocks contain addresses that were not in the pool filled by hand.
 	MoreThanBefore Reason = "MoreThanBefore"
 	// AgentMissing: no agent is Ready on the node.
 	AgentMissing Reason = "AgentMissing"
-	// Version: of an agent, and not tried.
+	// Version: an agent's version has not been tested.
 	Version Reason = "Version"
-	// Settings: of Cilium, that crd mode needs otherwise.
+	// Settings: Cilium settings that crd mode needs to be different.
 	Settings Reason = "Settings"
 )
 
-// Finding is something that stands in the way, or should be known before.
+// Finding is something that blocks a migration, or that users should know before it.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Node is empty where it is about the cluster.
+	// Node is empty if the finding is about the cluster.
 	Node   string `json:"node,omitempty"`
 	Reason Reason `json:"reason"`
-	// Message is what is so, Fix what to do.
+	// Message is what was found, Fix what to do.
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
 }
@@ -103,7 +103,8 @@ func (p *planner) find(s Severity, n *node, r Reason, fix, format string, args .
 	}
 }
 
-// sortedFindings has what blocks first, the cluster before nodes.
+// sortedFindings returns blocking findings first, and those of the cluster before those of
+// nodes.
 func (p *planner) sortedFindings() []Finding {
 	slices.SortFunc(p.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Node, b.Node),

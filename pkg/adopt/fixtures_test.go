@@ -36,7 +36,7 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
-// usedBy lets pods have addresses: address, owner, address, owner...
+// usedBy makes pods have addresses: address, owner, address, owner...
 func usedBy(list ...string) map[netip.Addr]string {
 	used := map[netip.Addr]string{}
 	for i := 0; i < len(list); i += 2 {
@@ -45,7 +45,7 @@ func usedBy(list ...string) map[netip.Addr]string {
 	return used
 }
 
-// pool has IPv4 ranges in blocks of that length; a range with a "-" before it
+// pool returns a pool with IPv4 ranges in blocks of this length; a range with a "-" before it
 // drains.
 func pool(t testing.TB, name string, bits int32, ranges ...string) *crd.Pool {
 	t.Helper()
@@ -65,7 +65,7 @@ func pool(t testing.TB, name string, bits int32, ranges ...string) *crd.Pool {
 	return p
 }
 
-// adopted is a block that node n was given by cluster-pool mode.
+// adopted returns a block that cluster-pool mode assigned to node n.
 func adopted(cidr, node string) crd.Block {
 	return crd.Block{Name: crd.BlockName(prefix(cidr)), CIDR: prefix(cidr), Pool: "main", Node: node, AdoptedFrom: string(ClusterPool)}
 }
@@ -76,17 +76,17 @@ func claimed(cidr, node string) crd.Block {
 	return b
 }
 
-// config is one under which nothing is said of settings.
+// config returns a configuration that causes no finding about settings.
 func config() map[string]string {
 	return map[string]string{"ipam": "cluster-pool", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true"}
 }
 
-// fromClusterPool is a node with these CIDRs that pool p serves.
+// fromClusterPool returns a node with these CIDRs that pool p serves.
 func fromClusterPool(name string, p *crd.Pool, given ...string) Node {
 	return Node{Name: name, From: ClusterPool, AssignedCIDRs: prefixes(given...), Pools: []*crd.Pool{p}, Agent: image, Chosen: true}
 }
 
-// reasons are those of findings, each with the node it is about.
+// reasons returns the reasons of findings, each with its node.
 func reasons(findings []Finding) []string {
 	var out []string
 	for _, f := range findings {

@@ -11,7 +11,7 @@ import (
 // minBits is the prefix length of the largest block of a family.
 func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
 
-// adoptGiven plans a block for each CIDR that the node was given.
+// adoptGiven plans a block for each CIDR assigned to the node.
 func (p *planner) adoptGiven(n *node) {
 	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // the wider before what it contains
 	for _, cidr := range given {
@@ -31,8 +31,8 @@ func (p *planner) holds(n *node, cidr netip.Prefix) (crd.Block, bool) {
 	return p.held[i], true
 }
 
-// keep takes in a block that is there already, but for what was always ours. That
-// it leaves is nothing once the agent reads its pool.
+// keep checks a block that already exists, unless it was always ours. It does not matter that
+// the block leaves once the agent reads its pool.
 func (p *planner) keep(n *node, b crd.Block) {
 	if n.From == None {
 		return
@@ -46,7 +46,7 @@ func (p *planner) keep(n *node, b crd.Block) {
 	}
 }
 
-// adopt plans a block for cidr, or says why there can be none.
+// adopt plans a block for cidr, or reports why there can be none.
 func (p *planner) adopt(n *node, cidr netip.Prefix) {
 	f := ipalloc.FamilyOf(cidr.Addr())
 	if cidr.Bits() < minBits(f) {
@@ -65,8 +65,8 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 	}
 }
 
-// poolFor is the pool to make cidr a block of: one that serves the node before
-// others, one whose range is open before one that has lost it to another pool.
+// poolFor returns the pool for a block of cidr: one that serves the node before others, and one
+// whose range is open before one that has lost it to another pool.
 func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 	var found *crd.Pool
 	best := 0
@@ -103,7 +103,7 @@ func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
 	return rank
 }
 
-// outside says in which way no pool has cidr.
+// outside reports in which way no pool contains cidr.
 func (p *planner) outside(n *node, cidr netip.Prefix) {
 	for _, pool := range p.Pools {
 		if pool.Touches(cidr) {
@@ -116,7 +116,7 @@ func (p *planner) outside(n *node, cidr netip.Prefix) {
 		"%s is in no PodIPPool", cidr)
 }
 
-// dropShared takes out of the plan what two nodes would have: neither gets it.
+// dropShared removes from the plan what two nodes would have: neither gets it.
 func (p *planner) dropShared() {
 	type wanted struct {
 		n *node
@@ -129,7 +129,7 @@ func (p *planner) dropShared() {
 		}
 	}
 	slices.SortFunc(all, func(a, b wanted) int { return a.b.CIDR.Compare(b.b.CIDR) })
-	// Prefixes nest or are apart: what shares with one comes right after it.
+	// Prefixes nest or are disjoint, so one that overlaps another comes right after it.
 	shared := map[*node][]netip.Prefix{}
 	for i, a := range all {
 		for _, b := range all[i+1:] {

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// lookAt reports what should be known of a node before it moves.
+// lookAt reports what users should know about a node before it moves.
 func (p *planner) lookAt(n *node) {
 	if n.From == None {
 		if len(n.Used) > 0 && len(n.Published) == 0 {
@@ -57,7 +57,7 @@ func (p *planner) inUseOutside(n *node) {
 		"%s (%s) in use, and in nothing that the node was given", some(outside), users)
 }
 
-// fits asks the operator's own decision whether the blocks are enough.
+// fits lets the operator's own decision tell whether the blocks are enough.
 func (p *planner) fits(n *node, f ipalloc.Family) {
 	state := expand.State{Node: n.Name, Family: f, Pods: n.Pods, Own: n.Own, Limits: n.Limits}
 	addresses := 0
@@ -99,7 +99,7 @@ func (p *planner) fits(n *node, f ipalloc.Family) {
 		plan.Demand, f, plan.Capacity, ruling.Name, free)
 }
 
-// usable are the addresses of a block that its pool lets pods have.
+// usable returns the addresses of a block that its pool lets pods have.
 func (p *planner) usable(b Block) []netip.Addr {
 	i := slices.IndexFunc(p.Pools, func(pool *crd.Pool) bool { return pool.Name == b.Pool })
 	if i < 0 {
@@ -108,7 +108,7 @@ func (p *planner) usable(b Block) []netip.Addr {
 	return p.Pools[i].Usable(b.CIDR)
 }
 
-// oldest is the oldest minor version of Cilium 1 that was tried (docs/cilium.md).
+// oldest is the oldest tested minor version of Cilium 1 (docs/cilium.md).
 const oldest = 18
 
 func (p *planner) agent(n *node) {
@@ -123,8 +123,7 @@ func (p *planner) agent(n *node) {
 	}
 }
 
-// minorOf reads the minor version out of an image such as
-// quay.io/cilium/cilium:v1.20.1@sha256:...
+// minorOf parses the minor version of an image such as quay.io/cilium/cilium:v1.20.1@sha256:...
 func minorOf(image string) (int, bool) {
 	image, _, _ = strings.Cut(image, "@")
 	_, tag, ok := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Step is how far a node has come.
+// Step is how far a node has moved.
 type Step string
 
-// Steps on the way, in their order. Finished has its move behind it, or never had
-// another IPAM; Returning is on its way back.
+// Steps, in order. A Finished node has completed its move, or never had another IPAM; a
+// Returning one is on its way back.
 const (
 	Old       Step = "old"
 	Adopted   Step = "adopted"
@@ -25,11 +25,11 @@ const (
 	Returning Step = "returning"
 )
 
-// Steps lists those on the way, in their order.
+// Steps returns those of a move, in order.
 func Steps() []Step { return []Step{Old, Adopted, Published, Moved, Settled, Finished} }
 
-// Reached reports whether a node at s has come as far as want. One on its way back
-// has come nowhere.
+// Reached reports whether a node at s has come as far as want. A node on its way back has
+// reached none.
 func (s Step) Reached(want Step) bool {
 	return slices.Index(Steps(), s) >= slices.Index(Steps(), want) && s != Returning
 }
@@ -37,18 +37,18 @@ func (s Step) Reached(want Step) bool {
 // Standing is the state that determines how far a node has moved.
 type Standing struct {
 	Node
-	// Blocks are those it holds, Pools the pools they are of, by name.
+	// Blocks are those it holds, Pools their pools, by name.
 	Blocks []crd.Block
 	PoolOf func(name string) *crd.Pool
 	// Settled: its agent has been Ready for a while.
 	Settled bool
-	// Unreported are how many addresses pods have that the agent does not report.
+	// Unreported is how many addresses pods have that the agent does not report.
 	Unreported int
-	// Back is the mode that it is on its way back to. Empty: it is not.
+	// Back is the mode that it returns to. Empty: it does not.
 	Back string
 }
 
-// Step says how far the node has come.
+// Step returns how far the node has moved.
 func (s *Standing) Step() Step {
 	byHand := s.From == CRD
 	switch {
@@ -68,7 +68,7 @@ func (s *Standing) Step() Step {
 	return Settled
 }
 
-// lacksBlocks says that something it was given is no block yet.
+// lacksBlocks reports whether something assigned to the node is not a block yet.
 func (s *Standing) lacksBlocks() bool {
 	held := crd.CIDRs(s.Blocks)
 	if s.From == CRD && slices.ContainsFunc(s.Published, func(a netip.Addr) bool {
@@ -79,8 +79,8 @@ func (s *Standing) lacksBlocks() bool {
 	return len(ipalloc.Uncovered(s.AssignedCIDRs, held)) > 0
 }
 
-// lacksAddresses says that not all of its blocks is published that pods may have
-// or do have.
+// lacksAddresses reports whether some addresses of its blocks that pods may have, or do have,
+// are not published.
 func (s *Standing) lacksAddresses() bool {
 	published := make(map[netip.Addr]bool, len(s.Published))
 	for _, a := range s.Published {
@@ -104,7 +104,7 @@ func (s *Standing) lacksAddresses() bool {
 	return false
 }
 
-// Back is what a node has whose agent runs in crd mode and returns to another.
+// Back is the state of a node whose agent runs in crd mode and returns to another mode.
 type Back struct {
 	To Source
 	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.
@@ -114,9 +114,8 @@ type Back struct {
 	Used map[netip.Addr]string
 }
 
-// Refusal says why the node cannot go back as it is. Empty: it can. To multi-pool
-// it always can, as that can have any number of CIDRs; the others have one of a
-// family.
+// Refusal returns why the node cannot go back now. Empty: it can. It can always return to
+// multi-pool mode, which allows any number of CIDRs; the other modes allow one of each family.
 func (b Back) Refusal() string {
 	held := crd.CIDRs(b.Blocks)
 	for _, a := range slices.SortedFunc(maps.Keys(b.Used), netip.Addr.Compare) {

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// Of any cluster, however tangled: no two blocks share an address, every address
-// in use is in a block of its node or its node has a blocking finding, the input's
-// order does not matter, and once the blocks are made nothing is left to make.
+// For any cluster, however tangled: no two blocks share an address, every address in use is in
+// a block of its node or the node has a blocking finding, the order of the input does not
+// matter, and once the blocks exist there is nothing left to create.
 func TestPlansOfAnyCluster(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -41,7 +41,7 @@ func TestPlansOfAnyCluster(t *testing.T) {
 	}
 }
 
-// randomInput is a cluster in 10.0.0.0/24 and a little around it.
+// randomInput returns a cluster in 10.0.0.0/24 and a little around it.
 func randomInput(t *testing.T, r *rand.Rand) Input {
 	main := pool(t, "main", int32(26+r.IntN(4)), "10.0.0.0/25", "10.0.0.128/26")
 	in := Input{Pools: []*crd.Pool{main}, Config: config()}
@@ -82,7 +82,7 @@ func randomInput(t *testing.T, r *rand.Rand) Input {
 	return in
 }
 
-// blocksAfter are all that there are once the plan is carried out.
+// blocksAfter returns all blocks after the plan has been carried out.
 func blocksAfter(in Input, plan Plan) []crd.Block {
 	var gone []netip.Prefix
 	for _, n := range plan.Nodes {

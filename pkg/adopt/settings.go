@@ -9,7 +9,8 @@ import (
 )
 
 // settings compares the ConfigMap cilium-config with what agents need in crd mode
-// (docs/cilium.md). All but another cloud's IPAM can be set with the switch.
+// (docs/cilium.md). All settings but those of a cloud's IPAM can be changed along with the
+// mode.
 func (p *planner) settings() {
 	if p.Config == nil {
 		p.warn(nil, Settings, "Compare with docs/cilium.md by hand", "ConfigMap cilium-config could not be read")
@@ -56,7 +57,7 @@ func (p *planner) rangesMissing() {
 	}
 }
 
-// nativeRouting warns of ranges of pools that would be masqueraded.
+// nativeRouting warns of pools' ranges that would be masqueraded.
 func (p *planner) nativeRouting() {
 	for i, key := range [2]string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
 		native, err := netip.ParsePrefix(p.Config[key])

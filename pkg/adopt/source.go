@@ -10,7 +10,7 @@ import (
 
 // Facts identify which IPAM assigned a node its addresses.
 type Facts struct {
-	// Mode is the key ipam of the ConfigMap cilium-config, "" where unknown.
+	// Mode is the key ipam of the ConfigMap cilium-config; "": unknown.
 	Mode string
 	// PodCIDRs and Allocated are the CiliumNode's, NodePodCIDRs the Node's.
 	PodCIDRs, Allocated, NodePodCIDRs []netip.Prefix
@@ -64,7 +64,7 @@ func (f *Facts) source() Source {
 	return None
 }
 
-// tellsNothing: an agent in kubernetes mode has yet to write its CiliumNode.
+// tellsNothing reports whether an agent in kubernetes mode has not written its CiliumNode yet.
 func (f *Facts) tellsNothing() bool {
 	return len(f.PodCIDRs)+len(f.Allocated) == 0 && !f.Published
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A look at 1,000 nodes of 8 blocks of 32 addresses, and 100,000 pods.
+// A check of 1,000 nodes with 8 blocks of 32 addresses, and 100,000 pods.
 func BenchmarkCheck(b *testing.B) {
 	w := world{&Snapshot{Time: now}}
 	w.pool("main", "10.0.0.0/8").Spec.IPv4.BlockSize = 27

@@ -109,8 +109,8 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 	c.add(f)
 }
 
-// shouldBePublished excludes what has a reason not to be: a pause, a limit, a block
-// that is new, must leave, or has no address that pods may have.
+// shouldBePublished excludes blocks that have a reason not to be published: a pause, a limit,
+// or a block that is new, must leave, or has no address that pods may have.
 func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	l := n.view.Limits
 	if n.obj == nil || c.isPaused(n, b) || n.moving || b.Deleting || c.now.Sub(b.Created) < c.StuckAfter || !c.givesFrom(b) {
@@ -129,8 +129,8 @@ func (c *check) givesFrom(b *crd.Block) bool {
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
-// ofFamily counts the addresses of a family in the pool; where the agent is assigned
-// whole blocks, those that it can allocate from them.
+// ofFamily counts the addresses of a family in the pool or, if the agent is assigned whole
+// blocks, those that it can allocate from them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
 	if cn.BlockDemand != nil {
@@ -149,9 +149,9 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	return n
 }
 
-// drainStands reports whether a drain is stuck: neither block nor CiliumNode has
-// changed for long, though nothing uses the block any more. Without the time of a
-// change this cannot be known.
+// drainStands reports whether a drain is stuck: neither block nor CiliumNode has changed for
+// long, although nothing uses the block any more. If the time of a change is unknown, so is
+// this.
 func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
 	changed := n.view.Changed
 	if c.isPaused(n, b) || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {

@@ -62,13 +62,13 @@ type Entry struct {
 	Severity Severity
 	// Meaning is what is wrong, in general.
 	Meaning string
-	// Fix is what to do; FixIn has what differs in other modes than crd. NAME stands for the object's name, OTHER for that of
-	// the first other object, ADDRESS for the first address or CIDR. Commands
-	// stand in backticks.
+	// Fix is what to do; FixIn returns what differs in modes other than crd. NAME stands for
+	// the object's name, OTHER for that of the first other object, ADDRESS for the first
+	// address or CIDR. Commands are in backticks.
 	Fix string
 }
 
-// lookForOperator ends fixes of what the operator does by itself.
+// lookForOperator ends fixes that the operator makes on its own.
 const lookForOperator = "The operator fixes this by itself: see that it runs, leads and is not paused."
 
 // Catalogue lists all reasons: errors first, the worst first.

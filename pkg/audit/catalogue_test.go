@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Every reason is in the catalogue once, with all there is to say, and is found
-// by one of the tables above.
+// Every reason is in the catalogue once and completely, and one of the tables above finds it.
 func TestCatalogue(t *testing.T) {
 	found := map[Reason]bool{}
 	for _, tests := range allChecks() {

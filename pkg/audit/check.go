@@ -45,14 +45,14 @@ type check struct {
 	Settings
 	index
 
-	// kind is that of the objects that assign agents their blocks, list the field.
+	// kind is that of the objects that assign blocks to agents, list the field in them.
 	kind, list string
 
 	findings []Finding
 	seen     map[string]bool
 }
 
-// add notes a finding, once.
+// add adds a finding, once.
 func (c *check) add(f Finding) {
 	if key := f.key(); !c.seen[key] {
 		c.seen[key] = true
@@ -60,7 +60,7 @@ func (c *check) add(f Finding) {
 	}
 }
 
-// single is an address as a prefix.
+// single returns an address as a prefix.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func nodeObject(name string) Object { return Object{Kind: "Node", Name: name} }
@@ -69,5 +69,6 @@ func blockObject(name string) Object { return Object{Kind: "PodIPBlock", Name: n
 
 func poolObject(name string) Object { return Object{Kind: "PodIPPool", Name: name} }
 
-// allocationObject is the object that assigns a node's blocks: its CiliumNode, or the Node.
+// allocationObject returns the object that assigns a node's blocks: its CiliumNode, or the
+// Node.
 func (c *check) allocationObject(name string) Object { return Object{Kind: c.kind, Name: name} }

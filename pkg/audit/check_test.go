@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// short is a finding as tables name it: reason, object, others, address.
+// short returns a finding as tables name it: reason, object, others, address.
 func short(f Finding) string {
 	parts := []string{string(f.Reason), f.Object.String()}
 	for _, o := range f.Others {

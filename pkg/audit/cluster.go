@@ -13,9 +13,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster is what an operator that has just started knows of a cluster with the objects
-// of the snapshot, but for its settings other than defaults. ciliumNodes are those of
-// the snapshot, and settle is the operator's --agent-settle-time.
+// Cluster returns what an operator that has just started would know of a cluster with the
+// objects of the snapshot, without settings other than defaults. ciliumNodes are those of the
+// snapshot, and settle is the operator's --agent-settle-time.
 func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.Stored) *state.Cluster {
 	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger := state.NewLedger()
@@ -24,7 +24,7 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 		Agents: state.NewAgents(settle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
 	}
 	for _, b := range s.blocks() {
-		// A malformed block with a CIDR is held all the same.
+		// A malformed block with a CIDR is held nevertheless.
 		if b.CIDR.IsValid() {
 			ledger.Upsert(b)
 		}
@@ -50,8 +50,8 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 	return c
 }
 
-// blocks are the blocks of the snapshot by name, so that of two with one CIDR the same
-// counts in whatever order they were listed.
+// blocks returns the blocks of the snapshot sorted by name, so that of two with one CIDR the
+// same one counts whatever their order in the list.
 func (s *Snapshot) blocks() []crd.Block {
 	out := make([]crd.Block, 0, len(s.Blocks))
 	for i := range s.Blocks {
@@ -62,8 +62,8 @@ func (s *Snapshot) blocks() []crd.Block {
 	return out
 }
 
-// fillPods takes all pods to be old enough for their addresses to be known. Where agents
-// are given whole blocks, only new pods without an address count.
+// fillPods assumes that all pods are old enough for their addresses to be known. If agents are
+// assigned whole blocks, only new pods without an address count.
 func (s *Snapshot) fillPods(c *state.Cluster) {
 	read := state.ReadPod
 	if s.Mode.ManyPools() {

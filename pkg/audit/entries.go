@@ -98,7 +98,7 @@ func (c *check) cidrsOf(n *node) {
 	}
 }
 
-// heldElsewhere is a block of another node that shares addresses with cidr.
+// heldElsewhere returns a block of another node that overlaps cidr.
 func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
 	if b := x.byCIDR[cidr]; b != nil && b.Node != n.name {
 		return b
@@ -126,7 +126,7 @@ func (c *check) usedOf(n *node) {
 	}
 }
 
-// acrossNodes checks what two nodes claim.
+// acrossNodes checks what two nodes both have.
 func (c *check) acrossNodes() {
 	used := map[netip.Addr]*node{}
 	listed := ipalloc.NewSpace()
@@ -162,7 +162,7 @@ func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
 		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in " + c.list + ", and in those of " + other})
 }
 
-// firstFew lists no more than three.
+// firstFew returns at most three, and a count of the rest.
 func firstFew(names []string) string {
 	if len(names) > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)

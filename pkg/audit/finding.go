@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Severity is how bad a finding is.
+// Severity is how severe a finding is.
 type Severity string
 
 // Severities.
 const (
-	// Error: traffic is or can be harmed, or an address can be handed out twice.
+	// Error: traffic is or can be harmed, or an address can be assigned twice.
 	Error Severity = "error"
 	// Warning: nothing is harmed, but something is not as it should be.
 	Warning Severity = "warning"
@@ -37,17 +37,17 @@ func (o Object) String() string {
 type Finding struct {
 	Reason Reason
 	Object Object
-	// Others are objects that have to do with it.
+	// Others are other objects involved.
 	Others []Object
-	// Subject is the address or CIDR it is about. Invalid: the object as a whole.
+	// Subject is the address or CIDR concerned. Invalid: the object as a whole.
 	Subject netip.Prefix
-	// Note says more of the subject: whose it is, or how old.
+	// Note adds to the subject: whose it is, or how old.
 	Note string
 	// Says is what is wrong.
 	Says string
 }
 
-// key identifies a finding, also in the next snapshot.
+// key identifies a finding across snapshots.
 func (f *Finding) key() string {
 	return f.group() + "\x00" + f.Subject.String()
 }
@@ -68,7 +68,7 @@ func (f *Finding) together(g *Finding) bool {
 	return f.group() == g.group() && f.Says == g.Says
 }
 
-// Persisting are the findings of now that were there before.
+// Persisting returns the findings of now that were already there before.
 func Persisting(before, now []Finding) []Finding {
 	was := make(map[string]bool, len(before))
 	for i := range before {

@@ -27,10 +27,10 @@ func settings() Settings {
 	}
 }
 
-// world is a snapshot that tests spoil.
+// world is a snapshot that tests damage.
 type world struct{ *Snapshot }
 
-// healthy are nodes a and b, each with a /29 of a pool, two addresses in use.
+// healthy returns nodes a and b, each with a /29 of a pool and two addresses in use.
 func healthy() world {
 	w := world{&Snapshot{Time: now}}
 	w.pool("main", "10.0.0.0/24")
@@ -51,8 +51,8 @@ func (w world) pool(name string, cidrs ...string) *v1alpha1.PodIPPool {
 	return &w.Pools[len(w.Pools)-1]
 }
 
-// node makes a Node with an agent, a CiliumNode and its blocks, all published,
-// and a pod on the second address of each.
+// node adds a Node with an agent, a CiliumNode and its blocks, all published, and a pod on the
+// second address of each.
 func (w world) node(name string, cidrs ...string) {
 	w.Nodes = append(w.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	agent := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + name}}
@@ -112,7 +112,7 @@ func (w world) block(name string) *v1alpha1.PodIPBlock {
 	panic("no block " + name)
 }
 
-// publish and unpublish change a pool; nothing else.
+// publish and unpublish change a pool and nothing else.
 func (w world) publish(name string, addrs ...string) {
 	for _, a := range addrs {
 		w.cn(name).Pool[netip.MustParseAddr(a)] = ""
@@ -125,7 +125,7 @@ func (w world) unpublish(name string, addrs ...string) {
 	}
 }
 
-// entry sets a release entry that has stood since then; zero: unknown.
+// entry sets a release entry that has existed since then; zero: unknown.
 func (w world) entry(name, addr string, status expand.ReleaseStatus, since time.Time) {
 	cn, a := w.cn(name), netip.MustParseAddr(addr)
 	cn.Release[a] = status
@@ -154,7 +154,7 @@ func (w world) deletePod(name string) {
 	w.Pods = slices.DeleteFunc(w.Pods, func(p corev1.Pod) bool { return p.Name == name })
 }
 
-// free takes a pod and the agent's report of it away.
+// free removes a pod and its address in the agent's report.
 func (w world) free(node, addr string) {
 	w.deletePod("on-" + node)
 	delete(w.cn(node).Used, netip.MustParseAddr(addr))

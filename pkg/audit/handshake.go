@@ -36,7 +36,7 @@ func (c *check) judgeEntry(n *node, f *Finding, b *crd.Block, a netip.Addr, stat
 	case n.view.publishes(a) && used && status != expand.DoNotRelease:
 		f.Reason, f.Note, f.Says = MarkedInUse, who+", "+f.Note, "in use, and with a release entry"
 	case !n.view.publishes(a) && (old || status != expand.Marked):
-		// A mark outside the pool makes the agent report; it is gone soon.
+		// A mark outside the pool makes the agent report, and is gone soon after.
 		f.Reason, f.Note, f.Says = StaleRelease, f.Note+", not in the pool", stale
 	case !old:
 		return false
@@ -61,8 +61,8 @@ func (n *node) retired(b *crd.Block, a netip.Addr, status expand.ReleaseStatus) 
 		status == expand.Released && expand.NamesAgent(n.inUse[a])
 }
 
-// age is since when an entry has stood, at the latest, and whether that is long.
-// Zero: it is not known.
+// age returns since when an entry has existed, at the latest, and whether that is long. Zero:
+// unknown.
 func (c *check) age(cn *CiliumNode, a netip.Addr) (since time.Time, old bool) {
 	since = cn.ReleaseSince[a]
 	return since, !since.IsZero() && c.now.Sub(since) >= c.StuckAfter

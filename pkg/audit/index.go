@@ -43,7 +43,7 @@ type index struct {
 	podWith   map[netip.Addr]Object // which of the pods checked has an address
 }
 
-// node is everything known by one name, be it a Node, a CiliumNode, or both.
+// node is everything known under one name: a Node, a CiliumNode, or both.
 type node struct {
 	name     string
 	obj      *corev1.Node // nil: there is none
@@ -53,11 +53,11 @@ type node struct {
 	agents   []bool      // whether each agent's pod is Ready
 	pools    []*crd.Pool // that serve it, best first
 	optedOut bool
-	// awaitsLabels: it does not get its first block yet, as a taint says that its
-	// labels are not final.
+	// awaitsLabels: it does not get its first block yet, because a taint says that its labels
+	// are not final.
 	awaitsLabels bool
-	// paused: nothing may change on it. pausedShares are the families and Cilium pools in
-	// which nothing may.
+	// paused: the operator changes nothing on it. pausedShares are the families and Cilium
+	// pools in which it changes nothing.
 	paused       bool
 	pausedShares []state.ShareKey
 	// moving: another IPAM serves its pods, or did, and its agent has not started in
@@ -74,9 +74,9 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-// readCluster builds what an operator would know, and takes the pools from there. Pools
-// are read by their own spec alone: the operator's flags may not be known, and must not
-// cause false findings.
+// readCluster builds what an operator would know, and takes the pools from there. Pools are
+// read by their own spec alone: the operator's flags may be unknown, and must not cause false
+// findings.
 func (c *check) readCluster(s *Snapshot) {
 	stored := make([]*ciliumnode.Stored, 0, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
@@ -95,7 +95,7 @@ func (c *check) readCluster(s *Snapshot) {
 	}
 }
 
-// lenient is a policy that fits every spec which does not contradict itself.
+// lenient returns a policy that fits every spec that does not contradict itself.
 func lenient() expand.Policy {
 	p := expand.DefaultPolicy()
 	p.ExpandPercent, p.ReclaimPercent, p.MinFree, p.MaxAddresses = 100, 0, 0, 1<<20
@@ -137,8 +137,8 @@ func conflictOf(err error) *ipalloc.ConflictError {
 	return conflict
 }
 
-// listedBlocks marks blocks that their CiliumNode lists in podCIDRs with 1: of two
-// that overlap the listed one was first (docs/architecture.md).
+// listedBlocks returns 1 for blocks that their CiliumNode lists in podCIDRs: of two overlapping
+// blocks, the listed one was first (docs/architecture.md).
 func listedBlocks(s *Snapshot) func(crd.Block) int {
 	views := make(map[string]*CiliumNode, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
@@ -204,7 +204,7 @@ func (c *check) joinNodes() {
 	}
 }
 
-// observe notes what the operator would know of a node.
+// observe records what the operator would know of a node.
 func (c *check) observe(n *node) {
 	if n.obj != nil {
 		n.optedOut = c.cluster.OptedOut(n.obj)
@@ -241,7 +241,7 @@ func (c *check) isPaused(n *node, b *crd.Block) bool {
 	return n.pausedFor(ipalloc.FamilyOf(b.CIDR.Addr()), c.cluster.CiliumPoolOf(*b, view))
 }
 
-// published are the addresses in the pool, in whatever form, each once, sorted.
+// published returns the addresses in the pool, in any notation, each once, sorted.
 func (cn *CiliumNode) published() []netip.Addr {
 	all := append(slices.Collect(maps.Keys(cn.Pool)), cn.NonCanonical...)
 	slices.SortFunc(all, netip.Addr.Compare)
@@ -255,7 +255,7 @@ func (cn *CiliumNode) publishes(a netip.Addr) bool {
 	return cn.Publishes(a) || slices.Contains(cn.NonCanonical, a)
 }
 
-// publisher is another node whose agent may give out an address, or nil.
+// publisher returns another node whose agent may allocate an address, or nil.
 func (x *index) publisher(n *node, a netip.Addr) *node {
 	if by := x.publishes[a]; len(by) > 0 {
 		return by[0]
@@ -268,8 +268,8 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 	return nil
 }
 
-// readPods keeps the pods that need an address, sorted, and notes on each node
-// what is in use. Of pods that share an address the last by name is noted.
+// readPods keeps the pods that need an address, sorted, and records on each node what is in
+// use. If pods share an address, the last by name is recorded.
 func (c *check) readPods(s *Snapshot) {
 	for i := range s.Pods {
 		p := &s.Pods[i]
@@ -304,7 +304,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// agent describes the state of the node's agent, if that may be the cause.
+// agent describes the state of the node's agent if that may be the cause.
 func (n *node) agent() string {
 	switch {
 	case len(n.agents) == 0:
@@ -317,8 +317,8 @@ func (n *node) agent() string {
 	return "its agent is Ready"
 }
 
-// holder is the block that an address lies in: the node's own where several do,
-// else the first created. Nil: none.
+// holder returns the block that contains an address: the node's own if there are several, or
+// else the oldest. Nil: none.
 func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	var found *crd.Block
 	for _, h := range x.space.Overlapping(single(a)) {
@@ -333,7 +333,7 @@ func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	return found
 }
 
-// inPools names the pool whose CIDRs hold an address, or "".
+// inPools returns the pool whose CIDRs contain an address; "": none.
 func (x *index) inPools(a netip.Addr) string {
 	for _, name := range slices.Sorted(maps.Keys(x.poolByName)) {
 		if whole, ok := x.poolByName[name].Whole(ipalloc.FamilyOf(a)); ok {

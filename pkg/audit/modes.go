@@ -2,7 +2,7 @@ package audit
 
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 
-// Modes are those in which there can be such a finding.
+// Modes returns the modes in which the finding can occur.
 func (e *Entry) Modes() []ciliumnode.Mode {
 	if modes, ok := onlyIn()[e.Reason]; ok {
 		return modes
@@ -10,7 +10,7 @@ func (e *Entry) Modes() []ciliumnode.Mode {
 	return ciliumnode.Modes()
 }
 
-// FixIn is what to do in a mode.
+// FixIn returns what to do in a mode.
 func (e *Entry) FixIn(mode ciliumnode.Mode) string {
 	if fix, ok := fixesIn(mode)[e.Reason]; ok {
 		return fix
@@ -18,22 +18,22 @@ func (e *Entry) FixIn(mode ciliumnode.Mode) string {
 	return e.Fix
 }
 
-// onlyIn has the reasons that not every mode knows.
+// onlyIn returns the reasons that do not occur in every mode.
 func onlyIn() map[Reason][]ciliumnode.Mode {
 	crd, inCiliumNode := []ciliumnode.Mode{ciliumnode.CRD}, []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.MultiPool}
 	multi, kubernetes := []ciliumnode.Mode{ciliumnode.MultiPool}, []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
-		// There is a pool of addresses, and a handshake.
+		// Those that need a pool of addresses and a handshake.
 		AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
-		// A CiliumNode is ours to write, and the agent writes to it.
+		// Those that need a CiliumNode that the operator writes and the agent writes to.
 		AddressUsedTwice: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,
 		ListedTwice: multi, LeftFromCRDMode: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }
 
-// fixesIn are what to do in a mode where that is not what Catalogue says.
+// fixesIn returns the fixes of a mode that differ from those in Catalogue.
 func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 	switch mode {
 	case ciliumnode.MultiPool:

@@ -48,19 +48,19 @@ func (c *check) node(n *node) {
 	}
 }
 
-// hasCilium reports whether Cilium runs on a node that has the object which assigns
-// blocks: in kubernetes mode every Node has.
+// hasCilium reports whether Cilium runs on a node that has the object which assigns blocks: in
+// kubernetes mode every Node has it.
 func (n *node) hasCilium() bool {
 	w := n.view.BlockDemand
 	return w == nil || !w.Fixed || w.HasAgent || len(n.agents) > 0
 }
 
-// notOurs reports whether a node's pods have their addresses from elsewhere.
+// notOurs reports whether another IPAM serves a node's pods.
 func (n *node) notOurs() bool {
 	return n.optedOut || (n.view == nil || !n.hasCilium()) && len(n.blocks)+len(n.pools) == 0
 }
 
-// givesAny reports whether the agent has an address to give to pods.
+// givesAny reports whether the agent has an address that pods can get.
 func (cn *CiliumNode) givesAny() bool {
 	return len(cn.published()) > 0 || cn.BlockDemand != nil && len(cn.Listed())+len(cn.BlockDemand.Runs) > 0
 }

@@ -44,7 +44,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	c.add(f)
 }
 
-// sharedWith reports a pod whose address another, already checked pod has.
+// sharedWith reports a pod that has the same address as another one that was already checked.
 func (c *check) sharedWith(p pod, a netip.Addr) {
 	first, shared := c.podWith[a]
 	if !shared {

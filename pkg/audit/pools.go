@@ -49,7 +49,7 @@ func (c *check) pools(s *Snapshot) {
 	}
 }
 
-// closed reports the CIDRs that are unused because another pool has them.
+// closed reports the CIDRs that are unused because another pool contains them.
 func (c *check) closed(pool *crd.Pool) {
 	for _, f := range ipalloc.Families() {
 		ranges, ok := pool.Ranges(f)
@@ -65,7 +65,7 @@ func (c *check) closed(pool *crd.Pool) {
 	}
 }
 
-// selects checks by which labels a pool selects nodes.
+// selects checks the labels by which a pool selects nodes.
 func (c *check) selects(obj *v1alpha1.PodIPPool) {
 	keys := crd.KubeletLabels(obj.Spec.NodeSelector)
 	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {

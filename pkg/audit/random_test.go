@@ -12,9 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Faults on top of each other, in any order, do not stop the audit; the same
-// objects give the same findings, in whatever order they were listed, and a
-// report shows each finding with its own words.
+// Combined faults, in any order, do not stop the audit; the same objects give the same
+// findings, whatever their order in lists, and a report shows each finding in its own words.
 func TestManyFaults(t *testing.T)     { manyFaults(t, 400) }
 func TestLongManyFaults(t *testing.T) { manyFaults(t, 2000) }
 
@@ -43,7 +42,7 @@ func manyFaults(t *testing.T, worlds int) {
 	}
 }
 
-// allSpoils are all faults of the tables, in the same order in each run.
+// allSpoils returns all faults of the tables, in the same order in each run.
 func allSpoils() []func(world) {
 	var spoils []func(world)
 	groups := allChecks()
@@ -57,7 +56,7 @@ func allSpoils() []func(world) {
 	return spoils
 }
 
-// shuffle puts the lists of a snapshot into another order.
+// shuffle reorders the lists of a snapshot.
 func shuffle(w world, r *rand.Rand) {
 	shuffled(w.Nodes, r)
 	shuffled(w.CiliumNodes, r)
@@ -71,8 +70,8 @@ func shuffled[T any](list []T, r *rand.Rand) {
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 }
 
-// twice reports whether two objects have one name, as none of a list do. Pods
-// may: what is said of them says where they run.
+// twice reports whether two objects have one name, which cannot happen in a list. Pods are
+// exempt: findings about them name their node.
 func twice[T any, P interface {
 	*T
 	metav1.Object
@@ -90,8 +89,8 @@ func twice[T any, P interface {
 
 func equal[T comparable](a, b T) bool { return a == b }
 
-// expected are the findings as a report should show them: what is wrong with which
-// object, and of which address.
+// expected returns the findings as a report should show them: what is wrong with which object
+// and which addresses.
 func expected(findings []Finding) []string {
 	var out []string
 	for _, f := range findings {
@@ -121,8 +120,7 @@ func reportedIn(t *testing.T, report Report) []string {
 	return out
 }
 
-// spoil applies some faults. It returns false where one has taken away what
-// another was to spoil.
+// spoil applies some faults. It returns false if one has removed what another was to damage.
 func spoil(w world, r *rand.Rand, spoils []func(world)) (done bool) {
 	defer func() { done = recover() == nil }()
 	for range 1 + r.IntN(6) {

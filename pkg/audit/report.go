@@ -14,7 +14,7 @@ import (
 type Report struct {
 	// Time is when the last read began.
 	Time time.Time `json:"time"`
-	// Mode is how agents are assigned their blocks: crd, multi-pool or kubernetes.
+	// Mode is how blocks are assigned to agents: crd, multi-pool or kubernetes.
 	Mode string `json:"mode"`
 	// Looks is how often the cluster was read.
 	Looks    int    `json:"looks"`
@@ -36,10 +36,10 @@ type Problem struct {
 	Fix      string    `json:"fix"`
 }
 
-// Subject is an address or a CIDR that a finding is about.
+// Subject is an address or a CIDR that a finding concerns.
 type Subject struct {
 	Address string `json:"address"`
-	// Note says whose it is, or how old.
+	// Note adds whose it is, or how old.
 	Note string `json:"note,omitempty"`
 }
 
@@ -101,8 +101,8 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Text writes the report for users: per finding, a line for what is wrong and one for
-// the fix, and a last one that says how much was checked.
+// Text writes the report for users: per finding, a line for what is wrong and one for the fix,
+// and a final line that says how much was checked.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, part := range []struct {

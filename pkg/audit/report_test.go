@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// spoiled has a warning and two errors, one of them of five addresses.
+// spoiled has a warning and two errors, one of them for five addresses.
 func spoiled() world {
 	w := healthy()
 	w.publish("a", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "192.0.2.7")
@@ -78,7 +78,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What one look alone finds is dropped, address by address.
+// What only one look finds is dropped, address by address.
 func TestPersisting(t *testing.T) {
 	first, second := spoiled(), spoiled()
 	second.unpublish("a", "10.0.0.10", "192.0.2.7")
@@ -96,7 +96,7 @@ func TestPersisting(t *testing.T) {
 	}
 }
 
-// A mark that the operator sets anew and anew is old by how often it was seen.
+// A mark that the operator keeps setting again is as old as its first sighting.
 func TestStandSince(t *testing.T) {
 	var last *Snapshot
 	for minute := range 7 {
@@ -117,7 +117,7 @@ func TestStandSince(t *testing.T) {
 	}
 }
 
-// The order in which the API server lists things does not matter.
+// The order of the API server's lists does not matter.
 func TestOrder(t *testing.T) {
 	w := spoiled()
 	w.pod("y", "b", "10.0.0.2")

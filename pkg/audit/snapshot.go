@@ -13,18 +13,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Snapshot is what was read of a cluster. Its lists need not be of one instant:
-// findings that only reflect a change during the read are gone in the next one
-// (Persisting).
+// Snapshot is what was read from a cluster. Its lists need not be from the same instant:
+// findings that only reflect a change during the read are gone in the next one (Persisting).
 type Snapshot struct {
 	// Time is when reading began.
 	Time time.Time
-	// Mode is how agents are assigned their blocks.
+	// Mode is how blocks are assigned to agents.
 	Mode  ciliumnode.Mode
 	Nodes []corev1.Node
-	// CiliumNodes assign agents their blocks: in kubernetes mode, Nodes.
+	// CiliumNodes assign blocks to agents; in kubernetes mode, Nodes.
 	CiliumNodes []CiliumNode
-	// Pods may hold more than those that need an address.
+	// Pods may include some that need no address.
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
@@ -32,8 +31,8 @@ type Snapshot struct {
 	// (live.Reader). HistoriesUnread says why they could not be read.
 	Histories       []v1alpha1.PodIPPoolHistory
 	HistoriesUnread string
-	// ServiceCIDRs are what Services get addresses from. An API server older than
-	// Kubernetes 1.33 knows none.
+	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
+	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
@@ -43,32 +42,31 @@ type Snapshot struct {
 	CiliumPools []*ciliumpool.View
 }
 
-// CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as
-// known.
+// CiliumNode is a CiliumNode, or a Node in its place, and when it changed, as far as known.
 type CiliumNode struct {
 	*ciliumnode.View
-	// ReleaseSince says of entries of status.ipam.release-ips since when they
-	// have stood, at the latest. An entry that is not in it may be new.
+	// ReleaseSince is since when entries of status.ipam.release-ips have existed, at the
+	// latest. An entry that is not in it may be new.
 	ReleaseSince map[netip.Addr]time.Time
 	// Changed is the last known change. Zero: none.
 	Changed time.Time
 }
 
-// Settings are what the audit cannot read from the cluster: flags of the
-// operator, and how patient to be.
+// Settings are what the audit cannot read from the cluster: flags of the operator, and how long
+// to wait.
 type Settings struct {
 	// Cooldown is the operator's --cooldown, NodeGoneCooldown its
 	// --node-gone-cooldown.
 	Cooldown, NodeGoneCooldown time.Duration
 	// MaxAddresses is the operator's --max-addresses-per-node.
 	MaxAddresses int
-	// Paused: the operator is, and changes nothing on any node.
+	// Paused: the operator is paused, and changes nothing on any node.
 	Paused bool
-	// IgnoreTaints are keys of taints of Nodes that Cilium does not run on.
+	// IgnoreTaints are keys of taints of Nodes on which Cilium does not run.
 	IgnoreTaints []string
 	// StartupTaints are keys of taints of Nodes whose labels are not final.
 	StartupTaints []string
-	// StuckAfter is how long something that should pass by itself may stand.
+	// StuckAfter is how long something that should end on its own may last.
 	StuckAfter time.Duration
 }
 
@@ -80,8 +78,8 @@ type Looked struct {
 	Pools       int `json:"podIPPools"`
 	Blocks      int `json:"podIPBlocks"`
 	Agents      int `json:"agentPods"`
-	// Addresses are the entries of all CiliumNodes' pools; where agents are assigned
-	// whole blocks, all addresses in these.
+	// Addresses are the entries of all CiliumNodes' pools or, if agents are assigned whole
+	// blocks, all addresses in these.
 	Addresses int `json:"addresses"`
 }
 
@@ -102,8 +100,8 @@ func (s *Snapshot) Looked() Looked {
 	return l
 }
 
-// StandSince dates release entries in s that an earlier snapshot has too, in any
-// state, back to that one.
+// StandSince dates release entries in s that also exist in an earlier snapshot, in any state,
+// back to that one.
 func (s *Snapshot) StandSince(earlier *Snapshot) {
 	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
@@ -123,7 +121,7 @@ func (s *Snapshot) StandSince(earlier *Snapshot) {
 	}
 }
 
-// since is when the entry of addr stood already, seen at the latest.
+// since returns since when the entry of addr has existed, given that it was seen at seen.
 func (cn *CiliumNode) since(addr netip.Addr, seen time.Time) time.Time {
 	if at, ok := cn.ReleaseSince[addr]; ok && at.Before(seen) {
 		return at

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// These check nodes whose agents are assigned whole blocks, in multi-pool and
-// kubernetes mode: there is no pool of addresses, and no handshake.
+// These check nodes whose agents are assigned whole blocks, in multi-pool and kubernetes mode:
+// there is no pool of addresses, and no handshake.
 
-// poolNote names the pool of Cilium's that a CIDR is listed for, where that is not
-// the one that blocks are listed for.
+// poolNote names the Cilium pool that a CIDR is listed for, if that is not the one that its
+// block is for.
 func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 	if cn.BlockDemand == nil || cn.Lists(cidr) {
 		return ""
@@ -27,14 +27,14 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 	return ""
 }
 
-// gives reports whether the agent allocates from a CIDR that holds a: because it
-// is assigned, or because the agent runs with it anyway.
+// gives reports whether the agent allocates from a CIDR that contains a: because it is
+// assigned, or because the agent runs with it anyway.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockDemand.Runs, holds)
 }
 
-// wholeOf checks what one node is assigned, on its own.
+// wholeOf checks what is assigned to one node, on its own.
 func (c *check) wholeOf(n *node) {
 	c.twiceOf(n)
 	c.leftOf(n)
@@ -43,8 +43,8 @@ func (c *check) wholeOf(n *node) {
 	c.familiesOf(n)
 }
 
-// twiceOf checks whether two CIDRs of a node share addresses. A pool of the agent
-// allocates from each CIDR separately (pkg/ipam/pool.go, Cilium v1.20.1).
+// twiceOf checks whether two CIDRs of a node overlap. A pool of the agent allocates from each
+// CIDR separately (pkg/ipam/pool.go, Cilium v1.20.1).
 func (c *check) twiceOf(n *node) {
 	var before []netip.Prefix
 	add := func(cidr netip.Prefix) {
@@ -67,7 +67,7 @@ func (c *check) twiceOf(n *node) {
 	}
 }
 
-// leftOf reports what is left of crd mode.
+// leftOf reports leftovers of crd mode.
 func (c *check) leftOf(n *node) {
 	w := n.view.BlockDemand
 	if len(w.LeftCIDRs)+w.LeftAddresses > 0 {
@@ -88,9 +88,8 @@ func (c *check) annotationsOf(n *node) {
 	}
 }
 
-// runsOf looks whether the agent runs with what its Node names. What it runs with
-// stands in its CiliumNode (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource, v1.20.1).
+// runsOf checks whether the agent runs with what its Node names. It writes what it runs with
+// into its CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (c *check) runsOf(n *node) {
 	for _, cidr := range n.view.BlockDemand.Runs {
 		if n.view.Lists(cidr) {
@@ -106,8 +105,8 @@ func (c *check) runsOf(n *node) {
 	}
 }
 
-// familiesOf reports blocks that a Node keeps, as it does in kubernetes mode, though its agent
-// does not run their family.
+// familiesOf reports blocks of a family that the agent does not run and that its Node keeps, as
+// in kubernetes mode.
 func (c *check) familiesOf(n *node) {
 	for _, cidr := range n.view.BlockDemand.Annotated {
 		f, own := ipalloc.FamilyOf(cidr.Addr()), c.byCIDR[cidr]
@@ -119,7 +118,7 @@ func (c *check) familiesOf(n *node) {
 	}
 }
 
-// namedOf is the podCIDR that a Node names of the family of cidr.
+// namedOf returns the podCIDR of cidr's family that a Node names.
 func namedOf(n *node, cidr netip.Prefix) string {
 	for _, p := range n.view.PodCIDRs {
 		if ipalloc.FamilyOf(p.Addr()) == ipalloc.FamilyOf(cidr.Addr()) {
@@ -162,8 +161,8 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	c.add(f)
 }
 
-// shouldBeListed excludes, besides what shouldBePublished does, a block that the agent
-// may just have returned, and what other findings explain.
+// shouldBeListed excludes, besides what shouldBePublished does, a block that the agent may just
+// have returned, and what other findings explain.
 func (c *check) shouldBeListed(n *node, b *crd.Block) bool {
 	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
 		return false

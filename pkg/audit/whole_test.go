@@ -24,16 +24,15 @@ const (
 	v6Annotation = "network.cilium.io/ipv6-pod-cidr"
 )
 
-// wholeWorld is a cluster whose agents are assigned whole blocks, in objects that
-// tests spoil before they are read.
+// wholeWorld is a cluster whose agents are assigned whole blocks, in objects that tests damage
+// before they are read.
 type wholeWorld struct {
 	world
 	ciliumNodes map[string]*ciliumv2.CiliumNode
 	changed     map[string]time.Time // by CiliumNode; else long ago
 }
 
-// healthyIn are nodes a and b, each with a /29 of a pool and a pod on its third
-// address.
+// healthyIn returns nodes a and b, each with a /29 of a pool and a pod on its third address.
 func healthyIn(mode ciliumnode.Mode) *wholeWorld {
 	w := &wholeWorld{world{&Snapshot{Time: now, Mode: mode}}, map[string]*ciliumv2.CiliumNode{}, map[string]time.Time{}}
 	w.pool("main", "10.0.0.0/24")
@@ -65,21 +64,21 @@ func (w *wholeWorld) nodeOf(name string) *corev1.Node {
 	return &w.Nodes[slices.IndexFunc(w.Nodes, func(n corev1.Node) bool { return n.Name == name })]
 }
 
-// optOut adds a Node that says that Cilium does not run on it, with a podCIDR.
+// optOut adds a Node whose labels say that Cilium does not run on it, with a podCIDR.
 func (w *wholeWorld) optOut(name string) {
 	node := corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"192.0.2.0/24"}}}
 	node.Name, node.Labels = name, map[string]string{v1alpha1.OptOutLabel: "true"}
 	w.Nodes = append(w.Nodes, node)
 }
 
-// selecting selects nodes by a label with their name.
+// selecting returns a selector for nodes by a label with their name.
 func selecting(names ...string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "node-restriction.kubernetes.io/name", Operator: metav1.LabelSelectorOpIn, Values: names},
 	}}
 }
 
-// list adds CIDRs to what a CiliumNode lists for a pool of Cilium's.
+// list adds CIDRs to what a CiliumNode lists for a Cilium pool.
 func (w *wholeWorld) list(name, pool string, cidrs ...string) {
 	pools := &w.ciliumNodes[name].Spec.IPAM.Pools
 	i := slices.IndexFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
@@ -91,8 +90,8 @@ func (w *wholeWorld) list(name, pool string, cidrs ...string) {
 	}
 }
 
-// left sets podCIDRs of a CiliumNode: left of crd mode, or what an agent in
-// kubernetes mode runs with.
+// left sets podCIDRs of a CiliumNode: leftovers of crd mode, or what an agent in kubernetes
+// mode runs with.
 func (w *wholeWorld) left(name string, cidrs ...string) {
 	spec := &w.ciliumNodes[name].Spec.IPAM
 	spec.PodCIDRs = nil
@@ -101,14 +100,14 @@ func (w *wholeWorld) left(name string, cidrs ...string) {
 	}
 }
 
-// blue adds a pool for Cilium's pool blue, and a block of it that node a holds and does
-// not list.
+// blue adds a pool for the Cilium pool blue, and a block of it that node a holds and does not
+// list.
 func (w *wholeWorld) blue() {
 	w.pool("blues", "10.8.0.0/24").Spec.CiliumPoolName = "blue"
 	w.newBlock("a", "10.8.0.0/29").Spec.PoolName = "blues"
 }
 
-// sixth assigns an IPv6 block to node a. The agent of b names addresses in IPv4 alone, and so b
+// sixth assigns an IPv6 block to node a. The agent of b names IPv4 addresses only, and so b
 // needs none.
 func (w *wholeWorld) sixth() {
 	w.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
@@ -117,7 +116,7 @@ func (w *wholeWorld) sixth() {
 	w.owns("b", "10.0.0.9")
 }
 
-// owns has an agent name addresses of its own.
+// owns makes an agent name addresses of its own.
 func (w *wholeWorld) owns(name string, addrs ...string) {
 	spec := &w.ciliumNodes[name].Spec
 	for _, addr := range addrs {
@@ -127,7 +126,7 @@ func (w *wholeWorld) owns(name string, addrs ...string) {
 
 func (w *wholeWorld) unlist(name string) { w.ciliumNodes[name].Spec.IPAM.Pools.Allocated = nil }
 
-// read makes the views.
+// read builds the views.
 func (w *wholeWorld) read() *Snapshot {
 	views, s := ciliumnode.NewViews(w.Mode), *w.Snapshot
 	for name, cn := range w.ciliumNodes {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// allocated is a CiliumNode that multi-pool mode has given these, pool after pool.
+// allocated adds CIDRs that multi-pool mode has assigned to a CiliumNode, one pool per call.
 func allocated(cn *ciliumv2.CiliumNode, pool string, list ...string) *ciliumv2.CiliumNode {
 	a := ipamtypes.IPAMPoolAllocation{Pool: pool}
 	for _, p := range cidrs(list...) {

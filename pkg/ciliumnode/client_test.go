@@ -141,8 +141,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// The answer of the API server is decoded into what was sent: a Node from the
-// cache, which is shared, must not be part of it.
+// The API server's response is decoded into the object that was sent, so that must not share
+// anything with a Node from the cache.
 func TestCreateSharesNothingWithTheNode(t *testing.T) {
 	addLabel := interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.CreateOption) error {
 		obj.GetLabels()["added"] = "by a webhook"

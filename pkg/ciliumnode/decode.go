@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// Decode decodes a CiliumNode from JSON. Its addresses, most of it, are not left to
+// Decode decodes a CiliumNode from JSON, its addresses, which are most of it, without
 // reflection.
 func Decode(data []byte, cn *ciliumv2.CiliumNode) error {
 	var d decoded
@@ -25,8 +25,8 @@ func Decode(data []byte, cn *ciliumv2.CiliumNode) error {
 	return nil
 }
 
-// decoded is a CiliumNode whose addresses are decoded by addressMap. Its fields hide those
-// of the same name that are embedded beside them.
+// decoded is a CiliumNode whose addresses are decoded by addressMap. Its fields hide embedded
+// ones with the same name.
 type decoded struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta `json:"metadata"`
@@ -54,8 +54,7 @@ type decoded struct {
 // addressMap is spec.ipam.pool or status.ipam.used.
 type addressMap ipamtypes.AllocationMap
 
-// UnmarshalJSON reads it as the API server writes it, and leaves anything else to
-// reflection.
+// UnmarshalJSON reads the form that the API server writes, and leaves any other to reflection.
 func (m *addressMap) UnmarshalJSON(data []byte) error {
 	read := make(ipamtypes.AllocationMap, bytes.Count(data, []byte(`":{`)))
 	switch {
@@ -69,8 +68,8 @@ func (m *addressMap) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readAddresses reads {"10.0.0.1":{},"10.0.0.2":{"owner":"default/web-0"}}. It reports
-// whether all of data is of that form.
+// readAddresses reads {"10.0.0.1":{},"10.0.0.2":{"owner":"default/web-0"}}. It reports whether
+// all of data has that form.
 func readAddresses(data string, into ipamtypes.AllocationMap) bool {
 	if data == "{}" {
 		return true

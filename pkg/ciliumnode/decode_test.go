@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// decodeBoth decodes by Decode and by reflection, and fails where they differ.
+// decodeBoth decodes with Decode and with reflection, and fails if the results differ.
 func decodeBoth(t *testing.T, data string) *ciliumv2.CiliumNode {
 	t.Helper()
 	want, got := &ciliumv2.CiliumNode{}, &ciliumv2.CiliumNode{}
@@ -63,7 +63,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A field that is repeated adds to the map, as it does by reflection.
+// A repeated field adds to the map, as it does with reflection.
 func TestDecodeRepeatedField(t *testing.T) {
 	for _, again := range []string{`{}`, `{"b":{"owner":"y"}}`, `{"a":{}}`, `{ "b":{}}`, `null`} {
 		cn := decodeBoth(t, `{"spec":{"ipam":{"pool":{"a":{"owner":"x"}},"pool":`+again+`}}}`)
@@ -73,7 +73,7 @@ func TestDecodeRepeatedField(t *testing.T) {
 	}
 }
 
-// Whatever is in a CiliumNode, Decode reads it as reflection does.
+// Whatever a CiliumNode contains, Decode and reflection read the same.
 func FuzzDecode(f *testing.F) {
 	f.Add(`{"10.0.0.1":{},"10.0.0.2":{"owner":"a"}}`)
 	f.Add(`{"a":{"owner":"\""},"b":{}}`)

@@ -40,7 +40,7 @@ func TestNotRun(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cn := &ciliumv2.CiliumNode{}
-			// An address of the machine says nothing of what the agent runs.
+			// An address of the machine does not show what the agent runs.
 			cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.1"}, {Type: "InternalIP", IP: "2001:db8::7"}}
 			for _, ip := range test.own {
 				cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: ciliumInternalIP, IP: ip})
@@ -71,7 +71,8 @@ func TestNotRun(t *testing.T) {
 	}
 }
 
-// TestStaleInMultiPool: a report from crd mode says nothing of an agent that has moved on.
+// TestStaleInMultiPool checks that a report from crd mode is ignored for an agent that has
+// moved to multi-pool mode.
 func TestStaleInMultiPool(t *testing.T) {
 	cn := &ciliumv2.CiliumNode{}
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: ciliumInternalIP, IP: "10.0.0.1"}, {Type: ciliumInternalIP, IP: "fd00::1"}}

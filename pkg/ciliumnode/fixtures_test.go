@@ -31,7 +31,7 @@ func cidrs(list ...string) []netip.Prefix {
 	return out
 }
 
-// node is a CiliumNode with these pool keys and podCIDRs.
+// node returns a CiliumNode with these pool keys and podCIDRs.
 func node(keys []string, podCIDRs ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7"}}
 	if keys != nil {
@@ -46,7 +46,7 @@ func node(keys []string, podCIDRs ...string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// patched is the CiliumNode after a merge patch, as the API server would have it.
+// patched returns the CiliumNode that the API server would store after a merge patch.
 func patched(t testing.TB, cn *ciliumv2.CiliumNode, patch []byte) *ciliumv2.CiliumNode {
 	t.Helper()
 	if patch == nil {
@@ -60,7 +60,7 @@ func patched(t testing.TB, cn *ciliumv2.CiliumNode, patch []byte) *ciliumv2.Cili
 	return out
 }
 
-// merged is a JSON merge patch (RFC 7386, section 2) carried out.
+// merged applies a JSON merge patch (RFC 7386, section 2).
 func merged(target, patch any) any {
 	changes, ok := patch.(map[string]any)
 	if !ok {

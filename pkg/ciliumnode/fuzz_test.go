@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// FuzzPatch applies a change to a CiliumNode with any pool keys and podCIDRs:
-// the pool is what was meant, what is foreign stays as it was and where it was,
-// and a block is listed exactly while it has an address in the pool.
+// FuzzPatch applies a change to a CiliumNode with any pool keys and podCIDRs. The pool must be
+// as intended, foreign entries must keep their value and place, and a block must be listed
+// exactly while it has an address in the pool.
 func FuzzPatch(f *testing.F) {
 	f.Add("10.0.0.1 172.16.0.1", "192.168.0.0/24 10.0.0.0/30", "10.0.0.5 fd00::1", "10.0.0.1", "10.0.0.0/30 10.0.0.4/30 fd00::/126")
 	f.Add("FD00::1 x ::ffff:10.0.0.2", "fd00::/126 fd00::/126", "fd00::1 10.0.0.2", "fd00::1", "fd00::/126 10.0.0.0/30")
@@ -24,7 +24,7 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(checkPatch)
 }
 
-// TestPatchRandom does what FuzzPatch does with words that meet often.
+// TestPatchRandom does what FuzzPatch does, with words that often coincide.
 func TestPatchRandom(t *testing.T) {
 	addresses := strings.Fields("10.0.0.0 10.0.0.1 10.0.0.2 10.0.0.5 10.0.1.1 FD00::1 fd00::1 fd00::2 fd00::5 ::ffff:10.0.0.1 x")
 	ranges := strings.Fields("10.0.0.0/30 10.0.0.0/31 10.0.0.4/30 10.0.1.0/30 10.0.0.0/24 fd00::/126 fd00::4/126 192.168.0.0/24")
@@ -115,7 +115,7 @@ func checkListed(t *testing.T, before, after *View, c Change) {
 	}
 }
 
-// parse reads the words it can.
+// parse parses the words that can be parsed.
 func parse[T any](words string, read func(string) (T, error)) []T {
 	var out []T
 	for _, word := range strings.Fields(words) {

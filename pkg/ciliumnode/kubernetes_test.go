@@ -83,7 +83,8 @@ func TestViewsFamilies(t *testing.T) {
 	}
 }
 
-// What an agent says in its CiliumNode is added to its Node, in kubernetes mode.
+// In kubernetes mode, what an agent writes into its CiliumNode is added to the view of its
+// Node.
 func TestViews(t *testing.T) {
 	cn := pooled("default 10.0.0.0/30")
 	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidrs("10.1.0.7/24")[0])}
@@ -202,7 +203,7 @@ func TestKubernetesApply(t *testing.T) {
 	}
 }
 
-// A Node is nothing to be made.
+// The operator does not create Nodes.
 func TestKubernetesCreatesNothing(t *testing.T) {
 	c := kubernetesClient(t, kubernetesNode(nil))
 	if _, err := c.Create(t.Context(), kubernetesNode(nil)); !apierrors.IsAlreadyExists(err) {
@@ -210,8 +211,8 @@ func TestKubernetesCreatesNothing(t *testing.T) {
 	}
 }
 
-// Each move changes the Node, also after one of another process, and in nothing that
-// others read; an older version of it loses.
+// Each move changes the Node, even after another process's move, and only in a field that
+// nobody else reads. A patch of an older version conflicts.
 func TestKubernetesMove(t *testing.T) {
 	c := kubernetesClient(t, kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}))
 	first, err := c.Live(t.Context(), "n1")

@@ -60,7 +60,8 @@ func TestAllocateAndDropPools(t *testing.T) {
 	}
 }
 
-// An agent restores no pod on an edge of a CIDR that its entry does not allow.
+// An agent does not restore a pod at an edge address of a CIDR unless the CIDR's entry allows
+// that.
 func TestAllocateKeepsEdges(t *testing.T) {
 	cn := pooled("blue 10.9.0.0/28", "default 10.0.0.0/30", "green 10.7.0.0/28")
 	for i := range cn.Spec.IPAM.Pools.Allocated[:2] {
@@ -94,7 +95,7 @@ func TestForgetReport(t *testing.T) {
 	}
 }
 
-// Each of them loses against what was written since.
+// Each of these writes conflicts with a later one.
 func TestGoingBackLosesAgainstANewerVersion(t *testing.T) {
 	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default", "10.0.0.0/30")
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}

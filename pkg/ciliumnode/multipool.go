@@ -103,8 +103,8 @@ func (multiPool) view(obj client.Object) *View {
 	return v
 }
 
-// of extracts one Cilium pool from the lists: Requested, and which pods get the edge
-// addresses. It returns the CIDRs, parked ones included.
+// of extracts one Cilium pool from the lists: Requested, and whether pods may get the edge
+// addresses. It returns the CIDRs, including parked ones.
 func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
@@ -129,8 +129,8 @@ func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []
 	return cidrs
 }
 
-// Of is the part of a CiliumNode about one Cilium pool, "" for the default one, as if
-// there were no other. Where agents know no pools it is all of it.
+// Of returns the part of a CiliumNode about one Cilium pool, "" for the default one, as if
+// there were no other. In modes without pools it returns all of it.
 func (v *View) Of(pool string) *View {
 	if v == nil || v.BlockDemand == nil || v.BlockDemand.Fixed || pool == "" {
 		return v
@@ -157,8 +157,8 @@ func (v *View) Listed() []netip.Prefix {
 	return out
 }
 
-// ListedFor is the Cilium pool that a CIDR is listed for, "" for the default one and if
-// it is listed for none.
+// ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
+// not listed.
 func (v *View) ListedFor(cidr netip.Prefix) string {
 	if v == nil || v.BlockDemand == nil || v.Lists(cidr) {
 		return ""
@@ -197,7 +197,7 @@ func leftovers(v *View) []netip.Prefix {
 	return out
 }
 
-// ownName is the owner under which crd mode reports one of the agent's own addresses.
+// ownName returns the owner under which crd mode reports one of the agent's own addresses.
 func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	is := func(s string) bool {
 		a, err := netip.ParseAddr(s)
@@ -305,7 +305,7 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Count is how many addresses the agent allocates from a CIDR.
+// Count returns how many addresses the agent allocates from a CIDR.
 func (w *BlockDemand) Count(cidr netip.Prefix) int {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	n := 1 << hostBits

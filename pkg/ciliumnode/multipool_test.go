@@ -18,8 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// pooled is a CiliumNode of multi-pool mode; "blue 10.0.0.0/30 10.0.0.4/30" is an
-// entry.
+// pooled returns a CiliumNode in multi-pool mode; "blue 10.0.0.0/30 10.0.0.4/30" is an entry.
 func pooled(entries ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7"}}
 	for _, e := range entries {
@@ -103,7 +102,7 @@ func TestLeftover(t *testing.T) {
 	}
 }
 
-// What is of one of Cilium's pools reads as if there were no other.
+// The part of one Cilium pool reads as if there were no other.
 func TestOf(t *testing.T) {
 	cn := pooled("blue 10.9.0.5/28 fd00:9::/126", "default 10.0.0.0/30", "green 10.7.0.0/28")
 	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
@@ -269,7 +268,7 @@ func TestMultiPoolPatch(t *testing.T) {
 	}
 }
 
-// patchIs checks the patch of a change, and that making it has not written into cn.
+// patchIs checks the patch of a change, and that creating it did not modify cn.
 func patchIs(t *testing.T, cn *ciliumv2.CiliumNode, change Change, want string) []byte {
 	t.Helper()
 	before := cn.DeepCopy()

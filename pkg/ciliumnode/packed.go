@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// packed is a map of addresses to owners as one string, with a sixth of its bytes: how many
-// addresses there are, then each with its owner. Before every one of both is its length.
-// The empty string is the nil map.
+// packed is a map of addresses to owners packed into a string, which takes a sixth of the
+// bytes: the number of addresses, then each address and its owner, both prefixed with their
+// length. The empty string is the nil map.
 type packed string
 
 func pack(owners map[netip.Addr]string) packed {
@@ -36,10 +36,10 @@ func pack(owners map[netip.Addr]string) packed {
 	return packed(data.String())
 }
 
-// sizeOf is how many bytes a number takes.
+// sizeOf returns how many bytes a number takes.
 func sizeOf(n int) int { return max(1, (bits.Len(uint(n))+6)/7) }
 
-// unpack returns the map. Its owners are parts of the string.
+// unpack returns the map. Its owners are substrings of the packed string.
 func (p packed) unpack() map[netip.Addr]string {
 	if p == "" {
 		return nil
@@ -71,13 +71,13 @@ func (p packed) all() iter.Seq2[netip.Addr, string] {
 	}
 }
 
-// cutText cuts a text off, which has its length before it.
+// cutText cuts off a text with its length prefix.
 func cutText(data string) (text, rest string) {
 	n, data := cutNumber(data)
 	return data[:n], data[n:]
 }
 
-// cutNumber cuts a number off that binary.AppendUvarint has appended.
+// cutNumber cuts off a number written by binary.AppendUvarint.
 func cutNumber(data string) (n int, rest string) {
 	for i := 0; ; i++ {
 		n |= int(data[i]&0x7f) << (7 * i)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A map is unpacked as it was packed.
+// Unpacking a map returns what was packed.
 func TestPacked(t *testing.T) {
 	of := func(owner string, addrs ...string) map[netip.Addr]string {
 		m := map[netip.Addr]string{}

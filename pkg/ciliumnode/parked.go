@@ -17,8 +17,8 @@ import (
 // the agent itself lists a CIDR in use under its pool again, and drops an unused one.
 const parkedSuffix = ".draining.cilium-pool.io"
 
-// ParkedPool is the reserved pool under which CIDRs of a Cilium pool are parked, "" for
-// the default one.
+// ParkedPool returns the reserved pool under which CIDRs of a Cilium pool are parked; "" stands
+// for the default one.
 func ParkedPool(ciliumPool string) string {
 	if ciliumPool == "" {
 		ciliumPool = defaultPool

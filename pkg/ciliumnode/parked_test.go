@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What is parked is listed for its own pool, and known to be parked.
+// Parked CIDRs count as listed for their own pool, and are reported as parked.
 func TestParked(t *testing.T) {
 	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", ParkedPool("")+" 10.0.0.5/30")
 	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true

@@ -50,9 +50,8 @@ type specPatch struct {
 	} `json:"spec"`
 }
 
-// patch is the JSON merge patch that writes c to the CiliumNode in v, or nil if nothing
-// needs to change. It contains the resourceVersion, so that it conflicts with any other
-// write.
+// patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if nothing
+// needs to change. It contains the resourceVersion, so that it conflicts with any other write.
 func (c Change) patch(v *View) ([]byte, error) {
 	var p specPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -121,8 +120,8 @@ func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Pr
 type Entries struct {
 	// Mark are addresses to mark for release: those without an entry, and those retired.
 	Mark []netip.Addr
-	// Retire are the agent's own addresses, which it is not to take up again when it
-	// restarts: their entries become released.
+	// Retire are the agent's own addresses that it should not take again when it restarts:
+	// their entries become released.
 	Retire []netip.Addr
 	// Clear are addresses whose entries are deleted.
 	Clear []netip.Addr
@@ -137,8 +136,8 @@ type statusPatch struct {
 	} `json:"status"`
 }
 
-// patch is the JSON merge patch of the status that writes e to the CiliumNode in v, or
-// nil if there is nothing to do.
+// patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil
+// if nothing needs to change.
 func (e Entries) patch(v *View) ([]byte, error) {
 	var p statusPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion

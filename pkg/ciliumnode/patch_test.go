@@ -79,7 +79,7 @@ func TestChangePatch(t *testing.T) {
 	}
 }
 
-// A change that has been made needs no further patch.
+// A change that has been written needs no further patch.
 func TestChangePatchIsIdempotent(t *testing.T) {
 	cn := node([]string{"10.0.0.1", "172.16.0.1", "FD00::3"}, "192.168.0.0/24", "10.0.0.0/30")
 	change := Change{

@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Stored is the in-memory form of a CiliumNode: its View, and what else Recreate
-// restores. Most of it is packed, as a large cluster has many and reads few at a time: the
-// maps of a View take eight times the memory, and those of an object twice that.
+// Stored is the in-memory form of a CiliumNode: its View, and what else Recreate restores. Most
+// of it is packed, because a large cluster has many and reads few at a time: the maps of a View
+// take eight times the memory, and those of an object twice that.
 type Stored struct {
 	Summary
 
 	pool, used packed
-	// read is the View that it was made from, as long as that is in memory: the reconcile
-	// that follows an event needs it.
+	// read is the View that it was made from, while that is still in memory: the reconcile that
+	// follows an event needs it.
 	read weak.Pointer[View]
 	// rest is a restOf as JSON; empty: nothing else is known.
 	rest []byte
 }
 
-// restOf is what Recreate restores beside the View. Its spec has no pool if View.Pool
+// restOf is what Recreate restores in addition to the View. Its spec has no pool if View.Pool
 // contains all of it.
 type restOf struct {
 	Labels      map[string]string       `json:"labels,omitempty"`
@@ -40,7 +40,7 @@ type restOf struct {
 // ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
 func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
-// Stored is the View to be stored, where nothing else is known of the CiliumNode.
+// Stored returns the in-memory form of a CiliumNode of which only the View is known.
 func (v *View) Stored() *Stored {
 	return &Stored{Summary: v.Summary, pool: pack(v.Pool), used: pack(v.Used), read: weak.Make(v)}
 }
@@ -53,8 +53,8 @@ func (k *Stored) View() *View {
 	return &View{Summary: k.Summary, Pool: k.pool.unpack(), Used: k.used.unpack()}
 }
 
-// Addresses are those that the CiliumNode names: in its pool, in use, and the agent's own,
-// stale ones as well. Some come twice.
+// Addresses returns the addresses that the CiliumNode names: in its pool, in use, and the
+// agent's own, including stale ones. Some occur twice.
 func (k *Stored) Addresses() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, p := range []packed{k.pool, k.used} {
@@ -74,7 +74,7 @@ func (k *Stored) Addresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// At is the CiliumNode with another resourceVersion.
+// At returns the CiliumNode with another resourceVersion.
 func (k *Stored) At(version string) *Stored {
 	at := *k
 	at.ResourceVersion, at.read = version, weak.Pointer[View]{}
@@ -100,7 +100,7 @@ func (k *Stored) OwnedBy(node *corev1.Node) bool {
 	})
 }
 
-// rebuild is the object that replaces a deleted one, owned by node.
+// rebuild returns the object that replaces a deleted one, owned by node.
 func (k *Stored) rebuild(node *corev1.Node) (*ciliumv2.CiliumNode, error) {
 	var rest restOf
 	if err := json.Unmarshal(k.rest, &rest); err != nil {

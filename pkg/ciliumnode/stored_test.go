@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What is kept of a CiliumNode reads as the whole does, and puts all of it back;
-// a pool that the View holds is not kept twice.
+// The stored form has the same View as the object and restores all of it. A pool that the View
+// contains is not stored twice.
 func TestKeep(t *testing.T) {
 	tests := map[string]struct {
 		pool  ipamtypes.AllocationMap

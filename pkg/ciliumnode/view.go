@@ -32,11 +32,11 @@ type Summary struct {
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
 
-	// NonCanonical are pool keys that are addresses in another than the canonical form.
-	// The agent would hand such an address out a second time under its
-	// canonical key, so nothing is published beside them.
+	// NonCanonical are pool keys that are addresses in a non-canonical form. The agent would
+	// allocate such an address a second time under its canonical key, so nothing is published
+	// beside them.
 	NonCanonical []netip.Addr
-	// Unreadable are pool keys that are no addresses.
+	// Unreadable are pool keys that are not addresses.
 	Unreadable []string
 	// PodCIDRs is spec.ipam.podCIDRs, in its order; where BlockDemand is set, the field
 	// that replaces it.
@@ -48,9 +48,9 @@ type Summary struct {
 	// Own are the addresses the agent uses itself: CiliumInternalIP, health and
 	// ingress.
 	Own []netip.Addr
-	// Stale are the agent's own addresses of a family that it ran once and does not run. It
-	// does not use them, and allocates them anew before it does. As long as it names them
-	// no other node may have them.
+	// Stale are the agent's own addresses of a family that it once ran and no longer does. It
+	// does not use them, and allocates new ones before it runs the family again. While it names
+	// them, no other node may have them.
 	Stale []netip.Addr
 	// Host are the node's own addresses that the agent names.
 	Host []netip.Addr

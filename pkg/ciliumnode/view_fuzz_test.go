@@ -17,10 +17,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// FuzzNewView reads a CiliumNode with any keys. The agent reads them by
-// net.ParseIP (Cilium v1.20.1, pkg/ipam/crd.go): whatever it takes for an
-// address in use must be in use here too, and no two keys that it takes for one
-// address may both be handed out.
+// FuzzNewView reads a CiliumNode with any keys. The agent parses them with net.ParseIP (Cilium
+// v1.20.1, pkg/ipam/crd.go): any address that it considers in use must count as in use here
+// too, and of two keys that it parses to the same address only one may be allocated.
 func FuzzNewView(f *testing.F) {
 	f.Add("10.0.0.1 172.16.0.1", "10.0.0.1", "10.0.0.2")
 	f.Add("FD00::1 fd00::1 ::ffff:10.0.0.2 10.0.0.2 x", "::ffff:10.0.0.1 FD00::1", "fd00::01 ::ffff:10.0.0.3")
@@ -52,14 +51,14 @@ func FuzzNewView(f *testing.F) {
 	})
 }
 
-// asAgentReads is the address that the agent takes a key for.
+// asAgentReads returns the address that the agent parses from a key.
 func asAgentReads(key string) (netip.Addr, bool) {
 	addr, ok := netip.AddrFromSlice(net.ParseIP(key))
 	return addr.Unmap(), ok
 }
 
-// checkPoolKeys: each key is read in one of three ways, and none that the agent
-// would hand out goes unseen.
+// checkPoolKeys checks that each key is read in one of three ways, and that none that the agent
+// would allocate is overlooked.
 func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	t.Helper()
 	if got := len(v.Pool) + len(v.NonCanonical) + len(v.Unreadable); got != len(cn.Spec.IPAM.Pool) {
@@ -85,9 +84,9 @@ func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	}
 }
 
-// FuzzRelease applies marks, retirements and clears to any release-ips: what stands is never
-// marked over, only what was asked is cleared, and a second time there is
-// nothing to do.
+// FuzzRelease applies marks, retirements and clears to any release-ips: an existing entry is
+// never overwritten by a mark, only requested entries are cleared, and repeating the change
+// does nothing.
 func FuzzRelease(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.3", "10.0.0.2 10.0.0.4")
 	f.Add("FD00::1 fd00::2 x", "fd00::1 fd00::2", "fd00::2 fd00::1")
@@ -145,8 +144,8 @@ func FuzzRelease(f *testing.F) {
 	})
 }
 
-// FuzzWithoutBlocks strips any CiliumNode of any blocks: nothing of them is
-// left, and all else is as it was.
+// FuzzWithoutBlocks removes any blocks from any CiliumNode: nothing of them is left, and
+// everything else is unchanged.
 func FuzzWithoutBlocks(f *testing.F) {
 	f.Add("10.0.0.1 172.16.0.1 x", "192.168.0.0/24 10.0.0.0/30", "10.0.0.0/30")
 	f.Add("FD00::1 fd00::2 ::ffff:10.0.0.1", "fd00::/126 fd00::/126 ::/0", "fd00::/126 10.0.0.0/30")

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each node
-// is read from the object that assigns its blocks; if that is the Node, the view also
-// includes what the CiliumNode says of the agent.
+// Views reads all nodes of a cluster: its CiliumNodes first, then its Nodes. Each node is read
+// from the object that assigns its blocks; if that is the Node, the view also includes what the
+// CiliumNode reports about the agent.
 type Views struct {
 	mode Mode
 	// By the name of a CiliumNode, in kubernetes mode: what its agent runs with, and the

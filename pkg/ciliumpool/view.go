@@ -48,8 +48,8 @@ func Read(obj *ciliumv2alpha1.CiliumPodIPPool) *View {
 	return v
 }
 
-// New is the object to create if none exists, with the maskSize of each family; 0:
-// without that family.
+// New returns the object to create if none exists, with the maskSize of each family; 0: without
+// that family.
 func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	obj := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy}}}
 	nowhere := func(f ipalloc.Family) []ciliumv2alpha1.PoolCIDR {
@@ -64,7 +64,7 @@ func New(name string, want [2]int) *ciliumv2alpha1.CiliumPodIPPool {
 	return obj
 }
 
-// Carrier is an empty object of the kind.
+// Carrier returns an empty object of the kind.
 func Carrier(name string) *ciliumv2alpha1.CiliumPodIPPool {
 	return &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }

@@ -45,7 +45,7 @@ func Wanted(pools []*crd.Pool, listed []netip.Prefix, is *View) [2]int {
 	return want
 }
 
-// servedBy is the block size of the oldest PodIPPool that has a family; 0: none has.
+// servedBy returns the block size of the oldest PodIPPool that has a family; 0: none has.
 // frozen means that its CIDRs cannot be read.
 func servedBy(pools []*crd.Pool, f ipalloc.Family) (size int, frozen bool) {
 	pools = slices.SortedFunc(slices.Values(pools), func(a, b *crd.Pool) int {
@@ -76,10 +76,9 @@ type rangesPatch struct {
 	MaskSize int      `json:"maskSize"`
 }
 
-// Patch is the JSON merge patch that gives a CiliumPodIPPool the families that it
-// should have, conditional on the version seen, or nil if it has them. Existing ranges
-// of a family stay, as maskSize cannot be changed; so do labels, annotations and
-// selectors.
+// Patch returns the JSON merge patch that gives a CiliumPodIPPool the families that it should
+// have, conditional on the version seen, or nil if it has them. Existing ranges of a family
+// stay, because maskSize cannot be changed; so do labels, annotations and selectors.
 func (v *View) Patch(want [2]int) ([]byte, error) {
 	p := patch{Spec: map[string]*rangesPatch{}}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {

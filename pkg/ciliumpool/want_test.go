@@ -16,8 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// pool is a PodIPPool made on a day, of IPv4 ranges, and of IPv6 ones where they
-// are such.
+// pool returns a PodIPPool created on a day, with these IPv4 and IPv6 ranges.
 func pool(t *testing.T, name string, day, size int32, cidrs ...string) *crd.Pool {
 	t.Helper()
 	obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Date(2026, 1, int(day), 0, 0, 0, 0, time.UTC)}}
@@ -102,7 +101,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// What is made reads as what was wanted, and as the operator's.
+// A new object reads as what was wanted, and as the operator's.
 func TestNewReads(t *testing.T) {
 	want := [2]int{28, 123}
 	is := Read(New("blue", want))
@@ -117,7 +116,7 @@ func TestNewReads(t *testing.T) {
 	}
 }
 
-// Cilium's own allocator finds no block in what is made.
+// Cilium's own allocator finds no block in a new object.
 func TestNowhereHasNoBlock(t *testing.T) {
 	for f, size := range [2]int{ipalloc.IPv4: 27, ipalloc.IPv6: 123} {
 		set, err := cidrset.NewCIDRSet(netip.MustParsePrefix(Nowhere[f]), size)

@@ -25,7 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// initialConfig is the ConfigMap that the chart makes of pools.
+// initialConfig is the ConfigMap in which the chart stores pools.
 func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "pools"}, Data: map[string]string{}}
@@ -40,7 +40,7 @@ func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap
 	return config
 }
 
-// initialPools is the operator that starts.
+// initialPools is an operator that starts.
 func initialPools(b *fakeapi.Cluster) *InitialPools {
 	return &InitialPools{
 		ConfigMap: client.ObjectKey{Namespace: "kube-system", Name: "pools"},
@@ -62,7 +62,7 @@ func podIPPool(b *fakeapi.Cluster, name string) *v1alpha1.PodIPPool {
 	return pool
 }
 
-// letGo is the reconciler of pools, which takes the finalizer off pool p.
+// letGo removes the finalizer of pool p, as the reconciler of pools does.
 func letGo(b *fakeapi.Cluster, initial *InitialPools) {
 	b.T.Helper()
 	r := poolReconciler(b)
@@ -72,9 +72,9 @@ func letGo(b *fakeapi.Cluster, initial *InitialPools) {
 	}
 }
 
-// An operator is killed at any of its writes, before it or after; an administrator deletes
-// the pool before the next operator starts. No pool is lost, and the deleted one
-// does not come back, unless it had never been there.
+// An operator is killed before or after any of its writes, and an administrator deletes the
+// pool before the next operator starts. No pool is lost, and the deleted one is not created
+// again unless it never existed.
 func TestInitialPoolsKilledAtAnyWrite(t *testing.T) {
 	for _, outcome := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
 		for n := 1; n <= 4; n++ {
@@ -133,7 +133,7 @@ func TestInitialPoolsLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// Pools are nothing to wait for where there is no ConfigMap: then Helm made them.
+// Without the ConfigMap, Start waits for no pools: Helm created them.
 func TestInitialPoolsWithoutConfigMap(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))))
 	initial := initialPools(b)
@@ -150,8 +150,8 @@ func TestInitialPoolsWithoutConfigMap(t *testing.T) {
 	}
 }
 
-// What cannot be created is reported by the value to correct, once, and does not
-// keep the others.
+// A pool that cannot be created is reported once, naming the value to correct, and does not
+// hold up the others.
 func TestInitialPoolRefused(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"no YAML":      "a: b: c",

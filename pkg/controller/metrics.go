@@ -16,7 +16,7 @@ type operatorMetrics struct {
 	build   *prometheus.GaugeVec
 	schemas *prometheus.GaugeVec
 	awaited prometheus.Gauge
-	// noOffers is 1 while Nodes do not offer addresses though they are to.
+	// noOffers is 1 while Nodes should offer addresses and do not.
 	noOffers prometheus.Gauge
 }
 
@@ -51,7 +51,7 @@ func (m *operatorMetrics) schemaDiffers(crd string, differs bool) {
 	m.schemas.WithLabelValues(crd).Set(is)
 }
 
-// unavailable sets whether Nodes cannot offer addresses though they are to.
+// unavailable sets whether Nodes should offer addresses and cannot.
 func (m *operatorMetrics) unavailable(is bool) {
 	m.noOffers.Set(0)
 	if is {
@@ -62,7 +62,7 @@ func (m *operatorMetrics) unavailable(is bool) {
 // missing sets how many prerequisites the operator waits for.
 func (m *operatorMetrics) missing(n int) { m.awaited.Set(float64(n)) }
 
-// allMetrics are those of every part of the operator.
+// allMetrics are the metrics of all parts of the operator.
 type allMetrics struct {
 	own    *operatorMetrics
 	shared *metrics.Shared

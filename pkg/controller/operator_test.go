@@ -14,7 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// An operator that is paused, in shadow mode, or configured to keep none, writes none.
+// An operator that is paused, in shadow mode, or configured not to maintain them, writes no
+// CiliumPodIPPools.
 func TestKeepsNoCiliumPools(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings Settings
@@ -35,7 +36,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 	}
 }
 
-// The operator as it is put together writes nothing about blocks in shadow either.
+// In shadow mode the assembled operator does not write to blocks.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	o, err := New(Connections{Cache: b.API, Live: b.API, Client: b.API, Clock: b.Clock}, Settings{Shadow: true, Registry: prometheus.NewRegistry()})
@@ -47,8 +48,8 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 	}
 }
 
-// Room is that of the family with less of it, and a node is served with what the
-// operator really claims for a new one.
+// Room is that of the family that has less of it, computed from what the operator claims for a
+// new node.
 func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	own, err := node.NewMetrics(prometheus.NewRegistry())

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// What is published reads as it was, whatever the field.
+// Every field that is published is read back unchanged.
 func TestPublishedThereAndBack(t *testing.T) {
 	s := DefaultSettings()
 	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow = "v1.2.3", "abc", ciliumnode.Kubernetes, true, true
@@ -45,7 +45,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	if err != nil || again != body {
 		t.Errorf("error %v, published\n%s\nand then\n%s", err, body, again)
 	}
-	// What New does not set differs from the default, so that no field is left out.
+	// No setting has its default value, so that no field is left out.
 	defaults := DefaultSettings()
 	for _, pair := range [][2]any{{defaults, got}, {defaults.Defaults, got.Defaults}, {defaults.Defaults.Policy, got.Defaults.Policy}} {
 		was, is := reflect.ValueOf(pair[0]), reflect.ValueOf(pair[1])
@@ -58,7 +58,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	}
 }
 
-// unpublished are fields that follow from others, or that are about the process alone.
+// unpublished are fields that follow from others, or that concern only the process.
 var unpublished = map[string]bool{
 	"NodeWorkers": true, "Registry": true, "SkipModeCheck": true, "WholeBlocks": true, "CiliumPools": true, "InitialPools": true,
 }

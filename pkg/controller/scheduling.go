@@ -24,17 +24,17 @@ func FamiliesNamed(names []string) []ipalloc.Family {
 	return families
 }
 
-// Scheduling checks whether pods can be made to request addresses: by the chart's
-// policies, of a kind that Kubernetes 1.36 serves.
+// Scheduling checks whether admission policies can make pods request addresses. The chart
+// installs them; Kubernetes serves their kind since 1.36.
 type Scheduling struct {
 	Mapper meta.RESTMapper
-	// Families are those whose addresses Nodes are to offer.
+	// Families are those whose addresses Nodes should offer.
 	Families []ipalloc.Family
 }
 
-// offers returns the families whose addresses Nodes offer: none where no pod can be made
-// to request one. It waits for an answer of the API server, as an offer is not withdrawn
-// for lack of one. Without Families it returns at once.
+// offers returns the families whose addresses Nodes offer: none if no policy can make a pod
+// request one. It waits until the API server answers, because a missing answer is no reason to
+// withdraw an offer. Without Families it returns at once.
 func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Family {
 	if len(s.Families) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// definitions answers with a CRD that has this annotation, or with an error.
+// definitions returns a CRD with this annotation, or an error.
 type definitions struct {
 	client.Reader
 	schema string
@@ -27,8 +27,7 @@ func (d *definitions) Get(_ context.Context, _ client.ObjectKey, obj client.Obje
 	return d.err
 }
 
-// An operator whose CRDs are of another version says so once, and once more when that
-// is over.
+// An operator of another version than its CRDs reports that once, and once more when it ends.
 func TestSchemaCheck(t *testing.T) {
 	const name = "podippools.cilium-pool.io"
 	var logged []string

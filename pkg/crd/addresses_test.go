@@ -60,8 +60,8 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// A block that overlaps a reserved range is not assigned: it would be routed with
-// it. Where the pool publishes the remainder, only a block that has none.
+// A block that overlaps a reserved range is not assigned, because it would be routed as a
+// whole. If the pool publishes the remainder, only a block without any remainder is skipped.
 func TestSkipped(t *testing.T) {
 	reserved := reserve(
 		"10.1.0.0/16",                // many whole blocks
@@ -104,7 +104,7 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// Blocks are counted exactly however many there are, and at most MaxUint64.
+// Blocks are counted exactly, however many there are, up to MaxUint64.
 func TestTotalBlocks(t *testing.T) {
 	p := pool(t, v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48", "fd00:0:1::/64"), Reserved: reserve("fd00::/49", "fd00:0:0:8000::/50", "fd00:0:1::1/128")})
 	whole, _ := p.Whole(ipalloc.IPv6)
@@ -157,8 +157,8 @@ func TestTotalAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAgainstOracle holds all counts and lists of random small pools
-// against lists made address by address.
+// TestAddressesAgainstOracle compares all counts and lists of random small pools with lists
+// built address by address.
 func TestAddressesAgainstOracle(t *testing.T) {
 	for seed := range uint64(400) {
 		spec := smallSpec(rand.New(rand.NewPCG(seed, 1)))
@@ -236,7 +236,7 @@ func naiveUsable(block netip.Prefix, ranges *crd.Ranges, reserved []netip.Prefix
 	return usable
 }
 
-// smallSpec is a pool of some dozen blocks with reservations all over them.
+// smallSpec returns a pool of some dozen blocks with reservations all over them.
 func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
 	edges := func() v1alpha1.EdgeIPs {
 		return v1alpha1.EdgeIPs{AllowFirstIP: r.IntN(2) == 0, AllowLastIP: r.IntN(2) == 0}

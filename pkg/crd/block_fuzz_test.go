@@ -13,9 +13,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// FuzzBlockFrom reads any block. What is accepted names its CIDR in the one way
-// there is; of what is refused, addresses are read where they can be, and never
-// others than the object names.
+// FuzzBlockFrom reads any block. An accepted block names its CIDR in the only valid notation.
+// Of a rejected one, the addresses are read if possible, and never others than the object
+// names.
 func FuzzBlockFrom(f *testing.F) {
 	f.Add("10.20.0.0-27", "10.20.0.0/27", "p", "n")
 	f.Add("fd00--40-122", "fd00::40/122", "p", "n")
@@ -46,9 +46,9 @@ func FuzzBlockFrom(f *testing.F) {
 	})
 }
 
-// FuzzBlockPhases takes a block through any phases. What is written is what is
-// read: one condition at most, that of the last phase, since no earlier than it
-// was entered and no later than a second after.
+// FuzzBlockPhases takes a block through any phases and reads back what is written: at most one
+// condition, that of the last phase, dated no earlier than the phase began and no later than a
+// second after.
 func FuzzBlockPhases(f *testing.F) {
 	f.Add([]byte{1, 2, 0, 1, 1, 2, 2}, int64(300_000_000))
 	f.Add([]byte{2, 1, 0, 0}, int64(0))

@@ -22,7 +22,7 @@ func defaults() crd.Defaults {
 	return crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute}
 }
 
-// birth is when test pools are made; older ones have a lower day.
+// birth is when test pools are created; older ones have a lower day.
 func birth(day int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
 }

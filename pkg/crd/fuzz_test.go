@@ -51,8 +51,8 @@ func FuzzPoolFrom(f *testing.F) {
 	})
 }
 
-// checkAccepted checks the blocks at the edges of all ranges and reservations.
-// remainder says that the pool publishes the rest of a block.
+// checkAccepted checks the blocks at the edges of all ranges and reservations. remainder: the
+// pool publishes the rest of a block.
 func checkAccepted(t *testing.T, p *crd.Pool, f ipalloc.Family, remainder bool) {
 	ranges, ok := p.Ranges(f)
 	if !ok {

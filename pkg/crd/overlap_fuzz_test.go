@@ -12,9 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// FuzzResolveOverlaps resolves any contest of pools. Open CIDRs share no
-// address, one closes only for an open one, and neither the order of pools nor
-// resolving twice changes anything.
+// FuzzResolveOverlaps resolves overlaps of any pools. Open CIDRs share no address, one closes
+// only for an open one, and neither the order of pools nor resolving twice changes anything.
 func FuzzResolveOverlaps(f *testing.F) {
 	f.Add([]byte{2, 1, 0, 4, 0, 0, 1, 0, 0, 8, 0, 0})
 	f.Add([]byte{5, 1, 16, 2, 17, 3, 2, 32, 4, 33, 5, 3, 48, 6, 49, 7, 1, 64, 0, 65, 1, 2, 80, 2, 81, 3})
@@ -38,7 +37,7 @@ func FuzzResolveOverlaps(f *testing.F) {
 			case 0x30:
 				c.policy = v1alpha1.AllocationDrain
 			}
-			// Two CIDRs that share nothing, as a pool's own may not.
+			// Two CIDRs that do not overlap, as those of one pool must not.
 			for _, top := range []byte{10, 11} {
 				c.cidrs = append(c.cidrs, fuzzedPrefix(top, next(256), 8+next(7)))
 				c.holds = append(c.holds, fuzzedPrefix(top, next(256), 12+next(5)))

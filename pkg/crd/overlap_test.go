@@ -15,8 +15,7 @@ import (
 
 func holdsNothing(string, netip.Prefix) bool { return false }
 
-// contender is a pool in short: the day it was made, its CIDRs, and the blocks
-// it holds.
+// contender is a pool in brief: the day it was created, its CIDRs, and the blocks it holds.
 type contender struct {
 	name     string
 	day      int
@@ -135,7 +134,7 @@ func TestResolveOverlaps(t *testing.T) {
 			},
 			want: []string{"c 10.0.0.0/8: a 10.0.1.0/24"},
 		},
-		// outer beats middle as it holds there, middle beats inner by age, and
+		// outer beats middle because it holds blocks there, middle beats inner by age, and
 		// inner beats outer by age.
 		"a ring": {
 			pools: []contender{
@@ -198,8 +197,8 @@ func TestResolveOverlapsOpensAgain(t *testing.T) {
 	}
 }
 
-// TestResolveOverlapsRandom holds for any pools: open CIDRs share no address,
-// a CIDR closes only for an open one, and the order of pools does not matter.
+// TestResolveOverlapsRandom checks for any pools that open CIDRs share no address, a CIDR
+// closes only for an open one, and the order of pools does not matter.
 func TestResolveOverlapsRandom(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))

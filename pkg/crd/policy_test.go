@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// A pool whose thresholds contradict each other or the operator's flags serves
-// with the nearest policy that does not, and says so.
+// A pool whose thresholds contradict each other or the operator's flags serves with the nearest
+// valid policy, and reports that.
 func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 	tests := map[string]struct {
 		expand   v1alpha1.ExpandPolicy

@@ -156,14 +156,14 @@ func TestForFamily(t *testing.T) {
 	if diff := cmp.Diff([]string{"six"}, names(ipalloc.IPv6, pools)); diff != "" {
 		t.Errorf("IPv6 (-want +got):\n%s", diff)
 	}
-	// A pause wants nothing to change: that holds also where nothing is given out.
+	// A pause means that nothing should change, even if the pool gives out nothing.
 	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
 		t.Errorf("with a paused pool: %v", got)
 	}
 }
 
 // A pool phases out once none of its CIDRs allocates, or it is being deleted; a pool that
-// cannot be read does not.
+// cannot be parsed does not.
 func TestPhasesOut(t *testing.T) {
 	with := func(policies ...v1alpha1.AllocationPolicy) v1alpha1.PodIPPoolSpec {
 		ranges := ipv4(27, "10.1.0.0/16", "10.2.0.0/16")
@@ -198,8 +198,8 @@ func TestPhasesOut(t *testing.T) {
 	}
 }
 
-// A pool whose spec cannot be read gives nothing out, reclaims nothing, and
-// withholds what it reserves.
+// A pool whose spec cannot be parsed gives nothing out, reclaims nothing, and withholds what it
+// reserves.
 func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
 	spec.Cooldown = ptr[v1alpha1.Duration]("1h")

@@ -31,10 +31,10 @@ func (c Claimant) compare(other Claimant) int {
 	return cmp.Or(cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
 }
 
-// Range is an address or a range that no pod may have anything of.
+// Range is an address or a range of which no pod may get any part.
 type Range struct {
 	CIDR netip.Prefix
-	// By is who has it: the first of them, by kind and name.
+	// By is who has it: the first one by kind and name.
 	By Claimant
 }
 
@@ -50,13 +50,12 @@ func (r Range) String() string {
 type Set struct {
 	byClaimant map[Claimant][]netip.Prefix
 	claimants  map[netip.Prefix][]Claimant // sorted, never empty
-	// index finds those that share addresses with a range in a few steps, however
-	// many there are.
+	// index finds those that overlap a range in a few steps, however many there are.
 	index ipalloc.Space
 }
 
-// Put replaces what a claimant has: CIDRs without host bits, each once. It returns
-// those that had no claimant before, and those that have none any more.
+// Put replaces the CIDRs of a claimant, which must have no host bits and be unique. It returns
+// those that had no claimant before, and those that no longer have one.
 func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	old := s.byClaimant[by]
 	if slices.Equal(old, cidrs) {
@@ -97,7 +96,7 @@ func (s *Set) take(by Claimant, p netip.Prefix) bool {
 	return true
 }
 
-// In returns what shares addresses with cidr, sorted.
+// In returns what overlaps cidr, sorted.
 func (s *Set) In(cidr netip.Prefix) []Range {
 	if len(s.claimants) == 0 {
 		return nil
@@ -113,7 +112,7 @@ func (s *Set) In(cidr netip.Prefix) []Range {
 	return out
 }
 
-// InAll returns what shares addresses with any of cidrs, sorted, each once.
+// InAll returns what overlaps any of cidrs, sorted, each once.
 func (s *Set) InAll(cidrs []netip.Prefix) []Range {
 	var out []Range
 	for _, p := range cidrs {
@@ -125,7 +124,7 @@ func (s *Set) InAll(cidrs []netip.Prefix) []Range {
 
 func (r Range) compare(other Range) int { return r.CIDR.Compare(other.CIDR) }
 
-// CIDRs are those of ranges.
+// CIDRs returns the CIDRs of ranges.
 func CIDRs(ranges []Range) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(ranges))
 	for _, r := range ranges {
@@ -134,7 +133,7 @@ func CIDRs(ranges []Range) []netip.Prefix {
 	return out
 }
 
-// Words name the first few of some ranges, each with what note says of it.
+// Words describes the first few of some ranges, each with its note.
 func Words(ranges []Range, note func(Range) string) string {
 	const named = 5
 	var parts []string

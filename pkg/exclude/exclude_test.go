@@ -40,7 +40,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// A Node and its CiliumNode name the same address: it goes with the last of them.
+// If a Node and its CiliumNode name the same address, it is dropped with the last of them.
 func TestSharedAddress(t *testing.T) {
 	var s Set
 	node, ciliumNode := Claimant{Node, "a"}, Claimant{CiliumNode, "a"}
@@ -65,7 +65,7 @@ func TestSharedAddress(t *testing.T) {
 	}
 }
 
-// What a Set finds is what a list of all finds.
+// A Set finds what a search through a list finds.
 func TestSetAgainstList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	cidr := func() netip.Prefix {

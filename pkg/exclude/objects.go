@@ -8,7 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// OfNode are the addresses that a Node is reached at, sorted.
+// OfNode returns the addresses of a Node, sorted.
 func OfNode(n *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range n.Status.Addresses {
@@ -23,7 +23,7 @@ func OfNode(n *corev1.Node) []netip.Prefix {
 	return sorted(out)
 }
 
-// OfServices are the CIDRs that a ServiceCIDR gives Services addresses from, sorted.
+// OfServices returns the CIDRs from which a ServiceCIDR assigns addresses to Services, sorted.
 func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, c := range s.Spec.CIDRs {
@@ -34,7 +34,7 @@ func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	return sorted(out)
 }
 
-// Of are single addresses, sorted.
+// Of returns single addresses as CIDRs, sorted.
 func Of(addrs []netip.Addr) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(addrs))
 	for _, a := range addrs {

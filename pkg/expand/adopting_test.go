@@ -4,9 +4,9 @@ import "testing"
 
 func adopting(s *State) { s.Adopting = true }
 
-// Until its agent has come up in crd mode, a node gets published what it holds, and
-// nothing else happens to it: no claim, though pods wait; no drain and no mark,
-// though they are requested; no answer is taken as one.
+// Until its agent has started in crd mode, what a node holds is published, and nothing else
+// happens: no claim even if pods wait, no drain and no mark even on request, and no entry
+// counts as an answer.
 func TestDecideAdopting(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"pods wait": {

@@ -23,7 +23,7 @@ func bigNode() State {
 	return s
 }
 
-// BenchmarkDecideNothing is what a status report of a settled node costs.
+// BenchmarkDecideNothing decides after a report of a settled node.
 func BenchmarkDecideNothing(b *testing.B) {
 	p, s := DefaultPolicy(), bigNode()
 	plan, m := Decide(noon, p, s, Memory{})
@@ -36,7 +36,7 @@ func BenchmarkDecideNothing(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideDrain is a step of a drain of half the blocks.
+// BenchmarkDecideDrain decides one step of a drain of half the blocks.
 func BenchmarkDecideDrain(b *testing.B) {
 	p, s := DefaultPolicy(), bigNode()
 	for i := range s.Blocks[8:] {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// listing lists CIDRs in the CiliumNode, whose agent requests so many addresses;
-// below 0: it has not reported. It comes after the blocks.
+// listing lists CIDRs in the CiliumNode, whose agent requests this many addresses; below 0: it
+// has not reported. Apply it after the blocks.
 func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
 		s.BlockDemand = &BlockDemand{Reported: requested >= 0, Requested: max(0, requested)}
@@ -30,8 +30,8 @@ func fixed(s *State) { s.BlockDemand.Fixed = true }
 
 func onDemand(s *State) { s.BlockDemand.OnDemand = true }
 
-// An agent that is assigned addresses runs yet, or an old one that is assigned whole
-// blocks has left its report: one listing decides, and nothing is lost or relisted forever.
+// An agent in crd mode still runs, or an old agent in multi-pool mode has left its report
+// there: one listing decides, and nothing is lost or relisted forever.
 func TestDecideLeftover(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	once, none := remembering(second), Memory{}
@@ -77,8 +77,8 @@ func TestDecideLeftover(t *testing.T) {
 	})
 }
 
-// An agent that did not restore a pod returns its block each time it is listed for
-// the pod's sake: it is listed once. What is lost otherwise is listed each time.
+// An agent that did not restore a pod returns the pod's block each time it is listed, so it is
+// listed for that pod once. A block lost in any other way is listed each time.
 func TestDecideLostByAgent(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	never, now, long := time.Time{}, noon, noon.Add(-givesBackWithin)

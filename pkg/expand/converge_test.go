@@ -14,8 +14,8 @@ import (
 // settleTime is longer than all waits of a random policy and a cooldown together.
 const settleTime = 5 * time.Minute
 
-// TestConverges drives nodes from any state under a constant demand: they
-// settle, and nothing grows once something has been reclaimed.
+// TestConverges drives nodes from any state under a constant demand: they settle, and do not
+// grow after something has been reclaimed.
 func TestConverges(t *testing.T) {
 	worst, grew, shrank := 0, 0, 0
 	for seed := range rounds(t, 5000) {
@@ -33,8 +33,8 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// settle runs until nothing changes, and returns how often the node's blocks
-// changed sides. restless: pods in leaving blocks are replaced in time.
+// settle runs until nothing changes, and returns how often the node's blocks left service or
+// returned. restless: pods in leaving blocks are eventually replaced.
 func (w *world) settle(restless bool) int {
 	held := len(w.state.Blocks)
 	quietSince := w.now
@@ -59,8 +59,9 @@ func (w *world) settle(restless bool) int {
 		w.carryOut(plan)
 		back := w.state.Expected > 0 && len(plan.Undrain) > 0
 		if before, got = plan.Claim, w.usableFrom(slots); !constant || back {
-			// The agent's first report adds to the demand; and of a block that came back,
-			// only what is not in use is for pods that are yet to be scheduled.
+			// The agent's first report adds to the demand, and in a block that returned to
+			// service only the addresses that are not in use are left for pods still to be
+			// scheduled.
 			before = Claim{}
 		}
 		if w.t.Failed() {
@@ -92,7 +93,7 @@ func (w *world) usableFrom(slots int) int {
 	return n
 }
 
-// checkGrowth: a claim that no cap cut short covers the demand at once, and no
+// checkGrowth checks that a claim that no cap limited covers the demand at once, and that no
 // growth follows a reclaim.
 func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 	grows := plan.Claim != Claim{} || len(plan.Undrain) > 0
@@ -109,7 +110,7 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 	}
 }
 
-// checkSettled holds a settled node to what must be true there.
+// checkSettled checks what must be true of a settled node.
 func (w *world) checkSettled(plan Plan, held int) int {
 	for _, wait := range plan.Waits {
 		stuck := len(w.state.Used) > 0 && (wait.For == WaitHandshake || wait.For == WaitUnsettled)
@@ -130,8 +131,8 @@ func (w *world) checkSettled(plan Plan, held int) int {
 	return moves
 }
 
-// keepsOwn reports whether a block has an address of the agent's own that people keep in the
-// pool: it is not part of the demand, and stays where it is.
+// keepsOwn reports whether a block has one of the agent's own addresses that users keep in the
+// pool: it is not part of the demand, and does not move.
 func (w *world) keepsOwn(block netip.Prefix) bool {
 	for a, owner := range w.state.Used {
 		if block.Contains(a) && NamesAgent(owner) && w.state.Pool[a] != "" {
@@ -141,8 +142,7 @@ func (w *world) keepsOwn(block netip.Prefix) bool {
 	return false
 }
 
-// replacePod deletes a pod in a leaving block now and then, and starts another
-// in its place.
+// replacePod sometimes deletes a pod in a leaving block, and starts another in its place.
 func (w *world) replacePod() {
 	if !w.d.percent(30) {
 		return
@@ -152,7 +152,7 @@ func (w *world) replacePod() {
 		if owner.agent || !w.isLeaving(a) {
 			continue
 		}
-		// Its demand is another's if it holds an address kept by hand.
+		// An address kept by hand belongs to somebody else's demand.
 		if w.state.Pool[a] != "" {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// A node whose agent reports nothing yet and on which three pods wait.
+// A node whose agent has not reported yet, with three waiting pods.
 func ExampleDecide() {
 	state := expand.State{
 		Node: "worker-1",

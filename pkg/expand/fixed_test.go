@@ -16,7 +16,7 @@ func runs(cidrs ...string) func(*State) {
 
 func created(at time.Time) func(*Block) { return func(b *Block) { b.Created = at } }
 
-// A Node came back under its agent: it gets the block that the agent runs with, or none.
+// If a Node comes back under its agent, it gets the block that the agent runs with, or none.
 func TestDecideFixedAgain(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	runDecide(t, map[string]decideCase{
@@ -71,7 +71,7 @@ func TestDecideFixedAgain(t *testing.T) {
 	})
 }
 
-// Only where no block of the node can be assigned is its agent left without.
+// An agent is left without a block only if none of the node's blocks can be assigned.
 func TestRunsWithAnother(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	tests := map[string]struct {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// leaver is a node with a block in service and one that drains, of which only
-// 10.0.0.17 is left.
+// leaver is a node with a block in service and a draining one, of which only 10.0.0.17 is left.
 func leaver(edits ...func(*State)) State {
 	edits = append([]func(*State){
 		full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim), listed), published("10.0.0.17", ""), used("10.0.0.1"),
@@ -279,7 +278,7 @@ func TestFree(t *testing.T) {
 	})
 }
 
-// changedPool lets the block that drains leave as its node has come to another pool.
+// changedPool makes the draining block leave because its node has moved to another pool.
 func changedPool(s *State) {
 	s.Blocks[1].Reason, s.Blocks[1].Request = PoolChanged, PoolChanged
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// noon is when every table test takes place.
+// noon is the time of every table test.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func testPolicy() Policy {
@@ -23,7 +23,7 @@ func testPolicy() Policy {
 	return p
 }
 
-// ips reads "10.0.0.1-10.0.0.3 10.0.0.9".
+// ips parses "10.0.0.1-10.0.0.3 10.0.0.9".
 func ips(s string) []netip.Addr {
 	var out []netip.Addr
 	for _, field := range strings.Fields(s) {
@@ -39,7 +39,7 @@ func ips(s string) []netip.Addr {
 	return out
 }
 
-// ranges is the other way about.
+// ranges is the inverse of ips.
 func ranges(addrs []netip.Addr) string {
 	var out []string
 	for i := 0; i < len(addrs); {
@@ -57,7 +57,7 @@ func ranges(addrs []netip.Addr) string {
 	return strings.Join(out, " ")
 }
 
-// node is a settled node's state with a report, changed by edits.
+// node returns a settled node's state with a report, changed by edits.
 func node(edits ...func(*State)) State {
 	s := State{
 		Node: "n1", AgentSettled: true, ReclaimBudget: 1,
@@ -70,7 +70,7 @@ func node(edits ...func(*State)) State {
 	return s
 }
 
-// inner are the addresses of a block but its first and last.
+// inner returns the addresses of a block except the first and last.
 func inner(c netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 	for a := c.Addr().Next(); c.Contains(a.Next()); a = a.Next() {
@@ -91,7 +91,7 @@ func lone(cidr string, edits ...func(*Block)) func(*State) {
 	}
 }
 
-// full adds a block all of whose usable addresses are published.
+// full adds a block with all usable addresses published.
 func full(cidr string, edits ...func(*Block)) func(*State) {
 	return func(s *State) {
 		lone(cidr, edits...)(s)
@@ -114,7 +114,7 @@ func request(why Reason) func(*Block) { return func(b *Block) { b.Request = why 
 
 func conflict(b *Block) { b.Conflict = true }
 
-// remade is the state of a node whose CiliumNode was created then.
+// remade sets when the node's CiliumNode was created.
 func remade(at time.Time) func(*State) { return func(s *State) { s.Created = at } }
 
 func orphaned(b *Block) { b.Orphaned, b.Request = true, PoolDeleted }
@@ -123,7 +123,7 @@ func leftover(b *Block) { b.Leftover = true }
 
 func listed(b *Block) { b.Listed = true }
 
-// reserved takes addresses out of what may be published.
+// reserved removes addresses from those that may be published.
 func reserved(s string) func(*Block) {
 	return func(b *Block) {
 		b.Usable = slices.DeleteFunc(b.Usable, func(a netip.Addr) bool { return slices.Contains(ips(s), a) })
@@ -200,7 +200,7 @@ func since(ago time.Duration, s string) map[netip.Addr]time.Time {
 	return out
 }
 
-// idle says that k+1 blocks could have gone for ago[k].
+// idle returns a Memory in which k+1 blocks have been idle for ago[k].
 func idle(ago ...time.Duration) Memory {
 	var m Memory
 	for _, d := range ago {
@@ -209,7 +209,7 @@ func idle(ago ...time.Duration) Memory {
 	return m
 }
 
-// describe is the whole plan, one step to a line.
+// describe returns the whole plan, one line per step.
 func describe(p Plan) []string {
 	out := []string{fmt.Sprintf("needs %d of %d", p.Demand, p.Capacity)}
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -271,7 +271,7 @@ type decideCase struct {
 	state  State
 	memory Memory
 	want   []string
-	// remember is checked where it is set.
+	// remember is checked if it is set.
 	remember *Memory
 }
 

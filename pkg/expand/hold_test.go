@@ -84,9 +84,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHeldIsAsIfNotAsked: as long as a request is held, everything is as if
-// it did not exist, but that nothing is reclaimed which could be needed once the
-// hold ends, if that is soon.
+// TestHeldIsAsIfNotAsked checks that as long as a request is held, it has no effect, except
+// that nothing is reclaimed that could be needed when the hold ends, if that is soon.
 func TestHeldIsAsIfNotAsked(t *testing.T) {
 	holds := 0
 	for seed := range rounds(t, 10_000) {

@@ -16,13 +16,13 @@ const (
 	settleAfter = time.Minute      // of an agent that is Ready
 )
 
-// hostile is a world in which everything lags, is lost or restarts.
+// hostile is a world in which everything lags, gets lost or restarts.
 type hostile struct {
 	*world
 	pods map[string]*hostilePod
 	next int
 
-	// The agent: since when it runs or is down, and what it has yet to restore.
+	// The agent: since when it runs or is down, and what it still has to restore.
 	down         bool
 	changed      time.Time
 	lastReport   time.Time
@@ -37,9 +37,8 @@ type hostilePod struct {
 	from time.Time // when it got its address
 }
 
-// TestHostileWorld drives nodes whose agents restart and report late, whose
-// pods come and go, and whose operator loses writes. No address may leave a
-// pool while a pod or the agent has it.
+// TestHostileWorld drives nodes whose agents restart and report late, whose pods come and go,
+// and whose operator loses writes. No address may leave a pool while a pod or the agent has it.
 func TestHostileWorld(t *testing.T) {
 	removed, broken, moves := 0, 0, 0
 	for seed := range rounds(t, 100) {
@@ -63,7 +62,7 @@ func newHostile(t *testing.T, d dice) *hostile {
 	h.policy = testPolicy()
 	h.policy.IdleFor, h.policy.MaxBlocks = d.seconds(120), 8
 	h.changed = h.now.Add(-time.Hour)
-	// Every pod has one address, and every allocation but the agent's a pod.
+	// Every pod has one address, and every allocation except the agent's belongs to a pod.
 	h.state.Pods = nil
 	for _, a := range sortedAddrs(h.live) {
 		name := fmt.Sprintf("default/old-%s", a)
@@ -99,7 +98,7 @@ func (h *hostile) step() {
 	seen := h.observe()
 	answered := h.runAgent()
 	plan := h.decide(seen)
-	// A write that crosses the agent's loses; others are lost at random.
+	// A write that crosses the agent's conflicts; others are lost at random.
 	if !answered && !h.d.percent(10) {
 		h.removed += len(plan.Remove)
 		h.carryOut(plan)
@@ -127,7 +126,7 @@ func (h *hostile) churn() {
 			p := h.pods[name]
 			delete(h.pods, name)
 			delete(h.restoring, p.ip)
-			// The agent learns of it when it runs, else it finds no such endpoint.
+			// A running agent learns of it; otherwise it finds no such endpoint when it starts.
 			if h.live[p.ip] == name {
 				delete(h.live, p.ip)
 			}
@@ -135,7 +134,7 @@ func (h *hostile) churn() {
 	}
 }
 
-// observe is what the operator sees, late.
+// observe returns the state as the operator sees it, late.
 func (h *hostile) observe() State {
 	s := copyState(h.state)
 	s.AgentSettled = h.now.Sub(h.changed) >= settleAfter && !h.down
@@ -153,7 +152,7 @@ func (h *hostile) observe() State {
 	return s
 }
 
-// runAgent is a turn of the agent. It says whether it wrote.
+// runAgent runs the agent once, and reports whether it wrote.
 func (h *hostile) runAgent() bool {
 	switch {
 	case h.down && h.now.Sub(h.changed) > h.d.seconds(20):
@@ -183,8 +182,8 @@ func (h *hostile) runAgent() bool {
 	return true
 }
 
-// restore gives the endpoints found on disk their addresses back, but those in
-// the handshake (Cilium v1.20.1, pkg/ipam/crd.go, allocate).
+// restore gives the endpoints found on disk their addresses back, except those in the handshake
+// (Cilium v1.20.1, pkg/ipam/crd.go, allocate).
 func (h *hostile) restore() {
 	for _, a := range sortedAddrs(h.restoring) {
 		_, published := h.state.Pool[a]

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// TestDrainAtLimit: a limit never keeps a block that the node could do without.
+// TestDrainAtLimit checks that a limit never keeps a block that the node does not need.
 func TestDrainAtLimit(t *testing.T) {
 	three := func(p *Policy) { p.MaxBlocks = 3 }
 	busy := "10.0.0.1-10.0.0.14 10.0.0.17-10.0.0.30 10.0.0.33-10.0.0.41"
@@ -92,8 +92,8 @@ func TestDrainAtLimit(t *testing.T) {
 	})
 }
 
-// TestDrainBegins: in any state, a block that must go begins to, unless the node
-// can still grow, or the blocks that stay could not hold its pods.
+// TestDrainBegins checks that in any state a block that must leave begins to drain, unless the
+// node can still grow, or the remaining blocks could not hold its pods.
 func TestDrainBegins(t *testing.T) {
 	began, atLimit := 0, 0
 	for seed := range rounds(t, 20_000) {

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// agentIn is a full block 10.0.0.0/28 (14 addresses) of which the agent uses two.
+// agentIn is a node with a full block 10.0.0.0/28 (14 addresses), two of which the agent uses.
 func agentIn(edits ...func(*State)) State {
 	return node(append([]func(*State){
 		full("10.0.0.0/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"),
@@ -24,7 +24,7 @@ func requesting(name, addrs string) func(*State) {
 	}
 }
 
-// ended lets pods have left the node.
+// ended makes pods have left the node.
 func ended(names ...string) func(*State) {
 	return func(s *State) { s.Ended = append(s.Ended, names...) }
 }
@@ -85,9 +85,9 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// Whatever the state: as many pods as the scheduler still binds find an address once
-// the plan has been carried out, and so do the agent and the pods that wait already;
-// and the pods that run would be admitted again.
+// In any state, as many pods as the scheduler can still bind find an address once the plan has
+// been carried out, and so do the agent and the pods that already wait; and the running pods
+// would be admitted again.
 func TestOfferInAnyState(t *testing.T) {
 	cases := 20000
 	if testing.Short() {
@@ -130,7 +130,7 @@ func TestOfferInAnyState(t *testing.T) {
 	}
 }
 
-// someHaveEnded lets reported pods without a status have ended, and returns the state as
+// someHaveEnded makes some reported pods without a status have ended, and returns the state as
 // the agent knows it: without their addresses.
 func (d dice) someHaveEnded(s *State) State {
 	truth := copyState(*s)
@@ -147,7 +147,7 @@ func (d dice) someHaveEnded(s *State) State {
 	return truth
 }
 
-// requestsOf is what the pods with an address request, and what all bound ones do.
+// requestsOf returns what the pods with an address request, and what all bound ones do.
 func requestsOf(s State) (running, bound int) {
 	for _, p := range s.Pods {
 		bound += int(p.Requests[s.Family])
@@ -158,7 +158,7 @@ func requestsOf(s State) (running, bound int) {
 	return running, bound
 }
 
-// carriedOut is the state after the entries and drains of a plan.
+// carriedOut returns the state after the entries and drains of a plan.
 func carriedOut(s State, p Plan) State {
 	s = copyState(s)
 	for _, a := range p.Clear {
@@ -178,9 +178,8 @@ func carriedOut(s State, p Plan) State {
 	return s
 }
 
-// leftFor counts the addresses that the agent may still assign, less those that it
-// needs for itself and for the bound pods without one. It is written anew, without the
-// code under test.
+// leftFor counts the addresses that the agent may still assign, less those it needs for itself
+// and for bound pods without one. It does not use the code under test.
 func leftFor(s State) int {
 	left, agents := 0, map[netip.Addr]bool{}
 	for a, owner := range s.Used {
@@ -223,7 +222,7 @@ func leftFor(s State) int {
 	return left - max(2, len(agents)) + staying
 }
 
-// keeps reports whether an address stays in the pool: of no block, or of one in service
+// keeps reports whether an address stays in the pool: it lies in no block, or in one in service
 // that may have it.
 func keeps(s State, a netip.Addr) bool {
 	in, stays := false, false

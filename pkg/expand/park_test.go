@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// parks lets blocks of a node be parked whose agent runs in container c.
+// parks allows blocks of a node to be parked; its agent runs in container c.
 func parks(s *State) { s.Agent, s.MayPark, s.Replaceable = "c", true, true }
 
 func otherFamilyFull(s *State) { s.OtherFamilyFull = true }
@@ -15,12 +15,12 @@ func unreplaceable(s *State) { s.Replaceable = false }
 
 func parked(b *Block) { b.Parked = true }
 
-// closed records that the agent in a container has closed a block, so long ago.
+// closed records that the agent in a container closed a block this long ago.
 func closed(agent string, ago time.Duration) func(*Block) {
 	return func(b *Block) { b.Closed = Closed{agent, noon.Add(-ago)} }
 }
 
-// born adds a pod with an address that was created so long ago.
+// born adds a pod with an address that was created this long ago.
 func born(name, addr string, ago time.Duration) func(*State) {
 	return func(s *State) { s.Pods = append(s.Pods, Pod{Name: name, IPs: ips(addr), Created: noon.Add(-ago)}) }
 }
@@ -110,7 +110,7 @@ func TestDecideParks(t *testing.T) {
 	})
 }
 
-// What is empty is parked for good: the agent would keep it for its reserve.
+// An empty block is parked for good: the agent would keep it for its reserve.
 func TestDecideParksEmpty(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"at once": {state: node(parking()), want: []string{"needs 0 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"}},
@@ -188,8 +188,8 @@ func TestDecideUnparks(t *testing.T) {
 	})
 }
 
-// The free addresses of a closed block serve no pod. The agent counts on them, so only
-// pods that do not fit elsewhere bring another block.
+// The free addresses of a closed block serve no pod. The agent counts on them, so only pods
+// that do not fit elsewhere cause another claim.
 func TestDecideBesideClosed(t *testing.T) {
 	const full, fills = "10.0.0.0/29", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"
 	inService := func(edits ...func(*Block)) func(*State) {
@@ -256,7 +256,7 @@ func TestDecideBesideClosed(t *testing.T) {
 	})
 }
 
-// What is closed, parked, not listed or in use is of no use to a new pod.
+// A block that is closed, parked, not listed or in use is of no use to a new pod.
 func TestHasFree(t *testing.T) {
 	const four = "10.0.0.8/29"
 	fill := pod("a/a", "10.0.0.9 10.0.0.10 10.0.0.11 10.0.0.12 10.0.0.13")

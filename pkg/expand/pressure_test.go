@@ -38,8 +38,8 @@ func TestIdleUnder(t *testing.T) {
 	}
 }
 
-// TestIdleUnderOnlyShrinks: the fuller the pool the shorter, never longer than
-// IdleFor, never shorter than a tenth of it.
+// TestIdleUnderOnlyShrinks checks that the idle time shrinks as the pool fills up, never
+// exceeds IdleFor, and never falls below a tenth of it.
 func TestIdleUnderOnlyShrinks(t *testing.T) {
 	for seed := range rounds(t, 2000) {
 		d := seeded(uint64(seed))
@@ -87,9 +87,9 @@ func TestPressure(t *testing.T) {
 	})
 }
 
-// TestConvergesUnderPressure drives nodes as TestConverges does, while the
-// pressure on their pools, cordons and windows come and go: no constant demand
-// makes them grow after they gave something back.
+// TestConvergesUnderPressure drives nodes as TestConverges does, while the pressure on their
+// pools, cordons and windows come and go: under a constant demand they do not grow after they
+// gave something back.
 func TestConvergesUnderPressure(t *testing.T) {
 	shrank, sooner := 0, 0
 	for seed := range rounds(t, 5000) {

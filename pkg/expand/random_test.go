@@ -10,8 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// dice throws a number from 0 to n-1. Random tests throw real ones, the fuzzer
-// its bytes.
+// dice returns a number from 0 to n-1. Random tests use random ones, the fuzzer its bytes.
 type dice func(n int) int
 
 func seeded(seed uint64) dice {
@@ -30,14 +29,14 @@ func bytesDice(data []byte) dice {
 	}
 }
 
-// percent says yes in p of 100 throws.
+// percent returns true in p of 100 cases.
 func (d dice) percent(p int) bool { return d(100) < p }
 
 func oneOf[T any](d dice, of ...T) T { return of[d(len(of))] }
 
 func (d dice) seconds(n int) time.Duration { return time.Duration(d(n)) * time.Second }
 
-// policy is a random valid one.
+// policy returns a random valid policy.
 func (d dice) policy() Policy {
 	expand := 1 + d(100)
 	if d.percent(70) {
@@ -81,7 +80,7 @@ var (
 	statuses = []ReleaseStatus{Marked, Ready, DoNotRelease, Released}
 )
 
-// slot is the i-th place for a block on the grid, 16 addresses apart.
+// slot returns the i-th place for a block on the grid, 16 addresses apart.
 func slot(f ipalloc.Family, i int) netip.Addr {
 	if f == ipalloc.IPv6 {
 		raw := grid6.As16()
@@ -93,7 +92,7 @@ func slot(f ipalloc.Family, i int) netip.Addr {
 	return netip.AddrFrom4(raw)
 }
 
-// allOf are all addresses of a block.
+// allOf returns all addresses of a block.
 func allOf(c netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 	for a := c.Addr(); c.Contains(a); a = a.Next() {
@@ -102,7 +101,7 @@ func allOf(c netip.Prefix) []netip.Addr {
 	return out
 }
 
-// newBlock is a block of 4, 8 or 16 addresses at the i-th place.
+// newBlock returns a block of 4, 8 or 16 addresses at the i-th place.
 func (d dice) newBlock(f ipalloc.Family, i int) Block {
 	c := netip.PrefixFrom(slot(f, i), f.Bits()-2-d(3))
 	b := Block{CIDR: c, Usable: allOf(c)}
@@ -115,7 +114,7 @@ func (d dice) newBlock(f ipalloc.Family, i int) Block {
 	return b
 }
 
-// block is a random one, in any phase.
+// block returns a random block in any phase.
 func (d dice) block(f ipalloc.Family, i int) Block {
 	b := d.newBlock(f, i)
 	b.Phase = oneOf(d, ipalloc.InService, ipalloc.InService, ipalloc.InService, ipalloc.Draining, ipalloc.CoolingDown)
@@ -133,7 +132,7 @@ func (d dice) block(f ipalloc.Family, i int) Block {
 	return b
 }
 
-// state is an arbitrary one that keeps to State's contract.
+// state returns an arbitrary state within State's contract.
 func (d dice) state() State {
 	s := State{
 		Node: "n1", Family: oneOf(d, ipalloc.IPv4, ipalloc.IPv4, ipalloc.IPv6), Gone: d.percent(3),
@@ -171,8 +170,8 @@ func (d dice) state() State {
 	return s
 }
 
-// offer lets the Node offer its addresses: bound pods request some, and others are yet
-// to be scheduled there.
+// offer makes the Node offer its addresses: bound pods request some, and others are still to be
+// scheduled there.
 func (d dice) offer(s *State) {
 	s.Offers, s.Expected, s.Scarce = true, oneOf(d, 0, d(4), d(40)), d.percent(30)
 	for i := range s.Blocks {
@@ -201,7 +200,7 @@ func (d dice) fill(s *State, b *Block) {
 	b.Listed = b.Listed || d.percent(5)
 }
 
-// occupy gives addresses to users, and entries.
+// occupy gives addresses users and entries.
 func (d dice) occupy(s *State, addrs []netip.Addr) {
 	busy, entries := oneOf(d, 0, 10, 50, 90), oneOf(d, 0, 0, 20, 60)
 	for i, a := range addrs {
@@ -230,7 +229,7 @@ func (d dice) occupy(s *State, addrs []netip.Addr) {
 	}
 }
 
-// memory is an arbitrary one, from before noon.
+// memory returns an arbitrary memory from before noon.
 func (d dice) memory(s State) Memory {
 	var m Memory
 	for range d(4) {

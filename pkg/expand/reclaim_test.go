@@ -131,7 +131,7 @@ func TestReclaim(t *testing.T) {
 	})
 }
 
-// TestMemoryIsNotShared: what two decisions remember does not meet in one array.
+// TestMemoryIsNotShared checks that the memories of two decisions do not share an array.
 func TestMemoryIsNotShared(t *testing.T) {
 	s := node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1"))
 	m := Memory{IdleSince: make([]time.Time, 0, 8)}

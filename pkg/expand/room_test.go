@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// expects lets n pods that request an address be scheduled to the node.
+// expects makes n pods that request an address be expected on the node.
 func expects(n int) func(*State) {
 	return func(s *State) { s.Offers, s.Expected = true, n }
 }
@@ -21,11 +21,11 @@ func greedy(name, addrs string, n uint16) func(*State) {
 	}
 }
 
-// scarce lets pods elsewhere wait for blocks.
+// scarce makes pods elsewhere wait for blocks.
 func scarce(s *State) { s.Scarce = true }
 
-// A node that has claimed no reserve looks again, as nothing tells it that no pod waits
-// any more.
+// A node that has claimed no reserve is decided on again later, because nothing tells it when
+// no pod waits any more.
 func TestReserveFollows(t *testing.T) {
 	plan, _ := Decide(noon, DefaultPolicy(), agentIn(used("10.0.0.3-10.0.0.13"), scarce), Memory{})
 	if want := noon.Add(reserveWait); !plan.RequeueAt.Equal(want) {
@@ -34,7 +34,7 @@ func TestReserveFollows(t *testing.T) {
 }
 
 func TestExpectedPods(t *testing.T) {
-	// A full block of 14: two addresses are the agent's, ten in use by pods that request
+	// A full block of 14: two addresses are the agent's, ten are used by pods that request
 	// them, two are free.
 	busy := func(more ...func(*State)) State {
 		s := agentIn(used("10.0.0.3-10.0.0.12"))
@@ -114,8 +114,8 @@ func TestRoomOf(t *testing.T) {
 	}
 }
 
-// Whatever the state: pods for which there is room free make the node claim nothing, and
-// for all others it grows until it has room or is at its limits.
+// In any state, the node claims nothing for pods for which it has room, and grows for all
+// others until it has room or reaches its limits.
 func TestRoomInAnyState(t *testing.T) {
 	free, grown := 0, 0
 	for seed := range rounds(t, 5000) {
@@ -155,7 +155,7 @@ func TestRoomInAnyState(t *testing.T) {
 	}
 }
 
-// recalls lets pods elsewhere wait for these blocks.
+// recalls makes pods elsewhere wait for these blocks.
 func recalls(cidrs ...string) func(*State) {
 	return func(s *State) {
 		for _, c := range cidrs {
@@ -165,7 +165,7 @@ func recalls(cidrs ...string) func(*State) {
 }
 
 func TestRecall(t *testing.T) {
-	// Two blocks of 14: as ten addresses of the first are in use, the second is not idle by
+	// Two blocks of 14: with ten addresses of the first in use, the second is not idle by
 	// ReclaimPercent, but the node does not need it.
 	busy := func(more ...func(*State)) State {
 		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.10")}, more...)...)
@@ -191,7 +191,7 @@ func TestRecall(t *testing.T) {
 	})
 }
 
-// A node that returns nothing now has nothing to spare, so that another one is asked.
+// A node that returns nothing now has nothing to spare, so another one is asked.
 func TestNothingIsSpare(t *testing.T) {
 	idle := func(more ...func(*State)) State {
 		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")}, more...)...)
@@ -214,8 +214,8 @@ func TestNothingIsSpare(t *testing.T) {
 	}
 }
 
-// Whatever the state: what Spare returns goes at once when it is recalled, whatever else
-// is about to leave.
+// In any state, what Spare returns leaves at once when it is recalled, whatever else is about
+// to leave.
 func TestSpareInAnyState(t *testing.T) {
 	given := 0
 	for seed := range rounds(t, 10000) {

@@ -39,7 +39,7 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 	}
 }
 
-// brokenEnd: a block ends only when nothing is left of it.
+// brokenEnd checks that a block is released only when nothing is left of it.
 func brokenEnd(s State, b Block, anyway bool, fail failer) {
 	published, inUse := holds(s, b)
 	inUse = inUse && !s.Gone
@@ -48,7 +48,7 @@ func brokenEnd(s State, b Block, anyway bool, fail failer) {
 	}
 }
 
-// holds says whether addresses of b are published, or in use.
+// holds reports whether addresses of b are published, or in use.
 func holds(s State, b Block) (published, inUse bool) {
 	for _, a := range allOf(b.CIDR) {
 		if ownedBy(s, b, a) {
@@ -92,8 +92,8 @@ func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	}
 }
 
-// brokenExcess: beyond the caps only that is published which takes the place of
-// blocks that must go, as far as pods need it.
+// brokenExcess checks that beyond the caps only replacements for leaving blocks are published,
+// as far as pods need them.
 func brokenExcess(p Policy, s State, plan Plan, adds int, fail failer) {
 	after, departing, takenBack := len(s.Pool)+adds, 0, 0
 	if adds == 0 || after <= hardCap(p, s) {
@@ -118,8 +118,8 @@ func brokenExcess(p Policy, s State, plan Plan, adds int, fail failer) {
 	}
 }
 
-// brokenSides: the addresses of a block that changes sides wait for the next
-// plan.
+// brokenSides checks that the addresses of a block that leaves service or returns wait for the
+// next plan.
 func brokenSides(s State, plan Plan, fail failer) {
 	touched := slices.Concat(plan.Mark, plan.Clear, plan.Publish, plan.Remove)
 	for _, c := range plan.Undrain {
@@ -139,7 +139,7 @@ func brokenSides(s State, plan Plan, fail failer) {
 	}
 }
 
-// brokenDrains: what is left of a node must do.
+// brokenDrains checks that what a node keeps is enough.
 func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	reclaims, requested, left := 0, 0, 0
 	for _, b := range s.Blocks {

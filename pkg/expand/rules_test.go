@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// inUseAnywhere reads rule 2 anew, without the code under test.
+// inUseAnywhere checks rule 2 without the code under test.
 func inUseAnywhere(s State, a netip.Addr) bool {
 	_, used := s.Used[a]
 	return used || slices.Contains(s.Own, a) || slices.ContainsFunc(s.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) })
@@ -27,7 +27,7 @@ func findBlock(s State, c netip.Prefix) Block {
 	return Block{}
 }
 
-// broken are the rules that a plan breaks, whatever the state it is for.
+// broken returns the rules that a plan breaks, whatever the state it is for.
 func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	var out []string
 	fail := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -41,7 +41,7 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	return out
 }
 
-// brokenDemand: what is in use always counts, and pods count beyond that only up
+// brokenDemand checks that what is in use always counts, and that beyond it pods count only up
 // to what the kubelet admits.
 func brokenDemand(s State, plan Plan, fail failer) {
 	if s.Gone || s.BlockDemand != nil {
@@ -64,7 +64,7 @@ func brokenDemand(s State, plan Plan, fail failer) {
 	}
 }
 
-// waitingPods are those without an address of the family.
+// waitingPods counts the pods without an address of the family.
 func waitingPods(s State) int {
 	n := 0
 	for _, pod := range s.Pods {
@@ -121,9 +121,8 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	}
 }
 
-// mayLeave says that a is published, free, and that the agent can be believed.
-// unreported says that a pod may have an address of the family that neither the
-// report nor its status names.
+// unreported reports whether a pod may have an address of the family that neither the report
+// nor its status names.
 func unreported(s State, pod Pod) bool {
 	for _, a := range pod.IPs {
 		if ipalloc.FamilyOf(a) == s.Family {
@@ -162,7 +161,8 @@ func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail
 	}
 }
 
-// brokenUnansweredRemove: of a family that the agent does not run.
+// brokenUnansweredRemove checks the removal of an address of a family that the agent does not
+// run.
 func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
 	since, seen := m.MarkedSince[a]
 	switch {
@@ -175,7 +175,7 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 	}
 }
 
-// brokenRetire: only the agent's own addresses retire, of a block that people want back.
+// brokenRetire checks that only the agent's own addresses retire, in a block that has to leave.
 func brokenRetire(s State, a netip.Addr, fail failer) {
 	owner, used := s.Used[a]
 	_, stands := s.Release[a]
@@ -203,13 +203,13 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 	}
 }
 
-// serves says that the block is in service, and nothing is wrong with it.
+// serves reports whether the block is in service, and nothing is wrong with it.
 func serves(b Block) bool {
 	return b.Phase == ipalloc.InService && (b.Request == None || b.Hold.For != "") && !b.Conflict
 }
 
-// missingClears: entries that take an address from a node, or a pod from its
-// restarted agent, go at once.
+// missingClears checks that entries that take an address from a node, or a pod from its
+// restarted agent, are cleared at once.
 func missingClears(s State, plan Plan, fail failer) {
 	if s.Gone {
 		return
@@ -231,8 +231,8 @@ func missingClears(s State, plan Plan, fail failer) {
 	}
 }
 
-// ownerOf is the block that a belongs to: of those that share it, the first
-// without a conflict.
+// ownerOf returns the block that a belongs to: if several contain it, the first without a
+// conflict.
 func ownerOf(s State, a netip.Addr) (Block, bool) {
 	var sharing []Block
 	for _, b := range s.Blocks {
@@ -256,7 +256,7 @@ func ownedBy(s State, b Block, a netip.Addr) bool {
 	return ok && owner.CIDR == b.CIDR
 }
 
-// checkPure decides twice and holds the inputs to their copies.
+// checkPure decides twice and compares the inputs with copies of them.
 func checkPure(t *testing.T, p Policy, s State, m Memory) (Plan, Memory) {
 	t.Helper()
 	s0, m0 := copyState(s), copyMemory(m)
@@ -301,8 +301,8 @@ func checkArbitrary(t *testing.T, d dice) {
 	}
 }
 
-// rounds is how many random cases a test runs: all in TestLong, a fifth of them
-// in the tests that make test runs.
+// rounds returns how many random cases a test runs: all in TestLong, a fifth of them under make
+// test.
 func rounds(t *testing.T, n int) int {
 	if strings.HasPrefix(t.Name(), "TestLong/") {
 		return n

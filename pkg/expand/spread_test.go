@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// place4 is a candidate that admits a hundred pods and whose blocks of pool p bring ten
+// place4 returns a candidate that admits a hundred pods and whose blocks of pool p have ten
 // IPv4 addresses each.
 func place4(name string, edits ...func(*Candidate)) Candidate {
 	c := Candidate{
@@ -33,12 +33,12 @@ func claimsFrom(pools ...string) func(*Candidate) {
 	return func(c *Candidate) { c.Pools[0] = pools }
 }
 
-// waits are n pods that request an IPv4 address and suit these candidates.
+// waits returns n pods that request an IPv4 address and suit these candidates.
 func waits(n int, suits ...int) Unscheduled {
 	return Unscheduled{Pods: n, Requests: [2]int{1, 0}, Suits: suits}
 }
 
-// spreadText is "name=addresses" of each node that should have room, and how many pods
+// spreadText formats the nodes that should have room as "name=addresses", and how many pods
 // find it.
 func spreadText(nodes []Candidate, s Spreading) string {
 	var parts []string
@@ -168,8 +168,9 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadAnything: each pod counts once at most, on a node that it suits and that has
-// or may get the addresses; the same input gives the same result, and is not changed.
+// TestSpreadAnything checks that each pod counts at most once, on a node that it suits and that
+// has or may get the addresses, and that the same input gives the same result and is not
+// modified.
 func TestSpreadAnything(t *testing.T) {
 	grew, short := 0, 0
 	for seed := range rounds(t, 5000) {

@@ -24,8 +24,8 @@ func (a *poolAgent) sees(assigned []netip.Prefix, requested, version int) {
 	a.Sees(assigned)
 }
 
-// pooledNode is a node whose agent is assigned whole blocks, and its operator. Every
-// one of them sees the others' writes late.
+// pooledNode is a node whose agent is assigned whole blocks, and its operator. Each of them
+// sees the other's writes late.
 type pooledNode struct {
 	t      *testing.T
 	d      dice
@@ -62,7 +62,7 @@ func newPooledNode(t *testing.T, d dice) *pooledNode {
 
 func (w *pooledNode) look() { w.view, w.viewVersion = copyState(w.state), w.version }
 
-// wrote notes a write of the CiliumNode, and keeps it to itself.
+// wrote records a write of the CiliumNode.
 func (w *pooledNode) wrote(assigned []netip.Prefix) {
 	w.version++
 	w.writes++
@@ -72,7 +72,7 @@ func (w *pooledNode) wrote(assigned []netip.Prefix) {
 	}
 }
 
-// step is two seconds.
+// step advances two seconds.
 func (w *pooledNode) step(round int) {
 	w.now = w.now.Add(2 * time.Second)
 	if w.d.percent(60) || round%5 == 0 {
@@ -93,7 +93,7 @@ func (w *pooledNode) step(round int) {
 	}
 }
 
-// startPods gives pods addresses, which their status reports later.
+// startPods gives pods addresses, which their statuses report later.
 func (w *pooledNode) startPods() {
 	owners := map[string]netip.Addr{}
 	for addr, owner := range w.agent.Live() {
@@ -208,7 +208,7 @@ func (w *pooledNode) giveUp(c netip.Prefix) {
 	w.state.Blocks = slices.DeleteFunc(w.state.Blocks, func(b Block) bool { return b.CIDR == c })
 }
 
-// live changes which pods there are.
+// live changes which pods exist.
 func (w *pooledNode) live(most int) {
 	for range w.d(8) {
 		if n := len(w.state.Pods); n > 0 && (n >= most || w.d.percent(45)) {
@@ -233,7 +233,7 @@ func (w *pooledNode) kill(i int) {
 	w.takeFromAgent(name)
 }
 
-// lose takes a pod from its agent, as when that could not restore it.
+// lose removes a pod from its agent, as when that could not restore it.
 func (w *pooledNode) lose(i int) {
 	if p := w.state.Pods[i]; len(p.IPs) > 0 {
 		w.lost[p.Name] = true
@@ -250,10 +250,9 @@ func (w *pooledNode) takeFromAgent(name string) {
 	}
 }
 
-// TestWholeBlocksInALife lets pods come and go: no address in use is ever given
-// to others. Once they stay, every pod gets an address and both sides
-// settle: what the operator gives, the agent does not return, even where pods are
-// bound that it has lost.
+// TestWholeBlocksInALife lets pods come and go: an address in use is never given to others.
+// Once the pods stay, every pod gets an address and both sides settle: the agent does not
+// return what the operator assigns, even with bound pods that it has lost.
 func TestWholeBlocksInALife(t *testing.T) {
 	claims, frees, lost := 0, 0, 0
 	for seed := range rounds(t, 400) {

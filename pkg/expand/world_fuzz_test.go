@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// thrown are dice that throw a fuzzer's bytes, and then go on at random, as
-// those bytes make it.
+// thrown returns dice that throw a fuzzer's bytes, and then continue at random, seeded with
+// those bytes.
 func thrown(data []byte) dice {
 	hash := fnv.New64a()
 	_, _ = hash.Write(data)
@@ -31,8 +31,8 @@ func addTapes(f *testing.F, length int) {
 	}
 }
 
-// FuzzHostileWorld does what TestHostileWorld does, from any state and through
-// any course of events.
+// FuzzHostileWorld does what TestHostileWorld does, from any state and through any course of
+// events.
 func FuzzHostileWorld(f *testing.F) {
 	addTapes(f, 1500)
 	f.Fuzz(func(t *testing.T, data []byte) {

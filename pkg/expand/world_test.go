@@ -12,8 +12,8 @@ import (
 
 const cooldown = time.Minute
 
-// world is a node as the API server holds it, the operator's memory, and what
-// only the agent knows.
+// world is a node as stored in the API server, the operator's memory, and what only the agent
+// knows.
 type world struct {
 	t      *testing.T
 	d      dice
@@ -26,17 +26,16 @@ type world struct {
 
 	// live are the agent's allocations, which its report follows.
 	live map[netip.Addr]string
-	// alsoUsed says that an address is in use in another way than live.
+	// alsoUsed reports whether an address is in use in another way than in live.
 	alsoUsed func(netip.Addr) bool
-	// stir changes, before each plan, what is not the node's own doing. It reports
-	// whether blocks that were held may go from now on.
+	// stir changes, before each plan, what the node does not control. It reports whether blocks
+	// that were held may leave from now on.
 	stir func() (opened bool)
 
 	claims, undrains, drains, reclaims int
 }
 
-// newWorld is a node in an arbitrary state whose agent is settled and reports
-// the truth.
+// newWorld returns a node in an arbitrary state whose agent is settled and reports correctly.
 func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
 	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() bool { return false }
@@ -59,7 +58,7 @@ func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
 }
 
-// decide takes a plan and holds it to every rule.
+// decide computes a plan and checks it against every rule.
 func (w *world) decide(s State) Plan {
 	plan, memory := Decide(w.now, w.policy, s, w.memory)
 	for _, rule := range broken(w.now, w.policy, s, w.memory, plan) {
@@ -113,8 +112,8 @@ func (w *world) carryOut(plan Plan) {
 	w.listBlocks()
 }
 
-// supply gives the node blocks of unlike sizes, and says how many usable
-// addresses they have.
+// supply gives the node blocks of different sizes, and returns how many usable addresses they
+// have.
 func (w *world) supply(c Claim) int {
 	if c == (Claim{}) {
 		return 0
@@ -144,7 +143,7 @@ func (w *world) block(c netip.Prefix) *Block {
 	return nil
 }
 
-// listBlocks keeps podCIDRs as the pool has it.
+// listBlocks updates podCIDRs to match the pool.
 func (w *world) listBlocks() {
 	for i := range w.state.Blocks {
 		b := &w.state.Blocks[i]
@@ -173,7 +172,7 @@ func (w *world) answer() {
 	}
 }
 
-// allocate gives owner any address that the agent may give out.
+// allocate gives owner any address that the agent may assign.
 func (w *world) allocate(owner string) (netip.Addr, bool) {
 	var free []netip.Addr
 	for _, a := range sortedAddrs(w.state.Pool) {
@@ -189,8 +188,8 @@ func (w *world) allocate(owner string) (netip.Addr, bool) {
 	return a, true
 }
 
-// startPods gives every waiting pod an address, as far as there are any, and
-// the agent itself one.
+// startPods gives every waiting pod an address, as far as there are any, and the agent itself
+// one.
 func (w *world) startPods() {
 	known := map[string]bool{}
 	for _, owner := range w.live {

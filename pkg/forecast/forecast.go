@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// points is at how many instants a window is looked at, in equal steps.
+// points is at how many instants a window is sampled, in equal steps.
 const points = 13
 
-// windows are the times that a growth is looked for in, the shortest first: each
-// about three times the one before, and all that is known, if that is longer.
+// windows returns the times over which growth is measured, the shortest first: each about three
+// times the one before, and all that is known, if that is longer.
 func windows(known time.Duration) []time.Duration {
 	const hour, day = time.Hour, 24 * time.Hour
 	known = min(known, Longest)
@@ -45,17 +45,17 @@ func windows(known time.Duration) []time.Duration {
 // Longest is how far a forecast reaches back, and how far ahead at most.
 const Longest = 7 * 24 * time.Hour
 
-// typical is the window whose growth is reported where no end is in sight.
+// typical is the window whose growth is reported if no end is in sight.
 const typical = 24 * time.Hour
 
 // Estimate is the forecast for a pool.
 type Estimate struct {
-	// Over is the time that PerHour was observed in. Zero: nothing is known yet,
-	// as the history is shorter than an hour.
+	// Over is the time over which PerHour was observed. Zero: nothing is known yet, because the
+	// history is shorter than an hour.
 	Over time.Duration
-	// PerHour is by how many blocks more are held each hour. Negative: fewer.
+	// PerHour is the hourly change in held blocks. Negative: their number falls.
 	PerHour float64
-	// Expected says that the pool will have no free block left in Left.
+	// Expected: the pool is expected to have no free block left in Left.
 	Expected bool
 	Left     time.Duration
 }
@@ -93,8 +93,8 @@ func Expect(now time.Time, history []Sample, free int64, patience float64) Estim
 	return usual
 }
 
-// growth is by how many blocks an hour the number of those held has grown in the
-// window that ends now, which the history must reach back to.
+// growth returns the hourly growth in held blocks in the window that ends now, which the
+// history must cover.
 func growth(now time.Time, history []Sample, window time.Duration) float64 {
 	var held [points]float64
 	for i := range held {
@@ -108,7 +108,7 @@ func growth(now time.Time, history []Sample, window time.Duration) float64 {
 	}
 	slices.Sort(slopes)
 	lately := held[points-1] - held[(points-1)*2/3]
-	// What shrinks does so as what grows: by what three quarters have in common.
+	// A decrease is measured like an increase: by what three quarters have in common.
 	perStep := 0.0
 	if grows := slopes[len(slopes)/4]; grows > 0 && lately > 0 {
 		perStep = grows

@@ -15,7 +15,7 @@ import (
 
 func noon() time.Time { return time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC) }
 
-// past is a history up to noon in steps of five minutes, that began so long ago.
+// past returns a history up to noon in steps of five minutes, which began this long ago.
 func past(began time.Duration, held func(ago time.Duration) float64) []forecast.Sample {
 	var h []forecast.Sample
 	for ago := began; ago >= 0; ago -= 5 * time.Minute {
@@ -24,12 +24,12 @@ func past(began time.Duration, held func(ago time.Duration) float64) []forecast.
 	return h
 }
 
-// steady grows by so many blocks an hour.
+// steady grows at this hourly rate.
 func steady(perHour float64) func(time.Duration) float64 {
 	return func(ago time.Duration) float64 { return 100000 - perHour*ago.Hours() }
 }
 
-// burst adds so many blocks, evenly over length, so long ago.
+// burst adds this many blocks, evenly over length, beginning this long ago.
 func burst(size float64, began, length time.Duration) func(time.Duration) float64 {
 	return func(ago time.Duration) float64 {
 		done := float64(began-ago) / float64(max(length, 1))
@@ -114,7 +114,8 @@ func TestExpect(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := forecast.Expect(noon(), test.history, test.free, max(test.patience, 1))
-			// A rate is known to a block in the time it was seen, and to a slot of the history.
+			// A rate is accurate to one block in the time it was observed, and to one slot of
+			// the history.
 			near := cmpopts.EquateApprox(0.07, 0.01)
 			roughly := cmp.Comparer(func(a, b time.Duration) bool {
 				return math.Abs(float64(a-b)) <= 0.07*max(math.Abs(float64(a)), math.Abs(float64(b)))
@@ -126,8 +127,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// A single burst, of any size and at any time, that takes a quarter of an hour
-// or less exhausts nothing in the future, however little is left.
+// A single burst, of any size and at any time, that lasts a quarter of an hour or less predicts
+// no exhaustion, however little is left.
 func TestBurstIsNoRate(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 500 {
@@ -140,8 +141,8 @@ func TestBurstIsNoRate(t *testing.T) {
 	}
 }
 
-// Nodes that come each morning and go each evening exhaust no pool that has room
-// for them.
+// Nodes that come each morning and go each evening do not exhaust a pool that has room for
+// them.
 func TestDailyCycleIsNoGrowth(t *testing.T) {
 	const swing = 300
 	cycle := func(ago time.Duration) float64 { return 1000 + swing/2*math.Sin(2*math.Pi*ago.Hours()/24) }
@@ -156,7 +157,7 @@ func TestDailyCycleIsNoGrowth(t *testing.T) {
 	}
 }
 
-// randomHistory is one of a pool with everything: growth, bursts, and pauses.
+// randomHistory returns a history with growth, bursts, and pauses.
 func randomHistory(random *rand.Rand) []forecast.Sample {
 	parts := []func(time.Duration) float64{steady(math.Round(random.NormFloat64() * 20))}
 	for range random.IntN(5) {
@@ -188,7 +189,7 @@ func properties(t *testing.T, histories int) {
 		if e.Over > 0 && noon().Add(-e.Over).Before(h[0].At) {
 			t.Fatalf("the history begins %s before noon: %+v", noon().Sub(h[0].At), e)
 		}
-		// It is a matter of how the number changes, and not of the number.
+		// Only changes of the number matter, not the number itself.
 		shifted := slices.Clone(h)
 		for i := range shifted {
 			shifted[i].Held += 4711
@@ -200,7 +201,7 @@ func properties(t *testing.T, histories int) {
 		if more := forecast.Expect(noon(), h, free+1+random.Int64N(100), patience); free > 0 && more.Expected && (!e.Expected || more.Left <= e.Left) {
 			t.Fatalf("%d free: %+v, more: %+v", free, e, more)
 		}
-		// More patience sees no end later.
+		// More patience never predicts a later end.
 		if other := forecast.Expect(noon(), h, free, patience+1); e.Expected && (!other.Expected || other.Left > e.Left) {
 			t.Fatalf("patience %f: %+v, one more: %+v", patience, e, other)
 		}

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Sample says that so many blocks were held from an instant on, until the next
-// sample. So a history at rest needs no new ones.
+// Sample is the number of blocks held from an instant until the next sample. So a history at
+// rest needs no new ones.
 type Sample struct {
 	At   time.Time
 	Held int64
 }
 
-// finest is how close together samples are kept at least.
+// finest is the minimum distance between two samples.
 const finest = 5 * time.Minute
 
-// At is how many blocks were held at an instant, and 0 before the first sample.
+// At returns how many blocks were held at an instant, and 0 before the first sample.
 func At(history []Sample, when time.Time) int64 {
 	after, _ := slices.BinarySearchFunc(history, when, func(s Sample, t time.Time) int {
 		if s.At.After(t) {
@@ -29,10 +29,10 @@ func At(history []Sample, when time.Time) int64 {
 	return history[after-1].Held
 }
 
-// Add notes that so many blocks are held now. It returns the history as it was
-// where nothing has changed. Otherwise it leaves out what no forecast looks at:
-// the older, the fewer samples are kept, less than a hundred in all. Samples that
-// are not before now, from a clock that ran ahead, go.
+// Add records that this many blocks are held now. It returns the history unchanged if the
+// number has not changed. Otherwise it drops what no forecast uses: the older, the fewer
+// samples are kept, less than a hundred in all. It also drops samples that are not before now,
+// from a clock that ran ahead.
 func Add(history []Sample, now time.Time, held int64) []Sample {
 	if n := len(history); n > 0 && history[n-1].Held == held {
 		return history
@@ -41,8 +41,8 @@ func Add(history []Sample, now time.Time, held int64) []Sample {
 	return thin(append(out, Sample{At: now, Held: held}), now)
 }
 
-// thin keeps the last sample of each slot of time, the first of all, and one at
-// the age of Longest or more, which says how many were held then.
+// thin keeps the last sample of each slot of time, the first of all, and one of at least the
+// age of Longest, which shows how many were held then.
 func thin(history []Sample, now time.Time) []Sample {
 	first := 0
 	for i, s := range history {
@@ -61,10 +61,9 @@ func thin(history []Sample, now time.Time) []Sample {
 	return out
 }
 
-// slot is the part of time in which one sample is kept: an eighth of its age
-// long or less, and at least finest. Slots of one length lie side by side and
-// two of them make one of the next, so that what is kept does not depend on how
-// often something was added.
+// slot returns the interval in which one sample is kept: an eighth of its age long or less, and
+// at least finest. Slots of one length are adjacent, and two of them make one of the next, so
+// that what is kept does not depend on how often something was added.
 func slot(at, now time.Time) time.Time {
 	size := finest
 	for 16*size <= now.Sub(at) {
@@ -73,7 +72,7 @@ func slot(at, now time.Time) time.Time {
 	return at.Truncate(size)
 }
 
-// AtRest says that time alone changes no forecast from this history.
+// AtRest reports whether time alone changes no forecast from this history.
 func AtRest(now time.Time, history []Sample) bool {
 	n := len(history)
 	return n == 0 || now.Sub(history[n-1].At) > Longest

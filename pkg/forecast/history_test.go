@@ -61,8 +61,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// However often the number changes, few samples are kept, and what they show of
-// any instant held true then, or no longer before than an eighth of its age.
+// However often the number changes, few samples are kept, and what they show of any instant was
+// true then, or at most an eighth of its age earlier.
 func TestThinnedHistoryIsTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 3 {
@@ -81,7 +81,7 @@ func TestThinnedHistoryIsTrue(t *testing.T) {
 		for range 300 {
 			ago := time.Duration(random.Int64N(int64(forecast.Longest)))
 			when, blur := now.Add(-ago), max(5*time.Minute, ago/8)+pause
-			// A slot can be as long as an eighth of the age that it begins at.
+			// A slot can be as long as an eighth of the age at which it begins.
 			blur += blur / 8
 			if got, earliest := forecast.At(kept, when), forecast.At(whole, when.Add(-blur)); got > forecast.At(whole, when) || got < earliest {
 				t.Fatalf("%s ago %d were held, %d by the samples kept", ago, forecast.At(whole, when), got)

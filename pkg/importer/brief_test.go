@@ -30,7 +30,7 @@ func imported(t *testing.T, convert func([]Object) *Result, docs ...string) *Res
 	return r
 }
 
-// brief is a line per pool, and per thing that was lost.
+// brief returns a line for each pool and for each thing that was lost.
 func brief(r *Result) []string {
 	var lines []string
 	for _, p := range r.Pools {
@@ -79,7 +79,7 @@ func ranges(cidrs []v1alpha1.PoolCIDR, bits int32) string {
 	return fmt.Sprintf("%s by /%d", line, bits)
 }
 
-// is fails where the result is not as wanted, and where no remark has one of texts.
+// is fails unless the result is as wanted, and one remark contains each of texts.
 func is(t *testing.T, r *Result, want []string, texts ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, brief(r)); diff != "" {

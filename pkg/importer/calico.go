@@ -40,8 +40,8 @@ type namedPool struct {
 	encapsulated bool
 }
 
-// Calico makes PodIPPools of IPPools and of the pools of an Installation. What
-// IPReservations and the IPAM configuration say goes into each of them.
+// Calico converts IPPools and the pools of an Installation. IPReservations and the IPAM
+// configuration are applied to each pool.
 func Calico(objects []Object) *Result {
 	r := &Result{}
 	pools := calicoPools(r, objects)
@@ -54,8 +54,8 @@ func Calico(objects []Object) *Result {
 	return r
 }
 
-// calicoPools lists the pools, each once: an IPPool is served by both API
-// groups, and made from an Installation.
+// calicoPools returns the pools, each once: both API groups serve an IPPool, and Calico's
+// operator creates one for each pool of an Installation.
 func calicoPools(r *Result, objects []Object) []namedPool {
 	var pools []namedPool
 	for _, o := range objects {
@@ -128,7 +128,7 @@ func (p namedPool) blockSize(f ipalloc.Family) int {
 	return map[ipalloc.Family]int{ipalloc.IPv4: 26, ipalloc.IPv6: 122}[f] // Calico's defaults
 }
 
-// selectNodes says which nodes the pool is for, or holds it back.
+// selectNodes sets which nodes the pool is for, or holds it back.
 func (d *draft) selectNodes(p namedPool) {
 	e, err := selector.ParseCalico(p.spec.NodeSelector)
 	if err != nil {
@@ -147,8 +147,7 @@ func (d *draft) selectNodes(p namedPool) {
 	}
 }
 
-// calicoRouting remarks on what Cilium decides for all pools at once, where its
-// default is another.
+// calicoRouting remarks on what Cilium decides for all pools at once, if its default differs.
 func (d *draft) calicoRouting(p namedPool) {
 	if !p.encapsulated {
 		d.lost(strings.TrimSuffix(p.field, "."), "it has no encapsulation. That is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
@@ -174,7 +173,7 @@ func noteRouting(r *Result, pools []namedPool) {
 	}
 }
 
-// overlap is what two prefixes share.
+// overlap returns the intersection of two prefixes.
 func overlap(a, b netip.Prefix) (netip.Prefix, bool) {
 	if !a.Overlaps(b) {
 		return netip.Prefix{}, false

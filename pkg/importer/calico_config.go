@@ -12,10 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// maxReserved is as many as a PodIPPool takes.
+// maxReserved is the maximum in a PodIPPool.
 const maxReserved = 64
 
-// maxBlocksPerNode is the most that a PodIPPool takes.
+// maxBlocksPerNode is the maximum in a PodIPPool.
 const maxBlocksPerNode = 1024
 
 // ipamConfig is the spec of an IPAMConfig (crd.projectcalico.org/v1) and of an
@@ -28,7 +28,7 @@ type ipamConfig struct {
 	KubeVirtVMAddressPersistence string `json:"kubeVirtVMAddressPersistence"`
 }
 
-// calicoConfig is what holds for all IPPools.
+// calicoConfig is what applies to all IPPools.
 type calicoConfig struct {
 	reserved  []reservation
 	maxBlocks int
@@ -81,8 +81,8 @@ func reservations(r *Result, o Object) []reservation {
 	return all
 }
 
-// ipamConfiguration remarks on the configuration, and returns how many blocks a
-// node may have; 0: not said.
+// ipamConfiguration remarks on the configuration, and returns how many blocks a node may have;
+// 0: not set.
 func ipamConfiguration(r *Result, o Object) int {
 	var spec ipamConfig
 	unknown, err := decode(fields(o.content, "spec"), &spec)
@@ -108,7 +108,7 @@ func ipamConfiguration(r *Result, o Object) int {
 	return spec.MaxBlocksPerHost
 }
 
-// apply puts the configuration into a pool of one CIDR, with blocks of length bits.
+// apply applies the configuration to a pool of one CIDR, with blocks of length bits.
 func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	if c.maxBlocks > maxBlocksPerNode {
 		d.note("spec.expand.maxBlocksPerNode", fmt.Sprintf("maxBlocksPerHost is %d, and a PodIPPool takes %d at most", c.maxBlocks, maxBlocksPerNode), "")

@@ -8,7 +8,7 @@ import (
 )
 
 // operatorPool is an entry of spec.calicoNetwork.ipPools of an Installation
-// (operator.tigera.io/v1), from which Calico's operator makes an IPPool.
+// (operator.tigera.io/v1), from which Calico's operator creates an IPPool.
 type operatorPool struct {
 	Name                 string   `json:"name"`
 	CIDR                 string   `json:"cidr"`
@@ -23,7 +23,7 @@ type operatorPool struct {
 	AssignmentMode       string   `json:"assignmentMode"`
 }
 
-// installationPools are the pools of an Installation that are not among known.
+// installationPools returns the pools of an Installation that are not in known.
 func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 	entries, _ := fields(o.content, "spec", "calicoNetwork")["ipPools"].([]any)
 	var pools []namedPool
@@ -50,8 +50,8 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 	return pools
 }
 
-// ipPool is the IPPool that Calico's operator makes, but for encapsulation; what
-// is left out has the operator's defaults: NAT, all nodes.
+// ipPool returns the IPPool that Calico's operator creates, without encapsulation; fields that
+// are not set have the operator's defaults: NAT, all nodes.
 func (s operatorPool) ipPool() ipPool {
 	return ipPool{
 		CIDR: s.CIDR, NATOutgoing: s.NATOutgoing != "Disabled", Disabled: s.DisableNewAllocation,
@@ -60,7 +60,7 @@ func (s operatorPool) ipPool() ipPool {
 	}
 }
 
-// encapsulated: IPv4 has IPIP unless something else is said.
+// encapsulated reports whether the pool uses a tunnel: by default, IPv4 uses IPIP.
 func (s operatorPool) encapsulated() bool {
 	if s.Encapsulation != "" {
 		return s.Encapsulation != "None"
@@ -69,8 +69,8 @@ func (s operatorPool) encapsulated() bool {
 	return err == nil && cidr.Addr().Is4()
 }
 
-// defaultName is what Calico's operator calls a pool without a name: the first
-// of a family has a name of its own.
+// defaultName returns the name that Calico's operator gives an unnamed pool: the first of a
+// family has a fixed one.
 func (s operatorPool) defaultName(lists ...[]namedPool) string {
 	name := "default-ipv4-ippool"
 	if strings.Contains(s.CIDR, ":") {

@@ -15,13 +15,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// maxCIDRs is as many of a family as a PodIPPool takes.
+// maxCIDRs is the maximum of a family in a PodIPPool.
 const maxCIDRs = 128
 
-// Check leaves out pools that the API or the operator would refuse, and remarks
-// on ranges that two pools claim. There are existing pools in the cluster.
+// Check drops pools that the API or the operator would reject, and remarks on ranges that two
+// pools contain. existing are the pools of the cluster.
 func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
-	// Ours would be younger than those that are there, and an older pool wins.
+	// Ours would be newer than existing pools, and an older pool wins.
 	var now time.Time
 	for i := range existing {
 		if created := existing[i].CreationTimestamp.Time; created.After(now) {
@@ -58,7 +58,7 @@ func (r *Result) Check(defaults crd.Defaults, existing []v1alpha1.PodIPPool) {
 	r.overlaps(valid)
 }
 
-// defaulted is a spec as the API server stores it.
+// defaulted returns a spec as the API server stores it.
 func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
 	s := *spec.DeepCopy()
 	s.ReservedBlockPolicy = cmp.Or(s.ReservedBlockPolicy, v1alpha1.SkipReservedBlocks)
@@ -70,7 +70,7 @@ func defaulted(spec v1alpha1.PodIPPoolSpec) v1alpha1.PodIPPoolSpec {
 	return s
 }
 
-// tooMany is what only the API holds a pool to.
+// tooMany checks the limits that only the API enforces.
 func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 	if n := len(s.Reserved); n > maxReserved {
 		return fmt.Errorf("it reserves %d separate ranges, and a PodIPPool takes %d", n, maxReserved)
@@ -83,8 +83,8 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 	return nil
 }
 
-// overlaps remarks on ranges of ours that another pool would give out, or that
-// of an existing one that ours would.
+// overlaps remarks on ranges of ours that another pool would keep, and on ranges of existing
+// pools that ours would take.
 func (r *Result) overlaps(pools []*crd.Pool) {
 	heldByNone := func(string, netip.Prefix) bool { return false }
 	for _, p := range crd.ResolveOverlaps(pools, heldByNone) {
@@ -112,7 +112,7 @@ func (r *Result) overlap(loser string, c crd.Range) {
 	}
 }
 
-// about remarks on a pool that is made, by what it is made from.
+// about remarks on a created pool, naming its source.
 func (r *Result) about(p Pool, field, reason, fix string) {
 	r.Remarks = append(r.Remarks, Remark{
 		Lost: true, Object: "PodIPPool " + p.Object.Name, Source: "from " + p.From, Field: field,

@@ -29,9 +29,8 @@ type podIPRanges struct {
 	MaskSize int      `json:"maskSize"`
 }
 
-// Cilium makes PodIPPools of CiliumPodIPPools, and of the settings of
-// cluster-pool mode in the ConfigMap cilium-config or in values of Cilium's
-// chart.
+// Cilium converts CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
+// cilium-config or in values of Cilium's chart.
 func Cilium(objects []Object) *Result {
 	r := &Result{}
 	defaultPool := "default"
@@ -55,13 +54,13 @@ func Cilium(objects []Object) *Result {
 	return r
 }
 
-// isOurs says that the operator keeps a CiliumPodIPPool.
+// isOurs reports whether the operator maintains a CiliumPodIPPool.
 func isOurs(o Object) bool {
 	return fields(fields(o.content, "metadata"), "labels")[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// convertPodIPPool makes a pool of content, which is at field of o. Cilium
-// chooses a pool by pod: all but the default one are named in spec.ciliumPoolName.
+// convertPodIPPool converts content, which is at field of o. In Cilium, pods choose a pool:
+// spec.ciliumPoolName names all but the default one.
 func convertPodIPPool(r *Result, o Object, name, field string, content map[string]any, defaultPool string) {
 	if r.named(name) {
 		r.remark(true, o, field, "there is a pool of this name already, which was taken", "Import the one that holds")
@@ -108,8 +107,8 @@ type clusterPool struct {
 	maskField4, maskField6   string
 }
 
-// fromCiliumConfig reads the ConfigMap; what is left out has the defaults of
-// cilium-operator (operator/pkg/ipam/clusterpool.go of v1.20.1).
+// fromCiliumConfig reads the ConfigMap; missing settings have the defaults of cilium-operator
+// (operator/pkg/ipam/clusterpool.go of v1.20.1).
 func fromCiliumConfig(r *Result, o Object) {
 	data := fields(o.content, "data")
 	c := clusterPool{
@@ -161,8 +160,8 @@ type values struct {
 	} `json:"ipv6"`
 }
 
-// fromCiliumValues reads values of Cilium's chart; what is left out has the
-// chart's defaults (install/kubernetes/cilium/values.yaml of v1.20).
+// fromCiliumValues reads values of Cilium's chart; missing ones have the chart's defaults
+// (install/kubernetes/cilium/values.yaml of v1.20).
 func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	var v values
 	if _, err := decode(o.content, &v); err != nil {
@@ -200,7 +199,7 @@ func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	c.convert(r, o)
 }
 
-// stringsOf reads a list that may be written as one string, or left out.
+// stringsOf reads a list that may be written as one string, or missing.
 func stringsOf(v any, otherwise string) []string {
 	switch v := v.(type) {
 	case nil:

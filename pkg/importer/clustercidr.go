@@ -54,9 +54,9 @@ func convertClusterCIDR(r *Result, o Object) {
 	d.done()
 }
 
-// requirements is how many labels a ClusterCIDR names: of those that match a
-// node, the one with the most comes first (KEP-2593, Expected Behavior). With
-// several terms it is the least of them.
+// requirements returns how many labels a ClusterCIDR names: of those that match a node, the one
+// with the most comes first (KEP-2593, Expected Behavior). With several terms it is the
+// smallest of them.
 func requirements(s *corev1.NodeSelector) int32 {
 	if s == nil || len(s.NodeSelectorTerms) == 0 {
 		return 0
@@ -68,8 +68,8 @@ func requirements(s *corev1.NodeSelector) int32 {
 	return int32(least)
 }
 
-// remarkTies remarks on pools among which a ClusterCIDR's further tie-breaks would
-// choose. Those that are held back serve no node.
+// remarkTies remarks on pools among which a ClusterCIDR's further tie-breaks would choose.
+// Pools that are held back serve no node.
 func remarkTies(r *Result) {
 	names := map[int32][]string{}
 	for _, p := range r.Pools {

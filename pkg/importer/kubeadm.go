@@ -13,8 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// nodeCIDRs says from where Kubernetes gives each Node its podCIDRs, and of what
-// length they are.
+// nodeCIDRs are the ranges and the length of the podCIDRs that Kubernetes assigns to Nodes.
 type nodeCIDRs struct {
 	from  Object
 	cidrs string
@@ -24,9 +23,8 @@ type nodeCIDRs struct {
 	flags map[string]string
 }
 
-// Kubernetes makes PodIPPools of what gives Nodes their podCIDRs: kubeadm's
-// ClusterConfiguration, the flags of kube-controller-manager, and the
-// ClusterCIDRs of KEP-2593.
+// Kubernetes converts what assigns podCIDRs to Nodes: kubeadm's ClusterConfiguration, the flags
+// of kube-controller-manager, and the ClusterCIDRs of KEP-2593.
 func Kubernetes(objects []Object) *Result {
 	r := &Result{}
 	for _, o := range objects {
@@ -49,7 +47,7 @@ func Kubernetes(objects []Object) *Result {
 	return r
 }
 
-// findNodeCIDRs lists what says it: first what runs, then what is configured.
+// findNodeCIDRs returns their sources: first what runs, then what is configured.
 func findNodeCIDRs(r *Result, objects []Object) []nodeCIDRs {
 	var running, configured []nodeCIDRs
 	for _, o := range objects {
@@ -117,8 +115,8 @@ func fromClusterConfiguration(o Object, prefix string, content map[string]any) n
 	return c
 }
 
-// mask is the prefix length of a Node's podCIDR: kube-controller-manager's
-// flags, or its default (cmd/kube-controller-manager/app/core.go of v1.36).
+// mask returns the prefix length of a Node's podCIDR: kube-controller-manager's flags, or its
+// default (cmd/kube-controller-manager/app/core.go of v1.36).
 func (c nodeCIDRs) mask(f ipalloc.Family) (field string, bits int, err error) {
 	names := map[ipalloc.Family]string{ipalloc.IPv4: "node-cidr-mask-size-ipv4", ipalloc.IPv6: "node-cidr-mask-size-ipv6"}
 	for _, name := range []string{names[f], "node-cidr-mask-size"} {
@@ -155,7 +153,7 @@ func (c nodeCIDRs) convert(r *Result) {
 	d.done()
 }
 
-// sameCIDRs reports whether p has just these.
+// sameCIDRs reports whether p has exactly these.
 func sameCIDRs(p Pool, cidrs []netip.Prefix) bool {
 	var own []string
 	for _, ranges := range rangesOf(&p.Object.Spec) {

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Object is something that is imported from: a Kubernetes object, or the values
-// of a Helm chart, which have no kind.
+// Object is a source of an import: a Kubernetes object, or the values of a Helm chart, which
+// have no kind.
 type Object struct {
 	APIVersion, Kind, Name string
-	// Source is the file it is from, or "the cluster".
+	// Source is the file it comes from, or "the cluster".
 	Source string
 
 	content map[string]any
@@ -34,7 +34,7 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Name
 }
 
-// group is the API group, without the version.
+// group returns the API group, without the version.
 func (o Object) group() string {
 	group, _, ok := strings.Cut(o.APIVersion, "/")
 	if !ok {
@@ -43,7 +43,7 @@ func (o Object) group() string {
 	return group
 }
 
-// Read reads YAML or JSON, of one or several objects. Lists are taken apart.
+// Read reads YAML or JSON with one or several objects. Lists are expanded.
 func Read(source string, data []byte) ([]Object, error) {
 	var objects []Object
 	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -68,8 +68,8 @@ func Read(source string, data []byte) ([]Object, error) {
 	}
 }
 
-// FromContent is the object with this content, as JSON is decoded, or the
-// objects of a list.
+// FromContent returns the object with this content, as decoded from JSON, or the objects of a
+// list.
 func FromContent(source string, content map[string]any) []Object {
 	o := Object{Source: source, content: content}
 	o.APIVersion, o.Kind = text(content["apiVersion"]), text(content["kind"])
@@ -100,7 +100,7 @@ func text(v any) string {
 	return s
 }
 
-// fields follows keys down; nil where there is nothing.
+// fields follows keys down; nil: there is nothing.
 func fields(content map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
 		content, _ = content[k].(map[string]any)
@@ -108,8 +108,8 @@ func fields(content map[string]any, keys ...string) map[string]any {
 	return content
 }
 
-// decode reads content into a struct. Fields that the struct does not have are
-// returned; what is of the wrong type is an error.
+// decode decodes content into a struct. It returns fields that the struct lacks; a value of the
+// wrong type is an error.
 func decode(content map[string]any, into any) (unknown []string, err error) {
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, into, true)
 	strict, ok := runtime.AsStrictDecodingError(err)

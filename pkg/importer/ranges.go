@@ -9,11 +9,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// usualBits are the prefix lengths of blocks of 256 addresses, for what has
-// blocks larger than a CiliumNode can list.
+// usualBits returns the prefix length of blocks of 256 addresses, which replace blocks larger
+// than a CiliumNode can list.
 func usualBits(f ipalloc.Family) int { return f.Bits() - 8 }
 
-// cidrs reads CIDRs of one field. Those that cannot be read are remarked on.
+// cidrs parses the CIDRs of one field, and remarks on those that are invalid.
 func (d *draft) cidrs(field string, all []string) []netip.Prefix {
 	var read []netip.Prefix
 	for _, s := range all {
@@ -30,7 +30,7 @@ func (d *draft) cidrs(field string, all []string) []netip.Prefix {
 	return read
 }
 
-// add gives the pool ranges of a family, cut into blocks of bits.
+// add adds ranges of a family to the pool, cut into blocks of length bits.
 func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1alpha1.EdgeIPs) {
 	var list []v1alpha1.PoolCIDR
 	for _, c := range cidrs {
@@ -43,7 +43,7 @@ func (d *draft) add(f ipalloc.Family, cidrs []netip.Prefix, bits int, edges v1al
 	}
 }
 
-// blockBits is bits, or what comes nearest to it that a PodIPPool can have.
+// blockBits returns bits, or the nearest length that a PodIPPool can have.
 func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	shortest, longest := f.Bits()-12, f.Bits()-2
 	can := fmt.Sprintf("blockSize of a PodIPPool is from %d to %d in %s", shortest, longest, f)
@@ -60,7 +60,7 @@ func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	return bits
 }
 
-// byFamily are those prefixes of one family.
+// byFamily returns the prefixes of one family.
 func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
 	var some []netip.Prefix
 	for _, p := range all {
@@ -71,12 +71,12 @@ func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
 	return some
 }
 
-// list splits what ConfigMaps and flags write in one string.
+// list splits what ConfigMaps and flags write as one string.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
 }
 
-// rangesOf are the CIDRs of a pool, by family.
+// rangesOf returns the CIDRs of a pool, by family.
 func rangesOf(s *v1alpha1.PodIPPoolSpec) [][]v1alpha1.PoolCIDR {
 	var all [][]v1alpha1.PoolCIDR
 	if s.IPv4 != nil {

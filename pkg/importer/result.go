@@ -15,30 +15,30 @@ import (
 // nodes, such a pool serves none.
 const HeldLabel = "cilium-pool.io/import"
 
-// Result is what became of the objects.
+// Result is the result of an import.
 type Result struct {
-	// Pools are valid, and have names of their own.
+	// Pools are valid, and have unique names.
 	Pools   []Pool
 	Remarks []Remark
 }
 
-// Pool is a PodIPPool and the objects that it is made from.
+// Pool is a PodIPPool and the objects that it was converted from.
 type Pool struct {
 	Object v1alpha1.PodIPPool
 	From   string
 }
 
-// Remark says what became of a field.
+// Remark reports what happened to a field.
 type Remark struct {
 	// Lost: it could not be carried over. Otherwise it was, and the remark is a note.
 	Lost bool
-	// Object is where the field is, and Source where that is from.
+	// Object is where the field is, and Source where the object comes from.
 	Object, Source string
-	// Field is the path within the object, and its value where that helps.
+	// Field is the path within the object, with its value if that helps.
 	Field string
-	// Reason says why, Fix what to do.
+	// Reason is why, Fix what to do.
 	Reason, Fix string
-	// Pool is the pool that it is about; empty: none, or all.
+	// Pool is the pool concerned; empty: none, or all.
 	Pool string
 }
 
@@ -54,7 +54,7 @@ func (r Remark) String() string {
 	return oneLine(fmt.Sprintf("%s: %s: %s", kind, subject, r.what()))
 }
 
-// what is the remark without the object.
+// what returns the remark without the object.
 func (r Remark) what() string {
 	s := r.Reason
 	if r.Field != "" {
@@ -77,7 +77,7 @@ func (r *Result) Lost() int {
 	return n
 }
 
-// draft is a pool in the making, and where remarks on it go.
+// draft is a pool under construction, and where remarks on it go.
 type draft struct {
 	result *Result
 	from   Object
@@ -85,7 +85,7 @@ type draft struct {
 	also   []string // other objects that it is made from
 }
 
-// newDraft begins a pool that has the name of o, or as near as can be.
+// newDraft begins a pool with the name of o, or a similar one that is valid.
 func newDraft(result *Result, o Object, name string) *draft {
 	d := &draft{result: result, from: o}
 	d.pool.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodIPPool"}
@@ -105,14 +105,14 @@ func (d *draft) remark(lost bool, field, reason, fix string) {
 	})
 }
 
-// unknown remarks on fields that are not known here.
+// unknown remarks on unknown fields.
 func (d *draft) unknown(prefix string, names []string) {
 	for _, n := range names {
 		d.lost(prefix+n, "this field is not known here", "See what it does, and whether you need it")
 	}
 }
 
-// hold lets the pool serve no node until nodes are labelled.
+// hold makes the pool serve no node until nodes are labelled.
 func (d *draft) hold(field, reason string) {
 	if d.pool.Spec.NodeSelector == nil {
 		d.pool.Spec.NodeSelector = &metav1.LabelSelector{}
@@ -138,13 +138,12 @@ func (d *draft) done() {
 	d.result.Pools = append(d.result.Pools, Pool{Object: d.pool, From: oneLine(from)})
 }
 
-// remark adds one that is about no pool.
+// remark adds a remark that concerns no pool.
 func (r *Result) remark(lost bool, o Object, field, reason, fix string) {
 	r.Remarks = append(r.Remarks, Remark{Lost: lost, Object: o.String(), Source: o.Source, Field: field, Reason: reason, Fix: fix})
 }
 
-// poolName is a name that a PodIPPool can have and no other has: name where it
-// is one.
+// poolName returns a valid and unused name for a PodIPPool: name if possible.
 func (r *Result) poolName(name string) string {
 	const most = 63
 	base := strings.Map(func(c rune) rune {
@@ -174,5 +173,5 @@ func (r *Result) named(name string) bool {
 	return false
 }
 
-// oneLine keeps what is from files from breaking comments and lists.
+// oneLine keeps text from files from breaking out of comments and lists.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

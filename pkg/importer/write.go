@@ -51,7 +51,7 @@ func (r *Result) WriteYAML(w io.Writer, about string) error {
 	return err
 }
 
-// comment is the remark where the object is named already.
+// comment returns the remark for a place that already names the object.
 func (m Remark) comment() string {
 	if m.Lost {
 		return oneLine("Not carried over: " + m.what())

@@ -1,10 +1,9 @@
 package ipalloc
 
-// arena keeps values in chunks and names them by index, so that a million of
-// them cost the garbage collector next to nothing, and a freed place is used
-// again without an allocation. It grows without a copy, so a value stays where
-// it is. Index 0 is never handed out: it means "none". The zero arena is empty
-// and ready to use. It never shrinks.
+// arena stores values in chunks and identifies them by index, so that a million of them cost
+// the garbage collector almost nothing, and a freed slot is reused without an allocation. It
+// grows without copying, so a value never moves. Index 0 is never used: it means "none". The
+// zero arena is empty and ready to use. It never shrinks.
 type arena[T any] struct {
 	chunks []*[chunk]T
 	last   uint32 // the highest index ever handed out
@@ -35,5 +34,5 @@ func (a *arena[T]) drop(i uint32) {
 	a.free = append(a.free, i)
 }
 
-// at returns the value at i, which must have been handed out.
+// at returns the value at i, which must be allocated.
 func (a *arena[T]) at(i uint32) *T { return &a.chunks[i/chunk][i%chunk] }

@@ -8,15 +8,14 @@ import (
 	"testing"
 )
 
-// big are pools that have room for 2^20 blocks and more: a /8 cut into /28
-// and a /48 cut into /122.
+// big are pools with room for 2^20 blocks and more: a /8 cut into /28 and a /48 cut into /122.
 var big = map[Family]Cut{
 	IPv4: {Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, BlockBits: 28},
 	IPv6: {Ranges: []netip.Prefix{netip.MustParsePrefix("2001:db8::/48")}, BlockBits: 122},
 }
 
-// perFamilyAndSize runs bench for 10^3 to 10^6 blocks of each family, which lie
-// together if dense, or else anywhere in the pool.
+// perFamilyAndSize runs bench for 10^3 to 10^6 blocks of each family, adjacent if dense, or
+// else anywhere in the pool.
 func perFamilyAndSize(b *testing.B, dense bool, bench func(b *testing.B, f Family, blocks []Held)) {
 	for _, f := range Families() {
 		for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
@@ -59,11 +58,10 @@ func restored(blocks []Held) *Space {
 	return s
 }
 
-// batch is how many operations are timed between two that put things back.
+// batch is how many operations are timed before the state is restored.
 const batch = 1000
 
-// BenchmarkClaim claims batches next to n blocks that are held. IPv4's last size
-// all but fills its pool.
+// BenchmarkClaim claims batches beside n held blocks. IPv4's last size almost fills its pool.
 func BenchmarkClaim(b *testing.B) {
 	perFamilyAndSize(b, true, func(b *testing.B, f Family, blocks []Held) {
 		s, claimed := restored(blocks), make([]netip.Prefix, 0, batch)
@@ -85,7 +83,7 @@ func BenchmarkClaim(b *testing.B) {
 	})
 }
 
-// BenchmarkRelease releases blocks at random of n that are held.
+// BenchmarkRelease releases random blocks among n held ones.
 func BenchmarkRelease(b *testing.B) {
 	perFamilyAndSize(b, true, func(b *testing.B, _ Family, blocks []Held) {
 		s, i := restored(blocks), 0
@@ -132,8 +130,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkOverlapping requests blocks that overlap one that is held, and none
-// does.
+// BenchmarkOverlapping looks up blocks that overlap a held one; there are none.
 func BenchmarkOverlapping(b *testing.B) {
 	perFamilyAndSize(b, true, func(b *testing.B, _ Family, blocks []Held) {
 		s, i := restored(blocks), 0
@@ -146,7 +143,7 @@ func BenchmarkOverlapping(b *testing.B) {
 	})
 }
 
-// BenchmarkFree counts in a pool with n blocks scattered over it, the slow case.
+// BenchmarkFree counts in a pool with n scattered blocks, the slow case.
 func BenchmarkFree(b *testing.B) {
 	perFamilyAndSize(b, false, func(b *testing.B, f Family, blocks []Held) {
 		s := restored(blocks)

@@ -113,8 +113,8 @@ func (c Cut) rangeAt(i int) (netip.Prefix, bool) {
 	return r.Masked(), true
 }
 
-// repeats says whether another range has all of range i: a larger one, or the
-// same earlier in the list. Prefixes do not overlap in any other way.
+// repeats reports whether another range contains all of range i: a larger one, or the same one
+// earlier in the list. Prefixes overlap in no other way.
 func (c Cut) repeats(i int) bool {
 	r := c.Ranges[i]
 	for j, other := range c.Ranges {
@@ -128,7 +128,7 @@ func (c Cut) repeats(i int) bool {
 	return false
 }
 
-// has says whether one range has all of the block.
+// has reports whether one range contains all of the block.
 func (c Cut) has(block netip.Prefix) bool {
 	for _, r := range c.Ranges {
 		if r.Overlaps(block) && r.Bits() <= block.Bits() {

@@ -1,6 +1,6 @@
 package ipalloc
 
-// Counts is what a pool's blocks amount to.
+// Counts are the numbers of a pool's blocks and nodes.
 type Counts struct {
 	// Blocks by Family.
 	Blocks [2]PhaseCounts
@@ -14,8 +14,7 @@ type PhaseCounts struct {
 	InService, Draining, CoolingDown uint64
 }
 
-// Counts counts the blocks of a pool. Nothing is kept up for it: it looks at
-// every block of every pool.
+// Counts counts the blocks of a pool. No index helps: it visits every block of every pool.
 func (s *Space) Counts(pool string) Counts {
 	var c Counts
 	nodes := map[string]struct{}{}

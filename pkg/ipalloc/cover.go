@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// MaxHostBits bounds a block: as a CiliumNode lists its addresses one by one, it
-// has 4096 at the most.
+// MaxHostBits bounds the size of a block: a CiliumNode lists its addresses one by one, at most
+// 4096.
 const MaxHostBits = 12
 
-// Contains reports whether the whole of inner lies in outer.
+// Contains reports whether all of inner lies in outer.
 func Contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// Covered reports whether the whole of cidr lies in one of by.
+// Covered reports whether all of cidr lies in one of by.
 func Covered(cidr netip.Prefix, by []netip.Prefix) bool {
 	return slices.ContainsFunc(by, func(outer netip.Prefix) bool { return Contains(outer, cidr) })
 }
 
-// Uncovered are those of list that are not.
+// Uncovered returns the CIDRs of list that are not covered by one of by.
 func Uncovered(list, by []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, cidr := range list {

@@ -11,7 +11,7 @@ import (
 func ExampleSpace() {
 	s := ipalloc.NewSpace()
 
-	// What exists already comes first: blocks, and addresses that are not ours.
+	// First, what already exists: blocks, and addresses that are not ours.
 	_ = s.Restore(ipalloc.Held{
 		CIDR:  netip.MustParsePrefix("10.0.0.0/27"),
 		Owner: ipalloc.Owner{Pool: "beijing", Node: "node-1"},
@@ -34,7 +34,7 @@ func ExampleSpace() {
 	// no free block left
 }
 
-// A node's next block is the other half of one it has, where that is free.
+// A node's next block is the other half of one it has, if that is free.
 func ExampleSpace_Claim() {
 	s := ipalloc.NewSpace()
 	s.SetReady()
@@ -53,7 +53,7 @@ func ExampleSpace_Claim() {
 	// 2001:db8::c0/122
 }
 
-// A block that was read back is recorded even where it overlaps another.
+// A block that was read back is recorded even if it overlaps another.
 func ExampleSpace_Restore() {
 	s := ipalloc.NewSpace()
 	for _, block := range []ipalloc.Held{

@@ -39,7 +39,7 @@ func (f Family) String() string {
 	return "ipv6"
 }
 
-// Bits is the length of an address of the family: 32 or 128.
+// Bits returns the length of an address of the family: 32 or 128.
 func (f Family) Bits() int {
 	if f == IPv4 {
 		return 32
@@ -47,10 +47,10 @@ func (f Family) Bits() int {
 	return 128
 }
 
-// Phase is where a held block stands in its life.
+// Phase is the stage of a held block's life.
 type Phase uint8
 
-// Phases of a block, in the order they are passed.
+// Phases of a block, in order.
 const (
 	InService   Phase = iota // its node may use it
 	Draining                 // its node is returning it
@@ -84,14 +84,14 @@ type Held struct {
 }
 
 var (
-	// ErrExhausted says that no free block is left where one was asked for.
+	// ErrExhausted means that no free block is left.
 	ErrExhausted = errors.New("no free block left")
-	// ErrNotReady says that the space has not been read whole yet, so that
-	// nothing can be known to be free.
+	// ErrNotReady means that the space has not been read completely, so that nothing is known
+	// to be free.
 	ErrNotReady = errors.New("address space not read yet")
 )
 
-// ConflictError says that two blocks share addresses.
+// ConflictError means that two blocks overlap.
 type ConflictError struct{ New, Old Held }
 
 func (e *ConflictError) Error() string {

@@ -12,18 +12,18 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// oracle is a Space of 256 addresses a family, written as plainly as can be: it
-// visits every address every time.
+// oracle is a Space of 256 addresses per family, implemented as plainly as possible: it visits
+// every address every time.
 type oracle struct {
 	blocks   map[netip.Prefix]Owner
 	reserved map[netip.Prefix]int
 	ready    bool
 }
 
-// universe is where an oracle's 256 addresses lie.
+// universe is the range of an oracle's 256 addresses.
 var universe = [2]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8::a00/120")}
 
-// span returns the addresses of the universe that p has: from, and how many.
+// span returns the addresses of the universe in p: the first one, and how many.
 func span(p netip.Prefix) (f Family, from, size int) {
 	f = FamilyOf(p.Addr())
 	if !universe[f].Overlaps(p) {
@@ -66,7 +66,7 @@ func (o *oracle) free(f Family, from, size int) bool {
 	return !slices.Contains(taken[from:from+size], true)
 }
 
-// candidates lists every block of the cut, free or not, lowest first.
+// candidates returns every block of the cut, free or not, lowest first.
 func (o *oracle) candidates(c Cut) []netip.Prefix {
 	var all []netip.Prefix
 	for _, f := range Families() {
@@ -182,7 +182,7 @@ func (t *tape) pick(lo, hi int) int { return lo + int(t.next())%(hi-lo+1) }
 
 func (t *tape) family() Family { return Families()[t.pick(0, 1)] }
 
-// prefix returns a masked prefix that meets the universe, most of them inside.
+// prefix returns a masked prefix that overlaps the universe; most lie inside it.
 func (t *tape) prefix(f Family) netip.Prefix {
 	bits := universe[f].Bits() + t.pick(-2, 8)
 	p := at(f, int(t.next()), bits)
@@ -197,8 +197,8 @@ func (t *tape) owner() Owner {
 	}
 }
 
-// cut returns up to four ranges, at times of both families, and a block size
-// that mostly fits the first family.
+// cut returns up to four ranges, sometimes of both families, and a block size that mostly fits
+// the first family.
 func (t *tape) cut(f Family) Cut {
 	c := Cut{BlockBits: universe[f].Bits() + t.pick(0, 8)}
 	for range t.pick(0, 4) {
@@ -212,7 +212,7 @@ func (t *tape) cut(f Family) Cut {
 	return c
 }
 
-// near returns the blocks of a node, in an order of the tape's choice.
+// near returns the blocks of a node, in an order that the tape chooses.
 func (t *tape) near(o *oracle, node string) []netip.Prefix {
 	var ps []netip.Prefix
 	for _, h := range o.sorted() {
@@ -226,8 +226,7 @@ func (t *tape) near(o *oracle, node string) []netip.Prefix {
 	return ps
 }
 
-// run plays a tape on a Space and on its oracle, and fails at the first
-// difference.
+// run plays a tape on a Space and on its oracle, and fails at the first difference.
 func run(t *testing.T, script tape) {
 	s, o := NewSpace(), &oracle{blocks: map[netip.Prefix]Owner{}, reserved: map[netip.Prefix]int{}}
 	for step := 0; len(script) > 0; step++ {
@@ -242,7 +241,7 @@ func run(t *testing.T, script tape) {
 	}
 }
 
-// play does the next operation on both, and returns its name.
+// play performs the next operation on both, and returns its name.
 func play(t *testing.T, script *tape, s *Space, o *oracle) string {
 	f := script.family()
 	switch script.pick(0, 9) {
@@ -295,7 +294,7 @@ func playClaim(t *testing.T, script *tape, f Family, s *Space, o *oracle) {
 	}
 }
 
-// compare holds every answer of s against o's.
+// compare compares every answer of s with o's.
 func compare(t *testing.T, script *tape, s *Space, o *oracle) {
 	f := script.family()
 	c, p := script.cut(f), script.prefix(f)

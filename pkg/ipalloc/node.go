@@ -3,9 +3,9 @@ package ipalloc
 import "math/bits"
 
 const (
-	// stride is how many bits of a prefix a node looks at.
+	// stride is how many bits of a prefix a node covers.
 	stride = 6
-	// slotCount is how many nodes can be right below one.
+	// slotCount is how many nodes can be directly below one.
 	slotCount = 1 << stride
 	// nothing stands for "no free chunk": longer than any prefix.
 	nothing = 255
@@ -30,24 +30,24 @@ type node struct {
 
 	below uint64 // set of slots that have a node, as their numbers less slotCount
 	slots uint32 // place of these; 0: no slot has a node
-	// owner is that of the only place held, or where those of several are.
+	// owner is the owner of the only held place, or the index of the owners of several.
 	owner uint32
 	bits  uint8 // a multiple of stride
 	free  uint8 // length of the largest free chunk, or nothing
 }
 
-// slots are the topmost nodes in a node's slots, and the length of the largest
-// chunk that is free in each. A slot without a node has zeros.
+// slots are the topmost nodes in a node's slots, and the length of the largest free chunk in
+// each. A slot without a node has zeros.
 type slots struct {
 	nodes [slotCount]uint32
 	free  [slotCount]uint8
 }
 
-// By place: those of all shorter prefixes around it; itself and all in it;
-// the slots in it, or it is.
+// By place: the places of all shorter prefixes that contain it; the place itself and all places
+// in it; the slots in it (for a slot, itself).
 var above, within, slotsOf = heapSets()
 
-// longer are the places that are so many bits longer than their node.
+// longer are, by number of bits, the places that are this much longer than their node.
 var longer = [stride]uint64{1 << 1, 3 << 2, 0xf << 4, 0xff << 8, 0xffff << 16, 0xffffffff << 32}
 
 func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
@@ -67,7 +67,7 @@ func heapSets() (above, within, slotsOf [2 * slotCount]uint64) {
 
 func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 
-// taken are the places held or reserved.
+// taken returns the places that are held or reserved.
 func (n *node) taken() uint64 { return n.held | n.reserved }
 
 // taking is a way in which a place is taken.
@@ -78,7 +78,7 @@ const (
 	byReservation
 )
 
-// places are those taken in one way.
+// places returns those taken in one way.
 func (n *node) places(by taking) uint64 {
 	if by == byReservation {
 		return n.reserved
@@ -86,10 +86,10 @@ func (n *node) places(by taking) uint64 {
 	return n.held
 }
 
-// around says whether p is n's prefix, or lies in it.
+// around reports whether p is n's prefix, or lies in it.
 func (n *node) around(p prefix) bool { return n.prefix().contains(p) }
 
-// has says whether p, which n is around, is one of its places.
+// has reports whether p, which n is around, is one of its places.
 func (n *node) has(p prefix) bool { return p.bits < n.bits+stride }
 
 // place returns the place of p, which n is around, or the slot that p lies in.
@@ -104,7 +104,7 @@ func (n *node) at(place uint8) prefix {
 	return n.prefix().extend(more, place-1<<more)
 }
 
-// covered are the slots that lie in a place that is taken.
+// covered returns the slots that lie in a taken place.
 func (n *node) covered() (set uint64) {
 	for rest := n.taken(); rest != 0; rest &= rest - 1 {
 		set |= slotsOf[bits.TrailingZeros64(rest)]
@@ -112,7 +112,7 @@ func (n *node) covered() (set uint64) {
 	return set
 }
 
-// block computes anew which places are blocked.
+// block recomputes which places are blocked.
 func (n *node) block() {
 	set := uint64(0)
 	for rest := n.taken(); rest != 0; rest &= rest - 1 {
@@ -125,8 +125,8 @@ func (n *node) block() {
 	n.blocked = set
 }
 
-// largest returns the length of the largest free chunk. in are the slots of n,
-// if any has a node.
+// largest returns the length of the largest free chunk. in are the slots of n, if any has a
+// node.
 func (n *node) largest(in *slots) uint8 {
 	for more, places := range longer {
 		if places&^n.blocked != 0 {

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// prefix is a masked network prefix of either family, its address bits counted
-// from the left: bit 0 is the top bit of hi. An IPv4 address fills the top 32.
+// prefix is a masked network prefix of either family, with its address bits counted from the
+// left: bit 0 is the top bit of hi. An IPv4 address fills the top 32.
 type prefix struct {
 	hi, lo uint64
 	bits   uint8
 }
 
-// split takes a valid CIDR apart.
+// split converts a valid CIDR.
 func split(cidr netip.Prefix) (Family, prefix) {
 	addr, p := cidr.Addr(), prefix{bits: uint8(cidr.Bits())}
 	if addr.Is4() {
@@ -39,7 +39,7 @@ func (p prefix) cidr(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), int(p.bits))
 }
 
-// part returns n bits of p from a bit on, at most 8.
+// part returns n bits of p, at most 8, starting at a bit.
 func (p prefix) part(from, n uint8) uint8 {
 	bits := p.hi<<from | p.lo>>(64-from)
 	if from >= 64 {
@@ -61,8 +61,8 @@ func (p prefix) extend(n, bits uint8) prefix {
 	return p
 }
 
-// buddy returns the other half of the prefix that p is a half of. p must not be
-// the whole address space.
+// buddy returns the other half of the prefix that p is a half of. p must not be the whole
+// address space.
 func (p prefix) buddy() prefix {
 	if i := p.bits - 1; i < 64 {
 		p.hi ^= 1 << (63 - i)
@@ -72,7 +72,7 @@ func (p prefix) buddy() prefix {
 	return p
 }
 
-// common returns how many bits the addresses of p and q share from the left.
+// common returns how many leading bits the addresses of p and q share.
 func (p prefix) common(q prefix) uint8 {
 	if x := p.hi ^ q.hi; x != 0 {
 		return uint8(bits.LeadingZeros64(x))
@@ -80,7 +80,7 @@ func (p prefix) common(q prefix) uint8 {
 	return uint8(64 + bits.LeadingZeros64(p.lo^q.lo))
 }
 
-// contains says whether q lies in p, or is p.
+// contains reports whether q lies in p, or is p.
 func (p prefix) contains(q prefix) bool {
 	return p.bits <= q.bits && p.common(q) >= p.bits
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzPrefix holds the arithmetic of prefixes to net/netip's, in both families
-// and over the border of the two words.
+// FuzzPrefix compares the arithmetic of prefixes with net/netip's, in both families and across
+// the border of the two words.
 func FuzzPrefix(f *testing.F) {
 	f.Add([]byte{10, 1, 2, 64}, uint8(26), []byte{10, 1, 2, 0}, uint8(26))
 	f.Add([]byte{0, 0, 0, 0}, uint8(0), []byte{255, 255, 255, 255}, uint8(32))
@@ -33,10 +33,10 @@ func prefixFrom(raw []byte, bits uint8) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, int(bits)%(addr.BitLen()+1)).Masked(), true
 }
 
-// bitOf is bit i of an address, counted from the left.
+// bitOf returns bit i of an address, counted from the left.
 func bitOf(a netip.Addr, i int) uint8 { return a.AsSlice()[i/8] >> (7 - i%8) & 1 }
 
-// flipped is the address with bit i turned over.
+// flipped returns the address with bit i flipped.
 func flipped(a netip.Addr, i int) netip.Addr {
 	raw := a.AsSlice()
 	raw[i/8] ^= 1 << (7 - i%8)
@@ -85,7 +85,7 @@ func checkPair(t *testing.T, x, y netip.Prefix) {
 	for same < f.Bits() && bitOf(x.Addr(), same) == bitOf(y.Addr(), same) {
 		same++
 	}
-	// An IPv4 address fills the upper half of a word; what follows is alike.
+	// An IPv4 address fills the upper half of a word; the rest is zero in both.
 	if got := int(p.common(q)); got != same && (same < f.Bits() || got < same) {
 		t.Errorf("%s and %s share %d bits, want %d", x, y, got, same)
 	}

@@ -23,8 +23,7 @@ func (t *trie) lowest(p prefix, bits uint8) (prefix, bool) {
 	return t.lowestIn(p, t.inside(&tr, p), bits)
 }
 
-// takenAbove says whether p lies in a larger prefix that is taken, given the
-// nodes around p.
+// takenAbove reports whether p lies in a larger prefix that is taken, given the nodes around p.
 func (tr *trail) takenAbove(p prefix) bool {
 	for _, n := range tr.nodes[:tr.len] {
 		if n.taken()&above[n.place(p)] != 0 {
@@ -34,8 +33,8 @@ func (tr *trail) takenAbove(p prefix) bool {
 	return false
 }
 
-// inside returns the topmost node in p, or nil, given the nodes around p, of
-// which none has p as a place.
+// inside returns the topmost node in p, or nil, given the nodes around p, none of which has p
+// as a place.
 func (t *trie) inside(tr *trail, p prefix) *node {
 	n := tr.last()
 	if c := t.child(n, n.place(p)); c != nil && p.contains(c.prefix()) {
@@ -92,8 +91,8 @@ func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 	return prefix{}, false
 }
 
-// count returns how many prefixes of length bits are free in p, at most
-// MaxUint64. It visits only nodes that have a free one below them.
+// count returns how many prefixes of length bits are free in p, at most MaxUint64. It visits
+// only nodes with a free one below them.
 func (t *trie) count(p prefix, bits uint8) uint64 {
 	tr := t.seek(p)
 	if tr.takenAbove(p) {
@@ -146,9 +145,8 @@ func beside(in, n, bits uint8) uint64 {
 	return 1<<(bits-in) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
 }
 
-// overlaps yields all that is taken in one way and shares addresses with p, as node and
-// place, in order of address, then length, until yield says no. What has p itself is among
-// them.
+// overlaps yields everything that is taken in one way and shares addresses with p, p itself
+// included, as node and place, ordered by address, then length, until yield returns false.
 func (t *trie) overlaps(p prefix, by taking, yield func(n *node, place uint8) bool) {
 	tr := t.seek(p)
 	for _, n := range tr.nodes[:tr.len] {

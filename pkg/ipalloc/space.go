@@ -18,14 +18,14 @@ type Space struct {
 	tries [2]trie // by Family
 }
 
-// NewSpace returns an empty Space, which is not ready.
+// NewSpace returns an empty Space that is not ready.
 func NewSpace() *Space { return &Space{} }
 
-// SetReady says that everything there is has been restored and reserved, so
-// that the rest is known to be free. There is no way back.
+// SetReady declares that everything that exists has been restored and reserved, so that the
+// rest is known to be free. It cannot be undone.
 func (s *Space) SetReady() { s.ready = true }
 
-// Ready says whether SetReady was called.
+// Ready reports whether SetReady was called.
 func (s *Space) Ready() bool { return s.ready }
 
 // Restore records a block that exists already, ready or not. It is for blocks
@@ -62,9 +62,8 @@ func (s *Space) Restore(h Held) error {
 	return nil
 }
 
-// Release forgets the block with this very CIDR. Its addresses are free again,
-// as far as no reservation or other block has them. It returns false if no such
-// block is held.
+// Release drops the block with exactly this CIDR. Its addresses are free again, unless a
+// reservation or another block contains them. It returns false if no such block is held.
 func (s *Space) Release(cidr netip.Prefix) bool {
 	f, p, ok := block(cidr)
 	return ok && s.tries[f].release(p)
@@ -83,11 +82,10 @@ func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
 	return Owner{}, false
 }
 
-// Overlapping returns the blocks that share addresses with cidr, save the one
-// with this very CIDR, sorted by address, then length. Without such blocks it
-// returns nil and allocates nothing. It looks at all that is held or reserved
-// inside cidr. Bits beyond the length of cidr are ignored; an invalid one
-// overlaps nothing.
+// Overlapping returns the blocks that share addresses with cidr, except the one with exactly
+// this CIDR, sorted by address, then length. Without such blocks it returns nil and allocates
+// nothing. It visits everything held or reserved inside cidr. Bits beyond the length of cidr
+// are ignored; an invalid one overlaps nothing.
 func (s *Space) Overlapping(cidr netip.Prefix) []Held {
 	if !cidr.IsValid() {
 		return nil
@@ -105,10 +103,10 @@ func (s *Space) Overlapping(cidr netip.Prefix) []Held {
 	return found
 }
 
-// Reserve keeps the addresses of cidr, of any length, from being claimed. A
-// block of which only a part is reserved is not claimed either. Reservations
-// may overlap blocks and each other, and are counted: each needs its Unreserve.
-// Bits beyond the length of cidr are ignored, and so is an invalid one.
+// Reserve keeps the addresses of cidr, of any length, from being claimed. A partly reserved
+// block is not claimed either. Reservations may overlap blocks and each other, and are counted:
+// each needs its own Unreserve. Bits beyond the length of cidr are ignored, and so is an
+// invalid one.
 func (s *Space) Reserve(cidr netip.Prefix) {
 	if !cidr.IsValid() {
 		return
@@ -117,8 +115,8 @@ func (s *Space) Reserve(cidr netip.Prefix) {
 	s.tries[f].reserve(p.masked())
 }
 
-// Unreserve undoes one Reserve of this very cidr. It returns false, and does
-// nothing, if cidr is not reserved.
+// Unreserve undoes one Reserve of exactly this cidr. It returns false, and does nothing, if
+// cidr is not reserved.
 func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	if !cidr.IsValid() {
 		return false
@@ -127,9 +125,9 @@ func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	return s.tries[f].unreserve(p.masked())
 }
 
-// Reservations returns how many Reserve calls that have not been undone share addresses
-// with cidr. It looks at all that is held or reserved inside cidr. Bits beyond the length
-// of cidr are ignored, and nothing shares addresses with an invalid one.
+// Reservations returns how many Reserve calls that have not been undone share addresses with
+// cidr. It visits everything held or reserved inside cidr. Bits beyond the length of cidr are
+// ignored, and an invalid one shares none.
 func (s *Space) Reservations(cidr netip.Prefix) int {
 	if !cidr.IsValid() {
 		return 0
@@ -143,8 +141,8 @@ func (s *Space) Reservations(cidr netip.Prefix) int {
 	return sum
 }
 
-// block takes a CIDR apart, and says whether it can be a block: it is valid and
-// has no bits set beyond its length.
+// block converts a CIDR, and reports whether it can be a block: it is valid and has no bits set
+// beyond its length.
 func block(cidr netip.Prefix) (f Family, p prefix, ok bool) {
 	if !cidr.IsValid() {
 		return 0, prefix{}, false
@@ -153,7 +151,7 @@ func block(cidr netip.Prefix) (f Family, p prefix, ok bool) {
 	return f, p, p == p.masked()
 }
 
-// held returns the block at a place of n that is held.
+// held returns the block at a held place of n.
 func (t *trie) held(f Family, n *node, place uint8) Held {
 	return Held{CIDR: n.at(place).cidr(f), Owner: *t.owners.at(*t.ownerAt(n, place))}
 }

@@ -24,8 +24,8 @@ func held(cidr, node string) Held {
 	return Held{CIDR: netip.MustParsePrefix(cidr), Owner: Owner{Pool: "p", Node: node}}
 }
 
-// spaceOf returns a ready Space with the blocks, all of node "n", and the
-// reservations. It fails on no conflict: some tests want them.
+// spaceOf returns a ready Space with these blocks, all of node "n", and these reservations.
+// Conflicts do not fail the test: some tests need them.
 func spaceOf(t *testing.T, blocks, reserved []string) *Space {
 	t.Helper()
 	s := NewSpace()

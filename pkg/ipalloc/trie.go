@@ -51,8 +51,8 @@ func (t *trie) child(n *node, slot uint8) *node {
 	return t.nodes.at(t.slots.at(n.slots).nodes[s])
 }
 
-// seek returns all nodes around p. The last one has p as one of its places, or
-// in a slot in which the topmost node, if any, lies in p or beside it.
+// seek returns all nodes around p. The last one has p as one of its places, or p lies in one of
+// its slots, whose topmost node, if any, lies in p or beside it.
 func (t *trie) seek(p prefix) (tr trail) {
 	for n := &t.root; n != nil && n.around(p); n = t.child(n, n.place(p)) {
 		tr.add(n)
@@ -63,8 +63,8 @@ func (t *trie) seek(p prefix) (tr trail) {
 	return tr
 }
 
-// ownerOf returns the owner of the block with this very prefix, or nil. The
-// pointer is good until the next release.
+// ownerOf returns the owner of the block with exactly this prefix, or nil. The pointer is valid
+// until the next release.
 func (t *trie) ownerOf(p prefix) *Owner {
 	n := &t.root
 	for !n.has(p) {
@@ -78,7 +78,7 @@ func (t *trie) ownerOf(p prefix) *Owner {
 	return nil
 }
 
-// ownerAt returns the owner's place of a place that is held.
+// ownerAt returns the index of a held place's owner.
 func (t *trie) ownerAt(n *node, place uint8) *uint32 {
 	if n.held == 1<<place {
 		return &n.owner
@@ -86,7 +86,7 @@ func (t *trie) ownerAt(n *node, place uint8) *uint32 {
 	return &t.several.at(n.owner)[place]
 }
 
-// hold takes p for a block of o. No block must have p.
+// hold takes p for a block of o. No block may have p already.
 func (t *trie) hold(p prefix, o Owner) {
 	tr := t.grow(p)
 	n := tr.last()
@@ -186,10 +186,11 @@ func (t *trie) grow(p prefix) trail {
 	return tr
 }
 
-// aligned returns the length of the node that has prefixes of length bits.
+// aligned returns the length of the node whose places have length bits.
 func aligned(bits uint8) uint8 { return bits - bits%stride }
 
-// attach puts a node into an empty slot of n; free is the slot's largest free chunk.
+// attach puts a node into an empty slot of n; free is the length of the slot's largest free
+// chunk.
 func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 	if n.below == 0 {
 		n.slots = t.slots.add(slots{})
@@ -200,9 +201,9 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 	n.below |= 1 << s
 }
 
-// settle puts the last of the nodes around p, which has changed, and those above
-// it in order: a node that has nothing taken and no fork goes, and what is free
-// is summed up anew, up to a slot in which it is as it was.
+// settle updates the last of the nodes around p, which has changed, and those above it: a node
+// without anything taken and without a fork is removed, and what is free is summed up again, up
+// to a slot in which it has not changed.
 func (t *trie) settle(p prefix, tr *trail) {
 	blocks := true // what is blocked in n may have changed, too
 	for i := tr.len - 1; i > 0; i-- {
@@ -227,7 +228,7 @@ func (t *trie) settle(p prefix, tr *trail) {
 	t.sum(&t.root, blocks)
 }
 
-// sum computes anew what a node knows of what is free.
+// sum recomputes a node's summary of what is free.
 func (t *trie) sum(n *node, blocks bool) {
 	if blocks {
 		n.block()
@@ -255,8 +256,8 @@ func (t *trie) detach(n *node, slot uint8) {
 	}
 }
 
-// skip removes a node, given where its place is kept, puts the only one below it
-// there, and returns that.
+// skip removes a node, given where its index is stored, puts the only one below it there, and
+// returns that.
 func (t *trie) skip(at *uint32) *node {
 	n := t.nodes.at(*at)
 	child := t.slots.at(n.slots).nodes[bits.TrailingZeros64(n.below)]

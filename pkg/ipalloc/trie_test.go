@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// check returns what is wrong with the inner state of s, or nil.
+// check returns what is wrong with the internal state of s, or nil.
 func (s *Space) check() error {
 	for f := range s.tries {
 		if err := s.tries[f].check(Family(f)); err != nil {
@@ -20,12 +20,12 @@ func (s *Space) check() error {
 	return nil
 }
 
-// used are the places of the arenas that were reached.
+// used are the indexes of the arenas that were reached.
 type used struct{ nodes, slots, several, owners map[uint32]bool }
 
-// check holds t to its invariants: every node has a purpose, lies in its slot,
-// and knows what is free; no place of an arena is lost or used twice; what is
-// counted as reserved is what nodes say.
+// check checks the invariants of t: every node has a purpose, lies in its slot, and knows what
+// is free; no index of an arena is lost or used twice; the reservations counted are those in
+// nodes.
 func (t *trie) check(f Family) error {
 	u := used{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}}
 	reserved := map[prefix]bool{}
@@ -94,7 +94,7 @@ func (t *trie) checkNode(n *node, f Family, u used, reserved map[prefix]bool) er
 	return nil
 }
 
-// checkPlaces holds what n says of its places to the prefixes that they stand for.
+// checkPlaces compares what n records about its places with the prefixes that they stand for.
 func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) error {
 	if (n.held|n.reserved|n.blocked)&1 != 0 {
 		return fmt.Errorf("place 0 is in use: %+v", n)
@@ -138,8 +138,8 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 	return nil
 }
 
-// findBlocked adds to blocked the places in one, of which a larger one may be
-// taken, and says whether it has anything itself.
+// findBlocked adds to blocked the places in one, of which a larger one may be taken, and
+// reports whether it contains anything itself.
 func (n *node) findBlocked(place uint8, covered bool, blocked *uint64) bool {
 	if place >= slotCount {
 		return n.below>>(place-slotCount)&1 != 0
@@ -238,7 +238,7 @@ func TestPrefixThereAndBack(t *testing.T) {
 	}
 }
 
-// mappedCIDR parses a CIDR; unlike netip.ParsePrefix also an IPv4-mapped one.
+// mappedCIDR parses a CIDR, including, unlike netip.ParsePrefix, an IPv4-mapped one.
 func mappedCIDR(s string) netip.Prefix {
 	addr, length, _ := strings.Cut(s, "/")
 	bits, err := strconv.Atoi(length)

@@ -22,12 +22,12 @@ cluster where cilium-pool-operator gives them out.
 
 All commands but drain, renumber and migrate only read, with your own rights.`
 
-// New is the command kubectl cilium-pool.
+// New returns the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, version, nil))
 }
 
-// NewAt is New at a place.
+// NewAt returns New's command for a given place.
 func NewAt(p cli.Place, streams genericiooptions.IOStreams) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, "", &p))
 }

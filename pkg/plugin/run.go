@@ -16,8 +16,8 @@ type failure struct{ error }
 
 func (e failure) Unwrap() error { return e.error }
 
-// markFailures tells errors of commands that have begun from those of cobra, which
-// are about the command line.
+// markFailures distinguishes errors of commands that have begun from cobra's own, which concern
+// the command line.
 func markFailures(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

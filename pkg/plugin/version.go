@@ -8,11 +8,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// versions are those of the plugin and of the operator.
+// versions are the versions of the plugin and the operator.
 type versions struct {
 	Client string `json:"clientVersion"`
-	// Operator is the version of the operator that leads or led last, and Commit what
-	// it was built of; empty: not known, and Unknown says why.
+	// Operator is the version of the operator that leads or led last, and Commit what it was
+	// built from; empty: unknown, and Unknown says why.
 	Operator string `json:"operatorVersion,omitempty"`
 	Commit   string `json:"operatorCommit,omitempty"`
 	Unknown  string `json:"operatorUnknown,omitempty"`

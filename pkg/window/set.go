@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// foresight is how far a set looks for its next close. What is open for longer
-// is looked at again by then.
+// foresight is how far a set looks for its next close. What is open for longer is checked again
+// by then.
 const foresight = 8 * 24 * time.Hour
 
-// Set is windows of which any may be open. The nil Set is always open, one
+// Set is a set of windows. It is open while any of them is. The nil Set is always open, one
 // without windows never. It is safe for concurrent use.
 type Set struct {
 	windows []Window
 	last    atomic.Pointer[span]
 }
 
-// span is what was found out last, and from when on it holds.
+// span is the last result, and since when it is valid.
 type span struct {
 	from time.Time
 	State
 }
 
-// State says whether a Set is open, and until when that is known to stay so.
-// Until is zero where it stays so forever.
+// State is whether a Set is open, and until when that is known to last. Until is zero if it
+// lasts forever.
 type State struct {
 	Open  bool
 	Until time.Time
 }
 
-// NewSet makes a Set of windows.
+// NewSet returns a Set of windows.
 func NewSet(windows ...Window) *Set { return &Set{windows: windows} }
 
 // At reports whether a window is open at now.
@@ -50,14 +50,14 @@ func (s *Set) find(now time.Time) State {
 	if until.IsZero() {
 		return State{Until: s.next(now)}
 	}
-	// Windows that meet or overlap are one.
+	// Windows that touch or overlap count as one.
 	for later := s.end(until); !later.IsZero() && until.Sub(now) < foresight; later = s.end(until) {
 		until = later
 	}
 	return State{Open: true, Until: until}
 }
 
-// end is the last close of the windows open at t; zero where none is.
+// end returns the last close of the windows open at t; zero: none is open.
 func (s *Set) end(t time.Time) time.Time {
 	var last time.Time
 	for _, w := range s.windows {
@@ -68,8 +68,8 @@ func (s *Set) end(t time.Time) time.Time {
 	return last
 }
 
-// next is when a window opens after t; zero: none does within the five years
-// that the cron library looks ahead.
+// next returns when a window opens after t; zero: none does within the five years that the cron
+// library looks ahead.
 func (s *Set) next(t time.Time) time.Time {
 	var first time.Time
 	for _, w := range s.windows {

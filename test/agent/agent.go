@@ -22,20 +22,20 @@ type Options struct {
 	NodeName string
 	// IPAM is the mode it runs in. Empty: CRD.
 	IPAM IPAM
-	// PreAllocate is how many addresses it wants to have free in multi-pool mode
+	// PreAllocate is how many addresses it keeps free in multi-pool mode
 	// (ipam-multi-pool-pre-allocation). Zero: 8.
 	PreAllocate int
-	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4, and
-	// that alone in other modes than CRD.
+	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4; modes other
+	// than CRD allow nothing else.
 	Families []Family
-	// UpdateRate is the least time between two writes of what it uses
+	// UpdateRate is the minimum time between two writes of what it uses
 	// (ipam-cilium-node-update-rate). Zero: 15 s.
 	UpdateRate time.Duration
-	// PollInterval is how often a starting agent looks whether it has a pool
-	// (crd.go:227). Zero: 5 s.
+	// PollInterval is how often a starting agent checks whether it has a pool (crd.go:227).
+	// Zero: 5 s.
 	PollInterval time.Duration
-	// CrashBackoff is how long an agent that could not start is down. Zero:
-	// 10 s, as kubelet begins with.
+	// CrashBackoff is how long an agent that failed to start stays down. Zero: 10 s, kubelet's
+	// first backoff.
 	CrashBackoff time.Duration
 	// Seed makes the choice of addresses repeatable.
 	Seed uint64
@@ -46,8 +46,8 @@ type Options struct {
 	EncryptionKey int
 	// Pod keeps a Pod object for the agent, as its DaemonSet and kubelet do.
 	Pod bool
-	// PodExists says whether a pod whose endpoint is to be restored is still
-	// there. Nil: they all are.
+	// PodExists reports whether a pod whose endpoint is to be restored still exists. Nil: all
+	// do.
 	PodExists func(pod types.NamespacedName) bool
 	// Hold, if set, is called before each step of a start; it may block.
 	Hold func(ctx context.Context, step Step)
@@ -101,7 +101,7 @@ type Agent struct {
 	// On disk: endpoints of pods, and the router's address (node_config.h).
 	endpoints map[types.NamespacedName]endpoint
 	router    addresses
-	// Of this run.
+	// State of the current run.
 	runs  uint64
 	store allocator // nil while not ready
 	ready chan struct{}
@@ -145,7 +145,7 @@ func New(c client.Client, hub *Hub, opts Options) *Agent {
 	}
 }
 
-// Name is the name of the agent's node.
+// Name returns the name of the agent's node.
 func (a *Agent) Name() string { return a.opts.NodeName }
 
 // Run keeps the agent up until ctx ends: it restarts after a crash or a Restart.
@@ -184,14 +184,14 @@ func (a *Agent) down() {
 	}
 }
 
-// Restart kills the agent and returns when it is up again, or ctx ended. It
-// needs a Run that runs.
+// Restart kills the agent and returns when it is up again, or ctx has ended. Run must be
+// running.
 func (a *Agent) Restart(ctx context.Context) error {
 	a.down()
 	return a.WaitReady(ctx)
 }
 
-// WaitReady returns when the agent takes CNI ADDs, or ctx ended.
+// WaitReady returns when the agent accepts CNI ADDs, or ctx has ended.
 func (a *Agent) WaitReady(ctx context.Context) error {
 	a.mu.Lock()
 	ready := a.ready
@@ -270,7 +270,7 @@ func (a *Agent) newSession(run uint64) *Session {
 	}, a.opts.OnEvent)
 }
 
-// up opens the agent to pods, unless it was killed meanwhile.
+// up opens the agent to pods, unless it was killed in the meantime.
 func (a *Agent) up(ctx context.Context, store allocator) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,8 +39,7 @@ type bed struct {
 	events []Event
 }
 
-// newBed makes the Node, runs hub and agent until the test ends, and waits
-// for nothing.
+// newBed creates the Node, runs hub and agent until the test ends, and waits for nothing.
 func newBed(t *testing.T, opts Options) *bed {
 	c, err := NewClient(shared.Cluster(t).Config())
 	if err != nil {
@@ -92,7 +91,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 	})
 }
 
-// shown waits until the hub has the current CiliumNode.
+// shown waits until the hub has received the current CiliumNode.
 func (b *bed) shown() {
 	b.t.Helper()
 	b.eventually("the hub has shown the CiliumNode", func() bool {

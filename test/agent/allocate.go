@@ -10,7 +10,7 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
-// Errors of allocation, in the words of Cilium's.
+// Errors of allocation, with Cilium's texts.
 var (
 	ErrNoCiliumNode = errors.New("CiliumNode for own node is not available")
 	ErrNoPool       = errors.New("no IPs available")
@@ -23,7 +23,7 @@ var (
 	ErrBadKey       = errors.New("invalid custom IP")
 )
 
-// Allocate allocates addr and asks for a status write (crd.go:793).
+// Allocate allocates addr and requests a status write (crd.go:793).
 func (s *Store) Allocate(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +34,8 @@ func (s *Store) Allocate(addr netip.Addr, owner string) error {
 	return nil
 }
 
-// Restore allocates addr without asking for a status write
-// (AllocateWithoutSyncUpstream, crd.go:822).
+// Restore allocates addr without requesting a status write (AllocateWithoutSyncUpstream,
+// crd.go:822).
 func (s *Store) Restore(addr netip.Addr, owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,9 +74,8 @@ func (s *Store) allocate(addr netip.Addr, owner string) error {
 	return nil
 }
 
-// AllocateNext allocates an address of each family for owner, as a CNI ADD
-// does, or none (IPAM.AllocateNext, allocator.go:240). A family that is off
-// gives the zero address.
+// AllocateNext allocates an address of each family for owner, as a CNI ADD does, or none
+// (IPAM.AllocateNext, allocator.go:240). For a family that is off it returns the zero address.
 func (s *Store) AllocateNext(owner string) (v4, v6 netip.Addr, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,17 +95,17 @@ func (s *Store) AllocateNext(owner string) (v4, v6 netip.Addr, err error) {
 	return v4, v6, nil
 }
 
-// AllocateNextWithoutSync allocates one address without asking for a status
-// write, as the router's and the health endpoint's are (crd.go:896).
+// AllocateNextWithoutSync allocates one address without requesting a status write, as for the
+// router and the health endpoint (crd.go:896).
 func (s *Store) AllocateNextWithoutSync(family Family, owner string) (netip.Addr, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next(family, owner, false)
 }
 
-// next is allocateNextFamily (allocator.go:144): an excluded address that
-// turns up stays allocated and the next is taken. Where the owner path offers
-// an excluded address the real one never returns; this one fails.
+// next is allocateNextFamily (allocator.go:144): if an excluded address turns up, it stays
+// allocated and the next one is taken. If the owner path offers an excluded address, the real
+// function never returns; this one fails.
 func (s *Store) next(family Family, owner string, sync bool) (netip.Addr, error) {
 	skipped := map[netip.Addr]bool{}
 	for {
@@ -154,9 +153,9 @@ func (s *Store) nextAny(family Family, owner string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// reservedFor lists the pool entries that carry owner's name (crd.go:594). Like the
-// real agent it ignores the handshake and what is allocated, and a key that is no
-// address ends the search with an error.
+// reservedFor lists the pool entries that carry owner's name (crd.go:594). Like the real agent
+// it ignores the handshake and what is allocated, and a key that is not an address ends the
+// search with an error.
 func (s *Store) reservedFor(family Family, owner string) []string {
 	if owner == "" {
 		return nil
@@ -167,10 +166,10 @@ func (s *Store) reservedFor(family Family, owner string) []string {
 	})
 }
 
-// free lists the pool entries that any pod may get (crd.go:617).
+// free lists the pool entries available to any pod (crd.go:617).
 func (s *Store) free(family Family, allocated ipamtypes.AllocationMap) []string {
 	return s.keys(func(key string, ip ipamtypes.AllocationIP) bool {
-		// The spelling of the key is what counts, not the address.
+		// The notation of the key counts, not the address.
 		if _, ok := allocated[key]; ok || ip.Owner != "" || s.releasing(key) {
 			return false
 		}
@@ -189,8 +188,8 @@ func (s *Store) keys(match func(string, ipamtypes.AllocationIP) bool) []string {
 	return keys
 }
 
-// Release gives addr back and asks for a status write. One that is not
-// allocated is ignored (releaseIPLocked, allocator.go:291).
+// Release frees addr and requests a status write. It ignores an address that is not allocated
+// (releaseIPLocked, allocator.go:291).
 func (s *Store) Release(addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

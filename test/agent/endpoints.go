@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owners of the agent's own addresses, as they stand in status.ipam.used.
+// Owners of the agent's own addresses, as in status.ipam.used.
 const (
 	routerOwner   = "router"
 	healthOwner   = "health"
@@ -46,8 +46,8 @@ func (a *Agent) Add(_ context.Context, namespace, name string) (v4, v6 netip.Add
 // Exhausted is ErrExhausted of an agent in crd mode, with what the agent has.
 type Exhausted struct {
 	Err error
-	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool and
-	// Leaving are how many addresses that has, and how many of these are on their way out.
+	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool is how many
+	// addresses that has, and Leaving how many of these are being released.
 	Seen          string
 	Pool, Leaving int
 	// Endpoints and Own are how many addresses pods and the agent itself have.
@@ -77,7 +77,7 @@ func (a *Agent) exhausted(err error) error {
 	return e
 }
 
-// Del is a CNI DEL. A pod without an endpoint is no error.
+// Del is a CNI DEL. It succeeds for a pod without an endpoint.
 func (a *Agent) Del(_ context.Context, namespace, name string) error {
 	pod := types.NamespacedName{Namespace: namespace, Name: name}
 	a.mu.Lock()
@@ -167,9 +167,8 @@ func restoreEndpoint(store allocator, pod types.NamespacedName, ep endpoint) err
 	return nil
 }
 
-// allocateOwn allocates the router's and the health address, the old ones if
-// they can be had (daemon/infraendpoints/infra_ip_allocation.go:543), and puts
-// them into router and health.
+// allocateOwn allocates the router's and the health address, the old ones if possible
+// (daemon/infraendpoints/infra_ip_allocation.go:543), and stores them in router and health.
 func (a *Agent) allocateOwn(store allocator, node *corev1.Node, router, health addresses) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +179,7 @@ func (a *Agent) allocateOwn(store allocator, node *corev1.Node, router, health a
 		}
 	}
 	for _, family := range a.opts.Families {
-		// The disk's is preferred to the CiliumNode's (infra_ip_allocation.go:184).
+		// The address on disk is preferred to the CiliumNode's (infra_ip_allocation.go:184).
 		addr, err := allocateOld(store, family, routerOwner, a.router[family], router[family])
 		if err != nil {
 			return fmt.Errorf("allocate router address: %w", err)
@@ -200,7 +199,7 @@ func (a *Agent) allocateOwn(store allocator, node *corev1.Node, router, health a
 	return nil
 }
 
-// allocateOld allocates the first of old that can be had, or any other.
+// allocateOld allocates the first of old that is available, or else any address.
 func allocateOld(store allocator, family Family, owner string, old ...netip.Addr) (netip.Addr, error) {
 	for _, addr := range old {
 		if addr.IsValid() && store.Restore(addr, owner) == nil {

@@ -7,8 +7,8 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
-// answer answers the release handshake and asks for a status write if there
-// is something to say (updateLocalNodeResource, crd.go:400-487).
+// answer answers the release handshake and requests a status write if an answer changed
+// (updateLocalNodeResource, crd.go:400-487).
 func (s *Store) answer() {
 	if s.own.Spec.IPAM.Pool == nil { // crd.go:403
 		return
@@ -32,8 +32,7 @@ func (s *Store) answer() {
 	}
 }
 
-// answerOne returns what the entry of ip becomes: status itself when there is
-// nothing to say, "" to delete it.
+// answerOne returns the new entry of ip: status itself if it does not change, "" to delete it.
 func (s *Store) answerOne(ip string, status ipamtypes.IPReleaseStatus) ipamtypes.IPReleaseStatus {
 	if _, ok := s.own.Spec.IPAM.Pool[ip]; !ok {
 		switch status {

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Hub is one watch of all CiliumNodes for all agents of the process, where
-// each real agent has a watch of its own (crd.go:119). A subscriber sees the
-// versions of its CiliumNode one after the other, in order.
+// Hub is one watch of all CiliumNodes for all agents of the process; each real agent has a
+// watch of its own (crd.go:119). A subscriber receives every version of its CiliumNode, in
+// order.
 type Hub struct {
 	client client.WithWatch
 
@@ -70,10 +70,10 @@ func (h *Hub) dispatch(obj any, deleted bool) {
 	}
 }
 
-// Subscribe hands the latest version of the named CiliumNode to observe, if
-// there is one, and every later one; nil says that it was deleted. observe
-// must not change the object, nor block. The returned function ends it. A
-// second subscription of a name takes the place of the first.
+// Subscribe passes the latest version of the named CiliumNode to observe, if there is one, and
+// then every later one; nil means that it was deleted. observe must not modify the object, and
+// must not block. The returned function ends the subscription. A second subscription for a name
+// replaces the first.
 func (h *Hub) Subscribe(name string, observe func(*ciliumv2.CiliumNode)) (cancel func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

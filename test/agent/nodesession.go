@@ -14,8 +14,8 @@ import (
 // podCIDROf returns the podCIDR that a Node assigns to its agent.
 func podCIDROf(node *corev1.Node) (netip.Prefix, bool) { return hostscope.PodCIDR(node, ipalloc.IPv4) }
 
-// nodeSession is a run in kubernetes mode: it gives out addresses of the CIDR that
-// its Node named when it started (hostscope.go), and writes nothing about them.
+// nodeSession is a run in kubernetes mode: it allocates addresses of the CIDR that its Node
+// named when it started (hostscope.go), and does not report them.
 type nodeSession struct{ store *wholeStore }
 
 func newNodeSession(cidr netip.Prefix) nodeSession {

@@ -89,8 +89,7 @@ func (k *Kubelet) Attach(a *Agent) {
 	}
 }
 
-// HasPod reports whether the pod exists, as far as is known: for
-// Options.PodExists.
+// HasPod reports whether the pod exists, as far as the kubelet knows: for Options.PodExists.
 func (k *Kubelet) HasPod(pod types.NamespacedName) bool {
 	k.mu.Lock()
 	store, synced := k.store, k.synced
@@ -146,8 +145,8 @@ func (k *Kubelet) work(ctx context.Context) {
 	}
 }
 
-// sync brings one pod to where it should be. Only one sync of a pod runs at a
-// time, which the queue sees to.
+// sync brings one pod to its desired state. The queue ensures that only one sync of a pod runs
+// at a time.
 func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName) error {
 	k.mu.Lock()
 	store, box, has := k.store, k.sandboxes[key], k.sandboxes[key].agent != nil
@@ -188,8 +187,8 @@ func (k *Kubelet) teardown(ctx context.Context, key types.NamespacedName, box sa
 	return nil
 }
 
-// remove deletes a pod whose time has come, if its node is ours. Its DaemonSet makes an
-// agent's pod anew, and with it the agent starts again.
+// remove deletes a pod that has terminated, if its node is ours. An agent's DaemonSet recreates
+// its pod, and the agent starts again with it.
 func (k *Kubelet) remove(ctx context.Context, pod *corev1.Pod) error {
 	k.mu.Lock()
 	agent := k.agents[pod.Spec.NodeName]
@@ -232,8 +231,8 @@ func isAgentPod(pod *corev1.Pod) bool {
 	return pod.Namespace == agentNamespace && pod.Labels["k8s-app"] == "cilium"
 }
 
-// writeStatus reports the pod as running with its sandbox's addresses, unless
-// it says so already.
+// writeStatus reports the pod as running with its sandbox's addresses, unless its status
+// already does.
 func (k *Kubelet) writeStatus(ctx context.Context, cached *corev1.Pod, box sandbox) error {
 	pod := cached.DeepCopy()
 	status := &pod.Status

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// defaultPool is the one of Cilium's pools that these agents know.
+// defaultPool is the only Cilium pool that these agents know.
 const defaultPool = "default"
 
 // poolSession is a run in multi-pool mode: the watch that feeds the model, and
@@ -38,8 +38,8 @@ type poolSession struct {
 
 	mu   sync.Mutex
 	seen *ciliumv2.CiliumNode
-	// from is the version that the watch must have reached. doubt is set while the
-	// outcome of a write is unknown.
+	// from is the version that the watch must have reached. doubt is set while the outcome of a
+	// write is unknown.
 	from  uint64
 	doubt bool
 }
@@ -66,8 +66,8 @@ func (s *poolSession) watch(from *ciliumv2.CiliumNode) (cancel func()) {
 	return s.hub.Subscribe(s.name, s.observe)
 }
 
-// observe is ciliumNodeUpdated. After its CiliumNode is deleted the agent goes on
-// with the last version.
+// observe is ciliumNodeUpdated. After its CiliumNode is deleted, the agent continues with the
+// last version.
 func (s *poolSession) observe(cn *ciliumv2.CiliumNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *poolSession) update(ctx context.Context) {
 	s.onEvent(Event{Kind: ReportFailed, Err: err})
 }
 
-// caughtUp reports whether the watch has shown the agent's own last write.
+// caughtUp reports whether the watch has delivered the agent's own last write.
 func (s *poolSession) caughtUp(ctx context.Context) bool {
 	s.mu.Lock()
 	doubt := s.doubt

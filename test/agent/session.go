@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Session is a Store with the watch that feeds it and the status writes it
-// asks for: what newNodeStore sets up (crd.go:91) for one run of an agent.
+// Session is a Store with the watch that feeds it and the status writes that it requests: what
+// newNodeStore sets up (crd.go:91) for one run of an agent.
 type Session struct {
 	Store *Store
 
@@ -31,19 +31,19 @@ func NewSession(c client.Client, hub *Hub, name string, updateRate time.Duration
 // Watch starts feeding the Store; the returned function ends it.
 func (s *Session) Watch() (cancel func()) { return s.hub.Subscribe(s.name, s.Store.Observe) }
 
-// Write writes the status whenever it is asked for, until ctx ends.
+// Write writes the status whenever a write is requested, until ctx ends.
 func (s *Session) Write(ctx context.Context) {
 	s.trigger.run(ctx, func() { s.report(ctx) })
 }
 
-// RestoreFinished asks for the first write (crd.go:230).
+// RestoreFinished requests the first write (crd.go:230).
 func (s *Session) RestoreFinished() { s.trigger.request("initial sync") }
 
-// Idle reports whether all writes that were asked for are done.
+// Idle reports whether all requested writes are done.
 func (s *Session) Idle() bool { return s.trigger.idle() }
 
-// report is refreshNodeTrigger (crd.go:505): an error, often a conflict, is
-// tried again at the next turn.
+// report is refreshNodeTrigger (crd.go:505): after an error, often a conflict, the next trigger
+// tries again.
 func (s *Session) report(ctx context.Context) {
 	cn := s.Store.Report()
 	if cn == nil {

@@ -30,13 +30,13 @@ func familyOf(addr netip.Addr) Family {
 type StoreOptions struct {
 	// Families are the families the agent allocates for. Empty: IPv4.
 	Families []Family
-	// HealthChecking doubles the least pool size to 2 (crd.go:335).
+	// HealthChecking doubles the minimum pool size to 2 (crd.go:335).
 	HealthChecking bool
-	// Pick chooses one of the pool keys that may be allocated, given sorted;
-	// the real one takes the first in map order. Nil: the lowest.
+	// Pick chooses one of the pool keys that may be allocated, which are sorted; the real agent
+	// takes the first in map order. Nil: the lowest.
 	Pick func(candidates []string) string
-	// Trigger asks for a status write with a reason (pkg/trigger). It is
-	// called under the Store's lock: it must neither block nor call back.
+	// Trigger requests a status write with a reason (pkg/trigger). It is called under the
+	// Store's lock: it must neither block nor call back.
 	Trigger func(reason string)
 }
 
@@ -51,8 +51,8 @@ type Store struct {
 	opts StoreOptions
 
 	mu sync.Mutex
-	// seen is what the informer's cache holds, own what the agent works on:
-	// the same, plus its answers that are not written yet.
+	// seen is what the informer's cache holds, own is what the agent works on: the same, plus
+	// its answers that are not written yet.
 	seen, own *ciliumv2.CiliumNode
 	// allocators is nil until Open.
 	allocators map[Family]ipamtypes.AllocationMap
@@ -73,8 +73,8 @@ func NewStore(opts StoreOptions) *Store {
 	return &Store{opts: opts, excluded: map[netip.Addr]bool{}}
 }
 
-// Observe takes the next version of the CiliumNode from the watch, nil when
-// it was deleted. It does not change cn.
+// Observe receives the next version of the CiliumNode from the watch; nil: it was deleted. It
+// does not modify cn.
 func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,8 @@ func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
 	case cn == nil: // deleteLocalNodeResource, crd.go:374
 		s.own = nil
 	case before != nil && before.DeepEqual(cn):
-		// setOwnNodeWithoutPoolUpdate, crd.go:149 and crd.go:492: only the
-		// metadata changed. Answers not yet written are forgotten here.
+		// setOwnNodeWithoutPoolUpdate, crd.go:149 and crd.go:492: only the metadata changed.
+		// Answers that are not written yet are lost here.
 		s.own = workingCopy(cn)
 	default: // updateLocalNodeResource, crd.go:383
 		s.own = workingCopy(cn)
@@ -101,8 +101,8 @@ func workingCopy(cn *ciliumv2.CiliumNode) *ciliumv2.CiliumNode {
 	return &own
 }
 
-// Seen returns the resourceVersion of the CiliumNode the agent works on, ""
-// when it has none.
+// Seen returns the resourceVersion of the CiliumNode that the agent works on; "": there is
+// none.
 func (s *Store) Seen() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (s *Store) Seen() string {
 	return s.own.ResourceVersion
 }
 
-// pool returns the resourceVersion of the CiliumNode the agent works on, how many addresses
-// that has, and how many of these are on their way out.
+// pool returns the resourceVersion of the CiliumNode that the agent works on, how many
+// addresses it has, and how many of these are being released.
 func (s *Store) pool() (seen string, addresses, leaving int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +128,8 @@ func (s *Store) pool() (seen string, addresses, leaving int) {
 	return s.own.ResourceVersion, len(s.own.Spec.IPAM.Pool), leaving
 }
 
-// MinimumReached reports whether the pool suffices for the agent to go on
-// starting (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
+// MinimumReached reports whether the pool suffices for the agent to continue its start
+// (hasMinimumIPsInPool, crd.go:322, and staticIPStatus, crd.go:361).
 func (s *Store) MinimumReached() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,17 +161,17 @@ func (s *Store) Open() {
 	}
 }
 
-// Exclude keeps addr, an address of the node itself, from being allocated
-// (ExcludeIP, ipam.go:248).
+// Exclude prevents the allocation of addr, an address of the node itself (ExcludeIP,
+// ipam.go:248).
 func (s *Store) Exclude(addr netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.excluded[addr] = true
 }
 
-// Report returns the object of the next full UpdateStatus, nil when there is
-// no CiliumNode (refreshNode, crd.go:514). Its resourceVersion guards it. The
-// caller may change it.
+// Report returns the object of the next full UpdateStatus; nil: there is no CiliumNode
+// (refreshNode, crd.go:514). The update is conditional on its resourceVersion. The caller may
+// modify it.
 func (s *Store) Report() *ciliumv2.CiliumNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Store) Report() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// Allocated returns what is allocated: address to owner (Dump, crd.go:916).
+// Allocated returns the allocated addresses and their owners (Dump, crd.go:916).
 func (s *Store) Allocated() map[netip.Addr]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

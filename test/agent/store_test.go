@@ -28,7 +28,7 @@ func ciliumNode(version string, p pool, r release) *ciliumv2.CiliumNode {
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// recorder counts what a Store asks for.
+// recorder records the reasons for which a Store requests writes.
 type recorder struct{ reasons []string }
 
 func (r *recorder) trigger(reason string) { r.reasons = append(r.reasons, reason) }
@@ -176,7 +176,7 @@ func TestAllocateNext(t *testing.T) {
 	}
 }
 
-// The owner path hands one address out twice; the first release frees it.
+// The owner path returns one address twice; the first release frees it.
 func TestOwnerGetsAddressTwice(t *testing.T) {
 	s := NewStore(StoreOptions{})
 	s.Open()

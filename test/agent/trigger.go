@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// trigger runs a function when asked to, at most once per interval: what
-// pkg/trigger/trigger.go does, save that waiting ends with the context.
-// Requests made while it waits or runs lead to one more run.
+// trigger runs a function on request, at most once per interval, like pkg/trigger/trigger.go,
+// except that waiting ends with the context. Requests made while it waits or runs lead to one
+// more run.
 type trigger struct {
 	interval time.Duration
 	wake     chan struct{}

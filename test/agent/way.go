@@ -19,7 +19,7 @@ const (
 	Kubernetes IPAM = "kubernetes"
 )
 
-// allocator is what a run of an agent gives addresses out of.
+// allocator is where a run of an agent allocates addresses.
 type allocator interface {
 	AllocateNext(owner string) (v4, v6 netip.Addr, err error)
 	AllocateNextWithoutSync(family Family, owner string) (netip.Addr, error)
@@ -32,14 +32,14 @@ type allocator interface {
 // way is what differs between the modes in one run of an agent.
 type way interface {
 	pool() allocator
-	// watch feeds the pool with the CiliumNode, from a version on that the agent
-	// has just written. The returned function ends it.
+	// watch feeds the pool with the CiliumNode, starting with the version that the agent has
+	// just written. The returned function ends it.
 	watch(from *ciliumv2.CiliumNode) (cancel func())
-	// write reports to the API server what is used and requested, until ctx ends.
+	// write reports used and requested addresses to the API server until ctx ends.
 	write(ctx context.Context)
-	// ready says whether the pool suffices to go on starting.
+	// ready reports whether the pool suffices to continue the start.
 	ready() bool
-	// open lets addresses be allocated, restored says that those of before are.
+	// open allows allocations; restored says that earlier ones have been restored.
 	open()
 	restored()
 }

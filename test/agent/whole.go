@@ -88,7 +88,7 @@ func (s *wholeStore) Allocated() map[netip.Addr]string {
 	return maps.Clone(s.model.Live())
 }
 
-// sees takes in the CIDRs assigned to the agent.
+// sees receives the CIDRs assigned to the agent.
 func (s *wholeStore) sees(assigned []netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

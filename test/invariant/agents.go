@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// putBackWithin bounds how long a CiliumNode that was deleted by hand and is there again
-// may lack addresses: its agent may make it without any, and the operator puts them back
-// in more than one write.
+// putBackWithin bounds how long a CiliumNode that was deleted by hand and recreated may lack
+// addresses: its agent may recreate it without any, and the operator restores them in more than
+// one write.
 const putBackWithin = 30 * time.Second
 
-// askAgents checks at intervals that what agents hold is in their nodes' pools.
+// askAgents checks periodically that what agents hold is in their nodes' pools.
 func (c *Checker) askAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		if harness.Sleep(ctx, c.opts.AgentsEvery) != nil {
@@ -25,9 +25,8 @@ func (c *Checker) askAgents(ctx context.Context) {
 	}
 }
 
-// AskAgents checks once that what the agents hold is in their nodes' pools. An address
-// counts as held if it was held before the state that it is compared with was written,
-// and still is afterwards.
+// AskAgents checks once that what the agents hold is in their nodes' pools. An address counts
+// as held if it was held both before the state it is compared with was written, and afterwards.
 func (c *Checker) AskAgents(ctx context.Context) error {
 	before := c.opts.Agents()
 	if err := c.Sync(ctx); err != nil {
@@ -74,9 +73,9 @@ func (c *Checker) AskAgents(ctx context.Context) error {
 	return nil
 }
 
-// comesBack says that an address may yet be put back: it stood in the CiliumNode as that
-// was deleted a moment ago, and nothing of its block is there again. Of an address
-// without a block nothing is, as long as the pool is empty.
+// comesBack reports whether an address may still be restored: it was in the CiliumNode when
+// that was deleted a moment ago, and no address of its block has been restored yet. For an
+// address without a block the pool must still be empty.
 func (m *model) comesBack(node string, addr netip.Addr) bool {
 	was, now := m.deleted[node], m.views[node]
 	if was == nil || !was.pool[addr] || time.Since(m.remade[node]) >= putBackWithin {

@@ -14,7 +14,7 @@ import (
 
 func TestAgents(t *testing.T) {
 	tests := map[string]struct {
-		// asked is what the agent of node a says, each time it is asked.
+		// asked is what the agent of node a answers, each time it is asked.
 		asked [][]string
 		want  []string
 	}{
@@ -46,8 +46,8 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// TestAgentsOfARecreatedCiliumNode: what its pool lacks of what an agent holds is excused
-// only as long as nothing of its block is there again.
+// TestAgentsOfARecreatedCiliumNode checks that an address that an agent holds may be missing
+// from the pool only until an address of its block is restored.
 func TestAgentsOfARecreatedCiliumNode(t *testing.T) {
 	tests := map[string]struct {
 		held  string

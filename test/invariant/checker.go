@@ -17,30 +17,29 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Options configure a Checker. The zero value checks all there is to check.
+// Options configure a Checker. The zero value checks everything.
 type Options struct {
-	// Cooldown is the least time a block must have rested before its object may
-	// go. Zero: any.
+	// Cooldown is the minimum time a block must have cooled down before its object may be
+	// deleted. Zero: any.
 	Cooldown time.Duration
-	// Agents, if set, returns the addresses that each node's agent and pods
-	// hold right now.
+	// Agents, if set, returns the addresses that each node's agent and pods hold at that
+	// moment.
 	Agents func() map[string][]netip.Addr
-	// Client, if set, is where lists and watches are read in place of the API
-	// server: one that still has what came before a restart leaves no gaps.
+	// Client, if set, is used for lists and watches instead of the API server: one that keeps
+	// versions from before a restart leaves no gaps.
 	Client Reader
 	// AgentsEvery is how often Agents is asked. Zero: 2 s.
 	AgentsEvery time.Duration
-	// Judges, if set, says which violations are recorded, for as long as the Checker
-	// runs: in modes whose rules another judge knows. It must not block, nor call the
-	// Checker. Nil: all are. What a test breaks by hand is for Exempt.
+	// Judges, if set, selects the violations that are recorded, for as long as the Checker
+	// runs: in modes whose rules another judge knows. It must not block, nor call the Checker.
+	// Nil: all. For what a test breaks by hand, use Exempt.
 	Judges func(Violation) bool
 	// OnChange, if set, is called with every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
 	OnChange func(Change)
 }
 
-// Reader lists and watches the kinds that are checked, and lists them as
-// PartialObjectMetadata too.
+// Reader lists and watches the checked kinds, and lists them as PartialObjectMetadata too.
 type Reader interface {
 	List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error
 	Watch(ctx context.Context, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error)
@@ -61,11 +60,11 @@ type Change struct {
 	Unshown func(cidr netip.Prefix) bool
 }
 
-// Violation is a rule seen broken.
+// Violation is a broken rule.
 type Violation struct {
 	// Rule is its number in the package's documentation.
 	Rule int
-	// Subject names what it is about: a node, or a block.
+	// Subject is a node or a block.
 	Subject string
 	// Text says what happened, with the resourceVersions.
 	Text string
@@ -77,7 +76,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("rule %d, %s: %s (resourceVersion %d)", v.Rule, v.Subject, v.Text, v.Version)
 }
 
-// Checker checks from Watch on, until the context of Watch ends.
+// Checker checks from Watch until the context of Watch ends.
 type Checker struct {
 	client  Reader
 	opts    Options
@@ -95,8 +94,8 @@ type Checker struct {
 	done     chan struct{} // closed, and replaced, when applied moves
 }
 
-// Watch starts a Checker on the state that it finds, which it takes as it is.
-// cfg may be nil where Options.Client is set.
+// Watch starts a Checker, which accepts the state that it finds. cfg may be nil if
+// Options.Client is set.
 func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error) {
 	if opts.Client == nil {
 		reader, err := apiReader(cfg)
@@ -122,7 +121,7 @@ func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error
 	return c, nil
 }
 
-// Scheme knows the kinds that are checked.
+// Scheme knows the checked kinds.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -146,7 +145,7 @@ func apiReader(cfg *rest.Config) (Reader, error) {
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// begin reads every kind as it was at one version, and watches from there on.
+// begin reads every kind as of one version, and watches from there.
 func (c *Checker) begin(ctx context.Context) error {
 	at, err := c.now(ctx)
 	if err != nil {
@@ -206,7 +205,7 @@ func (c *Checker) Sync(ctx context.Context) error {
 	}
 }
 
-// report records a violation. c.mu is held.
+// report records a violation. The caller holds c.mu.
 func (c *Checker) report(v Violation) {
 	key := fmt.Sprint(v.Rule, v.Subject, v.Text)
 	if c.reported[key] || c.excused(v) || c.opts.Judges != nil && !c.opts.Judges(v) {
@@ -216,7 +215,7 @@ func (c *Checker) report(v Violation) {
 	c.violations = append(c.violations, v)
 }
 
-// arrived takes in a version from a stream.
+// arrived receives a version from a stream.
 func (c *Checker) arrived(e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,8 +231,8 @@ func (c *Checker) passed(k Kind, version uint64) {
 	c.advance()
 }
 
-// advance judges all versions before which no stream can deliver another. c.mu is
-// held.
+// advance judges all versions that no stream can still deliver an earlier version for. The
+// caller holds c.mu.
 func (c *Checker) advance() {
 	before := c.history.applied
 	for {
@@ -249,7 +248,7 @@ func (c *Checker) advance() {
 	}
 }
 
-// step judges one version and makes it the state. c.mu is held.
+// step judges one version and makes it the state. The caller holds c.mu.
 func (c *Checker) step(e event) {
 	change := Change{Kind: e.kind, Name: e.key, Version: e.version, Received: e.received, Old: c.model.objects[e.kind][e.key], New: e.object}
 	if e.origin != found {

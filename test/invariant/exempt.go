@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// Exemption names what a test breaks by hand: one rule, about one subject, in one way.
+// Exemption names what a test breaks by hand: one rule, for one subject, in one way.
 type Exemption struct {
 	Rule int
-	// Subject is that of the violation, such as "CiliumNode n1".
+	// Subject is the violation's subject, such as "CiliumNode n1".
 	Subject string
-	// Text is a part of that of the violation.
+	// Text is a part of the violation's text.
 	Text string
 }
 
-// errStaleExemption: an exemption excused nothing.
+// errStaleExemption means that an exemption excused nothing.
 var errStaleExemption = errors.New("an exemption excused nothing")
 
-// exempt is an exemption in force.
+// exempt is an active exemption.
 type exempt struct {
 	Exemption
 	used bool
 }
 
-// Exempt excuses what e names in what is written from now until end is called. Both wait
-// until what was written before has been judged, or ctx ends. end fails where nothing was
-// excused: then the test did not break what it says.
+// Exempt excuses what e names in versions written from now until end is called. Both wait until
+// earlier versions have been judged, or ctx ends. end fails if nothing was excused: then the
+// test did not break what it claims to.
 func (c *Checker) Exempt(ctx context.Context, e Exemption) (end func(context.Context) error, err error) {
 	if e.Rule == 0 || e.Subject == "" || e.Text == "" {
 		return nil, fmt.Errorf("an exemption without a bound: %+v", e)
@@ -54,7 +54,7 @@ func (c *Checker) endExemption(ctx context.Context, e *exempt) error {
 	return err
 }
 
-// excused says that an exemption in force names a violation. c.mu is held.
+// excused reports whether an active exemption names a violation. The caller holds c.mu.
 func (c *Checker) excused(v Violation) bool {
 	any := false
 	for _, e := range c.exemptions {

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// TestExemptionIsNarrow: an exemption excuses its rule, its subject and its text, in what
-// is written while it is in force.
+// TestExemptionIsNarrow checks that an exemption excuses its rule, its subject and its text, in
+// versions written while it is active, and nothing else.
 func TestExemptionIsNarrow(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{})
@@ -35,7 +35,8 @@ func TestExemptionIsNarrow(t *testing.T) {
 	}
 }
 
-// TestExemptionsThatExcuseNothing: they and those without a bound are errors.
+// TestExemptionsThatExcuseNothing checks that they are errors, as are exemptions without a
+// bound.
 func TestExemptionsThatExcuseNothing(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{})

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// A marked address of a family that the agent does not run leaves without an answer, even
-// if the agent goes on naming it. Here the agent runs IPv6 alone, and named 10.9.0.1 before.
+// A marked address of a family that the agent does not run leaves without an answer, even if
+// the agent still names it. Here the agent runs IPv6 only, and named 10.9.0.1 before.
 func TestFamilyTakenOut(t *testing.T) {
 	const router6, stale = "fd00::1", "10.9.0.1"
 	name := func(cn *ciliumv2.CiliumNode, ips ...string) {

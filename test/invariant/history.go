@@ -17,25 +17,25 @@ type event struct {
 	origin   origin
 }
 
-// origin is where a version comes from.
+// origin is how a version was obtained.
 type origin int
 
 const (
 	// watched: every version before it was delivered.
 	watched origin = iota
-	// found: it was there when the stream began. It is not judged.
+	// found: it existed when the stream began. It is not judged.
 	found
-	// bridged: versions before it were missed. What it is, is judged; how it
-	// came to be so is not.
+	// bridged: versions before it were missed. The state it describes is judged, the change
+	// that led to it is not.
 	bridged
 )
 
-// history puts the versions of all streams into one order. A version comes out
-// once every stream has delivered everything up to it.
+// history puts the versions of all streams into one order. It returns a version once every
+// stream has delivered everything before it.
 type history struct {
 	pending eventHeap
 	passed  map[Kind]uint64
-	// applied is up to where versions have come out.
+	// applied is the version up to which versions have been returned.
 	applied uint64
 }
 
@@ -47,7 +47,7 @@ func (h *history) start(at uint64) {
 	h.applied = at
 }
 
-// add takes in a version. Streams deliver theirs in order.
+// add receives a version. Each stream delivers its versions in order.
 func (h *history) add(e event) {
 	heap.Push(&h.pending, e)
 	h.pass(e.kind, e.version)
@@ -59,8 +59,7 @@ func (h *history) pass(k Kind, version uint64) {
 	}
 }
 
-// next is the version that comes next, or false where one of an earlier version
-// might still arrive.
+// next returns the next version, or false if an earlier one may still arrive.
 func (h *history) next() (event, bool) {
 	if h.passed == nil {
 		return event{}, false
@@ -86,7 +85,7 @@ func (h *history) safe() uint64 {
 	return safe
 }
 
-// lagging are the kinds that hold back a pending version.
+// lagging returns the kinds that hold back a pending version.
 func (h *history) lagging() []Kind {
 	var newest uint64
 	for _, e := range h.pending {

@@ -48,8 +48,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	if gaps := checker.Stats().Gaps; gaps != 0 {
 		t.Errorf("%d gaps, though nothing was written meanwhile", gaps)
 	}
-	// What is written before the watches are back may be missed, but not that
-	// an IP stands in two pools.
+	// What is written before the watches are back may be missed, but not an IP in two pools.
 	w.Must(cluster.KillAPIServer())
 	w.Must(cluster.StartAPIServer(w.Ctx))
 	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })

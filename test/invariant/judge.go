@@ -39,9 +39,9 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 	return nil
 }
 
-// judgeDeletion is rule 2 for a CiliumNode that is deleted under its Node: the pods lose
-// their addresses when the agent restarts. What an older Node of that name owns is
-// garbage, and how one came to be gone that went unseen is not judged.
+// judgeDeletion is rule 2 for a CiliumNode that is deleted while its Node exists: its pods lose
+// their addresses when the agent restarts. A CiliumNode owned by an older Node of that name is
+// garbage, and a deletion that was missed is not judged.
 func (m *model) judgeDeletion(c Change, from origin) []Violation {
 	node := m.objects[KindNode][c.Name]
 	if node == nil || from != watched || OwnedByAnother(c.Old, node) {
@@ -60,13 +60,13 @@ func (m *model) judgeDeletion(c Change, from origin) []Violation {
 	return j.violations
 }
 
-// OwnedByAnother says that an object has owners, and the Node is none of them.
+// OwnedByAnother reports whether an object has owners and the Node is not one of them.
 func OwnedByAnother(o, node client.Object) bool {
 	owners := o.GetOwnerReferences()
 	return len(owners) > 0 && !slices.ContainsFunc(owners, func(ref metav1.OwnerReference) bool { return ref.UID == node.GetUID() })
 }
 
-// judgement is that of one version of one CiliumNode.
+// judgement is the judgement of one version of one CiliumNode.
 type judgement struct {
 	*model
 	node       string
@@ -84,7 +84,7 @@ func (j *judgement) find(rule int, format string, args ...any) {
 	})
 }
 
-// published is rule 1 for the addresses that were added.
+// published is rule 1 for added addresses.
 func (j *judgement) published() {
 	wrong := groups{}
 	was := j.putBack()
@@ -103,7 +103,7 @@ func (j *judgement) published() {
 	}
 }
 
-// wrongBlock says why no block of the node allows an address to be published, or is "".
+// wrongBlock returns why no block of the node allows an address to be published; "": one does.
 func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
 	own := j.heldBy(j.node, addr)
 	if own != nil {
@@ -126,10 +126,10 @@ func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
 	return ""
 }
 
-// putBack is the CiliumNode as it was deleted, for a version that makes it again: what
-// stood in it may stand in that version, and in no later one. Nil: it is no such version.
-// So may what people wrote into an earlier one: a leader that lags puts back the last one
-// it has seen.
+// putBack returns the deleted CiliumNode for a version that recreates it: that version, but no
+// later one, may contain what the deleted one did. It may also contain what users wrote into an
+// earlier one, because a lagging leader restores the last version it has seen. Nil: it is not
+// such a version.
 func (j *judgement) putBack() *view {
 	if j.old != nil {
 		return nil
@@ -137,14 +137,12 @@ func (j *judgement) putBack() *view {
 	return j.deleted[j.node]
 }
 
-// seen says that the CiliumNode has changed since version, so that what was
-// decided before must have lost. A patch decided on while a block was in service
-// may come late as long as the CiliumNode stays as it was: the block then leaves
-// and rests anew.
+// seen reports whether the CiliumNode has changed since version, so that a patch decided on
+// earlier must have lost. A patch decided on while a block was in service may arrive late as
+// long as the CiliumNode does not change: the block then drains and cools down again.
 func (j *judgement) seen(version uint64) bool { return j.old == nil || j.oldVersion > version }
 
-// removed is rule 2 and, for foreign entries, rule 7, for the addresses that were
-// removed.
+// removed is rule 2 and, for foreign entries, rule 7, for removed addresses.
 func (j *judgement) removed() {
 	if j.old == nil || j.objects[KindNode][j.node] == nil {
 		return
@@ -186,7 +184,7 @@ func (j *judgement) removed() {
 	}
 }
 
-// usedBy names what used an address in the previous version, or returns "".
+// usedBy returns what used an address in the previous version; "": nothing.
 func (j *judgement) usedBy(addr netip.Addr) string {
 	if owner, ok := j.old.used[addr]; ok {
 		return owner + " (status.ipam.used)"

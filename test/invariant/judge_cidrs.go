@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec are
-// judged: a block that is created or removed by hand beside an idle CiliumNode breaks
-// no rule.
+// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec are judged:
+// creating or removing a block by hand while the CiliumNode does not change breaks no rule.
 func (j *judgement) podCIDRs() {
 	var before []netip.Prefix
 	if j.old != nil {
@@ -33,9 +32,9 @@ func (j *judgement) podCIDRs() {
 	}
 }
 
-// listed checks that exactly the node's blocks with an IP in the pool are listed, each
-// once, beside what was there. A write that was decided on before a block was created
-// of published addresses need not list it.
+// listed checks that exactly the node's blocks with an IP in the pool are listed, each once, in
+// addition to earlier entries. A write decided on before a block of published addresses was
+// created need not list it.
 func (j *judgement) listed(before, after []netip.Prefix) {
 	published := map[netip.Prefix]bool{}
 	for addr := range j.now.pool {
@@ -68,9 +67,9 @@ func (j *judgement) listed(before, after []netip.Prefix) {
 	}
 }
 
-// unknown reports whether a block may have been created after the CiliumNode's change
-// was decided on: it is younger than the previous version, or the writer had not seen
-// it, and all its published addresses were published before.
+// unknown reports whether a block may have been created after the CiliumNode's change was
+// decided on: it is newer than the previous version, or the writer had not seen it, and all its
+// published addresses had been published before.
 func (j *judgement) unknown(cidr netip.Prefix) bool {
 	young := !j.seen(j.blocks[cidr].made) || j.unshown != nil && j.unshown(cidr)
 	return young && !slices.ContainsFunc(without(j.now, j.old), cidr.Contains)
@@ -87,7 +86,7 @@ func common(a, b []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// judgeBlock is rule 1 for a block object that comes or goes.
+// judgeBlock is rule 1 for a block object that is created or deleted.
 func (m *model) judgeBlock(c Change, from origin, cooldown time.Duration) []Violation {
 	var out []Violation
 	find := func(name, format string, args ...any) {
@@ -117,7 +116,7 @@ func (m *model) judgeBlock(c Change, from origin, cooldown time.Duration) []Viol
 	return out
 }
 
-// publishedIn are the published addresses in a CIDR, by node.
+// publishedIn returns the published addresses in a CIDR, by node.
 func (m *model) publishedIn(cidr netip.Prefix) map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
 	take := func(addr netip.Addr) {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lookEvery is how long a version may wait before the idle kinds that hold it
-	// back are asked whether they have anything to deliver.
+	// lookEvery is how long a version may wait before the idle kinds that hold it back are
+	// asked whether they have anything to deliver.
 	lookEvery = 200 * time.Millisecond
 	// lookShare bounds the time spent on asking to 1/lookShare of the total.
 	lookShare = 10
@@ -32,8 +32,7 @@ func (c *Checker) now(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(list.ResourceVersion, 10, 64)
 }
 
-// catchUp waits until these kinds have delivered what was written before the
-// call.
+// catchUp waits until these kinds have delivered everything written before the call.
 func (c *Checker) catchUp(ctx context.Context, which ...Kind) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(which))

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Kind is a kind of object that is watched.
+// Kind is a kind of watched object.
 type Kind string
 
 // Kinds.
@@ -38,7 +38,7 @@ func (k Kind) newList() client.ObjectList {
 	return &v1alpha1.PodIPPoolList{}
 }
 
-// newMetadataList is for lists that are only to tell names and versions.
+// newMetadataList returns a list that holds only names and versions.
 func (k Kind) newMetadataList() *metav1.PartialObjectMetadataList {
 	group := corev1.SchemeGroupVersion
 	switch k {
@@ -52,7 +52,7 @@ func (k Kind) newMetadataList() *metav1.PartialObjectMetadataList {
 	return list
 }
 
-// keyOf names an object: its name, with the namespace before it if it has one.
+// keyOf returns an object's name, after its namespace if it has one.
 func keyOf(o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return o.GetName()

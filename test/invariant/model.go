@@ -16,20 +16,20 @@ import (
 // model is the state of the whole cluster at one version.
 type model struct {
 	objects map[Kind]map[string]client.Object
-	// views are the CiliumNodes, read; deleted those that are gone, as they last
-	// were, while their Node exists.
+	// views are the CiliumNodes, parsed; deleted are the last states of deleted ones whose Node
+	// exists.
 	views, deleted map[string]*view
-	// byHand are the addresses outside blocks that stood in CiliumNodes deleted since, by
-	// node, while their Node exists and no block has covered them.
+	// byHand are the addresses outside blocks in CiliumNodes that were since deleted, by node,
+	// while their Node exists and no block has covered them.
 	byHand map[string]map[netip.Addr]bool
-	// remade is when a CiliumNode that had been deleted was there again.
+	// remade is when a deleted CiliumNode was recreated.
 	remade map[string]time.Time
-	// published tells which nodes' pools an address is in.
+	// published maps an address to the nodes whose pools contain it.
 	published map[netip.Addr][]string
 	blocks    map[netip.Prefix]*block
-	// holds is how many blocks a node has of a family.
+	// holds is how many blocks of a family a node has.
 	holds map[holder]int
-	// sizes are the prefix lengths of blocks, with how many there are.
+	// sizes counts blocks by prefix length.
 	sizes  map[int]int
 	podsOn map[string]map[string]*corev1.Pod
 }
@@ -44,15 +44,14 @@ type block struct {
 	name, node string
 	cidr       netip.Prefix
 	draining   bool
-	// vacated says that people have wanted it back at least once: a write that was decided
-	// on then may come late.
+	// vacated: it has had to leave at least once, so a write decided on then may arrive late.
 	vacated bool
-	// cooling says that it is cooling down, at least since; from is the version
-	// in which that was first seen.
+	// cooling: it is cooling down, at least since the given time; from is the version in which
+	// that was first seen.
 	cooling bool
 	since   time.Time
 	from    uint64
-	// made is the version in which it was made. Zero: it was there before.
+	// made is the version in which it was created. Zero: it existed before.
 	made uint64
 }
 
@@ -124,7 +123,7 @@ func (m *model) setView(name string, v *view, at time.Time) {
 	}
 }
 
-// keepByHand notes which addresses of a CiliumNode that is deleted lie in no block.
+// keepByHand records which addresses of a deleted CiliumNode lie in no block.
 func (m *model) keepByHand(node string, v *view) {
 	for addr := range v.pool {
 		if len(m.blocksOver(addr)) > 0 {
@@ -213,7 +212,7 @@ func (m *model) setPod(c Change) {
 	m.podsOn[pod.Spec.NodeName][c.Name] = pod
 }
 
-// blocksOver are the blocks that an address lies in.
+// blocksOver returns the blocks that contain an address.
 func (m *model) blocksOver(addr netip.Addr) []*block {
 	var out []*block
 	for _, bits := range slices.Sorted(maps.Keys(m.sizes)) {
@@ -228,8 +227,8 @@ func (m *model) blocksOver(addr netip.Addr) []*block {
 	return out
 }
 
-// heldBy is the node's own block over an address, or nil. Of several it is the one that
-// was made first, as nothing of the others may be published.
+// heldBy returns the node's own block that contains an address, or nil. Of several it is the
+// oldest, because nothing of the others may be published.
 func (m *model) heldBy(node string, addr netip.Addr) *block {
 	var first *block
 	for _, b := range m.blocksOver(addr) {
@@ -240,7 +239,7 @@ func (m *model) heldBy(node string, addr netip.Addr) *block {
 	return first
 }
 
-// overlapped is a block that overlaps b and was made before it, or nil.
+// overlapped returns an older block that overlaps b, or nil.
 func (m *model) overlapped(b *block) *block {
 	if len(m.sizes) < 2 { // those of one size do not overlap
 		return nil
@@ -253,7 +252,7 @@ func (m *model) overlapped(b *block) *block {
 	return nil
 }
 
-// inPool names a PodIPPool whose CIDRs hold an address, or is "".
+// inPool returns a PodIPPool whose CIDRs contain an address; "": none.
 func (m *model) inPool(addr netip.Addr) string {
 	for name, o := range m.objects[KindPool] {
 		pool, ok := o.(*v1alpha1.PodIPPool)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Quiet checks rule 8 for a while.
+// Quiet checks rule 8 for a period.
 func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation, error) {
 	end, err := c.BeginQuiet(ctx)
 	if err != nil {
@@ -24,8 +24,7 @@ func (c *Checker) Quiet(ctx context.Context, period time.Duration) ([]Violation,
 }
 
 // BeginQuiet checks rule 8 until end is called: no block or pool is written, and of a
-// CiliumNode only its agent's fields. Other writes are violations, which end also
-// returns.
+// CiliumNode only its agent's fields. Other writes are violations, which end also returns.
 func (c *Checker) BeginQuiet(ctx context.Context) (end func(context.Context) ([]Violation, error), err error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -51,8 +50,8 @@ func (c *Checker) endQuiet(ctx context.Context) ([]Violation, error) {
 	return found, err
 }
 
-// noticeRest records a write while there should be none. c.mu is held, and the model
-// is the state before it.
+// noticeRest records a write while there should be none. The caller holds c.mu, and the model
+// is the state before the write.
 func (c *Checker) noticeRest(change Change) {
 	if c.restless == nil {
 		return
@@ -72,9 +71,8 @@ func (c *Checker) noticeRest(change Change) {
 	}
 }
 
-// notOfAgent names what a version of a CiliumNode changes that its agent does not
-// write, or returns "". Answers to the handshake are the agent's, but in a settled
-// cluster there are none.
+// notOfAgent returns what a version of a CiliumNode changes that its agent does not write; "":
+// nothing. Answers to the handshake are the agent's, but in a settled cluster there are none.
 func (m *model) notOfAgent(change Change) string {
 	old, now := m.views[change.Name], newView(change)
 	switch {

@@ -9,27 +9,27 @@ import (
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 )
 
-// Stats count what was seen since Watch.
+// Stats count what was observed since Watch.
 type Stats struct {
-	// Versions seen, by kind.
+	// Versions observed, by kind.
 	Versions map[Kind]int
-	// Claims are block objects made; Expansions those of nodes that had one of
-	// the same family already.
+	// Claims are created blocks; Expansions are those of nodes that already had one of the same
+	// family.
 	Claims, Expansions int
-	// Drains began, Undrains ended with the block in service again, Reclaims
-	// with its object gone.
+	// Drains that began; Undrains are those that ended with the block in service again,
+	// Reclaims those that ended with its object deleted.
 	Drains, Undrains, Reclaims int
-	// Addresses that came into pools, left them, and were marked for release.
+	// Addresses that were added to pools, removed from them, and marked for release.
 	Published, Removed, Marked int
 	// AgentChecks is how often agents were asked what they hold.
 	AgentChecks int
-	// Gaps is how often versions were missed: an API server that has just
-	// started tells nothing of before, and what is written before the watch is
-	// back is missed. The state after that is judged, how it came about is not.
+	// Gaps is how often versions were missed: an API server that has just started reports
+	// nothing earlier, and what is written before the watch is back is missed. The state after
+	// that is judged, the changes that led to it are not.
 	Gaps int
 }
 
-// Stats are the counts so far.
+// Stats returns the counts so far.
 func (c *Checker) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *Checker) Stats() Stats {
 	return s
 }
 
-// String tells the versions seen.
+// String returns the versions observed.
 func (s Stats) String() string {
 	total := 0
 	var parts []string
@@ -56,7 +56,7 @@ func (s Stats) String() string {
 	return out
 }
 
-// count takes in a change; the model is the state before it.
+// count counts a change; the model is the state before it.
 func (s *Stats) count(m *model, c Change) {
 	switch c.Kind {
 	case KindBlock:

@@ -27,8 +27,8 @@ func (j *Judge) Step(c Change) []Violation {
 	return found
 }
 
-// Take makes a version the state without judging it: one by a writer to whom the rules
-// do not apply.
+// Take makes a version the state without judging it, for writers to whom the rules do not
+// apply.
 func (j *Judge) Take(c Change) {
 	c.Old = j.model.objects[c.Kind][c.Name]
 	j.stats.Versions[c.Kind]++

@@ -21,23 +21,23 @@ import (
 // rewatchAfter is the delay before a broken watch is restarted.
 const rewatchAfter = 100 * time.Millisecond
 
-// stream delivers every version of one kind, in order, from a list on.
+// stream delivers every version of one kind, in order, starting with a list.
 type stream struct {
 	client Reader
 	kind   Kind
 	to     sink
 
 	mu sync.Mutex
-	// known are the versions delivered of the objects that exist.
+	// known are the delivered versions of the objects that exist.
 	known map[string]uint64
 	// last is the newest version delivered by the watch.
 	last uint64
-	// upTo is up to where everything is known to have been delivered.
+	// upTo is the version up to which everything is known to have been delivered.
 	upTo    uint64
 	changed chan struct{} // closed, and replaced, with each delivery
 }
 
-// sink takes what streams deliver.
+// sink receives what streams deliver.
 type sink interface {
 	arrived(e event)
 	passed(k Kind, version uint64)
@@ -48,7 +48,7 @@ func newStream(c Reader, k Kind, to sink) *stream {
 	return &stream{client: c, kind: k, to: to, known: map[string]uint64{}, changed: make(chan struct{})}
 }
 
-// list delivers what there was at a version.
+// list delivers the objects that existed at a version.
 func (s *stream) list(ctx context.Context, at uint64) error {
 	list := s.kind.newList()
 	if err := s.client.List(ctx, list, exactly(at)); err != nil {
@@ -67,9 +67,8 @@ func exactly(at uint64) client.ListOption {
 	}}
 }
 
-// watch delivers what comes after a version until ctx ends. Where the API
-// server no longer has everything since then, the gap is counted and the state
-// after it is taken as it is.
+// watch delivers what comes after a version until ctx ends. If the API server no longer has
+// everything since then, the gap is counted and the state after it is accepted.
 func (s *stream) watch(ctx context.Context, from uint64) {
 	for ctx.Err() == nil {
 		begun := max(from, s.seenUpTo())
@@ -98,9 +97,8 @@ func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
 	return from, err
 }
 
-// Follow calls each for what comes after a version, bookmarks included, until the watch
-// ends or each fails. It returns the version of the last object. That ctx has ended is no
-// error.
+// Follow calls each for what comes after a version, bookmarks included, until the watch ends or
+// each fails. It returns the version of the last object. The end of ctx is not an error.
 func Follow(
 	ctx context.Context, c Reader, list client.ObjectList, from string,
 	each func(watch.EventType, client.Object) error, opts ...client.ListOption,
@@ -127,9 +125,9 @@ func Follow(
 	return from, nil
 }
 
-// bridge takes the present state as it is, and returns its version. Versions
-// were missed only if it is not the state that was delivered last: an API server
-// that has just started knows nothing of before, when mostly nothing happened.
+// bridge accepts the current state and returns its version. Versions were missed only if it
+// differs from the state that was delivered last: an API server that has just started has no
+// earlier versions, but usually nothing happened.
 func (s *stream) bridge(ctx context.Context, from uint64) uint64 {
 	list := s.kind.newList()
 	if err := s.client.List(ctx, list); err != nil {
@@ -200,8 +198,8 @@ func (s *stream) deliver(o client.Object, deleted bool, from origin) {
 	s.changed = make(chan struct{})
 }
 
-// catchUp waits until everything written before the call has been delivered:
-// until what was delivered is what a fresh list says, or newer.
+// catchUp waits until everything written before the call has been delivered: until what was
+// delivered matches a fresh list, or is newer.
 func (s *stream) catchUp(ctx context.Context) error {
 	list := s.kind.newMetadataList()
 	if err := s.client.List(ctx, list); err != nil {
@@ -234,13 +232,13 @@ func (s *stream) catchUp(ctx context.Context) error {
 	}
 }
 
-// holds says whether nothing of what a list at a version says is still to come.
-// s.mu is held.
+// holds reports whether everything in a list at a version has been delivered. The caller holds
+// s.mu.
 func (s *stream) holds(want map[string]uint64, at uint64) bool {
 	if s.last >= at {
 		return true
 	}
-	// Everything so far is older than the list: what differs is to come.
+	// Everything so far is older than the list, so any difference is still to come.
 	for key, version := range want {
 		if s.known[key] < version {
 			return false

@@ -8,26 +8,25 @@ import (
 	"github.com/cilium/cilium/pkg/node/addressing"
 )
 
-// view is a CiliumNode as the rules see it, read here and not by the code that
-// is checked.
+// view is a CiliumNode as the rules see it, parsed here and not by the code under test.
 type view struct {
-	// pool holds each address, in whatever form it is written; keys that are no
-	// addresses are in unreadable.
+	// pool holds each address, whatever its notation; keys that are not addresses are in
+	// unreadable.
 	pool       map[netip.Addr]bool
 	unreadable map[string]bool
 	podCIDRs   []netip.Prefix
 	used       map[netip.Addr]string
 	own        map[netip.Addr]bool
-	// stays are those that the agent goes on naming once it does not run the family: the
-	// router's and the ingress', unless they are link-local and so of its configuration.
+	// stays are the addresses that the agent still names when it does not run the family: the
+	// router's and the ingress', unless they are link-local and so come from its configuration.
 	stays   map[netip.Addr]bool
 	release map[netip.Addr]string
 }
 
-// familyNotRun reports whether the agent has said that it does not run the family of an
-// address: it names addresses of the other family, and its report names that family alone.
-// Addresses of this one that it names may be left from when it ran it, if the report
-// names its router in the other.
+// familyNotRun reports whether the agent has shown that it does not run the family of an
+// address: it names addresses of the other family, and its report names only that family.
+// Addresses of this family that it names may be left from when it ran it, if the report names
+// its router in the other.
 func (v *view) familyNotRun(addr netip.Addr) bool {
 	named, used, router, left := false, false, false, false
 	for a := range v.own {
@@ -49,7 +48,7 @@ func (v *view) familyNotRun(addr netip.Addr) bool {
 	return named && used && (router || !left)
 }
 
-// newView reads the CiliumNode after a change; nil: there is none.
+// newView parses the CiliumNode after a change; nil: there is none.
 func newView(c Change) *view {
 	cn, ok := c.New.(*ciliumv2.CiliumNode)
 	if !ok {
@@ -104,7 +103,7 @@ func parse(s string) (netip.Addr, bool) {
 	return addr.Unmap(), err == nil
 }
 
-// without are the addresses of a that are not in b, sorted. A nil view has none.
+// without returns the addresses of a that are not in b, sorted. A nil view has none.
 func without(a, b *view) []netip.Addr {
 	if a == nil {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// world writes by hand what operator and agents write.
+// world writes by hand what operators and agents write.
 type world struct {
 	*harness.Bed
 	cfg *rest.Config
@@ -61,7 +61,7 @@ func (w *world) watch(opts invariant.Options) *invariant.Checker {
 	return checker
 }
 
-// clear removes everything for the next test.
+// clear deletes everything for the next test.
 func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -115,8 +115,8 @@ func (w *world) deleteCiliumNode(name string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// byHandAndDeletedTwice has the range of the foreign IP of node a join the pool. Then a's
-// CiliumNode is deleted, made again empty, and deleted again.
+// byHandAndDeletedTwice adds a range that contains the foreign IP of node a to the pool. Then
+// a's CiliumNode is deleted, recreated empty, and deleted again.
 func (w *world) byHandAndDeletedTwice() {
 	w.TB.Helper()
 	p := &v1alpha1.PodIPPool{}

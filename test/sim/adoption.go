@@ -12,9 +12,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// beginElsewhere lets a world begin in another IPAM: each node was given CIDRs of
-// its own 16 addresses, of each family, in a range that the pool has, too. What people
-// break by hand is left to worlds without: here a move has to come to its end.
+// beginElsewhere starts a world in another IPAM: each node has CIDRs among 16 addresses of its
+// own per family, in a range that the pool also has. Damage done by hand is left to worlds
+// without this trait, because here a migration must be able to finish.
 func beginElsewhere(seed uint64, c *world.Config, t traits) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	families := []ipalloc.Family{ipalloc.IPv4}
@@ -40,7 +40,7 @@ func beginElsewhere(seed uint64, c *world.Config, t traits) {
 	}
 }
 
-// haveBoth lets all agents run both families, and the first pool have these IPv6 ranges.
+// haveBoth makes all agents run both families and gives the first pool these IPv6 ranges.
 func haveBoth(c *world.Config, cidrs ...string) {
 	c.Families = []agent.Family{agent.IPv4, agent.IPv6}
 	ranges := &v1alpha1.IPv6Ranges{BlockSize: 125}
@@ -50,7 +50,8 @@ func haveBoth(c *world.Config, cidrs ...string) {
 	c.Pools[0].Spec.IPv6 = ranges
 }
 
-// given are the CIDRs of a family of a node, from an address on.
+// given returns the CIDRs that a node has from the other IPAM in one family, starting at the
+// address numbered first.
 func given(r *rand.Rand, from adopt.Source, f ipalloc.Family, first int) []netip.Prefix {
 	at := func(offset, bits int) netip.Prefix {
 		if f == ipalloc.IPv6 {

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// poolsOf is the trait pools for every other seed. It is drawn apart from the
-// others, as one mode alone has it.
+// poolsOf returns the trait pools for every other seed. It is drawn separately because only one
+// mode has it.
 func poolsOf(seed uint64) traits {
 	if r := rand.New(rand.NewPCG(seed, 10)); r.IntN(2) == 0 {
 		return pools
@@ -17,7 +17,7 @@ func poolsOf(seed uint64) traits {
 	return 0
 }
 
-// parkingOf is the trait parking for every other seed, drawn apart as well.
+// parkingOf returns the trait parking for every other seed, drawn separately as well.
 func parkingOf(seed uint64) traits {
 	if r := rand.New(rand.NewPCG(seed, 17)); r.IntN(2) == 0 {
 		return parking
@@ -25,9 +25,9 @@ func parkingOf(seed uint64) traits {
 	return 0
 }
 
-// askForPools lets the pods of a world ask for Cilium's pools blue and green, and
-// people make and delete the PodIPPools that serve them, some of which are there
-// from the beginning. Unless both is set, they have IPv4 alone.
+// askForPools makes the pods of a world request the Cilium pools blue and green. Users create
+// and delete the PodIPPools that serve them, some of which exist from the start. Unless both is
+// set, these have IPv4 only.
 func askForPools(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	size := int32(29 + r.IntN(2))
@@ -35,7 +35,7 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 	c.Asking = &world.Asking{Served: []*v1alpha1.PodIPPool{
 		served("blue", "blue", size, "10.0.5.0/28"), served("green", "green", 30, "10.0.6.0/28"),
 		served("more-blue", "blue", 30, "10.0.7.0/29"),
-		// Of one name, and never at a time.
+		// These have the same name and never exist at the same time.
 		served("either", "blue", 30, "10.0.8.0/29"), served("either", "green", 30, "10.0.8.0/29"),
 	}}
 	if both {
@@ -53,14 +53,15 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 	c.Settings.KeepCiliumPools, c.Upgraded.KeepCiliumPools = true, true
 }
 
-// served is a PodIPPool for one of Cilium's pools.
+// served returns a PodIPPool that serves a Cilium pool.
 func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPool {
 	p := pool(name, 1, size, cidr)
 	p.Spec.CiliumPoolName = ciliumPool
 	return p
 }
 
-// poolMarks are counts that must move where pods ask for pools for long enough.
+// poolMarks are counts that must increase once pods have requested Cilium pools for long
+// enough.
 func poolMarks() []string {
 	marks := []string{
 		"make a CiliumPodIPPool", "mend a CiliumPodIPPool", "delete a CiliumPodIPPool", "refused without a CiliumPodIPPool",

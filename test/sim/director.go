@@ -10,9 +10,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// director draws what happens next in a world: at random, and now and then along
-// a plot. It is a coroutine, so that a plot reads from top to bottom; what it
-// draws is all that is noted and replayed.
+// director draws what happens next in a world: at random, and at times along a plot. It is a
+// coroutine, so that a plot reads from top to bottom. Only the actions it draws are recorded
+// and replayed.
 type director struct {
 	w *world.World
 	r *rand.Rand
@@ -20,14 +20,14 @@ type director struct {
 
 	yield func(world.Action) bool
 	over  bool
-	// held does not happen for now, such as what one watch would show.
+	// held actions do not happen for now, such as the events of one watch.
 	held []fits
 }
 
-// fits says whether an action is one of those meant.
+// fits reports whether an action is wanted.
 type fits func(world.Action) bool
 
-// direct is the sequence of a world's actions, without end.
+// direct returns the endless sequence of a world's actions.
 func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	return func(yield func(world.Action) bool) {
 		d := &director{w: w, r: r, s: s, yield: yield}
@@ -36,6 +36,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 		}
 		if s.traits.has(scheduling) && d.odds(.5) {
 			d.crowded()
+		}
+		if s.traits.has(moves) && d.odds(.5) {
+			d.moveTogether()
 		}
 		for !d.over {
 			d.wander(1 + r.IntN(50))
@@ -62,8 +65,7 @@ func (d *director) wander(n int) {
 	}
 }
 
-// one lets one of the possible actions happen that fit, and reports whether there
-// was one.
+// one performs one of the possible actions that fit, and reports whether there was one.
 func (d *director) one(fit ...fits) bool {
 	if d.over {
 		return false
@@ -90,8 +92,7 @@ func anyOf(of []fits, a world.Action) bool {
 	return slices.ContainsFunc(of, func(f fits) bool { return f(a) })
 }
 
-// drive lets up to n actions happen that fit, until there are no more, or what is
-// wanted is there.
+// drive performs up to n actions that fit, until none is left or the wanted state is reached.
 func (d *director) drive(n int, wanted func() bool, fit ...fits) {
 	for range n {
 		if wanted() || !d.one(fit...) {
@@ -102,22 +103,22 @@ func (d *director) drive(n int, wanted func() bool, fit ...fits) {
 
 func never() bool { return false }
 
-// hold keeps from happening what fits, until release is called.
+// hold prevents actions that fit until release is called.
 func (d *director) hold(fit fits) { d.held = append(d.held, fit) }
 
 func (d *director) release() { d.held = nil }
 
 func (d *director) odds(p float64) bool { return d.r.Float64() < p }
 
-// is matches actions of a verb by an actor (any, if empty) on an object whose name has
-// a prefix.
+// is matches the actions of a verb by an actor (any, if empty) on an object whose name has a
+// prefix.
 func is(verb world.Verb, who, what string) fits {
 	return func(a world.Action) bool {
 		return a.Verb == verb && (who == "" || a.Who == who) && strings.HasPrefix(a.What, what)
 	}
 }
 
-// works are what an operator does by itself when nothing goes wrong.
+// works matches what an operator does on its own while nothing fails.
 func works(operator string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {
@@ -130,14 +131,14 @@ func works(operator string) fits {
 	}
 }
 
-// but are those of some that are not others.
+// but matches what some matches and others does not.
 func but(some, others fits) fits {
 	return func(a world.Action) bool { return some(a) && !others(a) }
 }
 
 func passes(a world.Action) bool { return a.Verb == world.Pass }
 
-// lives are what goes on on a node when nothing goes wrong.
+// lives matches what happens on a node while nothing fails.
 func lives(node string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {
@@ -149,8 +150,8 @@ func lives(node string) fits {
 	}
 }
 
-// watches matches the events of an operator's watch of a kind (any, if empty), and their delivery to
-// its handler.
+// watches matches the events of an operator's watch of a kind (any, if empty), and their
+// delivery to its handler.
 func watches(operator, kind string) fits {
 	return func(a world.Action) bool {
 		return (a.Verb == world.Watch || a.Verb == world.Tell) && a.Who == operator && (kind == "" || a.What == kind)

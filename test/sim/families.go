@@ -6,23 +6,23 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// switchFamilies gives a world both families, of which people take IPv6 out of the first
-// pool and off agents, and put it back.
+// switchFamilies gives a world both families. Users remove IPv6 from the first pool and from
+// agents, and bring it back.
 func switchFamilies(c *world.Config) {
 	c.Families, c.SwitchesFamilies = []agent.Family{agent.IPv4, agent.IPv6}, true
 	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/122"}}}
 	c.Faults |= world.PoolEdits
 }
 
-// switchAll restarts all agents with IPv4 alone, or with both families.
+// switchAll restarts all agents with IPv4 only, or with both families.
 func (d *director) switchAll(what string) {
 	for _, node := range []string{"n1", "n2", "n3"} {
 		d.one(is(world.AgentFamilies, node, what))
 	}
 }
 
-// switchOff takes IPv6 off all agents and out of the pool, and puts it back, with time for
-// blocks to leave in between.
+// switchOff removes IPv6 from all agents and from the pool, leaves time for blocks to be
+// released, and brings it back.
 func (d *director) switchOff() {
 	family := is(world.PoolEdit, "people", "family")
 	d.switchAll("ipv4")
@@ -45,14 +45,14 @@ func (d *director) switchOff() {
 	d.switchAll("all")
 }
 
-// restartWith restarts an agent with IPv4 alone, or with both families.
+// restartWith restarts an agent with IPv4 only, or with both families.
 func (d *director) restartWith(node, families string) {
 	d.one(is(world.AgentFamilies, node, families))
 	d.drive(10, func() bool { return d.w.Serves(node) }, lives(node))
 }
 
-// restartUnseen restarts the agent of a node with both families that the leader knows to
-// run IPv4 alone. Neither its kubelet nor its report says so, until release is called.
+// restartUnseen restarts an agent with both families while the leader believes that it runs
+// IPv4 only. Neither its kubelet nor its report shows the change until release is called.
 func (d *director) restartUnseen() (leader, node string, ok bool) {
 	leader, _, ok = d.awake()
 	if !ok {
@@ -68,9 +68,9 @@ func (d *director) restartUnseen() (leader, node string, ok bool) {
 	return leader, node, true
 }
 
-// switchBackUnseen has IPv6 drain just as an agent has come up with it. The agent gives pods
-// addresses whose marks it does not see yet, and runs IPv4 alone again before its kubelet
-// or its report says anything. Then it is asked, and comes back with IPv6.
+// switchBackUnseen drains IPv6 just after an agent has started with it. The agent assigns
+// addresses to pods before it sees their marks, and restarts with IPv4 only before its kubelet
+// or its report shows anything. Then it is asked to report, and restarts with IPv6.
 func (d *director) switchBackUnseen() {
 	leader, node, ok := d.restartUnseen()
 	if !ok {
@@ -94,9 +94,9 @@ func (d *director) switchBackUnseen() {
 	d.restartWith(node, "all")
 }
 
-// switchOnUnseen has IPv6 drain just as an agent has come up with it, of which neither its
-// kubelet nor its report says anything yet. Or the agent has given pods IPv6 addresses, and
-// runs IPv4 alone again.
+// switchOnUnseen drains IPv6 just after an agent has started with it, before its kubelet or its
+// report shows so. Or the agent has already assigned IPv6 addresses to pods, and runs IPv4 only
+// again.
 func (d *director) switchOnUnseen() {
 	leader, node, ok := d.restartUnseen()
 	if !ok {
@@ -123,8 +123,8 @@ func (d *director) switchOnUnseen() {
 	}
 }
 
-// switchOffUnseen switches IPv6 off under a pod that the leader's watch does not show, drains
-// it, and switches it on again.
+// switchOffUnseen switches IPv6 off under a pod that the leader's watch has not delivered,
+// drains it, and switches it on again.
 func (d *director) switchOffUnseen() {
 	leader, _, ok := d.awake()
 	if !ok {

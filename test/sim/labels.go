@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// chooseByLabels adds pools for zones, which rule their Nodes, to the one that selects
-// all.
+// chooseByLabels adds a pool for each zone, which rules the zone's Nodes, to the pool that
+// selects all Nodes.
 func chooseByLabels(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 12))
 	l := &world.Labels{Zones: []string{"east", "west"}, Taint: crd.DefaultStartupTaints()[0]}
@@ -31,8 +31,7 @@ func chooseByLabels(seed uint64, c *world.Config) {
 	c.Settings.StartupTaints, c.Upgraded.StartupTaints = []string{l.Taint}, []string{l.Taint}
 }
 
-// moveOff lets Nodes move off the pool of a zone that they are no longer in, one or two at
-// a time.
+// moveOff makes Nodes move off the pool of a zone they have left, one or two at a time.
 func moveOff(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 16))
 	for _, p := range c.Pools {
@@ -46,8 +45,7 @@ func moveOff(seed uint64, c *world.Config) {
 	}
 }
 
-// haveOfPools lets Nodes and Services have addresses of pools, in blocks that nodes
-// hold and in others.
+// haveOfPools gives Nodes and Services addresses of pools, inside and outside of nodes' blocks.
 func haveOfPools(c *world.Config) {
 	c.Cluster = &world.Cluster{}
 	for _, addr := range []string{"10.0.0.2", "10.0.0.13", "10.0.1.3"} {
@@ -58,8 +56,8 @@ func haveOfPools(c *world.Config) {
 	}
 }
 
-// firstRead: the labels of a new node come as its agent starts, which has read the node's
-// first blocks before, or does while these are replaced.
+// firstRead: a new node's labels arrive as its agent starts. The agent has already read the
+// node's first blocks, or reads them while they are being replaced.
 func (d *director) firstRead() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -87,7 +85,7 @@ func (d *director) firstRead() {
 	d.release()
 }
 
-// unreadable: the selector of a pool of which a node holds blocks cannot be read.
+// unreadable: the selector of a pool becomes invalid while a node holds blocks of it.
 func (d *director) unreadable() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -108,7 +106,32 @@ func (d *director) unreadable() {
 	}
 }
 
-// label gives a Node its final labels: those of a zone, or of none.
+// moveTogether: the Nodes of a zone leave it at once, while pods hold addresses of its pool.
+// Only as many as the pool allows may move off it at a time.
+func (d *director) moveTogether() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	zone := d.s.config.Labels.Zones[d.r.IntN(2)]
+	ofZone := func(b *v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == zone }
+	inZone := func(node string) func() bool {
+		return func() bool { return d.hasBlock(node, ofZone) && d.w.Serves(node) && d.w.Settled(leader, node) }
+	}
+	nodes := []string{"n1", "n2"}
+	for _, node := range nodes {
+		d.label(node, zone)
+		d.pods(node, 4)
+		d.await(100, inZone(node), works(leader), lives(node))
+	}
+	for _, node := range nodes {
+		d.label(node, "")
+	}
+	d.drive(20, never, watches(leader, "Node"))
+	d.drive(100, never, works(leader), lives(nodes[0]), lives(nodes[1]))
+}
+
+// label gives a Node its final labels: those of a zone, or none.
 func (d *director) label(node, zone string) {
 	d.one(func(a world.Action) bool {
 		return a.Verb == world.NodeLabel && a.Who == node && a.What == "zone="+zone
@@ -116,7 +139,7 @@ func (d *director) label(node, zone string) {
 	d.one(is(world.NodeLabel, node, "untaint"))
 }
 
-// leaves says that a block of a node drains.
+// leaves reports whether a block of a node drains.
 func (d *director) leaves(node string) bool {
 	return d.hasBlock(node, func(b *v1alpha1.PodIPBlock) bool { return d.inPhase(b.Name, ipalloc.Draining) })
 }

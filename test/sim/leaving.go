@@ -4,7 +4,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// leaving: a block leaves, and what its handshake goes by is wrong.
+// leaving: a block drains while the information that its handshake depends on is wrong.
 func (d *director) leaving() {
 	leader, node, blocks := d.drainable()
 	if len(blocks) == 0 {
@@ -24,8 +24,8 @@ func (d *director) leaving() {
 	d.release()
 }
 
-// reportsNothing: an agent starts that reports nothing for long, though it serves, and a
-// block is to drain.
+// reportsNothing: an agent starts and serves, but reports nothing for long, and a block should
+// drain.
 func (d *director) reportsNothing(leader, node, block string) {
 	d.one(is(world.AgentDies, node, ""))
 	d.one(is(world.AgentStart, node, ""))
@@ -36,8 +36,8 @@ func (d *director) reportsNothing(leader, node, block string) {
 	d.drive(80, func() bool { return d.w.Marked(node) }, works(leader))
 }
 
-// entryTaken: the pods of a node go, and its addresses are marked. A person takes one of
-// them out of the pool, pods come, and the block is needed again.
+// entryTaken: the pods of a node go, and its addresses are marked. A user removes one of them
+// from the pool, pods arrive, and the block is needed again.
 func (d *director) entryTaken(leader, node string) {
 	d.drive(8, never, is(world.PodDelete, node, ""))
 	d.drive(150, func() bool { return d.w.Marked(node) }, works(leader), lives(node), passes)
@@ -50,8 +50,8 @@ func (d *director) entryTaken(leader, node string) {
 	d.drive(100, never, works(leader))
 }
 
-// answersEarly: an address is marked of which the agent has just started. It answers, and
-// reports nothing, as it has yet to restore its pods, and nothing more for long.
+// answersEarly: an address is marked just as its agent starts. The agent answers the mark
+// before it has restored its pods, and reports nothing for long.
 func (d *director) answersEarly(leader, node, block string) {
 	d.drive(60, never, is(world.PodStatus, node, ""), watches(leader, "")) // or pods would be lost
 	d.hold(lives(node))
@@ -69,9 +69,9 @@ func (d *director) answersEarly(leader, node, block string) {
 	d.drive(120, never, works(leader), is(world.AgentPod, node, ""), passes)
 }
 
-// takesLeaving: blocks are reclaimed as the pods of a node go, and people want another one
-// back, of which the agent has its own addresses. It restarts, and may take others of a block
-// that is reclaimed.
+// takesLeaving: blocks are reclaimed as the pods of a node go, and users delete the block in
+// which the agent has its own addresses. The agent restarts, and may take new addresses from a
+// block that is being reclaimed.
 func (d *director) takesLeaving(leader, node string) {
 	d.drive(8, never, is(world.PodDelete, node, ""))
 	d.drive(150, func() bool { return d.w.Marked(node) }, works(leader), lives(node), passes)

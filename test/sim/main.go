@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// options are the command line.
+// options are the command-line flags.
 type options struct {
 	seeds   int
 	from    uint64
@@ -30,7 +30,7 @@ type options struct {
 	traits  traits          // those that seeds may have
 	mode    ciliumnode.Mode // "": of each seed its own
 	verbose bool
-	// modelAlone: the model judges alone, and worlds have nothing that it does not.
+	// modelAlone: only the model judges, and worlds have nothing that the model lacks.
 	modelAlone bool
 	replay     string
 	shrink     time.Duration
@@ -95,8 +95,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, err
 }
 
-// originOf is what a seed makes of what is not asked for. Where a trait of few seeds is the
-// only one that is, each seed has it.
+// originOf draws what the flags leave open from a seed. If only one trait was requested, and
+// few seeds would have it, every seed has it.
 func (o options) originOf(seed uint64) origin {
 	if one := o.traits & (scheduling | renumbering | families); one == o.traits && len(one.each()) == 1 && !o.mode.WholeBlocks() {
 		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}
@@ -115,7 +115,7 @@ func tracer(out io.Writer) func(string) {
 	return func(line string) { fmt.Fprintln(out, line) }
 }
 
-// tell says what rules broke, and is the exit code.
+// tell prints which rules were broken and returns the exit code.
 func tell(o outcome, out io.Writer) int {
 	for _, v := range o.violations {
 		fmt.Fprintln(out, "FAILED", v)
@@ -161,7 +161,7 @@ func search(o options, out io.Writer) int {
 	return 0
 }
 
-// fail tells how to see a failing seed again, and in how few actions.
+// fail prints how to replay a failing seed, in as few actions as possible.
 func fail(o options, bad outcome, out io.Writer) {
 	fmt.Fprintf(out, "\nFAILED seed %d (%s mode, %s, traits %s, faults %s) after %d actions\n", bad.seed, bad.mode, bad.profile, bad.traits, bad.faults, len(bad.actions))
 	for _, v := range bad.violations[:min(5, len(bad.violations))] {

@@ -9,25 +9,24 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// origin is what a world is drawn from: the same one, and the same actions, give
-// the same world.
+// origin determines a world: the same origin and the same actions give the same world.
 type origin struct {
 	seed    uint64
 	mode    ciliumnode.Mode
 	profile profile
 	traits  traits
-	// modelAlone: the model of the address protocol judges alone.
+	// modelAlone: only the model of the address protocol judges.
 	modelAlone bool
 }
 
-// originOf is what a seed makes of everything that is not asked for.
+// originOf draws everything from a seed that the flags leave open.
 func originOf(seed uint64) origin {
 	mode := modeOf(seed)
 	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | apartOf(seed)).in(mode)}.fit()
 }
 
-// fit leaves out what a profile has no use for: some are of crd mode, where nothing is
-// paused, held or moved.
+// fit removes what a profile cannot use: some profiles exist in crd mode only, without pacing,
+// holds and moves.
 func (o origin) fit() origin {
 	if o.profile.ofCRD() {
 		o.mode, o.traits = ciliumnode.CRD, 0
@@ -49,7 +48,7 @@ func (o origin) fit() origin {
 	return o
 }
 
-// modes are those that worlds can have.
+// modes are the modes that worlds can have.
 func modes() []ciliumnode.Mode { return ciliumnode.Modes() }
 
 func parseMode(s string) (ciliumnode.Mode, error) {
@@ -59,7 +58,7 @@ func parseMode(s string) (ciliumnode.Mode, error) {
 	return "", fmt.Errorf("no such mode here: %q; there are %s", s, modes())
 }
 
-// modeOf is the mode of a seed: one in four is of another than crd.
+// modeOf returns the mode of a seed: crd for three in four.
 func modeOf(seed uint64) ciliumnode.Mode {
 	if r := rand.New(rand.NewPCG(seed, 8)); r.IntN(4) == 0 {
 		return modes()[1+r.IntN(len(modes())-1)]
@@ -67,8 +66,8 @@ func modeOf(seed uint64) ciliumnode.Mode {
 	return ciliumnode.CRD
 }
 
-// faultsIn are those that a world in a mode can have. Agents of other modes than
-// crd report nothing; in kubernetes mode the CiliumNode is theirs alone.
+// faultsIn returns the faults possible in a mode. Only agents in crd mode report; in kubernetes
+// mode the CiliumNode belongs to the agent alone.
 func faultsIn(mode ciliumnode.Mode) world.Faults {
 	switch mode {
 	case ciliumnode.MultiPool:
@@ -79,8 +78,8 @@ func faultsIn(mode ciliumnode.Mode) world.Faults {
 	return world.AllFaults()
 }
 
-// adaptTo gives the world of a seed another mode than crd. A move out of another IPAM is
-// left to worlds in crd mode.
+// adaptTo switches the world of a seed to a mode other than crd. Migrations from another IPAM
+// are left to worlds in crd mode.
 func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	if mode == ciliumnode.CRD {
 		return
@@ -91,8 +90,8 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	c.Faults &= faultsIn(mode)
 }
 
-// weighIn favors what frees blocks in kubernetes mode while their Node exists: blocks
-// that were never assigned to it, and are deleted by hand.
+// weighIn makes more likely what releases blocks in kubernetes mode while their Node exists:
+// blocks that were never assigned to it and are deleted by hand.
 func weighIn(mode ciliumnode.Mode, w map[world.Verb]float64) {
 	if mode == ciliumnode.Kubernetes {
 		w[world.BlockMake] *= 3

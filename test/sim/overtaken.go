@@ -11,9 +11,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// overtaken: blocks leave service and come back, and what a leader goes by is from
-// before. Nodes live on pool other. A block that a person pins to one in pool main leaves
-// as people drain that pool, without an address ever published.
+// overtaken: blocks leave service and return, and a leader acts on old information. Nodes live
+// on pool other. A user pins a block of pool main to a node and drains that pool; the block
+// leaves without ever publishing an address.
 func (d *director) overtaken() {
 	leader, other, ok := d.awake()
 	if !ok {
@@ -35,8 +35,8 @@ func (d *director) overtaken() {
 	d.release()
 }
 
-// takenBack: a leader knows a block to drain that the other one has taken back. Its cache
-// has the block as it is, and its handler not yet.
+// takenBack: the leader believes that a block drains which the other process has returned to
+// service. Its cache has the new version, its handler does not yet.
 func (d *director) takenBack(leader, other, node string) {
 	d.drainMain(true, leader)
 	block := d.pin(node)
@@ -57,8 +57,8 @@ func (d *director) takenBack(leader, other, node string) {
 	d.drive(15, never, is(world.Reconcile, leader, "node/"+node), is(world.Call, leader, "node/"+node))
 }
 
-// leftMeanwhile: a leader is about to read a block live that it will publish, and the
-// other one begins to drain it.
+// leftMeanwhile: the leader is about to read a block live in order to publish it, and the other
+// process begins to drain the block.
 func (d *director) leftMeanwhile(leader, other, node string) {
 	d.drainMain(false, leader)
 	block := d.pin(node)
@@ -79,8 +79,8 @@ func (d *director) leftMeanwhile(leader, other, node string) {
 	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
 }
 
-// publishedLate: the patch of a leader that sleeps publishes a block while it cools down,
-// and the other one, which is to delete it, is not shown that.
+// publishedLate: the patch of a paused leader publishes a block that cools down. The other
+// leader, which is about to release the block, has not received that patch.
 func (d *director) publishedLate(leader, other, node string) {
 	d.drainMain(false, leader)
 	block := d.pin(node)
@@ -96,8 +96,8 @@ func (d *director) publishedLate(leader, other, node string) {
 	d.await(100, func() bool { return !d.there(block) }, works(other))
 }
 
-// fencedBefore: a block is taken back whose deletion has failed after the fence, whose
-// mark the agent does not answer. Then it is filled, or leaves again.
+// fencedBefore: the release of a block fails after its fence, and the agent has not answered
+// the fence's mark. The block is taken back; then it fills up, or leaves again.
 func (d *director) fencedBefore(leader, _, node string) {
 	d.drainMain(true, leader)
 	block := d.pin(node)
@@ -128,7 +128,7 @@ func (d *director) fencedBefore(leader, _, node string) {
 	d.await(150, func() bool { return !d.there(block) }, works(leader))
 }
 
-// claimedAgain: a block is deleted, and claimed again before its fence's mark is gone.
+// claimedAgain: a block is released and claimed again before the mark of its fence is gone.
 func (d *director) claimedAgain(leader, _, node string) {
 	d.drainMain(true, leader)
 	first := d.pinSome(node)
@@ -141,8 +141,8 @@ func (d *director) claimedAgain(leader, _, node string) {
 	d.drive(80, never, works(leader))
 }
 
-// takenLeaving: a leader claims a block that is its node's already and cools down, which
-// it has not been shown.
+// takenLeaving: a leader claims a block that its node already has and that cools down, which
+// its watch has not delivered.
 func (d *director) takenLeaving(leader, other, node string) {
 	d.drainMain(true, leader)
 	d.drive(40, never, watches(other, ""))
@@ -162,7 +162,7 @@ func (d *director) takenLeaving(leader, other, node string) {
 	d.drive(40, never, works(other))
 }
 
-// await is as drive, but lets time pass only where nothing else can happen.
+// await is like drive, but lets time pass only if nothing else can happen.
 func (d *director) await(n int, wanted func() bool, fit ...fits) {
 	for range n {
 		if wanted() || !d.one(fit...) && !d.one(is(world.Pass, "", "next")) && !d.one(passes) {
@@ -177,8 +177,8 @@ func (d *director) unanswered(node string) {
 	d.hold(is(world.AgentReport, node, ""))
 }
 
-// drainMain lets people drain the range of pool main, or give it back, and shows an
-// operator its pools.
+// drainMain makes users drain the range of pool main, or end that, and delivers the pool to an
+// operator.
 func (d *director) drainMain(drain bool, operator string) {
 	ranges := func() []v1alpha1.PoolCIDR {
 		return d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv4.CIDRs
@@ -194,7 +194,7 @@ func (d *director) drainMain(drain bool, operator string) {
 	d.drive(20, never, watches(operator, "PodIPPool"))
 }
 
-// pin pins a block of pool main to a node, and returns its name, or "" if none is free.
+// pin pins a block of pool main to a node and returns its name; "": none is free.
 func (d *director) pin(node string) string {
 	had := map[string]bool{}
 	for _, name := range d.w.API().Keys(world.KindBlock) {
@@ -209,7 +209,7 @@ func (d *director) pin(node string) string {
 	return ""
 }
 
-// pinSome pins some blocks, and returns the lowest, which is claimed and deleted first.
+// pinSome pins several blocks and returns the lowest, which is claimed and deleted first.
 func (d *director) pinSome(node string) string {
 	lowest := ""
 	for range 1 + d.r.IntN(4) {
@@ -220,7 +220,7 @@ func (d *director) pinSome(node string) string {
 	return lowest
 }
 
-// known is a block as it is stored, if it is there.
+// known returns a block as it is stored, if it exists.
 func (d *director) known(block string) (crd.Block, bool) {
 	obj, ok := d.w.API().Get(world.KindBlock, block).(*v1alpha1.PodIPBlock)
 	if !ok {

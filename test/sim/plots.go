@@ -8,9 +8,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// lateLeader: a leader sleeps past its lease, with a write in hand or without,
-// while blocks go under the other one. Then it wakes up, and does a little before
-// it sees that it no longer leads.
+// lateLeader: a leader is paused past its lease, with or without a write in hand, while blocks
+// are released under the other leader. Then it resumes, and does a little before it notices
+// that it no longer leads.
 func (d *director) lateLeader() {
 	late, other, ok := d.awake()
 	if !ok {
@@ -46,8 +46,8 @@ func (d *director) lateLeader() {
 	d.release()
 }
 
-// blind: blocks of another size are made and published, and an operator takes
-// over whose watches have not shown so.
+// blind: blocks of another size are created and published, and an operator takes over whose
+// watches have not delivered them.
 func (d *director) blind() {
 	seer, unseeing, ok := d.awake()
 	if !ok {
@@ -75,8 +75,8 @@ func (d *director) blind() {
 	d.release()
 }
 
-// lostAnswer: two nodes claim at a time. The answer to one claim is lost, the
-// other claim may fail, and watches do not show what became of them.
+// lostAnswer: two nodes claim at the same time. The response to one claim is lost, the other
+// claim may fail, and watches deliver neither outcome.
 func (d *director) lostAnswer() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -100,7 +100,7 @@ func (d *director) lostAnswer() {
 	d.release()
 }
 
-// awake are the leader and the other operator, if both can be.
+// awake returns the leader and the other operator, after starting both if possible.
 func (d *director) awake() (leader, other string, ok bool) {
 	d.drive(6, func() bool { return d.w.Leader() != "" && d.w.Runs(d.w.Leader()) }, is(world.Thaw, "", ""), is(world.Start, "", ""), is(world.Lead, "", ""))
 	leader, other = d.w.Leader(), "op1"
@@ -114,7 +114,7 @@ func (d *director) awake() (leader, other string, ok bool) {
 	return leader, other, true
 }
 
-// nodes are one node, and another.
+// nodes returns two nodes in random order.
 func (d *director) nodes() (string, string) {
 	if d.odds(.5) {
 		return "n2", "n1"
@@ -122,7 +122,7 @@ func (d *director) nodes() (string, string) {
 	return "n1", "n2"
 }
 
-// need makes something to be written about a node.
+// need causes something to be written about a node.
 func (d *director) need(node string) {
 	if d.odds(.6) {
 		d.one(is(world.BlockMake, node, ""))
@@ -137,8 +137,8 @@ func (d *director) pods(node string, n int) {
 	}
 }
 
-// untilInHand lets an operator work until it is about to publish, or to do
-// anything else about a node.
+// untilInHand lets an operator work until it is about to publish, or occasionally to write
+// something else, for a node.
 func (d *director) untilInHand(operator, node string) {
 	kind, _ := d.s.mode.Resource()
 	d.drive(40, func() bool {
@@ -147,21 +147,21 @@ func (d *director) untilInHand(operator, node string) {
 	}, works(operator))
 }
 
-// sleep stops an operator, with a write about a node in hand if it has one.
+// sleep pauses an operator, with a write about a node in hand if there is one.
 func (d *director) sleep(operator, node string) {
 	if !d.one(is(world.CallFreezes, operator, "node/"+node)) {
 		d.one(is(world.FreezeOp, operator, ""))
 	}
 }
 
-// takeOver lets the lease run out, and another operator take it.
+// takeOver lets the lease expire and another operator take it.
 func (d *director) takeOver(operator string) {
 	d.drive(4, func() bool { return d.w.Leader() == operator },
 		is(world.Lead, operator, ""), is(world.Start, operator, ""), is(world.Thaw, operator, ""), is(world.Pass, "", "15s"))
 	d.drive(10, func() bool { return d.w.Leader() == operator }, works(operator), is(world.Pass, "", "15s"))
 }
 
-// harm takes a block from a node, in one of several ways.
+// harm takes a block away from a node, in one of several ways.
 func (d *director) harm(node string) {
 	switch d.r.IntN(8) {
 	case 0:
@@ -181,7 +181,7 @@ func (d *director) harm(node string) {
 	}
 }
 
-// wakes lets a late leader do a little, some of its watches still behind.
+// wakes lets a late leader do a little while some of its watches still lag.
 func (d *director) wakes(late, node string) {
 	if d.odds(.5) {
 		d.hold(watches(late, "PodIPBlock"))
@@ -191,13 +191,13 @@ func (d *director) wakes(late, node string) {
 	d.drive(d.r.IntN(20), never, works(late))
 }
 
-// gone is how many blocks have gone so far.
+// gone returns how many blocks have been released so far.
 func (d *director) gone() int { return d.w.Counts.Did["give up"] }
 
-// block returns a block of a node, or "".
+// block returns a block of a node; "": there is none.
 func (d *director) block(node string) string { return d.pick(node, false) }
 
-// unlisted returns a block of a node that is not assigned to its agent, or "".
+// unlisted returns a block of a node that is not assigned to its agent; "": there is none.
 func (d *director) unlisted(node string) string { return d.pick(node, true) }
 
 func (d *director) pick(node string, unlisted bool) string {

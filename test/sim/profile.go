@@ -14,9 +14,9 @@ import (
 // profile is a kind of world. Replays name theirs.
 type profile string
 
-// Profiles. In each but the first there are few blocks and short rests, and again
-// and again a plot: things that go wrong one after the other, with much of it left
-// to chance, as chance alone would hardly ever bring them together.
+// Profiles. All but the first have few blocks, short cooldowns and, again and again, a plot:
+// faults in a sequence that chance alone would hardly ever produce, with much inside it still
+// left to chance.
 const (
 	plain      profile = "plain"
 	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
@@ -39,8 +39,8 @@ func parseProfile(s string) (profile, error) {
 	return "", fmt.Errorf("no such profile: %q; there are %s", s, profiles())
 }
 
-// profileOf is the profile of a seed in a mode. One in three worlds of crd mode has one
-// that there is in no other mode.
+// profileOf returns the profile of a seed in a mode. In crd mode one world in three has a
+// profile that only that mode has.
 func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
 		return []profile{window, window, leaving, rival, overtaken}[r.IntN(5)]
@@ -49,8 +49,8 @@ func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
-// modelledProfileOf is the profile of a seed where the model of the address protocol judges
-// alone: mostly one in which blocks leave.
+// modelledProfileOf returns the profile of a seed if only the model of the address protocol
+// judges: mostly one in which blocks are released.
 func modelledProfileOf(seed uint64) profile {
 	all := []profile{plain, lateLeader, lostAnswer, window, leaving, leaving, rival, overtaken, overtaken, overtaken, overtaken}
 	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
@@ -64,7 +64,7 @@ func (p profile) plot() func(*director) {
 	}[p]
 }
 
-// needs are the faults that a plot is made of.
+// needs returns the faults that a plot consists of.
 func (p profile) needs() world.Faults {
 	return map[profile]world.Faults{
 		lateLeader: world.Freeze | world.BlockEdits,
@@ -77,9 +77,9 @@ func (p profile) needs() world.Faults {
 	}[p]
 }
 
-// unwanted are the faults that stand in a plot's way. Blocks of another size are made
-// only where watches do not begin anew (docs/reliability.md). In the window only agents
-// die, and calls fail: an operator that is away or is shown old lists cannot guard it.
+// unwanted returns the faults that would get in the way of a plot. Blocks of another size are
+// created only where watches do not restart (docs/reliability.md). In the window only agents
+// die and calls fail: an operator that is down, or receives old lists, cannot guard it.
 func (p profile) unwanted() world.Faults {
 	return map[profile]world.Faults{
 		blind:     world.Relist,
@@ -90,12 +90,12 @@ func (p profile) unwanted() world.Faults {
 	}[p]
 }
 
-// ofCRD says that there are worlds of the profile in crd mode alone.
+// ofCRD reports whether only worlds in crd mode have the profile.
 func (p profile) ofCRD() bool {
 	return slices.Contains([]profile{window, leaving, rival, overtaken}, p)
 }
 
-// adapt makes the world of a profile of that of a seed.
+// adapt changes the world of a seed to one of the profile.
 func (p profile) adapt(seed uint64, c *world.Config) {
 	if p == plain {
 		return

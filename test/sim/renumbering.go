@@ -7,11 +7,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// withRenumbering are the traits that worlds can have in which a range is replaced.
+// withRenumbering are the traits that can be combined with replacing a range.
 const withRenumbering = renumbering | windows | pace | pressure | families
 
-// apartOf are the traits of a seed that are drawn apart: renumbering, families, dual and
-// turnover for every fourth each.
+// apartOf returns the traits that are drawn separately: renumbering, families, dual and
+// turnover, each for every fourth seed.
 func apartOf(seed uint64) traits {
 	t := poolsOf(seed) | parkingOf(seed) | schedulingOf(seed)
 	r := rand.New(rand.NewPCG(seed, 18))
@@ -30,9 +30,9 @@ func apartOf(seed uint64) traits {
 	return t
 }
 
-// replaceRange has people replace the first range of the first pool by one with room for
-// all nodes. What people tear away or restore by hand is left to worlds without: here a
-// range has to be gone in the end.
+// replaceRange makes users replace the first range of the first pool by one with room for all
+// nodes. Damage and restores by hand are left to worlds without this trait, because here a
+// range must be gone in the end.
 func replaceRange(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 19))
 	c.Nodes, c.PodsPerNode = 2, 2+r.IntN(3)
@@ -43,8 +43,8 @@ func replaceRange(seed uint64, c *world.Config) {
 	c.Faults &^= world.Torn | world.Restore
 }
 
-// renumber lets a command that replaces a range, or aborts that, go on for a while with all
-// that it waits for, while processes die, and a little happen by chance in between.
+// renumber lets a command that replaces a range, or aborts that, run for a while along with
+// everything it waits for, while processes die and a few random actions happen in between.
 func (d *director) renumber() {
 	d.one(is(world.Renumber, "people", ""))
 	if d.odds(.3) { // people edit the pool after the command has read it, and before it writes
@@ -58,8 +58,8 @@ func (d *director) renumber() {
 	}
 }
 
-// dies is the end of an operator or a command at any time, and what becomes of calls. Agents
-// die by chance alone: between a mark and a report that costs pods (docs/reliability.md).
+// dies matches the end of an operator or a command at any time, and the outcomes of calls.
+// Agents die only by chance: between a mark and a report that costs pods (docs/reliability.md).
 func dies(a world.Action) bool {
 	switch a.Verb {
 	case world.KillOperator, world.CallKills, world.CallUnheard,
@@ -69,5 +69,5 @@ func dies(a world.Action) bool {
 	return false
 }
 
-// goesOn is what needs no people.
+// goesOn matches what happens without users.
 func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }

@@ -7,14 +7,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// rival: a leader is about to use what is another's, or is another's by then.
+// rival: a leader is about to use something that belongs to another, or soon will.
 func (d *director) rival() {
 	plots := []func(){d.sameClaim, d.anotherObject, d.namedByHand, d.putBack}
 	plots[d.r.IntN(len(plots))]()
 }
 
-// sameClaim: a leader sleeps that is about to claim a block, and the other one claims it
-// for another node.
+// sameClaim: a leader is paused before it claims a block, and the other leader claims it for
+// another node.
 func (d *director) sameClaim() {
 	late, other, ok := d.awake()
 	if !ok {
@@ -43,8 +43,8 @@ func (d *director) sameClaim() {
 	d.release()
 }
 
-// anotherObject: a backup is restored as a leader is about to read a block of which it
-// publishes something, so that the block is another object than the one it knows.
+// anotherObject: a backup is restored while a leader is about to read a block live in order to
+// publish it, so the block is no longer the object that the leader knows.
 func (d *director) anotherObject() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -68,8 +68,8 @@ func (d *director) anotherObject() {
 	d.release()
 }
 
-// namedByHand: a person publishes an address by hand, in a range that a pool comes to have,
-// and another node needs a block.
+// namedByHand: a user publishes an address by hand, in a range that a pool gets later, and
+// another node needs a block.
 func (d *director) namedByHand() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -86,8 +86,9 @@ func (d *director) namedByHand() {
 	d.one(is(world.PoolEdit, "people", "remove"))
 }
 
-// foreign has a person publish an address by hand, which operators are shown. Then the only
-// range that gives out blocks has that address. It reports whether the address is there.
+// foreign makes a user publish an address by hand and delivers it to the operators. After that,
+// the only range with free blocks contains that address. It reports whether the address is
+// there.
 func (d *director) foreign(node, leader string) bool {
 	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(leader), lives(node))
 	if !d.one(is(world.CNEdit, node, "foreign")) {
@@ -99,9 +100,9 @@ func (d *director) foreign(node, leader string) bool {
 	return true
 }
 
-// putBack: a person publishes an address by hand, in a range that a pool comes to have,
-// and deletes the CiliumNode. One leader still knows of it; the other one, which never did,
-// has claimed that address for another node, which the first may not have been shown.
+// putBack: a user publishes an address by hand, in a range that a pool gets later, and deletes
+// the CiliumNode. One leader still remembers it. The other one never knew it, and has claimed
+// that address for another node, which may not have been delivered to the first.
 func (d *director) putBack() {
 	knows, other, ok := d.awake()
 	if !ok {
@@ -129,7 +130,7 @@ func (d *director) putBack() {
 	d.release()
 }
 
-// foreignClaimed says that a block has addresses that people write into pools.
+// foreignClaimed reports whether a block contains addresses that users write into pools.
 func (d *director) foreignClaimed() bool {
 	for _, name := range d.w.API().Keys(world.KindBlock) {
 		if strings.HasPrefix(d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR, "172.16.0.0/") {

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// outcome is what became of a seed.
+// outcome is the result of a seed.
 type outcome struct {
 	origin
 	faults     world.Faults
@@ -21,11 +21,10 @@ type outcome struct {
 	simulated  time.Duration
 }
 
-// enoughCalm is how many actions follow the faults of a world in which rest is not judged.
+// enoughCalm is how many actions follow the faults in a world in which rest is not judged.
 const enoughCalm = 1000
 
-// play performs a number of random actions. Then faults end and everything must
-// settle.
+// play performs steps random actions. Then faults end and everything must settle.
 func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
 	s := draw(o)
 	r := rand.New(rand.NewPCG(o.seed, 2))
@@ -43,8 +42,8 @@ func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
 	})
 }
 
-// inWorld makes a world and lets happen what next says, until a rule
-// is broken or there is no more; then it brings the world to rest.
+// inWorld creates a world and performs the actions that next returns until a rule is broken or
+// there are no more; then it brings the world to rest.
 func inWorld(o origin, faults world.Faults, trace func(string), next func(*world.World) (world.Action, bool)) (out outcome) {
 	config := draw(o).config
 	config.Trace, config.Faults = trace, faults

@@ -16,7 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// scenario is what a seed makes of a world, and how often what happens in it.
+// scenario is what a seed determines about a world, and how often each kind of action happens
+// in it.
 type scenario struct {
 	origin
 	config  world.Config
@@ -85,8 +86,8 @@ func pool(name string, priority, size int32, cidr string) *v1alpha1.PodIPPool {
 	}
 }
 
-// weights say how often a verb is chosen among those possible. Each seed has its
-// own, so that some know only calm and others only strife.
+// weights returns how often a verb is chosen among the possible ones. Each seed has its own, so
+// that some worlds are calm and others chaotic.
 func weights(r *rand.Rand) map[world.Verb]float64 {
 	w := map[world.Verb]float64{
 		world.Start: 10, world.Lead: 10, world.Thaw: 2,
@@ -121,9 +122,9 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 	return w
 }
 
-// whileFrozen are the weights while a process is stopped. In a quarter of the
-// seeds leaders often stop with a write in hand, and for long, in which blocks go
-// and little else happens: an old write that comes last has to lose.
+// whileFrozen returns the weights while a process is paused. In a quarter of the seeds leaders
+// are often paused for long with a write in hand, while blocks are released and little else
+// happens: an old write that arrives last must conflict.
 func whileFrozen(r *rand.Rand, w map[world.Verb]float64) map[world.Verb]float64 {
 	if r.IntN(4) > 0 {
 		return w

@@ -10,10 +10,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// withScheduling are the traits that worlds with a scheduler can have.
+// withScheduling are the traits that can be combined with a scheduler.
 const withScheduling = scheduling | windows | pace | pressure | dual
 
-// schedulingOf is the trait scheduling, which one seed in four has, or none.
+// schedulingOf returns the trait scheduling for one seed in four.
 func schedulingOf(seed uint64) traits {
 	if rand.New(rand.NewPCG(seed, 14)).IntN(4) > 0 {
 		return 0
@@ -21,13 +21,13 @@ func schedulingOf(seed uint64) traits {
 	return scheduling
 }
 
-// unscheduledFaults take addresses from under a Node's offer, which the scheduler cannot
-// know: people remove what is published, pods and Nodes go without their kubelets, and
-// agents report too little.
+// unscheduledFaults remove addresses from under a Node's offer without the scheduler's
+// knowledge: users remove published addresses, pods and Nodes vanish without their kubelets,
+// and agents report too little.
 const unscheduledFaults = world.AgentEmpty | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.Torn | world.Edits |
 	world.Restore | world.ForcedPods
 
-// schedule lets a scheduler bind pods, more of them than there are addresses. Every other
+// schedule makes a scheduler bind pods, more of them than there are addresses. Every other
 // world keeps no address free, and every other one reclaims only what has long been idle.
 func schedule(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 15))

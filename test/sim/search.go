@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// searching is a search under way.
+// searching is the state of a search.
 type searching struct {
 	opts  options
 	out   io.Writer
@@ -26,9 +26,9 @@ type searching struct {
 	on      map[string]int // seeds with each fault on
 	with    map[traits]int // actions in worlds with each trait
 	counts  world.Counts
-	// simulated is the time that passed in all worlds.
+	// simulated is the time that passed in all worlds together.
 	simulated time.Duration
-	// inWindow and elsewhere are what was lost in worlds about the window, and in others.
+	// inWindow and elsewhere are the losses in worlds about the window, and in all others.
 	inWindow, elsewhere losses
 	failed              *outcome
 }
@@ -39,8 +39,8 @@ func newSearch(o options, out io.Writer) *searching {
 	return s
 }
 
-// run returns the outcome of the first seed that failed, or nil. Each seed is a
-// world of its own, so several can go on at a time.
+// run returns the outcome of the first seed that failed, or nil. Seeds are independent worlds,
+// so several run concurrently.
 func (s *searching) run() *outcome {
 	stop := make(chan struct{})
 	var progress, workers sync.WaitGroup
@@ -107,7 +107,7 @@ func (s *searching) progress(stop <-chan struct{}) {
 	}
 }
 
-// figures are what was tried.
+// figures describes what was tried.
 func (s *searching) figures() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s\n",
@@ -123,7 +123,7 @@ func (s *searching) figures() string {
 	return b.String()
 }
 
-// percent is how much of all a part is.
+// percent returns a part as a percentage of all.
 func percent(part float64, all int) string {
 	if all == 0 {
 		return "none"
@@ -139,7 +139,7 @@ func list(counts map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// missing are the counts that have not moved.
+// missing returns the counts that have not increased.
 func (s *searching) missing(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return s.counts.Faults[name]+s.counts.Did[name] > 0 })
 }
@@ -152,7 +152,7 @@ func sum(counts map[string]int) int {
 	return n
 }
 
-// After enough actions everything must have happened, and all of a trait after
+// After enough actions everything must have happened, and everything about a trait after
 // enoughOfOne actions in worlds that have it.
 const (
 	enough      = 200_000
@@ -160,8 +160,8 @@ const (
 	enoughMarks = 20_000 // in worlds about the window
 )
 
-// idle names what must have happened and did not. A short search, and one whose
-// faults or profile were chosen by hand, is only asked for claims and publishing.
+// idle names what should have happened and did not. Short searches, and those whose faults or
+// profile were chosen by hand, only have to claim and publish.
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
 	long := s.actions >= enough && s.opts.profile == ""
@@ -194,7 +194,7 @@ func (s *searching) idle() []string {
 	return out
 }
 
-// musts are what operators and agents do in worlds of a mode, or of all.
+// musts are what operators and agents must do in worlds of a mode.
 func musts(mode ciliumnode.Mode) []string {
 	all := []string{"cool down", "give up", "drain", "undrain"}
 	switch mode {

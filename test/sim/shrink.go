@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// shrink looks for fewer faults and fewer actions that break the same rule, for
-// so long at most: delta debugging.
+// shrink looks for fewer faults and fewer actions that break the same rule, by delta debugging,
+// within the given time.
 func shrink(s script, as world.Violation, within time.Duration) script {
 	end := time.Now().Add(within)
 	fails := func(s script) bool {
@@ -41,7 +41,7 @@ func shrink(s script, as world.Violation, within time.Duration) script {
 	}
 }
 
-// gist is a violation without the numbers in it.
+// gist returns a violation without its numbers.
 func gist(v world.Violation) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("0123456789.:-/", r) {
@@ -51,8 +51,8 @@ func gist(v world.Violation) string {
 	}, v.String())
 }
 
-// script is what happens in a world, action by action. Those that are not
-// possible when their turn comes are left out.
+// script is the sequence of actions in a world. Actions that are impossible when their turn
+// comes are skipped.
 type script struct {
 	origin
 	faults  world.Faults
@@ -69,9 +69,9 @@ func (s script) String() string {
 	return b.String()
 }
 
-// parseScript reads the seed, the mode if it is not crd, the profile if it is not
-// plain, the traits if there are any, the faults, and an action a line. Lines that
-// begin with # are comments.
+// parseScript reads the seed, the mode unless it is crd, the profile unless it is plain, the
+// traits if there are any, the faults, and one action per line. Lines that begin with # are
+// comments.
 func parseScript(text string) (script, error) {
 	s := script{origin: origin{mode: ciliumnode.CRD, profile: plain}}
 	for line := range strings.Lines(text) {

@@ -15,22 +15,20 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// TestSeeds plays a few seeds, TestLongSeeds more of them, and make sim as many as
-// it is given.
+// TestSeeds plays a few seeds, TestLongSeeds more of them, and make sim as many as requested.
 func TestSeeds(t *testing.T)     { plays(t, "-seeds=15") }
 func TestLongSeeds(t *testing.T) { plays(t, "-seeds=185", "-seed=16") }
 
-// TestPools plays some in which pods ask for several of Cilium's pools, which few
-// seeds have.
+// TestPools plays seeds in which pods request several Cilium pools, which few seeds have.
 func TestPools(t *testing.T) { plays(t, "-seeds=10", "-mode=multi-pool", "-traits=pools") }
 func TestLongPools(t *testing.T) {
 	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
-// TestRenumbering plays some in which people replace a range by another.
+// TestRenumbering plays seeds in which users replace a range.
 func TestRenumbering(t *testing.T) { plays(t, "-seeds=8", "-traits=renumbering") }
 
-// TestFamilies plays some in which IPv6 goes from a pool and from agents, and comes back.
+// TestFamilies plays seeds in which IPv6 is removed from a pool and from agents, and returns.
 func TestFamilies(t *testing.T) { plays(t, "-seeds=8", "-traits=families") }
 
 func plays(t *testing.T, args ...string) {
@@ -41,7 +39,7 @@ func plays(t *testing.T, args ...string) {
 	}
 }
 
-// TestReplays replays what once broke a rule.
+// TestReplays replays action sequences that once broke a rule.
 func TestReplays(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.actions")
 	if err != nil || len(files) == 0 {
@@ -68,8 +66,8 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// TestDeterministic: the same seed makes the same world, and its actions alone
-// make it again.
+// TestDeterministic checks that the same seed creates the same world, and that its actions
+// alone recreate it.
 func TestDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {
 		var first, second, third []string
@@ -91,8 +89,9 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestHeldToModel: each step of a world is held to the model, but for blocks of another size
-// than their pool's, and in some worlds or others everything happens that is worth it.
+// TestHeldToModel checks that each step of a world is held to the model, except where blocks
+// have another size than their pool's, and that across worlds everything worth checking
+// happens.
 func TestHeldToModel(t *testing.T) {
 	did := map[string]int{}
 	for seed := uint64(1); seed <= 6; seed++ {
@@ -116,7 +115,7 @@ func TestHeldToModel(t *testing.T) {
 	}
 }
 
-// TestIdle: a search in which nothing happened fails.
+// TestIdle checks that a search in which nothing happens fails.
 func TestIdle(t *testing.T) {
 	s := newSearch(options{faults: world.AllFaults()}, &strings.Builder{})
 	if diff := cmp.Diff([]string{"claim", "publish"}, s.idle()); diff != "" {
@@ -129,8 +128,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleInMode: of a search in one mode all is asked for that can happen there,
-// and nothing else.
+// TestIdleInMode checks that a search in one mode must show everything that can happen in that
+// mode, and nothing else.
 func TestIdleInMode(t *testing.T) {
 	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
 		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move", "make a CiliumPodIPPool"}},
@@ -178,7 +177,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// TestShrink: what does not matter goes, what matters stays.
+// TestShrink checks that shrinking drops what does not matter and keeps what does.
 func TestShrink(t *testing.T) {
 	bad := world.Violation{Rule: 9, Text: "with pods: node n1 has no CiliumNode"}
 	if gist(bad) != gist(world.Violation{Rule: 9, Text: "with pods: node n22 has no CiliumNode"}) {
@@ -191,9 +190,9 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestBudget: a search in which more worlds lose pods than the window of the agents' protocol
-// can account for fails, whatever they are about, and so does one world that loses pods at
-// restart after restart. At the budget it passes.
+// TestBudget checks that a search fails if more worlds lose pods than the window of the agents'
+// protocol can explain, whatever they are about, or if one world loses pods at restart after
+// restart. At the budget it passes.
 func TestBudget(t *testing.T) {
 	for _, kind := range []profile{plain, window} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -233,8 +232,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBounds: each bound is exceeded with the probability that it is given at most, and the
-// number before with more. docs/testing.md has these.
+// TestBounds checks that each bound is exceeded with at most the given probability, and the
+// number below it with more. docs/testing.md lists the bounds.
 func TestBounds(t *testing.T) {
 	for _, test := range []struct {
 		worlds, steps int
@@ -266,8 +265,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestLongWindowIsReached: few worlds about the window are enough for a pod to get a marked
-// address whose agent is killed then and starts again.
+// TestLongWindowIsReached checks that few worlds about the window are enough for a pod to get a
+// marked address whose agent is then killed and starts again.
 func TestLongWindowIsReached(t *testing.T) {
 	s := newSearch(options{seeds: 60, from: 1, steps: 400, workers: 1, faults: world.AllFaults(), profile: window}, &strings.Builder{})
 	if failed := s.run(); failed != nil {

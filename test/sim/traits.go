@@ -14,8 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// traits are what a world has that the first ones had not. A replay that names
-// none is of a world without.
+// traits are what a world has beyond the first ones. A replay that names none has none.
 type traits uint32
 
 const (
@@ -36,12 +35,12 @@ const (
 	turnover                       // with adoption: machines are switched off, and others of their names join
 	allTraits   = 1<<iota - 1
 
-	// drawnApart are those that few seeds have, or seeds of one mode alone.
+	// drawnApart are traits that only few seeds have, or only seeds of one mode.
 	drawnApart = pools | scheduling | parking | renumbering | families | dual | turnover
 
-	// modelledTraits are those of worlds that are held to the model of the address protocol. In
-	// others addresses come and go in ways that it does not have: nodes bring them along, or
-	// they leave with a family that agents no longer run.
+	// modelledTraits are the traits of worlds that are held to the model of the address
+	// protocol. In other worlds addresses come and go in ways that the model lacks: nodes bring
+	// them along, or they leave with a family that agents no longer run.
 	modelledTraits = windows | pace | pressure | scheduling | labels | moves | cluster | shadow | renumbering
 )
 
@@ -51,7 +50,7 @@ func traitNames() []string {
 
 func (t traits) has(one traits) bool { return t&one == one }
 
-// each are the single traits of the set.
+// each returns the single traits of the set.
 func (t traits) each() []traits {
 	var out []traits
 	for i := range traitNames() {
@@ -62,7 +61,7 @@ func (t traits) each() []traits {
 	return out
 }
 
-// String is what parseTraits reads.
+// String returns the notation that parseTraits reads.
 func (t traits) String() string {
 	var out []string
 	for i, name := range traitNames() {
@@ -76,7 +75,7 @@ func (t traits) String() string {
 	return strings.Join(out, ",")
 }
 
-// parseTraits reads what String wrote; "all" is known too.
+// parseTraits reads what String returns, and "all".
 func parseTraits(s string) (traits, error) {
 	switch s {
 	case "all":
@@ -95,7 +94,8 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
-// traitsOf are those of a seed, but for those that are drawn apart. Every other one has none.
+// traitsOf returns the traits of a seed except those drawn separately. Every other seed has
+// none.
 func traitsOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 5))
 	if r.IntN(2) == 0 {
@@ -110,8 +110,8 @@ func traitsOf(seed uint64) traits {
 	return t
 }
 
-// marks are counts, of faults or of what operators did, that must move where a
-// trait is on for long enough.
+// marks returns counts, of faults or of actions by operators, that must increase once worlds
+// have had a trait for long enough.
 func (t traits) marks() []string {
 	return map[traits][]string{
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
@@ -164,7 +164,7 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
 }
 
-// in is what of the set a world of a mode can have; "": of any.
+// in returns the traits of the set that a world in a mode can have; "": in any mode.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
 		t &^= adoption | scheduling | moves | renumbering | families | turnover
@@ -178,7 +178,7 @@ func (t traits) in(mode ciliumnode.Mode) traits {
 	return t
 }
 
-// maintain holds blocks on their nodes.
+// maintain limits when, and how fast, blocks may leave their nodes.
 func (t traits) maintain(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 6))
 	m := &world.Maintenance{Cordons: t.has(pressure)}
@@ -219,8 +219,8 @@ func (t traits) maintain(seed uint64, c *world.Config) {
 	c.Upgraded.Defaults.Policy.MinFree = minFree
 }
 
-// weigh makes more of what a trait is about: ranges are drained and given back,
-// and people change when that may be.
+// weigh makes more likely what a trait is about: ranges are drained and drains canceled, and
+// users change when that may happen.
 func (t traits) weigh(w map[world.Verb]float64) {
 	if t.has(windows) || t.has(pace) {
 		w[world.PoolEdit] = 3
@@ -242,7 +242,7 @@ func (t traits) weigh(w map[world.Verb]float64) {
 	}
 }
 
-// someWindows are none, or some that open often, or never.
+// someWindows returns no windows, or some that open often, or never.
 func someWindows(r *rand.Rand) []v1alpha1.MaintenanceWindow {
 	window := func(schedule string, d time.Duration) v1alpha1.MaintenanceWindow {
 		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: v1alpha1.NewDuration(d)}

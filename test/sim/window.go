@@ -6,9 +6,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// window: a block drains, a pod comes to its node, and the agent there is killed and
-// starts again, with the mark at any time. Mostly the operator is shown what its guards
-// go by before the next step, and no pod may be lost then.
+// window: a block drains, a pod arrives on its node, and the agent is killed and starts again,
+// with the mark at any point in between. Mostly the operator's watches deliver what its guards
+// depend on before the next step; then no pod may be lost.
 func (d *director) window() {
 	leader, node, blocks := d.drainable()
 	if len(blocks) == 0 {
@@ -32,8 +32,8 @@ func (d *director) window() {
 	d.drive(12, never, lives(node))
 }
 
-// drainable brings pods to a node until blocks of it can drain. It returns the leader, the
-// node and these blocks: none if there is no leader or the agent does not serve.
+// drainable brings pods to a node until blocks of it can drain. It returns the leader, the node
+// and these blocks: none if there is no leader or the agent does not serve.
 func (d *director) drainable() (leader, node string, blocks []string) {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -48,7 +48,7 @@ func (d *director) drainable() (leader, node string, blocks []string) {
 	return leader, node, d.w.CanDrain(node)
 }
 
-// isolate keeps the agent from seeing marks and telling its addresses, mostly.
+// isolate mostly keeps the agent from seeing marks and reporting its addresses.
 func (d *director) isolate(node string) {
 	for _, verb := range []world.Verb{world.AgentSee, world.AgentReport, world.PodStatus} {
 		if d.odds(.9) {
@@ -57,8 +57,8 @@ func (d *director) isolate(node string) {
 	}
 }
 
-// comes brings pods to a node, which mostly the operator is shown before they get their
-// addresses.
+// comes brings pods to a node. Mostly their events are delivered to the operator before they
+// get addresses.
 func (d *director) comes(operator, node string) {
 	d.pods(node, 3)
 	if d.odds(.95) {
@@ -67,8 +67,8 @@ func (d *director) comes(operator, node string) {
 	d.drive(3, never, is(world.PodAdd, node, ""))
 }
 
-// dies kills the agent of a node, and mostly the operator is shown so and has time for
-// what it does about that.
+// dies kills the agent of a node. Mostly that is delivered to the operator, which gets time to
+// act on it.
 func (d *director) dies(operator, node string) {
 	d.one(is(world.AgentDies, node, ""))
 	if d.odds(.95) {
@@ -78,7 +78,7 @@ func (d *director) dies(operator, node string) {
 	}
 }
 
-// starts are the steps of an agent's start.
+// starts matches the steps of an agent's start.
 func starts(node string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In a storm of drains the events of phases stop, and no others do.
+// In a storm of drains the events of phase changes stop; all other events continue.
 func TestPhaseEventsAreLimited(t *testing.T) {
 	recorder := events.NewFakeRecorder(10000)
 	clock := clocktesting.NewFakePassiveClock(fixtures.Noon())

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// RefusalAgain is when a write that is still refused is reported again: API servers
-	// keep events for an hour.
+	// RefusalAgain is when a write that is still refused is reported again: API servers keep
+	// events for an hour.
 	RefusalAgain = 30 * time.Minute
-	// refusalChanged is the least time between two reports in other words, as messages of
+	// refusalChanged is the minimum time between two reports with different messages: those of
 	// webhooks may differ each time.
 	refusalChanged = 5 * time.Minute
 )
 
-// refusals are the writes that were refused when they were last tried, by the reconcile
-// that sends them.
+// refusals are the writes that were refused at the last attempt, by the reconcile that sends
+// them.
 type refusals struct {
 	clock clock.PassiveClock
 	// limit bounds the events: a wrong role refuses the writes of all nodes.
@@ -72,8 +72,8 @@ func actionOf(refused *refusal.Error) string {
 	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
 }
 
-// due reports whether a refusal is news, and the limit allows another event. What it does
-// not allow is due when the write is tried again.
+// due reports whether a refusal should be reported now: it is new, and the limit allows another
+// event. If the limit does not, the next attempt asks again.
 func (r *refusals) due(key, note string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,8 +24,8 @@ func forbidden(why string) error {
 	return fmt.Errorf("patching: %w", err)
 }
 
-// A refusal is one event however often the write is tried, comes back before the API
-// server forgets it, and ends with the first reconcile without an error.
+// A refusal is one event however often the write is tried. It is repeated before the API server
+// forgets it, and ends with the first reconcile without an error.
 func TestRefusedWrites(t *testing.T) {
 	recorder, clock := events.NewFakeRecorder(100), clocktesting.NewFakePassiveClock(fixtures.Noon())
 	e := NewRecorder(recorder, clock)
@@ -69,8 +69,8 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// Where the writes of all nodes are refused, the events come at a bounded rate, and each
-// node gets its own in the end.
+// If the writes of all nodes are refused, the rate of events is bounded, and each node gets its
+// own in the end.
 func TestRefusedWritesAreLimited(t *testing.T) {
 	recorder, clock := events.NewFakeRecorder(10000), clocktesting.NewFakePassiveClock(fixtures.Noon())
 	e := NewRecorder(recorder, clock)

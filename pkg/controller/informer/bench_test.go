@@ -7,8 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// BenchmarkPublication takes in CiliumNodes whose block is published and withdrawn in
-// turn, and reports how many pools and nodes look again because of each.
+// BenchmarkPublication delivers CiliumNodes whose block is alternately published and withdrawn,
+// and reports how many pools and nodes each one queues.
 func BenchmarkPublication(b *testing.B) {
 	f := newCounted(b, 200)
 	for _, block := range fixtures.ManyBlocks(200, 50_000) {

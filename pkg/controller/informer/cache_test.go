@@ -15,9 +15,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What the cache keeps of a Node is what is decided on: whether it is paused,
-// whether Cilium runs there, which pool it is of, whether it is cordoned, and
-// the shortage its condition reports.
+// The cache keeps what decisions read of a Node: whether it is paused, whether Cilium runs
+// there, which pool it belongs to, whether it is cordoned, and the shortage that its condition
+// reports.
 func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	tests := map[string]func(n *corev1.Node){
 		"plain":              func(*corev1.Node) {},
@@ -90,7 +90,7 @@ func resources(pods string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods), corev1.ResourceCPU: resource.MustParse("4")}
 }
 
-// A Node without a number, or with one that makes no sense, sets no bound.
+// A Node without a number, or with an invalid one, sets no limit.
 func TestMaxPods(t *testing.T) {
 	tests := map[string]struct {
 		status corev1.NodeStatus

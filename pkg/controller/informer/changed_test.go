@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// counted is a feed of pools p0, p1 and so on, each 10.i.0.0/16, that counts what it
-// queues. Node w0 waits for blocks of p0, and so on.
+// counted is a feed with pools p0, p1 and so on, each 10.i.0.0/16, that counts what it queues.
+// Node w0 waits for blocks of p0, and so on.
 type counted struct {
 	*Feed
 	nodes, pools []string
@@ -40,7 +40,8 @@ func newCounted(t testing.TB, pools int) *counted {
 	return f
 }
 
-// news are what has been queued since it was asked last. The nodes have looked by then.
+// news returns what has been queued since the last call. By then the nodes have been
+// reconciled.
 func (f *counted) news() string {
 	for _, name := range f.nodes {
 		f.Awaiting.Looks(name)
@@ -52,9 +53,8 @@ func (f *counted) news() string {
 	return out
 }
 
-// TestWhatComesFreeWakes: for each way that addresses come free, or are taken, just
-// the nodes that wait for them look again, and just the pools are counted that have
-// them.
+// TestWhatComesFreeWakes checks that, in each way that addresses are freed or taken, exactly
+// the nodes that wait for them and the pools that contain them are queued.
 func TestWhatComesFreeWakes(t *testing.T) {
 	held := fixtures.Block("10.1.0.0/24", "p1", "n", 1)
 	naming := func(version string, cidrs ...string) *ciliumnode.Stored {

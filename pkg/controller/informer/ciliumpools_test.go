@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Where agents have no pools to choose from nothing is held of what pods want.
+// In modes without Cilium pools the feed keeps nothing about the pools that pods request.
 func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()
@@ -38,8 +38,8 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	}
 }
 
-// A CiliumPodIPPool that picks other pods than before has all nodes reconciled, and
-// so has a namespace the nodes of its pods; what is kept is reconciled either way.
+// A CiliumPodIPPool that selects other pods than before queues all nodes, and so does a changed
+// namespace for the nodes of its pods. The CiliumPodIPPool itself is queued in any case.
 func TestPickingOtherwiseIsNews(t *testing.T) {
 	f, nodes, pools := NewFeed(), 0, 0
 	f.Mode, f.Ledger, f.Pods, f.CiliumPools, f.Now = ciliumnode.MultiPool, state.ReadyLedger(), state.NewPods(), state.NewCiliumPools(), fixtures.Noon
@@ -91,8 +91,8 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 	}
 }
 
-// In multi-pool mode alone namespaces are watched, and one that requests another
-// pool than before has all nodes reconciled.
+// Only in multi-pool mode are namespaces watched. One that requests another pool than before
+// queues all nodes.
 func TestNamespacesAreWatched(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()
@@ -120,8 +120,8 @@ func TestStrippedNamespace(t *testing.T) {
 	}
 }
 
-// An API server that does not know CiliumPodIPPools holds nothing up, and is asked
-// again until it does.
+// An API server that does not serve CiliumPodIPPools delays nothing, and is asked again until
+// it does.
 func TestCiliumPoolsComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var known atomic.Bool

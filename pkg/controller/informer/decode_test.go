@@ -42,7 +42,7 @@ func codecs(t testing.TB) (plain runtime.NegotiatedSerializer, quick onePass) {
 	return plain, onePass{plain, kind, reflect.TypeFor[ciliumv2.CiliumNode]()}
 }
 
-// decoderOf is what client-go makes of a serializer for a watch in JSON.
+// decoderOf returns the decoder that client-go builds from a serializer for a JSON watch.
 func decoderOf(t testing.TB, s runtime.NegotiatedSerializer, stream string) *restwatch.Decoder {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -76,8 +76,8 @@ func decodeAll(d *restwatch.Decoder) []decoded {
 	}
 }
 
-// Whatever the API server sends is decoded to what apimachinery's serializers make of it,
-// except for managed fields.
+// Whatever the API server sends is decoded as apimachinery's serializers decode it, without
+// managed fields.
 func TestOnePassDecodesAlike(t *testing.T) {
 	event := func(kind, object string) string {
 		return fmt.Sprintf("{%q:%q,%q:%s}\n", "type", kind, "object", object)
@@ -116,7 +116,7 @@ func TestOnePassDecodesAlike(t *testing.T) {
 	}
 }
 
-// Managed fields are left out before the object is decoded.
+// Managed fields are removed before the object is decoded.
 func TestOnePassLeavesOutManagedFields(t *testing.T) {
 	_, quick := codecs(t)
 	_, obj, err := decoderOf(t, quick, `{"type":"ADDED","object":`+nodeObject+"}\n").Decode()
@@ -146,7 +146,7 @@ func TestOnePassCutsEvents(t *testing.T) {
 	}
 }
 
-// twoBlocks is a CiliumNode with two blocks, all of whose addresses are in use.
+// twoBlocks returns a CiliumNode with two blocks, all of whose addresses are in use.
 func twoBlocks() string {
 	var pool, used, fields []string
 	for i := range 60 {

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// The feed takes in the addresses of Nodes, CiliumNodes and ServiceCIDRs, and looks
-// at the nodes and pools concerned alone.
+// The feed records the addresses of Nodes, CiliumNodes and ServiceCIDRs, and queues only the
+// nodes and pools concerned.
 func TestFeedExcludes(t *testing.T) {
 	feed := NewFeed()
 	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
@@ -66,7 +66,8 @@ func TestFeedExcludes(t *testing.T) {
 	}
 }
 
-// ServiceCIDRs are watched where the API server may know them, and requested first.
+// ServiceCIDRs are watched if the feed can ask whether the API server serves them, which it asks
+// first.
 func TestServiceCIDRsAreWatched(t *testing.T) {
 	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
 		f := NewFeed()

@@ -22,8 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A watch that breaks reports an object deleted and recreated under its name as
-// one that has changed.
+// After a broken watch, an object deleted and recreated under its name arrives as an update.
 func TestHandleReportsAnObjectReplacedUnderItsName(t *testing.T) {
 	var calls []string
 	h := handle(
@@ -51,7 +50,7 @@ func (q listening) Add(r reconcile.Request) { q.add(r.Name) }
 
 func (q listening) AddAfter(r reconcile.Request, _ time.Duration) { q.add(r.Name) }
 
-// What queues a node is in the ledger by then.
+// By the time a node is queued, the ledger has what queued it.
 func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
@@ -75,7 +74,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	}
 }
 
-// delays notes after what time pools are queued.
+// delays records the delay with which pools are queued.
 type delays struct {
 	queue
 	after *[]string
@@ -85,7 +84,8 @@ func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 	*q.after = append(*q.after, r.Name+" "+d.String())
 }
 
-// A pool's own status comes back by the watch, and must not be answered at once.
+// A pool's own status write comes back through the watch, and must not trigger the next one at
+// once.
 func TestFeedLetsPoolStatusRest(t *testing.T) {
 	feed, after := NewFeed(), []string(nil)
 	feed.Ledger = state.ReadyLedger()
@@ -101,7 +101,7 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 	}
 }
 
-// slowCache shows what there is once the test lets it sync.
+// slowCache delivers its objects once the test lets it sync.
 type slowCache struct {
 	cache.Cache
 	synced *atomic.Bool
@@ -127,7 +127,7 @@ type slowHandler struct {
 
 func (h slowHandler) HasSynced() bool { return h.synced.Load() }
 
-// slowWatch streams what there is once synced is closed.
+// slowWatch streams its object once synced is closed.
 func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher {
 	return &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 		w := watch.NewFake()
@@ -148,8 +148,7 @@ func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher
 	}}
 }
 
-// Decisions begin once every watch, that of the agents too, has shown what there
-// is.
+// Decisions begin once every watch, including that of agents, has delivered its initial state.
 func TestFeedWaitsForEveryWatch(t *testing.T) {
 	for _, last := range []string{"the cache", "pods", "agents", "CiliumNodes"} {
 		t.Run(last+" last", func(t *testing.T) {

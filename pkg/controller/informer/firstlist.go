@@ -26,11 +26,11 @@ type firstList struct {
 // firstListStore is a Store that takes its first list object by object.
 type firstListStore interface {
 	Store
-	// BeginFirst begins a list, or begins it again; what becomes of earlier ones no longer
-	// counts. Only this list's objects are to be passed to the result, which reports whether
-	// the store has taken the event.
+	// BeginFirst begins a list, or restarts it; the result for an earlier list no longer has an
+	// effect. Only this list's objects may be passed to the result, which reports whether the
+	// store has taken the event.
 	BeginFirst() (take func(watch.Event) bool)
-	// EndFirst says that the next list comes as a whole.
+	// EndFirst announces that the next list arrives as a whole.
 	EndFirst()
 }
 
@@ -113,15 +113,15 @@ func endsList(event watch.Event) bool {
 	return ok && event.Type == watch.Bookmark && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// arriving is the first list of records on its way.
+// arriving is the state of the first list of records.
 type arriving struct {
 	mu sync.Mutex
 	// list numbers the lists that have begun. Nothing of an earlier one is taken.
 	list int
-	// streams: the current list comes object by object.
+	// streams: the current list arrives object by object.
 	streams bool
-	// filled: something has been taken. Of the next list the UIDs are noted in listed then,
-	// because what an earlier list contained, which broke off, may be deleted by now.
+	// filled: something has been taken. The UIDs of the next list are then recorded in listed,
+	// because objects of an earlier list, which broke off, may be deleted by now.
 	filled bool
 	listed map[types.UID]bool
 }
@@ -139,11 +139,11 @@ func (s *records[O, R]) BeginFirst() (take func(watch.Event) bool) {
 	return func(event watch.Event) bool { return s.take(list, event) }
 }
 
-// EndFirst says that the next list comes as a whole.
+// EndFirst announces that the next list arrives as a whole.
 func (s *records[O, R]) EndFirst() { s.first.end() }
 
-// end ends the current list. It reports whether that came object by object, and which UIDs it
-// had: nil if it is the first of all, as nothing can be missing then.
+// end ends the current list. It reports whether the list arrived object by object, and its
+// UIDs: nil if it is the first one, after which nothing can be missing.
 func (a *arriving) end() (listed map[types.UID]bool, streamed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +152,8 @@ func (a *arriving) end() (listed map[types.UID]bool, streamed bool) {
 	return listed, streamed
 }
 
-// take takes an event of a list. What is no object of the kind it leaves to the Reflector.
+// take takes an event of a list. It leaves anything that is not an object of the kind to the
+// Reflector.
 func (s *records[O, R]) take(list int, event watch.Event) bool {
 	obj, ok := event.Object.(O)
 	if !ok || event.Type != watch.Added && event.Type != watch.Modified && event.Type != watch.Deleted {

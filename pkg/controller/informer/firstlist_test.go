@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// podEvents is a ListerWatcher whose watches are given.
+// podEvents is a ListerWatcher with given watches.
 type podEvents struct{ watches chan watch.Interface }
 
 func (p podEvents) listerWatcher() *toolscache.ListWatch {
@@ -46,8 +46,8 @@ func versioned(p *corev1.Pod, version int) *corev1.Pod {
 	return p
 }
 
-// The first list reaches the store object by object; what an attempt that broke off contained
-// is gone, if the next one lacks it; and later events come as ever.
+// The first list reaches the store object by object. Objects of an attempt that broke off are
+// dropped if the next one lacks them, and later events arrive as usual.
 func TestFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed, _ := podBed()
@@ -88,7 +88,7 @@ func TestFirstList(t *testing.T) {
 	})
 }
 
-// Once another list has begun, nothing of an earlier one counts.
+// Once another list has begun, an earlier one has no effect.
 func TestFirstListOutOfDate(t *testing.T) {
 	added := func(name, uid string) watch.Event {
 		return watch.Event{Type: watch.Added, Object: fixtures.Pod(name, uid, "n")}
@@ -131,8 +131,8 @@ func TestFirstListOutOfDate(t *testing.T) {
 	}
 }
 
-// Only the first list is passed to the store; of others, and of watches without a list, the
-// Reflector takes care.
+// Only the first list is passed to the store; the Reflector handles others, and watches without
+// a list.
 func TestFirstListOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		synced bool
@@ -169,7 +169,7 @@ func TestFirstListOnly(t *testing.T) {
 	}
 }
 
-// What is about no pod is left to the Reflector: errors, bookmarks and other kinds.
+// The Reflector handles what is not a pod: errors, bookmarks and other kinds.
 func TestFirstListTakesItsKind(t *testing.T) {
 	feed, _ := podBed()
 	take := feed.podStore().(firstListStore).BeginFirst()

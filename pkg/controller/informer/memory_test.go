@@ -94,7 +94,7 @@ func newMemoryFeed(b *testing.B) *memoryFeed {
 	return f
 }
 
-// cache stores what the cache of controller-runtime keeps of an object.
+// cache stores what controller-runtime's cache keeps of an object.
 func (f *memoryFeed) cache(b *testing.B, obj client.Object) {
 	kind, transform := fmt.Sprintf("%T", obj), f.options.DefaultTransform
 	for of, by := range f.options.ByObject {
@@ -126,7 +126,7 @@ func (f *memoryFeed) add(b *testing.B, store Store, obj client.Object) {
 	}
 }
 
-// decodeJSON is what the decoder of watches makes of a custom resource.
+// decodeJSON returns a custom resource as the watches' decoder decodes it.
 func decodeJSON[T any, P interface {
 	*T
 	client.Object
@@ -142,7 +142,7 @@ func decodeJSON[T any, P interface {
 	return out
 }
 
-// fromProtobuf is what is decoded of an object in protobuf.
+// fromProtobuf returns an object decoded from protobuf.
 func fromProtobuf[T any, P interface {
 	*T
 	client.Object
@@ -171,7 +171,7 @@ func nodeName(i int) string {
 	return fmt.Sprintf("ip-10-200-%d-%d.eu-west-1.compute.internal", i/256, i%256)
 }
 
-// memoryNode is node i, with the labels of a cloud.
+// memoryNode returns node i, with the labels of a cloud.
 func memoryNode(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metaOf(nodeName(i), "node", i)}
 	n.Labels, n.Annotations = labelsOf(i), map[string]string{"csi.volume.kubernetes.io/nodeid": `{"ebs.csi.aws.com":"i-0123456789abcdef0"}`}
@@ -199,7 +199,7 @@ func labelsOf(i int) map[string]string {
 	}
 }
 
-// memoryAddress is address k of node i: each node has 128 in a row.
+// memoryAddress returns address k of node i: each node has 128 consecutive ones.
 func memoryAddress(i, k int) netip.Addr {
 	n := i<<7 | k
 	return netip.AddrFrom4([4]byte{byte(20 + n>>24), byte(n >> 16), byte(n >> 8), byte(n)})
@@ -207,8 +207,8 @@ func memoryAddress(i, k int) netip.Addr {
 
 func memoryBlock(i, k int) netip.Prefix { return netip.PrefixFrom(memoryAddress(i, k), 28) }
 
-// memoryCiliumNode is that of node i, with so many addresses in blocks of 16, three
-// quarters of them in use.
+// memoryCiliumNode returns the CiliumNode of node i, with this many addresses in blocks of 16,
+// three quarters of them in use.
 func memoryCiliumNode(i, addresses int) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metaOf(nodeName(i), "ciliumnode", i)}
 	cn.Labels = labelsOf(i)

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// podBed feeds pods as a reflector does, and notes what is queued.
+// podBed returns a feed that a reflector of pods fills, and what it queues.
 func podBed() (feed *Feed, queued map[string]bool) {
 	feed, queued = NewFeed(), map[string]bool{}
 	feed.Pods, feed.Agents, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
@@ -32,8 +32,8 @@ func names(pods *state.Pods, node string) []string {
 	return out
 }
 
-// A list that follows a broken watch omits what has gone meanwhile, and shows what
-// was recreated under its name with another UID.
+// After a broken watch, a list lacks what was deleted in the meantime, and has a recreated
+// object under another UID.
 func TestReplaceForgetsWhatHasGone(t *testing.T) {
 	feed, queued := podBed()
 	s := feed.podStore()
@@ -75,8 +75,8 @@ func TestReplaceForgetsAgents(t *testing.T) {
 	}
 }
 
-// A CiliumNode deleted and recreated while the watch was down is there; one that was
-// only deleted is not, and is remembered.
+// A CiliumNode that was deleted and recreated while the watch was down exists; one that was
+// only deleted does not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
 	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
@@ -104,8 +104,8 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	}
 }
 
-// A list that is older than what a write has returned deletes nothing: the addresses of
-// the node stay excluded.
+// A list older than the response to a write deletes nothing: the addresses of the node stay
+// excluded.
 func TestReplaceWithAnOlderList(t *testing.T) {
 	feed, _ := podBed()
 	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
@@ -137,7 +137,7 @@ func TestStoreRefusesOtherKinds(t *testing.T) {
 	}
 }
 
-// Lists and single events, in any course, leave the same pods: those there are.
+// Lists and single events, in any order, leave exactly the existing pods.
 func TestStoreAgainstMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	feed, _ := podBed()

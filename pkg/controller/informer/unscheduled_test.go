@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// unscheduled is a pod that no node has addresses for.
+// unscheduled returns a pod that no node has addresses for.
 func unscheduled(name, uid string) *corev1.Pod {
 	p := fixtures.Pod(name, uid, "")
 	p.Status.Conditions = []corev1.PodCondition{{
@@ -20,8 +20,8 @@ func unscheduled(name, uid string) *corev1.Pod {
 	return p
 }
 
-// Pods that the scheduler finds no addresses for are assigned soon; what changes while
-// some wait follows, and nothing without any.
+// Pods for which the scheduler finds no addresses are assigned soon. Other changes follow later
+// while some wait, and not at all otherwise.
 func TestUnscheduledPodsAreQueued(t *testing.T) {
 	feed, _ := podBed()
 	var after []string

@@ -2,8 +2,11 @@ package informer
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,7 +60,41 @@ func (w writer) Create(ctx context.Context, obj client.Object, opts ...client.Cr
 	if !ok || len(opts) > 0 {
 		return w.Client.Create(ctx, obj, opts...)
 	}
-	return r.api.Post().Resource(r.plural).Body(obj).Do(ctx).Into(obj)
+	var body any = obj
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
+		var err error
+		if body, err = withoutEmpty(cn); err != nil {
+			return err
+		}
+	}
+	return r.api.Post().Resource(r.plural).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Into(obj)
+}
+
+// withoutEmpty encodes a CiliumNode to be created, without its status, which a create cannot
+// set, and without empty fields of its spec. Cilium's type encodes all of them, and the API
+// server would store each twice, as a value and in the managed fields, and send it to every
+// watch.
+func withoutEmpty(cn *ciliumv2.CiliumNode) ([]byte, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cn)
+	if err != nil {
+		return nil, err
+	}
+	content["apiVersion"], content["kind"] = ciliumv2.SchemeGroupVersion.String(), ciliumv2.CNKindDefinition
+	delete(content, "status")
+	if spec, ok := content["spec"].(map[string]any); ok {
+		dropEmpty(spec["ipam"])
+		dropEmpty(spec)
+	}
+	return json.Marshal(content)
+}
+
+// dropEmpty removes the fields of an object that are empty objects.
+func dropEmpty(of any) {
+	fields, _ := of.(map[string]any)
+	maps.DeleteFunc(fields, func(_ string, value any) bool {
+		inner, is := value.(map[string]any)
+		return is && len(inner) == 0
+	})
 }
 
 // Patch patches an object, and decodes the response into it.

@@ -28,7 +28,7 @@ import (
 const blockObject = `{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"creationTimestamp":"2026-01-01T12:00:00Z","managedFields":[{"manager":"m"}],` +
 	`"name":"10.0.0.0-27","resourceVersion":"8","uid":"u"},"spec":{"cidr":"10.0.0.0/27","nodeName":"n","poolName":"p"},"status":{"phase":"InService"}}`
 
-// answering is an API server that gives one response to everything, and records the
+// answering is an API server that answers every request with the same response, and records the
 // requests.
 type answering struct {
 	code     int
@@ -44,7 +44,7 @@ func (a *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, a.body)
 }
 
-// writers are the client of controller-runtime and that of NewClient.
+// writers returns controller-runtime's client and the one of NewClient.
 func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
 	t.Helper()
 	server := httptest.NewServer(api)
@@ -71,14 +71,14 @@ func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
 	return plain, quick
 }
 
-// used has an entry that a response does not repeat.
+// used returns a CiliumNode with an entry that the response lacks.
 func used() *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	cn.Spec.IPAM.Pool = fixtures.AllocationMap("192.0.2.1")
 	return cn
 }
 
-// Requests, decoded responses and errors are those of controller-runtime's client.
+// Requests, decoded responses and errors equal those of controller-runtime's client.
 func TestClientWritesAlike(t *testing.T) {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"resourceVersion":"6"}}`))
 	block := func() *v1alpha1.PodIPBlock { return fixtures.BlockObject("10.0.0.0/27", 0) }
@@ -145,7 +145,7 @@ func TestClientWritesAlike(t *testing.T) {
 	}
 }
 
-// NewClient itself decodes the responses: they have no managed fields.
+// NewClient decodes the responses itself: they have no managed fields.
 func TestClientLeavesOutManagedFields(t *testing.T) {
 	_, quick := writers(t, &answering{200, nodeObject, nil})
 	cn := used()
@@ -159,8 +159,26 @@ func TestClientLeavesOutManagedFields(t *testing.T) {
 	}
 }
 
-// Custom resources are asked for in the encoding that onePass reads, whatever client-go is
-// set to prefer.
+// A CiliumNode is created without its status and without empty fields of its spec. Entries of
+// its pool have no content, and stay.
+func TestCreateLeavesOutEmptyFields(t *testing.T) {
+	api := &answering{201, nodeObject, nil}
+	_, quick := writers(t, api)
+	cn := used()
+	cn.Labels = map[string]string{"zone": "a"}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "172.16.0.1"}}
+	if err := quick.Create(t.Context(), cn); err != nil || cn.ResourceVersion != "7" {
+		t.Errorf("%v: %+v", err, cn.ObjectMeta)
+	}
+	want := `{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"labels":{"zone":"a"},"name":"n"},` +
+		`"spec":{"addresses":[{"ip":"172.16.0.1","type":"InternalIP"}],"ipam":{"pool":{"192.0.2.1":{}}}}}`
+	if len(api.requests) != 1 || !strings.HasSuffix(api.requests[0], want) || !strings.Contains(api.requests[0], " application/json application/json") {
+		t.Errorf("requests are %v, want %s", api.requests, want)
+	}
+}
+
+// Custom resources are requested in the encoding that onePass reads, whatever client-go is set
+// to prefer.
 func TestCustomResourcesAreJSON(t *testing.T) {
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsAllowCBOR, true)
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsPreferCBOR, true)

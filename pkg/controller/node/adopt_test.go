@@ -26,7 +26,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// byMultiPool is node n as multi-pool mode serves it.
+// byMultiPool is node n as served in multi-pool mode.
 func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
 	var list []iputil.Prefix
@@ -37,19 +37,19 @@ func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// byClusterPool is node n as cluster-pool mode serves it.
+// byClusterPool is node n as served in cluster-pool mode.
 func byClusterPool(cidrs ...string) *ciliumv2.CiliumNode {
 	return fixtures.Publishing(fixtures.CiliumNode("n", "", cidrs...))
 }
 
-// adoptedBlock is a block of pool p that n was given before.
+// adoptedBlock is a block of pool p with a CIDR that another IPAM assigned to n.
 func adoptedBlock(cidr string) *v1alpha1.PodIPBlock {
 	obj := crd.AdoptedBlock(fixtures.Prefix(cidr), "p", "n", "node-uid", "cluster-pool")
 	obj.UID = types.UID("uid-" + cidr)
 	return obj
 }
 
-// podOn is a pod of n that needs an address, or has these.
+// podOn is a pod on n: with these IPs, or waiting for one if there are none.
 func podOn(name string, ips ...string) state.BoundPod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	pod.Spec.NodeName = "n"
@@ -59,12 +59,12 @@ func podOn(name string, ips ...string) state.BoundPod {
 	return state.ReadPod(pod)
 }
 
-// settleAgent lets the agent of n run steadily.
+// settleAgent makes the agent of n run for long enough to count as settled.
 func (b *bed) settleAgent() {
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
 }
 
-// report lets the agent of n come up in crd mode.
+// report makes the agent of n start in crd mode and report addrs as used.
 func (b *bed) report(addrs ...string) {
 	b.T.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -80,8 +80,8 @@ func (b *bed) report(addrs ...string) {
 	}
 }
 
-// A node that another IPAM serves is left alone, pods or not, though what it was
-// given lies on the grid of its pool: nothing is written until all of it is a block.
+// A node that another IPAM serves is left alone, with or without pods, even if its CIDRs fit
+// the grid of its pool. Nothing is written until blocks cover all of its CIDRs.
 func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 	tests := map[string][]client.Object{
 		"cluster-pool or kubernetes":        {byClusterPool("10.0.0.0/30")},
@@ -110,7 +110,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 	}
 }
 
-// claimFor tries whether another node could be given cidr.
+// claimFor returns what the ledger would claim for another node where cidr is a candidate.
 func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
 	for {
 		got, _, err := l.Claim(ipalloc.IPv4, node, "", []*crd.Pool{pool})
@@ -120,14 +120,14 @@ func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.
 	}
 }
 
-// Blocks of any size and place live like any other: published in one patch, with
-// addresses in use that no pool would give out, and nothing else done until the
-// agent reports; then the node grows in blocks of the pool.
+// Blocks of any size and position behave like any other: they are published in one patch,
+// including addresses in use that no pool would publish, and nothing else happens until the
+// agent reports. Then the node grows in blocks of the pool's size.
 func TestAdoptedBlocks(t *testing.T) {
 	tests := map[string]struct {
 		cn     *ciliumv2.CiliumNode
 		blocks []string
-		// first is what is published, and what podCIDRs list then.
+		// first is what the first patch publishes, and listed the podCIDRs after it.
 		first, listed []string
 	}{
 		"cluster-pool": {
@@ -180,7 +180,7 @@ func TestAdoptedBlocks(t *testing.T) {
 	}
 }
 
-// hosts are the addresses of a block but for the first and the last.
+// hosts returns the addresses of a block except the first and the last.
 func hosts(cidr string) []string {
 	p := fixtures.Prefix(cidr)
 	var out []string
@@ -199,8 +199,8 @@ func sortedPool(v *ciliumnode.View) []netip.Addr {
 	return out
 }
 
-// A pod whose address no pool would give out keeps it from the first patch on:
-// its agent could not restore it otherwise.
+// A pod's address is published with the first patch even if its pool would not publish it;
+// otherwise the agent could not restore the pod.
 func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 	pool.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.20/32"}}
@@ -218,8 +218,8 @@ func TestAddressesInUseComeWithTheFirstPatch(t *testing.T) {
 	}
 }
 
-// An adopted block is not taken back by itself while it is the only one, and goes
-// in favour of the pool's own size when it is asked to.
+// The only block of a node is not reclaimed automatically if it was adopted. If its drain is
+// requested, a block of the pool's own size replaces it.
 func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
 	b.settleAgent()
@@ -252,8 +252,8 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	}
 }
 
-// A Node that is recreated under its name gets its adopted blocks back, whatever
-// is still to be said of their move.
+// A Node recreated under the same name gets its adopted blocks back, whatever the state of its
+// migration.
 func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
 	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
@@ -265,8 +265,7 @@ func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
 	}
 }
 
-// A publication that is lost or refused is made up for, and none is of half the
-// node.
+// If publishing fails or its response is lost, it is repeated; it always covers the whole node.
 func TestAdoptionInterrupted(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fate{"refused": fakeapi.Refused, "unheard": fakeapi.Unheard} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +289,7 @@ func TestAdoptionInterrupted(t *testing.T) {
 	}
 }
 
-// In shadow mode nothing is written; the operator reports what it would change.
+// In shadow mode the operator writes nothing and reports what it would change.
 func TestShadowWritesNothing(t *testing.T) {
 	gone := lastSeen("node-uid")
 	gone.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
@@ -348,8 +347,8 @@ func TestShadowWritesNothing(t *testing.T) {
 	}
 }
 
-// What agents of another mode have been given stays taken for as long as it is
-// named, though its block has gone.
+// A CIDR assigned to an agent in another mode stays taken while the CiliumNode names it, even
+// after its block is gone.
 func TestAllocatedStaysTaken(t *testing.T) {
 	l := state.ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool("10.0.0.0/30")))
@@ -363,9 +362,9 @@ func TestAllocatedStaysTaken(t *testing.T) {
 	}
 }
 
-// An operator that the watch has not shown an adopted block, though another one has
-// published it, does not take its pool for one filled by hand: that agent answers
-// nothing.
+// If the watch has not delivered an adopted block yet, and another process has published it,
+// the operator must not take the node's pool for one filled by hand: the agent would answer no
+// mark.
 func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
 	cn := fixtures.Publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)

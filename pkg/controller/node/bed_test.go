@@ -32,14 +32,14 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 	return b
 }
 
-// restart begins anew with what the API server holds.
+// restart starts a new process, with what the API server holds.
 func (b *bed) restart() {
 	b.T.Helper()
 	b.Restart()
 	b.connect()
 }
 
-// connect starts a process that has read what there is.
+// connect starts a process whose informers have synced.
 func (b *bed) connect() {
 	b.T.Helper()
 	own, err := NewMetrics(prometheus.NewRegistry())
@@ -56,7 +56,7 @@ func (b *bed) connect() {
 	}
 }
 
-// reconcile reconciles node n once, and returns the calls that were made.
+// reconcile reconciles node n once and returns the calls it made.
 func (b *bed) reconcile() ([]string, error) {
 	b.T.Helper()
 	b.Calls = nil
@@ -65,7 +65,7 @@ func (b *bed) reconcile() ([]string, error) {
 	return b.Calls, err
 }
 
-// ensureCiliumNode takes the step of a reconcile that creates or restores the CiliumNode.
+// ensureCiliumNode runs the step of a reconcile that creates or restores the CiliumNode.
 func (b *bed) ensureCiliumNode() {
 	b.T.Helper()
 	o, err := b.r.observe(b.T.Context(), "n")
@@ -77,7 +77,7 @@ func (b *bed) ensureCiliumNode() {
 	}
 }
 
-// settle reconciles node n until nothing is written any more.
+// settle reconciles node n until a reconcile writes nothing.
 func (b *bed) settle() {
 	b.T.Helper()
 	for range 50 {
@@ -92,7 +92,7 @@ func (b *bed) settle() {
 	b.T.Fatalf("still writing after 50 looks: %v", b.Calls)
 }
 
-// seen is a node observed with a CiliumNode of this UID.
+// seen returns an observation of a node with a CiliumNode of this UID.
 func seen(name string, uid types.UID) *observation {
 	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Summary: ciliumnode.Summary{Name: name, UID: uid}}}}
 }

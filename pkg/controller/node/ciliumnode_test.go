@@ -25,8 +25,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// lastSeen is node n's CiliumNode as it was before it was deleted: owned by
-// the Node of that UID, with addresses of two blocks and a foreign one.
+// lastSeen is node n's CiliumNode before it was deleted: owned by the Node with that UID, with
+// addresses of two blocks and a foreign one.
 func lastSeen(uid string) *ciliumv2.CiliumNode {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
 	cn.ResourceVersion = "1"
@@ -88,7 +88,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 			if got := b.published(); !slices.Equal(got, test.want) {
 				t.Errorf("published %v, want %v", got, test.want)
 			}
-			// It is asked to report, by a mark that it refuses.
+			// A mark that the agent refuses makes it report.
 			if got := b.CiliumNode().Release; len(got) != 1 {
 				t.Errorf("release entries %v, want one", got)
 			}
@@ -96,8 +96,8 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 	}
 }
 
-// agentWritesFirst has the agent of node n write just before the first patch of its
-// CiliumNode, which loses against that. A test in which none comes fails.
+// agentWritesFirst makes the agent of node n write just before the first patch of its
+// CiliumNode, which then conflicts. It fails the test if no patch follows.
 func (b *bed) agentWritesFirst() {
 	wrote := false
 	b.Before = func(call string) {
@@ -113,8 +113,8 @@ func (b *bed) agentWritesFirst() {
 	})
 }
 
-// That a CiliumNode was restored is reported once, also where its agent writes to it
-// before its addresses are published.
+// The restoration of a CiliumNode is reported once, even if its agent writes to it before its
+// addresses are published.
 func TestRestoreIsReportedOnce(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestRestoreIsReportedOnce(t *testing.T) {
 	}
 }
 
-// An agent that had reported before is asked to report again, also where it writes to
-// the CiliumNode in between and the node was another IPAM's once.
+// An agent that has reported before is asked to report again, even if it writes to the
+// CiliumNode in between and another IPAM once served the node.
 func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 	}
 }
 
-// That one was recreated is reported where it was deleted and the operator does not
-// remember it. A Node that comes back had none.
+// The operator reports that it recreated a CiliumNode if it does not remember the deleted one.
+// A Node that joins again had none.
 func TestRecreationIsReported(t *testing.T) {
 	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
 		t.Run(string(reason), func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestRecreationIsReported(t *testing.T) {
 	}
 }
 
-// What an older Node of the same name had is not restored.
+// The CiliumNode of an earlier Node with the same name is not restored.
 func TestCiliumNodeOfAnOlderNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
@@ -190,8 +190,8 @@ func TestCiliumNodeOfAnOlderNodeIsNotRestored(t *testing.T) {
 	}
 }
 
-// The blocks of a Node that opts out cool down once its CiliumNode, read live, is
-// gone; none is made for it.
+// If a Node opts out, its blocks cool down once its CiliumNode, read live, is gone. No
+// CiliumNode is created for it.
 func TestOptedOutNode(t *testing.T) {
 	optedOut := fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
@@ -219,8 +219,8 @@ func TestOptedOutNode(t *testing.T) {
 	})
 }
 
-// A block whose object was removed by force is recreated as long as the CiliumNode,
-// read live, lists it.
+// A block whose object was removed by force is recreated as long as the CiliumNode, read live,
+// lists it.
 func TestForciblyRemovedBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
@@ -247,8 +247,8 @@ func TestForciblyRemovedBlock(t *testing.T) {
 	})
 }
 
-// While the watch lags behind the deletion of a Node, its CiliumNode, which the garbage
-// collector has deleted, is not restored: the two would go on for ever.
+// While the watch lags behind the deletion of a Node, the operator does not restore its
+// CiliumNode: the garbage collector would delete it again, and so on forever.
 func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
@@ -262,7 +262,7 @@ func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	}
 }
 
-// A paused operator leaves the CiliumNode of a Node that is gone.
+// A paused operator keeps the CiliumNode of a Node that is gone.
 func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Paused = true
@@ -271,8 +271,8 @@ func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
 	}
 }
 
-// The CiliumNode that is deleted is the one that was there before its Node was
-// seen to be gone: one made since is a new Node's.
+// Only the CiliumNode that existed before the Node was found to be gone is deleted; a later one
+// belongs to a new Node.
 func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.Before = func(call string) {
@@ -280,7 +280,7 @@ func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
 			return
 		}
 		b.Before = func(string) {}
-		// Its agent takes it over as soon as the Node was looked for.
+		// The agent adopts it right after the operator has looked for the Node.
 		taken := fakeapi.RawMerge(`{"metadata":{"labels":{"new":"node"}}}`)
 		if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), taken); err != nil {
 			t.Fatal(err)
@@ -294,8 +294,8 @@ func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
 	}
 }
 
-// A foreign address that is in another node's block by now is not restored, even if the
-// watch has yet to show that block.
+// A foreign address that now lies in another node's block is not restored, even if the watch
+// has not delivered that block yet.
 func TestCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	for name, shown := range map[string]bool{"the block is shown": true, "the watch lags": false} {
 		t.Run(name, func(t *testing.T) { restoreWithoutAnothers(t, shown) })
@@ -316,8 +316,7 @@ func restoreWithoutAnothers(t *testing.T, shown bool) {
 	}
 }
 
-// A CiliumNode is restored without a block that came beside one it listed, and
-// overlaps it.
+// A CiliumNode is restored without a block that overlaps one it listed and was created later.
 func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
@@ -331,8 +330,8 @@ func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
 	}
 }
 
-// A block removed by force together with its CiliumNode is claimed again before
-// its addresses are restored.
+// If a block was removed by force together with its CiliumNode, the block is claimed again
+// before its addresses are restored.
 func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
@@ -346,8 +345,8 @@ func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 	}
 }
 
-// What is remembered of a CiliumNode's marks and answers is not held for the one
-// made in its place, whoever made it.
+// What the operator remembers of a CiliumNode's marks and answers does not apply to its
+// successor, whoever created that.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
 	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
@@ -363,7 +362,7 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	}
 }
 
-// Nor over a pause: the operator does not see what happens meanwhile.
+// Nor does it after a pause, during which the operator sees nothing.
 func TestMemoryEndsWithAPause(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -379,8 +378,7 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	}
 }
 
-// An agent that runs steadily and has said nothing of what it uses is asked to,
-// once.
+// An agent that runs steadily and has not reported what it uses is asked to, once.
 func TestSilentAgentIsAsked(t *testing.T) {
 	for name, test := range map[string]struct {
 		paused, settled bool

@@ -23,8 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// blueBed is node n whose agent has what it requests of the default pool, beside a
-// pool that serves Cilium's pool blue.
+// blueBed is node n, whose agent has what it requests from the default pool, and a pool that
+// serves the Cilium pool blue.
 func blueBed(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
 		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -37,7 +37,7 @@ func blueBlock(cidr string) *v1alpha1.PodIPBlock {
 	return b
 }
 
-// listedFor are the CIDRs that node n's CiliumNode lists for a pool of Cilium's.
+// listedFor returns the CIDRs that node n's CiliumNode lists for a Cilium pool.
 func (b *bed) listedFor(ciliumPool string) []netip.Prefix {
 	b.T.Helper()
 	return b.CiliumNode().Of(ciliumPool).PodCIDRs
@@ -60,8 +60,8 @@ func TestNoAgentRequestsACiliumPool(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// What an agent requests of a pool comes from the PodIPPools that serve it, and
-// goes under its name; the default pool has its own needs, and its own blocks.
+// The PodIPPools that serve a Cilium pool satisfy an agent's request for it, and the blocks are
+// listed under its name. The default pool keeps its own needs and blocks.
 func TestAgentRequestsACiliumPool(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -86,8 +86,8 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	}
 }
 
-// A PodIPPool that goes while a block of it is claimed leaves it unknown which
-// pool of Cilium's the block is for: it is listed under none, not even the default one.
+// If a PodIPPool is deleted while one of its blocks is being claimed, nothing tells which
+// Cilium pool the block is for. It is listed under none, not even the default pool.
 func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -102,8 +102,8 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// Such a block that a pod's status still names waits for the pod, and holds up nothing
-// else on its node.
+// Such a block waits for the pod whose status still names it, without delaying anything else on
+// its node.
 func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
@@ -117,8 +117,8 @@ func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// Its pods are no demand of the default pool: for them the agent has no use for another
-// block, and would return it each time.
+// Its pods do not count as demand of the default pool: the agent could not use another block
+// for them and would return each one.
 func TestPodsOfAnOrphanedBlockAreNoDemand(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
@@ -132,7 +132,7 @@ func TestPodsOfAnOrphanedBlockAreNoDemand(t *testing.T) {
 	}
 }
 
-// A node whose CiliumNode the operator does not remember gets one without it.
+// If the operator does not remember the CiliumNode, it recreates it without such a block.
 func TestOrphanedBlockOfAForgottenCiliumNode(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blueBlock("10.8.0.0/28"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
@@ -143,8 +143,8 @@ func TestOrphanedBlockOfAForgottenCiliumNode(t *testing.T) {
 	}
 }
 
-// Only the plan of a block's own pool of Cilium's reports why it does not begin to
-// leave: those of others would take it back, again and again.
+// Only the plan of a block's own Cilium pool reports why its drain has not begun. The plans of
+// other pools would keep clearing it.
 func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := fixtures.BluePool("10.8.0.0/28")
 	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, fixtures.Nightly()
@@ -159,8 +159,8 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 	b.settled()
 }
 
-// A PodIPPool that is recreated for another pool of Cilium's does not take along what
-// is listed: the agent has it under its old name.
+// If a PodIPPool is recreated for another Cilium pool, its listed blocks stay under the old
+// name, where the agent has them.
 func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Listing("10.8.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
@@ -172,8 +172,8 @@ func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
 }
 
-// A pod counts for the pool that it requests, itself or by its namespace, before
-// its agent has heard of it.
+// A pod counts for the Cilium pool it requests, itself or through its namespace, before its
+// agent knows of it.
 func TestPodsRequestACiliumPool(t *testing.T) {
 	blue, web := map[string]string{"ipam.cilium.io/ip-pool": "blue"}, map[string]string{"app": "web"}
 	tests := map[string]struct {
@@ -216,8 +216,8 @@ func TestPodsRequestACiliumPool(t *testing.T) {
 	}
 }
 
-// What the agent returns cools down and goes, like any other block, and while it is
-// listed, for whichever pool, it stays.
+// What the agent returns cools down and is released like any other block. While it is listed
+// under any Cilium pool, it stays.
 func TestCiliumPoolBlocksReturned(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -238,7 +238,7 @@ func TestCiliumPoolBlocksReturned(t *testing.T) {
 	}
 }
 
-// A recreated CiliumNode lists the blocks of each pool again.
+// A recreated CiliumNode lists the blocks of each Cilium pool again.
 func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
@@ -249,8 +249,8 @@ func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 	b.settled()
 }
 
-// Of what was removed by force, a pool recreates only those that are listed for the
-// pool of Cilium's that it serves.
+// Of the blocks removed by force, a PodIPPool recreates only those listed for the Cilium pool
+// it serves.
 func TestForciblyRemovedBlockOfACiliumPool(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30"))
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
@@ -265,7 +265,7 @@ func TestForciblyRemovedBlockOfACiliumPool(t *testing.T) {
 	}
 }
 
-// Release entries, which fence, are seen by the pool whose block they are of.
+// Release entries, which fence, count for the Cilium pool of the block they are about.
 func TestReleaseOfCiliumPools(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -279,7 +279,7 @@ func TestReleaseOfCiliumPools(t *testing.T) {
 	}
 }
 
-// In other modes a pool that names one of Cilium's serves no node.
+// In other modes a PodIPPool that names a Cilium pool serves no node.
 func TestCiliumPoolInOtherModes(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run(mode.String(), func(t *testing.T) {

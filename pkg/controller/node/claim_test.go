@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// published are the keys of node n's pool, sorted.
+// published returns the keys of node n's pool, sorted.
 func (b *bed) published() []string {
 	b.T.Helper()
 	var out []string
@@ -28,8 +28,8 @@ func (b *bed) published() []string {
 	return out
 }
 
-// An address of a fresh block that an old mark still stands on is published only
-// once the mark is gone: beside it the agent gives it to no pod.
+// If an old mark exists for an address of a new block, the address is published only after the
+// mark is gone; with the mark, the agent assigns it to no pod.
 func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
@@ -45,7 +45,7 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	}
 }
 
-// max-allocate may cut the last block in two.
+// max-allocate can cut the last block in two.
 func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
 	cn.Spec.IPAM.MaxAllocate = 3
@@ -56,8 +56,8 @@ func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
 	}
 }
 
-// Where the block to claim exists already, unknown to the watch, it is ours only
-// if it is this node's, in service, and to stay.
+// If the block to claim already exists, unknown to the watch, it counts as ours only if it
+// belongs to this node, is in service, and is not about to leave.
 func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.PodIPBlock)
@@ -103,8 +103,8 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 }
 
-// A node that finds its pool exhausted is woken by what comes free from then on, also
-// while it writes what it could get.
+// A node whose pool is exhausted is woken by anything freed from then on, even while it
+// publishes what it got.
 func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
@@ -127,7 +127,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	}
 }
 
-// A node that was woken, and finds nothing, is woken by what comes free while it looks.
+// A node that was woken and finds nothing is woken by what is freed while it looks.
 func TestReconcileListensWhileItLooks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
@@ -151,8 +151,8 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 	}
 }
 
-// A claim whose answer was lost, and that is not taken up again, ends as soon as
-// the API server reports no such block.
+// A claim whose response was lost, and that is not tried again, ends as soon as the API server
+// reports that there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.Fate = func(write string) fakeapi.Fate {
@@ -181,7 +181,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	}
 }
 
-// Those who found the pool exhausted because of it look again.
+// Nodes for which it exhausted the pool then look again.
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	woken := 0
@@ -198,7 +198,7 @@ func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	}
 }
 
-// A block changes on exactly the version that was decided on.
+// A block's update is conditional on the version on which it was decided.
 func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	get := func(b *bed) *v1alpha1.PodIPBlock {
 		obj := &v1alpha1.PodIPBlock{}

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Of two nodes that saw the same budget, the one that comes second reclaims
-// nothing once it is used up.
+// If two nodes see the same budget and the first one uses it up, the second one reclaims
+// nothing.
 func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 	for name, taken := range map[string]bool{"the budget is there": false, "another node was faster": true} {
 		t.Run(name, func(t *testing.T) {

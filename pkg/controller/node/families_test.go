@@ -33,8 +33,8 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 		t.Errorf("events %q, want one that names family and pool", got)
 	}
 
-	// It starts anew. It may run IPv6 from now on, and wait for addresses; or just be
-	// slow. Only the one that does not come up for long is taken for waiting.
+	// The agent restarts. It may run IPv6 now and wait for addresses, or may just be slow. It
+	// counts as waiting only after it has not come up for long.
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "d", false)), b.Clock.Now())
 	b.settle()
 	if len(b.Blocks()) != 1 {
@@ -52,7 +52,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 	b.Check("at the end")
 }
 
-// In multi-pool mode an agent says by its requests which families it runs.
+// In multi-pool mode an agent's requests show which families it runs.
 func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 	for name, test := range map[string]struct {
 		requested int // of IPv4; 0: the agent has yet to request anything
@@ -82,9 +82,9 @@ func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 	}
 }
 
-// An address of a family that the agent does not run leaves once its mark has stood, and the
-// agent has reported since. That no pod has it is read live, as the watch of pods, which has
-// shown nothing here, may lag.
+// An address of a family that the agent does not run is removed once it has been marked for
+// some time and the agent has reported since. Whether a pod has it is read live, because the
+// watch of pods may lag; here it delivers nothing.
 func TestFamilyNotRunIsRemoved(t *testing.T) {
 	const pod, free, report = "fd00::1", "fd00::2", "2001:db8::1"
 	finished := fixtures.Pod("c", "4", "n", "10.0.0.3", free)
@@ -139,7 +139,7 @@ func TestFamilyNotRunIsRemoved(t *testing.T) {
 	}
 }
 
-// compareIPv6 compares the IPv6 addresses in the pool of node n, and those marked.
+// compareIPv6 compares the IPv6 addresses in the pool of node n and those marked.
 func (b *bed) compareIPv6(when string, pool, marked []string) {
 	b.T.Helper()
 	type addresses struct{ Pool, Marked []netip.Addr }

@@ -27,7 +27,7 @@ func (b *bed) has(cidr string) bool {
 	return false
 }
 
-// block is the one of a CIDR, which has to be there.
+// block returns the block of a CIDR, which must exist.
 func (b *bed) block(cidr string) crd.Block {
 	b.T.Helper()
 	for _, k := range b.Blocks() {
@@ -39,7 +39,7 @@ func (b *bed) block(cidr string) crd.Block {
 	return crd.Block{}
 }
 
-// moved notes that the CiliumNode has changed since a block began to cool down.
+// moved records that the CiliumNode has changed since a block began to cool down.
 func (b *bed) moved(cidr string) {
 	b.T.Helper()
 	held, ok := b.r.Ledger.Block(fixtures.Prefix(cidr))
@@ -59,7 +59,7 @@ func resting(t *testing.T) *bed {
 	return b
 }
 
-// A block that changed between the two writes that end it stays.
+// A block that changes between the two writes that release it stays.
 func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
 	b := resting(t)
 	tried := false
@@ -86,8 +86,8 @@ func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
 	}
 }
 
-// A block whose object another finalizer keeps stays taken until that is gone too,
-// and is not written to any more.
+// If another finalizer keeps a block's object, the block stays taken until that is gone, and is
+// not written to any more.
 func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	b := resting(t)
 	obj := &v1alpha1.PodIPBlock{}
@@ -111,8 +111,8 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 	}
 }
 
-// A block stays while its CiliumNode, read live, still has something of it, be it
-// under another form of its key, which the agent hands out too.
+// A block stays while its CiliumNode, read live, still names any of its addresses, in any
+// notation: the agent assigns those as well.
 func TestReconcileReleasesNothingThatIsPublished(t *testing.T) {
 	tests := map[string]string{
 		"an address":           `{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`,
@@ -136,8 +136,8 @@ func TestReconcileReleasesNothingThatIsPublished(t *testing.T) {
 	}
 }
 
-// What fences a block that is released is no mark on an address of another block
-// that overlaps it: that one serves.
+// The fence for a released block does not mark an address that an overlapping block, still in
+// service, contains.
 func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
@@ -158,7 +158,7 @@ func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
 	}
 }
 
-// A block cools down as long as its reason requires, be its pool there or not.
+// A block cools down for as long as its reason requires, whether or not its pool exists.
 func TestReconcileCoolsDownByReason(t *testing.T) {
 	tests := map[string]struct {
 		pool   string
@@ -190,8 +190,7 @@ func TestReconcileCoolsDownByReason(t *testing.T) {
 	}
 }
 
-// While the cache has yet to show our own last write to a CiliumNode, nothing is
-// decided on it.
+// While the cache lags behind our last write to a CiliumNode, nothing is decided.
 func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.Lag()
@@ -207,8 +206,8 @@ func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 	}
 }
 
-// The condition is written before the addresses of a block are marked, and the agent's own
-// retired.
+// The condition is written before the addresses of a block are marked and the agent's own
+// addresses retired.
 func TestReconcileDrainsBeforeItMarks(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")

@@ -32,8 +32,8 @@ func nodeWith(podCIDR string) *corev1.Node {
 	return n
 }
 
-// A Node gets one block, whatever its pool keeps free, and no CiliumNode: that is
-// for its agent to make.
+// A Node gets one block, however many addresses its pool keeps free, and no CiliumNode: its
+// agent creates that.
 func TestKubernetesFirstBlock(t *testing.T) {
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
@@ -59,8 +59,8 @@ func TestKubernetesSurvivesEveryWrite(t *testing.T) {
 	})
 }
 
-// A Node that has a podCIDR keeps it: as a block where it is one of a pool, and as
-// what is taken where it is not.
+// A Node that has a podCIDR keeps it: as a block if it fits a pool, and as a taken range
+// otherwise.
 func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	tests := map[string]struct {
 		has        string
@@ -84,9 +84,9 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	}
 }
 
-// A block that a Node was never assigned is freed while the Node is there: by a fence
-// in the Node itself, as its agent has no handshake. Another one is needed after a
-// process that died with the first.
+// A block that was never assigned to its Node is released while the Node exists, with a fence
+// in the Node itself, because the agent has no handshake. If the process dies after the fence,
+// the next one writes another.
 func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.8/30", ipalloc.CoolingDown)))
@@ -121,7 +121,7 @@ func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b.settled()
 }
 
-// Nothing moves while the Node is there, whoever requests it.
+// Nothing drains while the Node exists, whoever requests it.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
@@ -170,8 +170,9 @@ func TestKubernetesNodeGone(t *testing.T) {
 	})
 }
 
-// An agent that already runs with another podCIDR is assigned no new one: it would lose
-// its pods when it restarts. That is reported, and what else is to be done for the node is.
+// An agent that already runs with another podCIDR is not assigned a new one: it would lose its
+// pods when it restarts. The operator reports that, and still does everything else for the
+// node.
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	const gone = "10.0.0.8/30"
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"),
@@ -199,7 +200,7 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	}
 }
 
-// changeAgent replaces the podCIDR that an agent says it runs with; "": none.
+// changeAgent replaces the podCIDR that an agent reports to run with; "": none.
 func (b *bed) changeAgent(podCIDR string) {
 	b.T.Helper()
 	body := `{"spec":{"ipam":{"podCIDRs":null}}}`
@@ -211,7 +212,8 @@ func (b *bed) changeAgent(podCIDR string) {
 	}
 }
 
-// A new Node has no block, so what its agent runs with is read only as one is assigned.
+// A new Node has no block, so the podCIDR its agent runs with is read only when one is
+// assigned.
 func TestKubernetesAgentMadeUpItsOwn(t *testing.T) {
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
 	calls, err := b.reconcile()
@@ -224,9 +226,9 @@ func TestKubernetesAgentMadeUpItsOwn(t *testing.T) {
 	}
 }
 
-// A Node is deleted and made again under its agent. It gets the block back that the agent
-// runs with: in place of one pinned to it, and of a new one though the range drains. The
-// other one goes.
+// A Node is deleted and recreated under its running agent. It gets back the block that the
+// agent runs with: instead of one pinned to it, and instead of a new one even though the range
+// drains. The other block is released.
 func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
 	const pinned, has = "10.0.0.0/30", "10.0.0.8/30"
 	for _, phase := range []ipalloc.Phase{ipalloc.InService, ipalloc.Draining, ipalloc.CoolingDown} {
@@ -257,8 +259,8 @@ func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
 	}
 }
 
-// A block that cools down goes from a Node that is assigned another one, also where
-// this process did not see the Node change since: no older patch assigns it any.
+// A block that cools down is released while its Node has another one, even if this process did
+// not see the Node change since: no older patch assigns a second one.
 func TestKubernetesSecondBlockGoes(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
@@ -270,9 +272,9 @@ func TestKubernetesSecondBlockGoes(t *testing.T) {
 	}
 }
 
-// A block drains as its range does; its Node is deleted and recreated while no
-// operator runs. The next leader assigns the new Node another block. Of the two, the
-// one that the Node names stays, whether the drain is lifted or not.
+// A block drains because its range does; its Node is deleted and recreated while no operator
+// runs. The next leader assigns another block to the new Node. Of the two, the one that the
+// Node names stays, whether or not the drain is canceled.
 func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 	const old, assigned = "10.0.0.0/30", "10.0.0.8/30"
 	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// logged is a bed whose log at level info is read.
+// logged is a bed that captures its log at level info.
 type logged struct {
 	*bed
 	ctx   context.Context
@@ -31,8 +31,8 @@ func newLogged(t *testing.T, b *bed) *logged {
 	return &logged{b, log.IntoContext(t.Context(), zapr.NewLogger(zap.New(core))), lines}
 }
 
-// live lets node n live for a while: the operator reconciles it, and its agent
-// answers, every 20 seconds. It returns the lines logged, in short.
+// live simulates d on node n: every 20 seconds the operator reconciles it and its agent
+// answers. It returns the logged lines, shortened.
 func (l *logged) live(d time.Duration) []string {
 	l.T.Helper()
 	for end := l.Clock.Now().Add(d); l.Clock.Now().Before(end); l.Clock.SetTime(l.Clock.Now().Add(20 * time.Second)) {
@@ -56,7 +56,7 @@ func (l *logged) live(d time.Duration) []string {
 	return out
 }
 
-// agent reports its own two addresses, and agrees to each release.
+// agent reports its own two addresses and agrees to each release.
 func (l *logged) agent() {
 	l.T.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -78,9 +78,8 @@ func (l *logged) agent() {
 	}
 }
 
-// The lines of a block over its life, which docs/operations.md lists: 2 when it
-// is claimed, and 6 when it goes. Once settled, and while a pool is exhausted, no line
-// is repeated.
+// The lines that docs/operations.md lists for a block: 2 when it is claimed, 6 when it is
+// released. At rest, and while a pool is exhausted, no line is repeated.
 func TestLogLinesPerBlock(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.BlockSize = 29

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Who may create pods with spec.nodeName cannot push a node to its block limit: the
-// kubelet admits no more than allocatable.pods of them.
+// Users who may create pods with spec.nodeName cannot push a node to its block limit: the
+// kubelet admits at most allocatable.pods of them.
 func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 	for name, test := range map[string]struct {
 		maxPods string // "": the Node does not say

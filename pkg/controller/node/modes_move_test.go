@@ -29,10 +29,9 @@ func (b *bed) raw() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// An operator that comes up in multi-pool mode lists at once every block of a node
-// whose agent runs in crd mode yet, and nothing of what that agent reads changes.
-// A block that drains is listed if a pod has an address in it: its agent could not
-// restore the pod otherwise.
+// An operator that starts in multi-pool mode lists every block of a node whose agent still runs
+// in crd mode at once, and changes nothing that this agent reads. A draining block is listed if
+// a pod has an address in it; otherwise the agent could not restore the pod.
 func TestFromCRDToMultiPool(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
@@ -59,7 +58,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 		t.Errorf("release entries %v: an agent that restarts would not restore these addresses in crd mode", after.Status.IPAM.ReleaseIPs)
 	}
 
-	// The agent comes up in its new mode, and returns what it does not need.
+	// The agent restarts in its new mode and returns what it does not need.
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
 	b.settle()
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -67,14 +66,14 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	if b.has("10.0.0.4/30") {
 		t.Errorf("the block is not free: %+v", b.Blocks())
 	}
-	// Its addresses stand in the pool yet: no other node may have them.
+	// Its addresses are still in the pool, so no other node may get them.
 	if held := b.r.Ledger.NamedElsewhere("another", fixtures.Prefix("10.0.0.4/30")); len(held) == 0 {
 		t.Error("a block could be claimed whose addresses another CiliumNode names")
 	}
 }
 
-// Back before anything was tidied: what the agent requested when it last ran in
-// multi-pool mode stands, and it has blocks by now that it was never assigned there.
+// Back before anything was cleaned up: the agent's requests of its last run in multi-pool mode
+// are still there, and it now has blocks that it was never assigned in that mode.
 func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +89,7 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 				t.Fatalf("blocks %+v, listed (-want +got):\n%s", b.Blocks(), diff)
 			}
 
-			// The agent comes up in multi-pool mode, and can do without one of them.
+			// The agent starts in multi-pool mode and does not need one of them.
 			if forgets {
 				if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
 					t.Fatal(err)
@@ -107,9 +106,9 @@ func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 	}
 }
 
-// Of a block for another of Cilium's pools, an agent in crd mode has what pods have
-// that came before it, and gives nothing to new ones: they would be of the default
-// pool, and not be restored once it is listed for its own again.
+// From a block of another Cilium pool, an agent in crd mode keeps the addresses of earlier pods
+// and assigns none to new ones: those pods would belong to the default pool, and could not be
+// restored once the block is listed for its own pool again.
 func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
@@ -161,8 +160,8 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	}
 }
 
-// Back in crd mode every block of the node is published, and nothing is asked back
-// from an agent that runs in multi-pool mode yet.
+// Back in crd mode every block of the node is published, and nothing is requested back from an
+// agent that still runs in multi-pool mode.
 func TestFromMultiPoolToCRD(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))

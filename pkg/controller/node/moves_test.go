@@ -27,8 +27,8 @@ func unselecting(edits ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
 	})
 }
 
-// moving is a node with three blocks of a pool that does not select it, and one block of
-// that pool on node m, which moves off it.
+// moving is a node with three blocks of a pool that does not select it, and node m with one
+// block of that pool, which is moving off it.
 func moving(pool *v1alpha1.PodIPPool, change func(int, *v1alpha1.PodIPBlock) client.Object) []client.Object {
 	other := fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)
 	other.Spec.NodeName, other.Finalizers = "m", nil
@@ -91,7 +91,7 @@ func TestSeveralNodesMoveAtATime(t *testing.T) {
 	}
 }
 
-// A block that goes as it is idle does not make its node move before its turn.
+// A block that leaves because it is idle does not make its node move before its turn.
 func TestIdleBlocksGoBeforeTheTurn(t *testing.T) {
 	idle := func(i int, b *v1alpha1.PodIPBlock) client.Object {
 		if i == 2 {
@@ -106,7 +106,7 @@ func TestIdleBlocksGoBeforeTheTurn(t *testing.T) {
 	}
 }
 
-// A node that cannot begin takes no other's place.
+// A node that cannot begin to move does not take another's place.
 func TestNodesThatCannotMove(t *testing.T) {
 	pausedNode := func(objects []client.Object) {
 		objects[0].(*corev1.Node).Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}

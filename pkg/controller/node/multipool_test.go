@@ -27,13 +27,13 @@ func poolBed(t *testing.T, objects ...client.Object) *bed {
 	return newBedIn(t, ciliumnode.MultiPool, objects...)
 }
 
-// listed are the CIDRs that node n's CiliumNode lists.
+// listed returns the CIDRs that node n's CiliumNode lists.
 func (b *bed) listed() []netip.Prefix {
 	b.T.Helper()
 	return b.CiliumNode().PodCIDRs
 }
 
-// agentWrites is a write of the agent of node n.
+// agentWrites applies a patch as the agent of node n.
 func (b *bed) agentWrites(patch string) {
 	b.T.Helper()
 	if err := b.API.Patch(b.T.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(patch)); err != nil {
@@ -65,8 +65,8 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 	b.settled()
 }
 
-// Whatever write is the last one, or has its answer lost, the rules hold and the
-// node ends up with what it should have.
+// Whichever write is the last one, or loses its response, the rules hold and the node ends up
+// with what it should have.
 func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.MultiPool, 4, func(b *bed) {
 		if len(b.listed()) != 2 || len(b.Blocks()) != 2 {
@@ -89,14 +89,14 @@ func TestMultiPoolGrowsAsAsked(t *testing.T) {
 	b.Check("at the end")
 }
 
-// returned is node n whose agent has just returned 10.0.0.4/30.
+// returned is node n after its agent returned 10.0.0.4/30.
 func returned(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
 }
 
-// What the agent returned cools down, and goes only after the CiliumNode has changed
-// since: whatever write is the last one.
+// A block that the agent returned cools down, and is released only after the CiliumNode has
+// changed since, whichever write is the last one.
 func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
 	watch := func(b *bed) func(call string) {
 		version := ""
@@ -166,7 +166,7 @@ func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
 }
 
 // A block that has cooled down stays while its CiliumNode, read live, lists a CIDR that
-// shares addresses with it and is no block: its agent gives them to pods.
+// overlaps it and is not a block: its agent assigns those addresses to pods.
 func TestMultiPoolReleasesNothingThatIsListed(t *testing.T) {
 	for name, cidrs := range map[string]string{
 		"the block": `"10.0.0.0/30","10.0.0.12/30"`, "what it is part of": `"10.0.0.0/30","10.0.0.8/29"`, "part of it": `"10.0.0.0/30","10.0.0.12/31"`,
@@ -188,8 +188,8 @@ func TestMultiPoolReleasesNothingThatIsListed(t *testing.T) {
 	}
 }
 
-// A leader that fell asleep with the patch in its hand wakes up after the block
-// went to another node: nothing else has happened to the CiliumNode.
+// A leader that was paused before it sent the patch resumes after the block went to another
+// node, although nothing else has happened to the CiliumNode.
 func TestMultiPoolLateLeaderLoses(t *testing.T) {
 	b := returned(t)
 	old := b.CiliumNode()
@@ -207,7 +207,7 @@ func TestMultiPoolLateLeaderLoses(t *testing.T) {
 	b.Check("at the end")
 }
 
-// An agent that lists again what cools down has it back.
+// An agent that lists a cooling-down block again gets it back.
 func TestMultiPoolTakenBackWhileItCoolsDown(t *testing.T) {
 	b := returned(t)
 	b.settle()
@@ -226,7 +226,7 @@ func TestMultiPoolTakenBackWhileItCoolsDown(t *testing.T) {
 	b.Check("at the end")
 }
 
-// The same where no pool serves the node any more.
+// The same if no pool serves the node any more.
 func TestMultiPoolTakenBackWithoutAPool(t *testing.T) {
 	b := returned(t)
 	b.settle()
@@ -260,7 +260,7 @@ func TestMultiPoolCiliumNodeIsRestored(t *testing.T) {
 	}
 }
 
-// What is another node's block by now is restored for no pool of Cilium's.
+// A block that now belongs to another node is not restored for any Cilium pool.
 func TestMultiPoolCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	last := fixtures.Listing("10.8.0.0/30")
 	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
@@ -273,8 +273,8 @@ func TestMultiPoolCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// Where the operator does not remember the CiliumNode, its agent may still have every
-// block the node holds: all of them are listed, whatever the need.
+// If the operator does not remember the CiliumNode, the agent may still have every block the
+// node holds, so all of them are listed, whatever the demand.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
@@ -298,7 +298,7 @@ func TestMultiPoolForciblyRemovedBlockIsRecreated(t *testing.T) {
 	b.Check("at the end")
 }
 
-// What CiliumNodes name, in whatever field, is taken.
+// Whatever CiliumNodes name, in any field, is taken.
 func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 	other := fixtures.CiliumNode("m", "", "10.0.0.4/30")
 	other.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{
@@ -312,8 +312,8 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 	}
 }
 
-// Of a block that is listed whole nothing can be kept back, so one with a reserved
-// address is not assigned even where the remainder is to be published.
+// In a block that is listed whole no address can be withheld, so one with a reserved address is
+// not assigned, even if only the remainder is to be published.
 func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: fixtures.Prefix("10.0.0.0/30"), ciliumnode.MultiPool: fixtures.Prefix("10.0.0.4/30")} {
 		pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
@@ -327,8 +327,8 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	}
 }
 
-// A block is released only where the list says so, read live: what the watch shows
-// may be older than what another process wrote.
+// A block is released only if the list, read live, allows it: the watch may lag behind what
+// another process wrote.
 func TestMultiPoolBelievesNoOldList(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))

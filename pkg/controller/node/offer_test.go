@@ -26,8 +26,8 @@ const (
 	writeMarks = "patch CiliumNode status"
 )
 
-// offering is a node with two blocks of six addresses and a use for one block, which
-// offers ten: the agent has an address, and takes another.
+// offering is a node with two blocks of six addresses and demand for one, which offers ten
+// addresses: the agent has one, and is about to take another.
 func offering(t *testing.T) *bed {
 	t.Helper()
 	b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
@@ -38,7 +38,7 @@ func offering(t *testing.T) *bed {
 	return b
 }
 
-// offersOf holds Node n to its offer of IPv4 addresses.
+// offersOf fails the test unless Node n offers want IPv4 addresses.
 func (b *bed) offersOf(want int) {
 	b.T.Helper()
 	status := b.node().Status
@@ -76,7 +76,8 @@ func TestOfferPrecedesMarks(t *testing.T) {
 	b.offersOf(4)
 }
 
-// Without the lower offer nothing is marked, and the node's other changes go on.
+// If the lower offer cannot be written, nothing is marked, and the node's other changes
+// proceed.
 func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b := offering(t)
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -103,7 +104,7 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b.offersOf(4)
 }
 
-// Of two leaders the one that decided on an older Node loses.
+// Of two leaders, the one that decided on an older Node conflicts.
 func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b := offering(t)
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -122,8 +123,8 @@ func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b.offersOf(4)
 }
 
-// Pods that come and go together cause one write, a second after the last one. Those
-// that request no address lower the offer.
+// Pods that come and go together cause one write, a second after the last one. Those that need
+// no address lower the offer.
 func TestOffersAreCoalesced(t *testing.T) {
 	b := offering(t)
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
@@ -148,7 +149,7 @@ func TestOffersAreCoalesced(t *testing.T) {
 	}
 }
 
-// A mark does not wait for the interval between offers, and finds its offer written.
+// Marks do not wait for the interval between offers; the lower offer is written first.
 func TestOfferForMarksDoesNotWait(t *testing.T) {
 	b := offering(t)
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
@@ -185,8 +186,8 @@ func TestOfferIsRestored(t *testing.T) {
 	}
 }
 
-// An operator without the flag withdraws what an earlier one has offered, and leaves
-// other resources alone.
+// An operator without the flag withdraws the offers of an earlier one and leaves other
+// resources alone.
 func TestOfferIsWithdrawn(t *testing.T) {
 	b := offering(t)
 	b.changeStatus(func(s *corev1.NodeStatus) {
@@ -203,7 +204,7 @@ func TestOfferIsWithdrawn(t *testing.T) {
 	b.settled()
 }
 
-// A paused operator writes nothing about Nodes.
+// A paused operator does not write to Nodes.
 func TestPausedOperatorKeepsOffers(t *testing.T) {
 	b := offering(t)
 	b.r.Paused = true
@@ -213,7 +214,7 @@ func TestPausedOperatorKeepsOffers(t *testing.T) {
 	}
 }
 
-// lagging is a cache that shows an older version of a Node.
+// lagging is a cache that returns an older version of a Node.
 type lagging struct {
 	client.Reader
 	node *corev1.Node
@@ -227,7 +228,7 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return l.Reader.Get(ctx, key, obj, opts...)
 }
 
-// The operator knows its own last offer before the cache shows it.
+// The operator remembers its own last offer until the cache catches up.
 func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b := offering(t)
 	before := b.node()
@@ -244,8 +245,8 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b.offersOf(10)
 }
 
-// Nodes without an agent in crd mode that provides the family offer nothing. A CiliumNode
-// that is missing does not lower an offer.
+// Nodes without an agent in crd mode that runs the family offer nothing. A missing CiliumNode
+// does not lower an offer.
 func TestOfferOf(t *testing.T) {
 	reported := expand.State{Family: ipalloc.IPv4}
 	tests := map[string]struct {

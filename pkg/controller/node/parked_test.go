@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// parkBed is node n with blocks of 6 addresses: one that stays, and one that was deleted
-// while a pod has an address of it.
+// parkBed is node n with two blocks of 6 addresses: one that stays, and one that was deleted
+// while a pod has an address in it.
 func parkBed(t *testing.T) *bed {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
@@ -25,21 +25,21 @@ func parkBed(t *testing.T) *bed {
 	return b
 }
 
-// park lets the operator park blocks, whose agent has run in a container for an hour.
+// park makes the operator park blocks; the agent has run in this container for an hour.
 func (b *bed) park(container string) {
 	b.r.ParkBlocks = true
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", container, true)), b.Clock.Now().Add(-time.Hour))
 	b.podAt("old", "10.0.0.5", -time.Hour)
 }
 
-// podAt adds a pod of node n that was created so long from now.
+// podAt adds a pod of node n, created this long from now.
 func (b *bed) podAt(name, addr string, created time.Duration) {
 	pod := fixtures.Pod(name, name, "n", addr)
 	pod.CreationTimestamp = metav1.NewTime(b.Clock.Now().Add(created))
 	b.r.Pods.Set(state.ReadPodWithRequest(pod), b.Clock.Now())
 }
 
-// later reconciles node n a little later, and returns the writes.
+// later reconciles node n a little later and returns the writes.
 func (b *bed) later() []string {
 	b.T.Helper()
 	b.Clock.SetTime(b.Clock.Now().Add(time.Second))
@@ -50,10 +50,10 @@ func (b *bed) later() []string {
 	return fakeapi.WritesOf(calls)
 }
 
-// parked are the CIDRs of node n that are parked.
+// parked returns the CIDRs of node n that are parked.
 func (b *bed) parked() []netip.Prefix { return b.CiliumNode().Parked() }
 
-// closedBy is which run of an agent has closed the block that drains.
+// closedBy returns which run of an agent has closed the draining block.
 func (b *bed) closedBy() string {
 	b.T.Helper()
 	for _, block := range b.Blocks() {
@@ -64,7 +64,7 @@ func (b *bed) closedBy() string {
 	return ""
 }
 
-// A block that drains is parked, comes back, and is recorded to be closed.
+// A draining block is parked, listed again, and recorded as closed.
 func TestParks(t *testing.T) {
 	b := parkBed(t)
 	steps := []struct {
@@ -105,7 +105,7 @@ func TestParks(t *testing.T) {
 	}
 }
 
-// Without the flag a block that drains stays listed.
+// Without the flag a draining block stays listed.
 func TestParksNothingByDefault(t *testing.T) {
 	b := parkBed(t)
 	b.r.ParkBlocks = false
@@ -117,7 +117,7 @@ func TestParksNothingByDefault(t *testing.T) {
 	}
 }
 
-// What is parked is listed again by an operator that parks nothing itself.
+// An operator that parks nothing itself still lists parked blocks again.
 func TestUnparksWithoutTheFlag(t *testing.T) {
 	b := parkBed(t)
 	for len(b.parked()) == 0 {
@@ -134,7 +134,7 @@ func TestUnparksWithoutTheFlag(t *testing.T) {
 	}
 }
 
-// The agent may answer before the operator has seen what it wrote.
+// The agent may answer before the operator sees its own write.
 func TestAgentAnswersAtOnce(t *testing.T) {
 	b := parkBed(t)
 	for len(b.parked()) == 0 {
@@ -147,8 +147,8 @@ func TestAgentAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// An agent that runs in another container, or that gives the block to a new pod, has not
-// closed it.
+// An agent that has restarted in another container, or that assigns the block to a new pod, has
+// not closed it.
 func TestParksAgain(t *testing.T) {
 	for name, happens := range map[string]func(*bed){
 		"the agent has restarted": func(b *bed) {
@@ -170,7 +170,7 @@ func TestParksAgain(t *testing.T) {
 	}
 }
 
-// Of two blocks that drain, for two of Cilium's pools, one is parked at a time.
+// Of two blocks that drain for two Cilium pools, one is parked at a time.
 func TestParksOneAtATime(t *testing.T) {
 	cn := fixtures.Listing("10.8.0.0/30")
 	cn.Spec.IPAM.Pools.Allocated[1].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
@@ -200,8 +200,8 @@ func TestParksOneAtATime(t *testing.T) {
 	}
 }
 
-// Whatever write is the last one, or has its answer lost, the CIDR is listed all the time,
-// and the block is closed in the end.
+// Whichever write is the last one, or loses its response, the CIDR stays listed throughout, and the
+// block is closed in the end.
 func TestParkSurvivesEveryWrite(t *testing.T) {
 	for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
 		for _, restart := range []bool{false, true} {
@@ -240,8 +240,8 @@ func TestParkSurvivesEveryWrite(t *testing.T) {
 	}
 }
 
-// A leader that fell asleep with the patch in its hand cannot list a block again that the
-// agent has dropped.
+// A leader that was paused before it sent the patch cannot list a block again that the agent
+// has dropped.
 func TestUnparkLosesAgainstTheAgent(t *testing.T) {
 	b := parkBed(t)
 	for len(b.parked()) == 0 {

@@ -59,7 +59,7 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 	}
 }
 
-// A pause stops what the operator does, not what it says.
+// A pause stops the operator's actions, not its reports.
 func TestReconcilePausedReportsShortage(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
@@ -104,8 +104,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 	}
 }
 
-// Where one family is paused and the other is not, the one write of both leaves
-// the paused one as it is.
+// If one family is paused, the single write for both families leaves that one unchanged.
 func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
 	v4.Spec.Paused = true
@@ -119,8 +118,8 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	}
 }
 
-// The pause of one family stops nothing of the other: a new node gets its CiliumNode
-// and its blocks, a block removed by force is recreated, and the agent is asked to report.
+// Pausing one family does not affect the other: a new node gets its CiliumNode and its blocks,
+// a block removed by force is recreated, and the agent is asked to report.
 func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
 		v4, v6 = fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)

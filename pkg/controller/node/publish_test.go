@@ -16,10 +16,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// notInTime is a watch that shows nothing within the time that a claim waits.
+// notInTime is a watch that delivers nothing within the time that a claim waits.
 func notInTime(context.Context, types.UID) error { return context.DeadlineExceeded }
 
-// A claim is published only once the watch has shown it, now or later.
+// A claim is published only after the watch has delivered it, now or later.
 func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	shown := b.r.WaitShown
@@ -46,8 +46,8 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	}
 }
 
-// Of a claim that the watch shows beside a block of another size that has the
-// same addresses, nothing is published.
+// If the watch delivers a claim along with a block of another size that overlaps it, nothing of
+// the claim is published.
 func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.Before = func(call string) {
@@ -64,8 +64,8 @@ func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 	}
 }
 
-// A block that turns out to overlap another only after it was read live is not
-// published without its podCIDR: it is reconciled again.
+// A block that is found to overlap another only after it was read live is not published without
+// its podCIDR; the node is reconciled again.
 func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.CiliumNode("n", ""), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.Before = func(call string) {
@@ -84,8 +84,8 @@ func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 	}
 }
 
-// podCIDRs does not come to list a block that is gone, though its addresses are
-// published: as those of a block that the watch has not shown.
+// A block that is gone is not added to podCIDRs even if its addresses are published, like those
+// of a block that the watch has not delivered.
 func TestReconcileListsNothingThatIsGone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
 	b.r.Ledger.Upsert(b.ReadBlock(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)))
@@ -100,8 +100,8 @@ func TestReconcileListsNothingThatIsGone(t *testing.T) {
 	}
 }
 
-// What a block that overlaps another has in the pool stays. Nothing is added to
-// it, be it in use, and podCIDRs does not come to list it.
+// The published addresses of a block that overlaps another stay. Nothing is added to it even if
+// it is in use, and it is not added to podCIDRs.
 func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 	tests := map[string]struct {
 		podCIDRs, pool, used []string
@@ -127,7 +127,7 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 	}
 }
 
-// A block that overlaps one published before gives its addresses back.
+// A block that overlaps one published earlier gives its addresses back.
 func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.9")
@@ -143,8 +143,7 @@ func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 	}
 }
 
-// An address that another node's CiliumNode names is published again only where
-// it is in use here.
+// An address that another node's CiliumNode names is published again only if it is in use here.
 func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 	for name, test := range map[string]struct {
 		used []string
@@ -171,8 +170,8 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 	}
 }
 
-// What another node's CiliumNode has come to name of a claim by the time the watch has
-// shown it is not published.
+// Addresses of a claim that another node's CiliumNode names by the time the watch delivers the
+// claim are not published.
 func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
 	shown := b.r.WaitShown
@@ -187,7 +186,7 @@ func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
 	}
 }
 
-// Nor is what it has come to name of an old block while that is read live.
+// Nor are addresses of an old block that it names by the time that block has been read live.
 func TestReconcilePublishesNothingNamedDuringTheLiveRead(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
 		fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -202,8 +201,8 @@ func TestReconcilePublishesNothingNamedDuringTheLiveRead(t *testing.T) {
 	}
 }
 
-// A claim that is gone again by the time the watch has shown it is not published:
-// others may have its addresses.
+// A claim that is gone by the time the watch has delivered it is not published: others may have
+// its addresses.
 func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.WaitShown = func(_ context.Context, uid types.UID) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// carrier is the CiliumNode of node n, without an address.
+// carrier is the CiliumNode of node n, without addresses.
 func carrier() *ciliumv2.CiliumNode {
 	cn := fixtures.CiliumNode("n", "")
 	cn.UID = "cn-uid"
@@ -25,8 +25,8 @@ func carrier() *ciliumv2.CiliumNode {
 
 var things = schema.GroupResource{Resource: "things"}
 
-// A write that the API server refuses is shown once, however often it is tried, and so is
-// its end. A conflict is no end.
+// A write that the API server refuses is reported once, however often it is tried, and so is
+// its end. A conflict does not end it.
 func TestRefusedWriteIsShown(t *testing.T) {
 	bare := func(t *testing.T) *bed {
 		return newBed(t, fixtures.Node(), carrier(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
@@ -73,7 +73,7 @@ func TestRefusedWriteIsShown(t *testing.T) {
 	}
 }
 
-// People look at the block that is to change, and else at the Node.
+// It is reported on the block to be changed, or else on the Node: that is where users look.
 func TestRefusedWriteIsShownOn(t *testing.T) {
 	b := resting(t)
 	refused := func(kind, name string) *refusal.Error { return &refusal.Error{Kind: kind, Name: name} }

@@ -21,8 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A block is released only after the CiliumNode has changed since the block
-// began to cool down, so that every older patch of it loses.
+// A block is released only after the CiliumNode has changed since the block began to cool down,
+// so that every older patch of it conflicts.
 func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
@@ -113,8 +113,7 @@ func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
 	})
 }
 
-// What another process does to a block between the decision and the patch makes
-// the decision void.
+// A change by another process between the decision and the patch invalidates the decision.
 func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 	objects := func() []client.Object {
 		return []client.Object{fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}
@@ -166,8 +165,8 @@ func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
 	}
 }
 
-// The CiliumNode of a Node that came back while its absence was looked into is
-// left alone.
+// The CiliumNode of a Node that reappears while the operator checks whether it is gone is left
+// alone.
 func TestReconcileNodeGone(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -231,9 +230,9 @@ func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object
 
 func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// The cache hands out objects that share their conditions with every reader, and
-// the client decodes an answer into the object it is given, without emptying it
-// first. The one must not meet the other.
+// Objects from the cache share their conditions with every reader, and the client decodes a
+// response into the given object without clearing it first. So a live read needs an object of
+// its own.
 func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 	shared := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
 	shared.ResourceVersion = "1"

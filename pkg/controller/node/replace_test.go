@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// zoned is a pool for nodes with a label, which outranks others.
+// zoned is a pool for nodes with a label; it outranks others.
 func zoned(ranges ...string) *v1alpha1.PodIPPool {
 	z := fixtures.PodIPPool("z", 1, ranges...)
 	z.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
@@ -28,7 +28,7 @@ func zoned(ranges ...string) *v1alpha1.PodIPPool {
 	return z
 }
 
-// agentIs changes the CiliumNode of node n as its agent does, spec and status.
+// agentIs changes spec and status of node n's CiliumNode as its agent does.
 func (b *bed) agentIs(mod func(*ciliumv2.CiliumNode)) {
 	b.T.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -48,8 +48,8 @@ func (b *bed) agentIs(mod func(*ciliumv2.CiliumNode)) {
 	}
 }
 
-// starts is an agent that takes over the CiliumNode, with a router's address, and
-// answers what is marked.
+// starts is an agent that takes over the CiliumNode, with a router's address, and answers
+// marks.
 func starts(router string) func(*ciliumv2.CiliumNode) {
 	return func(cn *ciliumv2.CiliumNode) {
 		cn.Spec.BootID = "b"
@@ -123,8 +123,8 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 	b.Check("at the end")
 }
 
-// A pool that has a block, but not enough for the node's pods, gives that one: the
-// first blocks go on serving beside it, and nothing is tried again and again.
+// If a pool has a block, but not enough of them for the node's pods, the node gets that one.
+// Its first blocks stay in service beside it, and nothing is tried over and over.
 func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
 	for i := range 5 {
@@ -145,7 +145,7 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b.Check("settled")
 }
 
-// A node whose first blocks are of another pool waits for a block of the one that rules.
+// A node whose first blocks belong to another pool waits for a block of the pool that rules it.
 func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/30"))
 	b.r.Ledger.Upsert(fixtures.Block("10.1.0.0/30", "z", "m", 1))

@@ -22,7 +22,8 @@ func (b *bed) node() *corev1.Node {
 	return node
 }
 
-// hasShortage holds the Node's condition to a reason: True unless addresses suffice.
+// hasShortage fails the test unless the Node's condition has this reason; it is True unless
+// addresses suffice.
 func (b *bed) hasShortage(reason string) {
 	b.T.Helper()
 	want := corev1.ConditionTrue
@@ -35,7 +36,7 @@ func (b *bed) hasShortage(reason string) {
 	}
 }
 
-// reportsShortage holds the last event about a shortage to what it must contain.
+// reportsShortage fails the test unless the last event about a shortage contains this.
 func (b *bed) reportsShortage(want string) {
 	b.T.Helper()
 	last := ""
@@ -47,7 +48,7 @@ func (b *bed) reportsShortage(want string) {
 	}
 }
 
-// The condition of a Node is written when it turns, and no more.
+// The condition of a Node is written only when it changes.
 func TestNodeConditionAtRest(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	b.r.Reporter.NodeCondition = true
@@ -66,7 +67,7 @@ func TestNodeConditionAtRest(t *testing.T) {
 	}
 }
 
-// A taint that another client sets meanwhile is not lost.
+// A taint that another client adds in the meantime is not lost.
 func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	seen := b.node()

@@ -90,7 +90,7 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// A pool that is paused keeps silent about its own family alone.
+// A paused pool suppresses reports about its own family only.
 func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
@@ -104,7 +104,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	}
 }
 
-// What a drain waits for is reported once, whatever else is decided on the node.
+// What a drain waits for is reported once, whatever else is decided for the node.
 func TestWaitsAreReportedOnce(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}

@@ -17,14 +17,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// uninitialized is node n before a cloud controller manager has seen it.
+// uninitialized is node n before a cloud controller manager has initialized it.
 func uninitialized(effect corev1.TaintEffect) *corev1.Node {
 	n := fixtures.Node()
 	n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: effect}}
 	return n
 }
 
-// changeNode edits node n as people and other controllers do.
+// changeNode edits node n as users and other controllers do.
 func (b *bed) changeNode(mod func(*corev1.Node)) {
 	b.T.Helper()
 	n := &corev1.Node{}
@@ -67,7 +67,7 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 	}
 }
 
-// A node that has addresses goes on whatever its taints.
+// A node that has addresses proceeds whatever its taints.
 func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 	tests := map[string]struct {
 		mode    ciliumnode.Mode

@@ -25,7 +25,7 @@ func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Fami
 	return b
 }
 
-// agentReports is the first report of the agent of node n.
+// agentReports writes the first report of node n's agent.
 func (b *bed) agentReports(used ...string) {
 	b.T.Helper()
 	cn := &ciliumv2.CiliumNode{}
@@ -47,8 +47,8 @@ func (b *bed) settleOffers() {
 	}
 }
 
-// A Node keeps the taint that it registered with until it offers addresses, and by then
-// it offers them to all pods that wait for it.
+// A Node keeps the taint that it registered with until it offers addresses; from then on it
+// offers them to all pods that wait for it.
 func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
 	at := -1 // what the Node offers when the taint goes
@@ -76,7 +76,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	}
 }
 
-// Without a block there is nothing to offer, whatever else the agent has.
+// Without a block there is nothing to offer, whatever addresses of its own the agent has.
 func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
 	for name, families := range map[string][]ipalloc.Family{"offers": {ipalloc.IPv4}, "no offers": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -95,14 +95,14 @@ func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
 	}
 }
 
-// foreignBlock is a block in service that another node has.
+// foreignBlock is a block in service of another node.
 func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 	block := fixtures.BlockObject(cidr, ipalloc.InService)
 	block.Spec.NodeName = "other"
 	return block
 }
 
-// Where Nodes offer nothing, a published address will do.
+// Where Nodes offer nothing, one published address is enough.
 func TestTaintGoesWithFirstBlock(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
@@ -113,7 +113,7 @@ func TestTaintGoesWithFirstBlock(t *testing.T) {
 	}
 }
 
-// Cilium does not run on such a Node, so its pods need no address of a pool.
+// Cilium does not run on such a Node, so its pods need no address from a pool.
 func TestOptedOutNodeLosesTaint(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
 	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// threeBlocks are a node's, of the range that drains: just enough for it.
+// threeBlocks returns a node's blocks in the range that drains: just as many as it needs.
 func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
@@ -31,7 +31,7 @@ func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPB
 
 func asIs(_ int, b *v1alpha1.PodIPBlock) client.Object { return b }
 
-// phases are the blocks of the bed and where they are, in order.
+// phases returns the blocks of the bed and their phases, in order.
 func (b *bed) phases() []string {
 	b.T.Helper()
 	var out []string
@@ -121,7 +121,7 @@ func TestWaysPastAWindow(t *testing.T) {
 	}
 }
 
-// A deleted pool's own windows hold its blocks, though another rules the node.
+// A deleted pool's own windows apply to its blocks even if another pool rules the node.
 func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	old := fixtures.Draining(fixtures.Nightly())
 	old.Spec.IPv4.CIDRs[0].AllocationPolicy, old.Finalizers = v1alpha1.AllocationAllocate, []string{v1alpha1.Finalizer}
@@ -155,8 +155,8 @@ func TestDrainsTakeTurns(t *testing.T) {
 	}
 }
 
-// A drain that finds no replacement keeps its turn, from window to window, and
-// leaves the next one to others.
+// A drain that finds no replacement keeps its turn from window to window, and leaves the next
+// turn to others.
 func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
@@ -180,8 +180,8 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 	}
 }
 
-// reclaimable is a node with two blocks and a use for one, whose agent is trusted
-// since before noon.
+// reclaimable is a node with two blocks and demand for one, whose agent has been settled since
+// before noon.
 func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
 	t.Helper()
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
@@ -209,8 +209,8 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 	}
 }
 
-// A reclaim whose write is refused uses up none of its pool's hour, so the next look
-// begins it.
+// A reclaim whose write is refused does not count towards its pool's hourly limit, so the next
+// attempt begins it.
 func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
@@ -243,7 +243,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// One whose answer is lost may have begun: it counts.
+// A reclaim whose response is lost may have begun, so it counts.
 func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
@@ -266,7 +266,7 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	}
 }
 
-// A drain that is no longer requested before it began gives its turn to the next.
+// A drain whose request is withdrawn before it begins gives its turn to the next one.
 func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range
@@ -323,7 +323,7 @@ func TestPressureShortensTheWait(t *testing.T) {
 	}
 }
 
-// withVersion is the object in the version that the API server has.
+// withVersion returns the object with the resourceVersion that the API server has.
 func withVersion(t *testing.T, b *bed, n *corev1.Node) *corev1.Node {
 	t.Helper()
 	live := &corev1.Node{}

@@ -25,7 +25,7 @@ func elsewherePool() *v1alpha1.PodIPPool {
 
 func (b *bed) withoutPool() map[string]float64 { return fakeapi.Series(b.T, b.r.Metrics.unselected) }
 
-// A node that no pool selects says so, until one does.
+// A node that no pool selects reports so until one does.
 func TestUnselectedNodeIsReported(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool())
 	b.r.Reporter.NodeCondition = true
@@ -52,7 +52,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	}
 }
 
-// A node that lacks nothing at all is not short of addresses for want of a pool.
+// A node that needs no addresses has no shortage, even without a pool.
 func TestUnselectedNodeWithPlenty(t *testing.T) {
 	var addrs []string
 	for i := 1; i <= 14; i++ {
@@ -67,7 +67,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 	}
 }
 
-// A node that holds what it needs is short of nothing, and still gets no more.
+// A node that holds what it needs has no shortage, and still gets no more.
 func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool(),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -86,8 +86,7 @@ func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b.hasShortage(reasonNoPool)
 }
 
-// Nodes that Cilium does not run on, and those that wait for their labels, are no
-// business of pools.
+// Nodes without Cilium, and nodes that wait for their labels, are not reported as unselected.
 func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 	optedOut, tainted, starting := fixtures.Node(), fixtures.Node(), fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
@@ -105,7 +104,7 @@ func TestUnselectedNodeThatDoesNotCount(t *testing.T) {
 	}
 }
 
-// The series of a node goes with it.
+// The series of a node is deleted with it.
 func TestUnselectedNodeGone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool())
 	b.settle()

@@ -18,7 +18,7 @@ type waiting struct {
 	blocks, marks *prometheus.Desc
 
 	mu    sync.Mutex
-	nodes map[state.ShareKey]nodeWaiting
+	nodes map[string]map[state.ShareKey]nodeWaiting // by node, none of them empty
 }
 
 // nodeWaiting is what one family of a node waits for.
@@ -39,7 +39,7 @@ func newWaiting() *waiting {
 	return &waiting{
 		blocks: prometheus.NewDesc(name("drain_wait_blocks"), "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
 		marks:  prometheus.NewDesc(name("mark_unanswered_timestamp_seconds"), "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
-		nodes:  map[state.ShareKey]nodeWaiting{},
+		nodes:  map[string]map[state.ShareKey]nodeWaiting{},
 	}
 }
 
@@ -57,13 +57,15 @@ func (w *waiting) Collect(out chan<- prometheus.Metric) {
 	}
 	blocks, oldest := map[series]int{}, map[series]time.Time{}
 	w.mu.Lock()
-	for key, n := range w.nodes {
-		for k, count := range n.blocks {
-			blocks[series{k, key.Family}] += count
-		}
-		at := series{waitKey{pool: n.pool}, key.Family}
-		if old, ok := oldest[at]; !n.unanswered.IsZero() && (!ok || n.unanswered.Before(old)) {
-			oldest[at] = n.unanswered
+	for _, node := range w.nodes {
+		for key, n := range node {
+			for k, count := range n.blocks {
+				blocks[series{k, key.Family}] += count
+			}
+			at := series{waitKey{pool: n.pool}, key.Family}
+			if old, ok := oldest[at]; !n.unanswered.IsZero() && (!ok || n.unanswered.Before(old)) {
+				oldest[at] = n.unanswered
+			}
 		}
 	}
 	w.mu.Unlock()
@@ -90,16 +92,19 @@ func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) strin
 	defer w.mu.Unlock()
 	key := p.Key(node)
 	if asked {
-		n.unanswered = w.nodes[key].unanswered
+		n.unanswered = w.nodes[node][key].unanswered
 		if answered || n.unanswered.IsZero() {
 			n.unanswered = now
 		}
 	}
 	if n.blocks == nil && !asked {
-		delete(w.nodes, key)
+		w.drop(node, func(other state.ShareKey) bool { return other == key })
 		return
 	}
-	w.nodes[key] = n
+	if w.nodes[node] == nil {
+		w.nodes[node] = map[state.ShareKey]nodeWaiting{}
+	}
+	w.nodes[node][key] = n
 }
 
 // marks reports whether addresses are, or are about to be, marked for release, and
@@ -125,11 +130,19 @@ func marks(s expand.State, p expand.Plan) (asked, answered bool) {
 func (w *waiting) forget(node string, f ipalloc.Family) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.nodes, func(key state.ShareKey, _ nodeWaiting) bool { return key.Node == node && key.Family == f })
+	w.drop(node, func(key state.ShareKey) bool { return key.Family == f })
 }
 
 func (w *waiting) forgetNode(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.nodes, func(key state.ShareKey, _ nodeWaiting) bool { return key.Node == node })
+	delete(w.nodes, node)
+}
+
+// drop removes some of what a node waits for. The caller holds w.mu.
+func (w *waiting) drop(node string, which func(state.ShareKey) bool) {
+	maps.DeleteFunc(w.nodes[node], func(key state.ShareKey, _ nodeWaiting) bool { return which(key) })
+	if len(w.nodes[node]) == 0 {
+		delete(w.nodes, node)
+	}
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What drains wait for is added up over nodes by pool; a node takes its part
-// with it.
+// What drains wait for is summed per pool over all nodes; when a node goes, its share goes too.
 func TestDrainWaits(t *testing.T) {
 	w := newWaiting()
 	poolOf := func(wait expand.Wait) string {
@@ -50,8 +49,8 @@ func TestDrainWaits(t *testing.T) {
 	}
 }
 
-// Marks that are withdrawn and set again are unanswered since the first; an
-// answer ends that.
+// Marks that are withdrawn and set again count as unanswered since the first one; an answer
+// ends that.
 func TestUnansweredMarks(t *testing.T) {
 	a, b := fixtures.Addrs("10.0.0.1")[0], fixtures.Addrs("10.0.0.2")[0]
 	type entries = map[string]expand.ReleaseStatus
@@ -94,7 +93,7 @@ func TestUnansweredMarks(t *testing.T) {
 	}
 }
 
-// Claims and releases are counted by pool and by what became of them.
+// Claims and releases are counted by pool and by outcome.
 func TestClaimsAndReleases(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(b *bed)

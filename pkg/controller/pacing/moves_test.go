@@ -36,7 +36,7 @@ func TestMove(t *testing.T) {
 	move("d", true, "old")
 }
 
-// A node that has finished moving wakes one node that waits for its place.
+// When a node has moved, a node that waits for its place is woken.
 func TestMovedWakesTheNext(t *testing.T) {
 	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 1}, &crd.Pool{Name: "q", MaxUnselected: 1}
 	var woken []string

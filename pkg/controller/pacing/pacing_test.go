@@ -76,7 +76,7 @@ func TestHour(t *testing.T) {
 	}
 }
 
-// What is returned can be taken again at once, but never more than before.
+// Reclaims that are returned can be taken again at once, but never more than before.
 func TestReturn(t *testing.T) {
 	pacing, now := New(10, 20), fixtures.Noon()
 	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
@@ -92,7 +92,7 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// Nothing is kept about a deleted pool.
+// The state of a deleted pool is dropped.
 func TestPacingForgetsPools(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
 	for _, name := range []string{"p", "q"} {

@@ -30,14 +30,14 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 	return b
 }
 
-// restart begins anew with what the API server holds.
+// restart starts a new process, with what the API server holds.
 func (b *bed) restart() {
 	b.T.Helper()
 	b.Restart()
 	b.connect()
 }
 
-// connect starts a process that has read what there is.
+// connect starts a process whose informers have synced.
 func (b *bed) connect() {
 	b.T.Helper()
 	own, err := NewMetrics(prometheus.NewRegistry())

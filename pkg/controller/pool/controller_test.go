@@ -13,8 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// poolLook lets the pool controller look at pool p once, and returns what it
-// writes.
+// poolLook reconciles pool p once, and returns what is written.
 func (b *bed) poolLook() []string {
 	b.T.Helper()
 	b.Calls = nil
@@ -24,7 +23,7 @@ func (b *bed) poolLook() []string {
 	return fakeapi.WritesOf(b.Calls)
 }
 
-// A pool that goes in the midst of a reconcile is reconciled as it was, or not at all.
+// A pool that is deleted during a reconcile is reconciled as it was, or not at all.
 func TestPoolGoesMeanwhile(t *testing.T) {
 	for name, call := range map[string]string{"before its finalizer": "patch PodIPPool", "before its status": "update PodIPPool status"} {
 		t.Run(name, func(t *testing.T) {
@@ -51,8 +50,8 @@ func TestPoolGoesMeanwhile(t *testing.T) {
 	}
 }
 
-// A deleted pool stays until no block of it is left, be it known from the watch
-// or to the API server alone.
+// A deleted pool stays until none of its blocks is left, whether the watch or only the API
+// server knows them.
 func TestPoolFinalizer(t *testing.T) {
 	block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	tests := map[string]struct {
@@ -97,7 +96,7 @@ func TestPoolFinalizer(t *testing.T) {
 	}
 }
 
-// A pool's status is written when it changes.
+// A pool's status is written only when it changes.
 func TestPoolStatusAtRest(t *testing.T) {
 	b := newBed(t, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
 	if writes := b.poolLook(); !slices.Equal(writes, []string{createHistory, updateStatus}) {

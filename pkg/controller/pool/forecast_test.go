@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// pool is what the API server holds of pool p.
+// pool returns pool p as stored in the API server.
 func (b *bed) pool() *v1alpha1.PodIPPool {
 	b.T.Helper()
 	got := &v1alpha1.PodIPPool{}
@@ -40,7 +40,7 @@ func (b *bed) soon() *metav1.Condition {
 	return c
 }
 
-// hold creates so many more blocks of pool p, each a /30 of 10.0.0.0/8.
+// hold creates n more blocks of pool p, each a /30 of 10.0.0.0/8.
 func (b *bed) hold(n int) {
 	b.T.Helper()
 	for range n {
@@ -52,9 +52,9 @@ func (b *bed) hold(n int) {
 	}
 }
 
-// A pool that grows steadily says once that it will be exhausted, over restarts
-// of the operator, and once that it will not, after it has stopped to grow. Time
-// alone writes nothing else.
+// A pool that grows steadily announces once, even across restarts of the operator, that it will
+// be exhausted, and once that it will not after it has stopped growing. Time alone causes no
+// other write.
 func TestForecastOfPool(t *testing.T) {
 	b := newBed(t, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/24")))
 	pass := func(hour int) []string {
@@ -73,7 +73,7 @@ func TestForecastOfPool(t *testing.T) {
 			b.restart()
 		}
 	}
-	// Of 64 blocks half are left after 32 hours.
+	// Half of the 64 blocks are left after 32 hours.
 	if turnedAt < 31 || turnedAt > 33 || events != 1 {
 		t.Errorf("ExhaustedSoon at hour %d, reported %d times", turnedAt, events)
 	}
@@ -93,8 +93,8 @@ func TestForecastOfPool(t *testing.T) {
 	}
 }
 
-// That a pool which is phased out will have no free block is no news, and its
-// series say that it is so as long as it is.
+// It is no news that a pool being phased out will have no free block; its series show that it
+// is being phased out.
 func TestForecastOfPhasedOutPool(t *testing.T) {
 	var history []v1alpha1.HeldBlocks
 	for hour := range 24 {
@@ -114,7 +114,7 @@ func TestForecastOfPhasedOutPool(t *testing.T) {
 	}
 }
 
-// The metrics of a pool that is phased out raise no alert about what is wanted.
+// The metrics of a pool being phased out raise no alert about an intended state.
 func TestPhasedOutPoolSeries(t *testing.T) {
 	b := newBed(t, fixtures.Finalized(withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain)))
 	b.poolLook()
@@ -132,8 +132,8 @@ func TestPhasedOutPoolSeries(t *testing.T) {
 	}
 }
 
-// A pool that has no free block is exhausted, and will not be; one whose spec
-// has changed, or that is deleted, says what holds now.
+// A pool without a free block is exhausted, and is not predicted to be. The condition of a pool
+// whose spec has changed, or that is deleted, is up to date.
 func TestForecastCondition(t *testing.T) {
 	growing := []Foresight{{Family: ipalloc.IPv4, Estimate: forecast.Estimate{Over: time.Hour, PerHour: 9, Expected: true, Left: time.Hour}}}
 	far := []Foresight{{Family: ipalloc.IPv4, Estimate: forecast.Estimate{Over: 72 * time.Hour, PerHour: 9, Expected: true, Left: 30 * time.Hour}}}

@@ -34,7 +34,7 @@ const (
 	updateStatus  = "update PodIPPool status"
 )
 
-// history is what the API server holds of pool p's history, nil if there is none.
+// history returns pool p's history as stored in the API server, nil if there is none.
 func (b *bed) history() *v1alpha1.PodIPPoolHistory {
 	b.T.Helper()
 	got := &v1alpha1.PodIPPoolHistory{}
@@ -48,7 +48,8 @@ func (b *bed) history() *v1alpha1.PodIPPoolHistory {
 	return got
 }
 
-// poolCalls is poolLook with live reads, and when it wants to look again.
+// poolCalls is poolLook with live reads; it also returns when the pool is to be reconciled
+// again.
 func (b *bed) poolCalls() ([]string, time.Duration) {
 	b.T.Helper()
 	b.Calls = nil
@@ -69,8 +70,8 @@ func historyBed(t *testing.T) *bed {
 	return b
 }
 
-// A claim, a cooldown and a block's end cost the pool one write of its history, before
-// that of its status, and once settled nothing. The history is read once, live.
+// A claim, a cooldown and a release each cost one write of the pool's history, before that of
+// its status, and nothing once settled. The history is read once, live.
 func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
 	pool := fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	pool.UID = "pool-uid"
@@ -111,8 +112,8 @@ func TestHistoryIsWrittenWithTheCounts(t *testing.T) {
 	}
 }
 
-// Wherever the operator is killed around the two writes, whatever became of them,
-// the next one ends in the same history and status.
+// Wherever the operator is killed around the two writes, and whatever their outcome, the next
+// process ends with the same history and status.
 func TestHistoryOverCrash(t *testing.T) {
 	type end struct {
 		History *v1alpha1.PodIPPoolHistory
@@ -161,7 +162,8 @@ func TestHistoryOverCrash(t *testing.T) {
 	}
 }
 
-// What another has changed is read again, and nothing of it is overwritten.
+// After a change by another writer the history is read again, and none of that change is
+// overwritten.
 func TestHistoryConflict(t *testing.T) {
 	b := historyBed(t)
 	other := b.history()
@@ -184,8 +186,8 @@ func TestHistoryConflict(t *testing.T) {
 	}
 }
 
-// Deleted by hand, a history begins anew; of a pool that is being deleted it does
-// not, or garbage collection would never be done with it.
+// If a history is deleted by hand, a new one begins, except for a pool that is being deleted:
+// garbage collection would never finish.
 func TestHistoryDeleted(t *testing.T) {
 	for name, deleting := range map[string]bool{"pool stays": false, "pool goes too": true} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +219,7 @@ func TestHistoryDeleted(t *testing.T) {
 	}
 }
 
-// The history of an earlier pool of the same name says nothing about this one.
+// The history of an earlier pool of the same name does not apply to this one.
 func TestHistoryOfEarlierPool(t *testing.T) {
 	earlier, pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	earlier.UID, pool.UID = "earlier", "pool-uid"
@@ -229,7 +231,7 @@ func TestHistoryOfEarlierPool(t *testing.T) {
 	if !crd.IsHistoryOf(got, pool) || len(got.ReturnedBlocks) > 0 || !got.ReturnedBlocksSince.Time.Equal(fixtures.Noon()) {
 		t.Errorf("the history is %+v", got)
 	}
-	// The same, where it is this process that knows the earlier one's.
+	// The same if this process remembers the earlier pool's.
 	if err := b.API.Delete(t.Context(), got); err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +253,8 @@ func TestHistoryOfEarlierPool(t *testing.T) {
 	}
 }
 
-// What the API server refuses is counted and tried again in its time. The status
-// is written meanwhile, and says what the forecast lacks.
+// A write that the API server refuses is counted and retried later. The status is written in
+// the meantime, and says what the forecast lacks.
 func TestHistoryRefused(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "cilium-pool.io", Resource: "podippoolhistories"}, "p", errors.New("no right"))
 	tests := map[string]struct {
@@ -287,7 +289,7 @@ func TestHistoryRefused(t *testing.T) {
 				t.Errorf("series (-want +got):\n%s", diff)
 			}
 
-			// What happens until it is allowed is not lost.
+			// What happens until the write is allowed is not lost.
 			held := claimed("10.0.0.0/30", "n", 0)
 			for _, now := range []crd.Block{held, coolingDown(held, 1, expand.Returned)} {
 				b.Ledger.Upsert(now)
@@ -308,8 +310,8 @@ func TestHistoryRefused(t *testing.T) {
 	}
 }
 
-// A pool that is gone takes along what is known of its history, and what has begun to
-// drain in it: another pool of its name begins anew.
+// A deleted pool's history, and what has begun to drain in it, is forgotten: another pool of
+// its name starts anew.
 func TestPoolForgotten(t *testing.T) {
 	b := historyBed(t)
 	paced := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
@@ -334,7 +336,7 @@ func TestPoolForgotten(t *testing.T) {
 	}
 }
 
-// However many blocks come and go, the history stays within the CRD's bounds.
+// However many blocks come and go, the history stays within the CRD's limits.
 func TestHistoryIsBounded(t *testing.T) {
 	b := historyBed(t)
 	before := b.history()

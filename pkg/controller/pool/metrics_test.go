@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What is said of a pool goes with it, and with what was expected.
+// The series of a pool, and of its forecast, are deleted with it.
 func TestForecastSeries(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {

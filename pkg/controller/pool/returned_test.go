@@ -20,17 +20,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// hour is so many hours after noon.
+// hour returns n hours after noon.
 func hour(n int) time.Time { return fixtures.Noon().Add(time.Duration(n) * time.Hour) }
 
-// claimed is a block of node n, in service since an hour.
+// claimed returns a block of node n that has been in service since an hour.
 func claimed(cidr, node string, since int) crd.Block {
 	b := fixtures.Block(cidr, "p", node, 1)
 	b.Created = hour(since)
 	return b
 }
 
-// coolingDown is the same block, cooling down since an hour.
+// coolingDown returns the same block, cooling down since an hour.
 func coolingDown(b crd.Block, since int, reason expand.Reason) crd.Block {
 	b = fixtures.At(b, 2, ipalloc.CoolingDown)
 	b.Since, b.Reason = hour(since), reason
@@ -43,7 +43,7 @@ func cameBack(cidr, node string, since, until int, reason string) v1alpha1.Retur
 	}
 }
 
-// many are returned blocks that came back one an hour, from hour 0 on.
+// many returns returned blocks, one per hour, starting at hour 0.
 func many(n int) []v1alpha1.ReturnedBlock {
 	var out []v1alpha1.ReturnedBlock
 	for i := range n {
@@ -124,15 +124,15 @@ func since(n int) *metav1.Time {
 	return &at
 }
 
-// noteAll notes which blocks of a pool cool down.
+// noteAll records which blocks of a pool cool down.
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := state.ReadyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.coolingDown, now)
 }
 
-// More blocks may cool down than are listed. Looking again must change nothing, nor
-// say that the record goes back farther than it does.
+// More blocks may cool down than are listed. Another reconcile must change nothing, nor claim
+// that the record goes back further than it does.
 func TestNoteReturnedAtRest(t *testing.T) {
 	var blocks []crd.Block
 	for i := range 2 * maxReturned {

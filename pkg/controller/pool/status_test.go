@@ -22,8 +22,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// statusOf is the status of a pool, with these blocks and others of other pools
-// held, as the pool controller would write it.
+// statusOf returns the status of a pool as the pool controller would write it, while these
+// blocks, and others of other pools, are held.
 func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alpha1.PodIPPoolStatus {
 	t.Helper()
 	ledger := state.ReadyLedger(blocks...)
@@ -202,7 +202,7 @@ func TestPoolConditions(t *testing.T) {
 	}
 }
 
-// Nothing is to be written where nothing has changed, however late it is.
+// If nothing has changed, nothing is written, however much later.
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)
@@ -219,7 +219,7 @@ func TestPoolConditionsAtRest(t *testing.T) {
 	}
 }
 
-// A pool that is not full must not look it.
+// A pool that is not full must not be reported as full.
 func TestPercent(t *testing.T) {
 	for _, test := range []struct {
 		part, whole int64
@@ -234,7 +234,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// Counts of zero are counts: they are written, so that people see them.
+// Counts of zero are written, so that users see them.
 func TestZeroIsWritten(t *testing.T) {
 	status := statusOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	body, err := json.Marshal(status)
@@ -248,7 +248,7 @@ func TestZeroIsWritten(t *testing.T) {
 	}
 }
 
-// In other modes a pool that names one of Cilium's says that it serves no node.
+// In other modes a pool that names a Cilium pool reports that it serves no node.
 func TestCiliumPoolInOtherModes(t *testing.T) {
 	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -47,7 +47,7 @@ func (e *Error) Note() string {
 		e.Write, e.Kind, e.Name, Clean(e.answer()), e.advice())
 }
 
-// answer is what the API server says, without what the operator's functions add.
+// answer is the API server's message, without what the operator's functions add.
 func (e *Error) answer() string {
 	var status apierrors.APIStatus
 	if errors.As(e.Err, &status) {
@@ -70,8 +70,7 @@ func (e *Error) advice() string {
 // below the 1024 that an event may have.
 const maxQuote = 500
 
-// Clean makes a text that others have written fit for one line of a terminal, and bounds
-// its length.
+// Clean makes text from other programs fit on one line of a terminal, and bounds its length.
 func Clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {

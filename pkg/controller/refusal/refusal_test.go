@@ -14,7 +14,7 @@ import (
 
 var blocks = schema.GroupResource{Group: "cilium-pool.io", Resource: "podipblocks"}
 
-// webhook is the answer of the API server where a webhook says no and gives no code.
+// webhook is the API server's answer if a webhook denies a request without a code.
 func webhook(why string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: 400, Message: "admission webhook \"example.org\" denied the request: " + why,
@@ -82,7 +82,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// Whoever writes a webhook may write what terminals obey, and as much as they like.
+// The author of a webhook may write terminal control sequences, and as much text as they like.
 func TestNoteIsCleanAndShort(t *testing.T) {
 	note := In(Of("PodIPBlock", "b", "phase", webhook("\x1b[2Jgone\r\n\u202eback\x00 \xff"+strings.Repeat("€", 5000)))).Note()
 	if len(note) > 1024 || !utf8.ValidString(note) {

@@ -28,9 +28,8 @@ type Reconciler struct {
 	Clock      clock.PassiveClock
 }
 
-// Reconcile assigns all pods anew, whatever the request, and has the nodes reconciled
-// that should have room for another number of addresses than before, or return other
-// blocks.
+// Reconcile assigns all pods anew, whatever the request, and queues the nodes for which the
+// number of addresses they should have room for, or the blocks they should return, changed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// waiting is a pod that requests an address and that no node has one for.
+// waiting is a pod that requests an address and fits on no node.
 func waiting(uid string) state.UnscheduledPod {
 	p := fixtures.Pod("p"+uid, uid, "")
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
@@ -29,8 +29,8 @@ func waiting(uid string) state.UnscheduledPod {
 	return state.ReadUnscheduled(p)
 }
 
-// Nodes are reconciled as what they should have room for changes, and only then; and
-// again once an address that no pod takes is of no use.
+// Nodes are reconciled when, and only when, the number of addresses they should have room for
+// changes, and again once an address that no pod takes is no longer needed.
 func TestReconcile(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.CiliumNode("n", ""), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	own, err := NewMetrics(prometheus.NewRegistry())

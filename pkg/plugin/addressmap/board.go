@@ -10,12 +10,12 @@ type Board struct {
 	turned  chan struct{} // closed at the next change
 }
 
-// NewBoard shows a first map.
+// NewBoard returns a board that shows a first map.
 func NewBoard(first *Map) *Board {
 	return &Board{current: first, turned: make(chan struct{})}
 }
 
-// Put shows the next map, which must not change any more.
+// Put shows the next map, which must not be modified afterwards.
 func (b *Board) Put(next *Map) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -23,7 +23,7 @@ func (b *Board) Put(next *Map) {
 	b.turn()
 }
 
-// Problem says why the map may be old; empty: it is not.
+// Problem sets why the map may be outdated; empty: it is not.
 func (b *Board) Problem(why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *Board) turn() {
 	b.turned = make(chan struct{})
 }
 
-// look is what is shown, and a channel that is closed when that changes.
+// look returns what is shown, and a channel that is closed when that changes.
 func (b *Board) look() (*Map, string, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,24 +1,24 @@
 package addressmap
 
-// Layout says where on a map a cell is.
+// Layout determines where on a map a cell is.
 type Layout string
 
 const (
-	// Rows reads as a text does: from left to right, a row below the other. Each
-	// row is a CIDR of its own, with a name that people know.
+	// Rows reads like text: from left to right, one row below the other. Each row is a CIDR of
+	// its own.
 	Rows Layout = "rows"
-	// Hilbert winds along a Hilbert curve, so that each CIDR is a square or two
-	// squares side by side, whatever its size.
+	// Hilbert follows a Hilbert curve, so that each CIDR is a square or two adjacent squares,
+	// whatever its size.
 	Hilbert Layout = "hilbert"
 )
 
-// wideColumns is up to how many cells, as a power of two, a row is much longer
-// than a column.
+// wideColumns is the number of cells, as a power of two, up to which rows are much longer than
+// columns.
 const wideColumns = 7
 
-// grid is how many columns and rows a map of 2^bits cells has, both powers of
-// two. Rows are up to four times as wide as high, as screens have more room there;
-// of many small cells, up to twice.
+// grid returns the columns and rows of a map of 2^bits cells, both powers of two. Maps are up
+// to four times as wide as high, because screens have more room there; with many small cells,
+// up to twice.
 func (l Layout) grid(bits int) (columns, rows int) {
 	across := (bits + 1) / 2
 	if l == Rows {
@@ -27,7 +27,7 @@ func (l Layout) grid(bits int) (columns, rows int) {
 	return 1 << across, 1 << (bits - across)
 }
 
-// At is the column and row of a cell of a map of 2^bits.
+// At returns the column and row of a cell in a map of 2^bits cells.
 func (l Layout) At(bits, cell int) (x, y int) {
 	columns, rows := l.grid(bits)
 	if l == Rows {
@@ -40,9 +40,9 @@ func (l Layout) At(bits, cell int) (x, y int) {
 	return hilbert(rows, cell)
 }
 
-// hilbert is point d of the curve that goes from (0, 0) to (side-1, 0) in a
-// square, side being a power of two: d2xy of Warren, Hacker's Delight, 2nd
-// edition, chapter 16, in its iterative form.
+// hilbert returns point d of the curve that leads from (0, 0) to (side-1, 0) in a square, with
+// side a power of two: d2xy of Warren, Hacker's Delight, 2nd edition, chapter 16, in its
+// iterative form.
 func hilbert(side, d int) (x, y int) {
 	for s := 1; s < side; s *= 2 {
 		rx := d / 2 & 1

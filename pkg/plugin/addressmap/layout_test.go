@@ -39,7 +39,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Each cell has a place of its own, in both layouts.
+// Each cell has its own place, in both layouts.
 func TestEveryCellHasItsPlace(t *testing.T) {
 	for _, layout := range []Layout{Rows, Hilbert} {
 		for bits := range 13 {
@@ -56,8 +56,8 @@ func TestEveryCellHasItsPlace(t *testing.T) {
 	}
 }
 
-// On the curve, neighbours in address are neighbours on the map, and each
-// aligned range of a power of four is a square.
+// On the curve, adjacent addresses are adjacent on the map, and each aligned range whose size
+// is a power of four is a square.
 func TestHilbert(t *testing.T) {
 	for bits := 1; bits < 13; bits++ {
 		lastX, lastY := Hilbert.At(bits, 0)

@@ -20,20 +20,21 @@ type Map struct {
 type Pool struct {
 	Name   string `json:"name"`
 	Family string `json:"family"`
-	// BlockBits is the prefix length of a block: that of a cell.
+	// BlockBits is the prefix length of a block, and so of a cell.
 	BlockBits int `json:"blockBits"`
-	// State is Ready, or what is wrong, and Message has details.
+	// State is Ready or the problem, and Message has details.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
 	// Nodes is how many nodes it rules.
 	Nodes int `json:"nodes"`
-	// Total and Free count blocks; Free are those that could be claimed now.
+	// Total and Free count blocks; Free are those that can be claimed now.
 	Total       uint64 `json:"total"`
 	Free        uint64 `json:"free"`
 	InService   int    `json:"inService"`
 	Draining    int    `json:"draining"`
 	CoolingDown int    `json:"coolingDown"`
-	// Addresses are those of its blocks that pods can have, Used those in use.
+	// Addresses is how many addresses of its blocks pods can have, and Used how many are in
+	// use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
 	// Reserved are never assigned.
@@ -41,18 +42,18 @@ type Pool struct {
 	Sections []Section      `json:"sections"`
 }
 
-// Held is how many of its blocks nodes have.
+// Held returns how many of its blocks nodes have.
 func (p Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 // Section is a range that is drawn as one map.
 type Section struct {
 	CIDR netip.Prefix `json:"cidr"`
-	// Of is the pool's CIDR that it is a part of: the same, unless that has more
-	// cells than can be drawn.
+	// Of is the pool's CIDR that it is a part of: the same, unless that has too many cells to
+	// draw.
 	Of netip.Prefix `json:"of"`
 	// Cordoned: no new blocks from here.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Drains: nor do its blocks stay.
+	// Drains: its blocks leave, too.
 	Drains bool `json:"drains,omitempty"`
 	// ClosedBy is the pool that provides these addresses instead.
 	ClosedBy string `json:"closedBy,omitempty"`
@@ -81,7 +82,7 @@ type Block struct {
 	Since *time.Time `json:"since,omitempty"`
 	// WaitsFor is what a leaving block waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Conflict: it overlaps a block that was there before.
+	// Conflict: it overlaps an older block.
 	Conflict  bool      `json:"conflict,omitempty"`
 	Addresses int       `json:"addresses"`
 	Used      int       `json:"used"`
@@ -90,13 +91,13 @@ type Block struct {
 	Users []User `json:"users,omitempty"`
 }
 
-// User is who uses an address: a pod as namespace/name, or an agent's own use.
+// User is who uses an address: a pod as namespace/name, or the agent itself.
 type User struct {
 	IP   netip.Addr `json:"ip"`
 	Name string     `json:"name"`
 }
 
-// same reports whether two blocks are the same in all that is seen of them.
+// same reports whether two blocks look the same.
 func (b *Block) same(o *Block) bool {
 	return b.CIDR == o.CIDR && b.Pool == o.Pool && b.Node == o.Node && b.Phase == o.Phase && b.Reason == o.Reason &&
 		sameTime(b.Since, o.Since) && b.WaitsFor == o.WaitsFor && b.Conflict == o.Conflict && b.Addresses == o.Addresses &&
@@ -119,16 +120,16 @@ func (m *Map) block(cidr netip.Prefix) *Block {
 	return &m.Blocks[i]
 }
 
-// change is what a browser needs to know to get from one map to the next.
+// change is what a browser needs to get from one map to the next.
 type change struct {
 	Time  time.Time `json:"time"`
 	Pools []Pool    `json:"pools"`
-	// Set are blocks that are new or other than before, without their users.
+	// Set are new and changed blocks, without their users.
 	Set  []Block        `json:"set"`
 	Gone []netip.Prefix `json:"gone"`
 }
 
-// changeTo is what changes from m to next. Both are sorted, so one pass finds it.
+// changeTo returns what changes from m to next. Both are sorted, so one pass finds it.
 func (m *Map) changeTo(next *Map) change {
 	c := change{Time: next.Time, Pools: next.Pools, Set: []Block{}, Gone: []netip.Prefix{}}
 	old := m.Blocks
@@ -158,7 +159,7 @@ func (b *Block) withoutUsers() Block {
 	return bare
 }
 
-// withoutUsers is the map as browsers get it: they ask for users one by one.
+// withoutUsers returns the map as browsers receive it: they request users separately.
 func (m *Map) withoutUsers() *Map {
 	bare := *m
 	bare.Blocks = make([]Block, len(m.Blocks))

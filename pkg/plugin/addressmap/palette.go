@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// By is what the colour of a block shows.
+// By selects what the colour of a block shows.
 type By string
 
 const (
@@ -17,25 +17,24 @@ const (
 	ByPhase By = "phase"
 )
 
-// theme are the colours of a map, as CSS writes them. They serve the page and
-// the SVG.
+// theme are the colours of a map in CSS notation, for the page and the SVG.
 type theme struct {
-	// Page is behind all, Surface behind a pool. Muted is text that matters less.
+	// Page is the background, Surface that of a pool. Muted is for less important text.
 	Page, Surface, Text, Muted, Line, Accent string
 	// Free, Reserved and Closed are cells that no node holds.
 	Free, Reserved, Closed string
-	// Ramp is utilisation: none, up to a quarter, a half, three quarters, below
-	// all, and all. The last leaves the ramp, as that is what people look for.
+	// Ramp is utilisation: none, up to a quarter, a half, three quarters, less than all, and
+	// all. The last one breaks the ramp, because that is what people look for.
 	Ramp [6]string
 	// InService, Draining and CoolingDown are phases, Conflict a block's frame.
 	InService, Draining, CoolingDown, Conflict string
-	// Nodes are given to nodes in turn.
+	// Nodes are assigned to nodes in turn.
 	Nodes [9]string
 }
 
-// light has Paul Tol's "muted" colours for nodes (Colour schemes, SRON technical
-// note 09-002, issue 3.2, figure 4); those of dark were searched for. People with any
-// colour vision can distinguish either (TestColourBlindness).
+// light has Paul Tol's "muted" colours for nodes (Colour schemes, SRON technical note 09-002,
+// issue 3.2, figure 4); those of dark were found by a search. People with any colour vision can
+// tell them apart (TestColourBlindness).
 func light() theme {
 	return theme{
 		Page: "#f4f6f8", Surface: "#ffffff", Text: "#17202a", Muted: "#55606c", Line: "#d5dce3", Accent: "#0a5cb8",
@@ -56,12 +55,12 @@ func dark() theme {
 	}
 }
 
-// rampLabels say what the colours of the ramp stand for.
+// rampLabels returns what the colours of the ramp stand for.
 func rampLabels() [6]string {
 	return [6]string{"idle", "to 25%", "to 50%", "to 75%", "below 100%", "full"}
 }
 
-// level is the place of a block on the ramp.
+// level returns the place of a block on the ramp.
 func level(used, addresses int) int {
 	switch {
 	case used <= 0 || addresses <= 0:
@@ -72,7 +71,7 @@ func level(used, addresses int) int {
 	return 1 + (4*used-1)/addresses
 }
 
-// names are the colours by the names of their CSS variables.
+// names returns the colours with the names of their CSS variables.
 func (t theme) names() []named {
 	all := []named{
 		{"page", t.Page}, {"surface", t.Surface}, {"text", t.Text}, {"muted", t.Muted}, {"line", t.Line},
@@ -90,8 +89,8 @@ func (t theme) names() []named {
 
 type named struct{ name, colour string }
 
-// css is the palette for the page: that of the system, unless data-theme says
-// which.
+// paletteCSS returns the palette of the page: that of the system's theme, unless data-theme
+// selects one.
 func paletteCSS() string {
 	var s strings.Builder
 	s.WriteString(":root { color-scheme: light; " + light().variables() + "}\n")
@@ -109,7 +108,7 @@ func (t theme) variables() string {
 	return s.String()
 }
 
-// ink is the colour of text on another: black or white, whichever is read better.
+// ink returns the colour of text on a background: black or white, whichever is more readable.
 func ink(colour string) string {
 	var r, g, b int
 	if _, err := fmt.Sscanf(colour, "#%02x%02x%02x", &r, &g, &b); err != nil || 299*r+587*g+114*b > 140_000 {

@@ -45,9 +45,8 @@ func (c rgb) times(m [3]rgb) rgb {
 	return out
 }
 
-// visions are how colours look to people: Machado, Oliveira and Fernandes, A
-// Physiologically-based Model for Simulation of Color Vision Deficiency, 2009,
-// table 1, severity 1.0.
+// visions are how people see colours: Machado, Oliveira and Fernandes, A Physiologically-based
+// Model for Simulation of Color Vision Deficiency, 2009, table 1, severity 1.0.
 func visions() map[string][3]rgb {
 	return map[string][3]rgb{
 		"usual":  {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
@@ -57,8 +56,8 @@ func visions() map[string][3]rgb {
 	}
 }
 
-// distance is that of OKLab (Ottosson, A perceptual color space for image
-// processing, 2020), times 100. A difference below some 2 cannot be seen.
+// distance is the distance in OKLab (Ottosson, A perceptual color space for image processing,
+// 2020), times 100. A difference below about 2 is invisible.
 func distance(a, b rgb) float64 {
 	x, y := oklab(a), oklab(b)
 	return 100 * math.Sqrt((x[0]-y[0])*(x[0]-y[0])+(x[1]-y[1])*(x[1]-y[1])+(x[2]-y[2])*(x[2]-y[2]))
@@ -79,7 +78,7 @@ func oklab(c rgb) rgb {
 
 func themes() map[string]theme { return map[string]theme{"light": light(), "dark": dark()} }
 
-// Text can be read, by WCAG 2.2 AA: 4.5 to 1, and 3 to 1 for what is not text.
+// Text is readable by WCAG 2.2 AA: 4.5 to 1, and 3 to 1 for anything but text.
 func TestContrast(t *testing.T) {
 	for name, th := range themes() {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +98,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// Whoever looks, what differs in meaning differs in colour.
+// For any colour vision, what differs in meaning differs in colour.
 func TestColourBlindness(t *testing.T) {
 	for name, th := range themes() {
 		groups := map[string][]string{
@@ -121,7 +120,7 @@ func TestColourBlindness(t *testing.T) {
 	}
 }
 
-// More in use is darker on light, and lighter on dark.
+// Higher utilisation is darker on light, and lighter on dark.
 func TestRampIsOrdered(t *testing.T) {
 	for name, th := range themes() {
 		for i := 1; i < 5; i++ {

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// wholeBits: a CIDR of up to two to the power of it cells is drawn whole.
+	// wholeBits: a CIDR of up to two to the power of it cells is drawn as a whole.
 	wholeBits = 18
 	// windowBits are the cells of a window into a larger one.
 	windowBits = 12
-	// mostWindows is how many windows there may be before they grow.
+	// mostWindows is how many windows there may be before they are enlarged.
 	mostWindows = 16
 )
 
-// SectionsOf are the parts of a range that are drawn: all of it, or where it has
-// too many cells (a /64 of /122 has 2^58) the aligned windows that hold blocks,
-// and the first one. bits is the prefix length of a cell.
+// SectionsOf returns the parts of a range that are drawn: all of it or, if it has too many
+// cells (a /64 of /122 has 2^58), the aligned windows that contain blocks, and the first one.
+// bits is the prefix length of a cell.
 func SectionsOf(r Section, bits int, held []netip.Prefix) []Section {
 	if bits-r.CIDR.Bits() <= wholeBits {
 		return []Section{r}
@@ -47,8 +47,7 @@ func windowsOf(cidr netip.Prefix, bits int, held []netip.Prefix) []netip.Prefix 
 	return slices.Compact(windows)
 }
 
-// cellOf is the number of the cell of length bits that an address of a section
-// lies in.
+// cellOf returns the number of the cell of length bits that contains an address of a section.
 func cellOf(section netip.Prefix, bits int, addr netip.Addr) int {
 	n, bytes := 0, addr.AsSlice()
 	for i := section.Bits(); i < bits; i++ {
@@ -57,7 +56,7 @@ func cellOf(section netip.Prefix, bits int, addr netip.Addr) int {
 	return n
 }
 
-// cellAt is the reverse of cellOf.
+// cellAt is the inverse of cellOf.
 func cellAt(section netip.Prefix, bits, cell int) netip.Prefix {
 	bytes := section.Addr().AsSlice()
 	for i := bits - 1; i >= section.Bits(); i, cell = i-1, cell>>1 {
@@ -67,12 +66,12 @@ func cellAt(section netip.Prefix, bits, cell int) netip.Prefix {
 	return netip.PrefixFrom(addr, bits)
 }
 
-// place is where a block is drawn: from which cell on, and how many. A block
-// that is smaller than a cell fills it.
+// place is where a block is drawn: starting at which cell, and how many. A block smaller than a
+// cell fills it.
 type place struct{ section, first, count int }
 
-// placeOf finds the section of a pool that a block lies in. It reports false
-// where there is none, as for a block of a CIDR that was taken out.
+// placeOf finds the section of a pool that contains a block. It returns false if there is none,
+// as for a block of a CIDR that was removed.
 func (p Pool) placeOf(b netip.Prefix) (place, bool) {
 	for i, s := range p.Sections {
 		if s.CIDR.Overlaps(b) && s.CIDR.Bits() <= b.Bits() {

@@ -22,13 +22,13 @@ var web embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// beat is how often a stream without news says that it is alive, so that the
-// page notices when it is not.
+// beat is how often an idle stream sends a sign of life, so that the page notices when it
+// breaks.
 const beat = 10 * time.Second
 
-// Handler serves the page of a board under /token/. It answers only who names it
-// by a loopback address, lest another page reach it by a name of its own (DNS
-// rebinding), and who knows the token, lest another user of the machine do.
+// Handler serves the page of a board under /token/. It answers only requests to a loopback
+// address, so that no other page can reach it under a name of its own (DNS rebinding), and only
+// with the token, so that no other user of the machine can.
 func Handler(b *Board, token string) http.Handler {
 	files, err := fs.Sub(web, "web")
 	if err != nil {
@@ -63,8 +63,8 @@ func Handler(b *Board, token string) http.Handler {
 	})
 }
 
-// isLoopback reports whether a Host header names a loopback address. Its port may
-// be another than ours: of a tunnel that ends here.
+// isLoopback reports whether a Host header names a loopback address. Its port may differ from
+// ours: that of a tunnel that ends here.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -76,7 +76,8 @@ func isLoopback(host string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// sameOrigin reports whether a request is not from another page, by the browser's headers.
+// sameOrigin reports whether, by the browser's headers, a request does not come from another
+// page.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -87,14 +88,14 @@ func sameOrigin(r *http.Request) bool {
 
 func servePalette(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	// Who asked is gone if it fails.
+	// If it fails, the client is gone.
 	_, _ = w.Write([]byte(paletteCSS()))
 }
 
 type server struct{ board *Board }
 
-// events streams the map, then what changes of it. A browser that is slow gets
-// fewer and larger changes: each is from what it was last sent to what is now.
+// events streams the map, then its changes. A slow browser gets fewer and larger changes: each
+// one leads from what it last received to the current map.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -124,7 +125,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendMap sends what is new to a browser that was last sent a map, or nil.
+// sendMap sends what has changed to a browser that last received a map, or nil.
 func sendMap(w http.ResponseWriter, sent, now *Map) error {
 	switch {
 	case sent == nil:
@@ -195,7 +196,7 @@ func (m *Map) usersNamed(want string) []Found {
 	return found
 }
 
-// svg serves the map as an SVG, drawn as ?by= and ?layout= say.
+// svg serves the map as an SVG, drawn according to ?by= and ?layout=.
 func (s *server) svg(w http.ResponseWriter, r *http.Request) {
 	o := OptionsFrom(r.URL.Query())
 	if err := o.Validate(); err != nil {
@@ -205,7 +206,7 @@ func (s *server) svg(w http.ResponseWriter, r *http.Request) {
 	now, _, _ := s.board.look()
 	w.Header().Set("Content-Type", "image/svg+xml")
 	w.Header().Set("Content-Disposition", `attachment; filename="addresses.svg"`)
-	// Who asked is gone if it fails.
+	// If it fails, the client is gone.
 	_ = SVG(w, now, o)
 }
 
@@ -217,7 +218,7 @@ func (s *server) json(w http.ResponseWriter, _ *http.Request) {
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	// Who asked is gone if it fails.
+	// If it fails, the client is gone.
 	_ = json.NewEncoder(w).Encode(v)
 }
 
@@ -227,7 +228,7 @@ type Options struct {
 	Layout Layout
 }
 
-// OptionsFrom reads options from a query; what it leaves out is as usual.
+// OptionsFrom reads options from a query; missing ones have their defaults.
 func OptionsFrom(q url.Values) Options {
 	o := Options{By: By(q.Get("by")), Layout: Layout(q.Get("layout"))}
 	if o.By == "" {
@@ -239,13 +240,13 @@ func OptionsFrom(q url.Values) Options {
 	return o
 }
 
-// Bys are all there are.
+// Bys returns all values of By.
 func Bys() []string { return []string{string(ByUtilisation), string(ByNode), string(ByPhase)} }
 
-// Layouts are all there are.
+// Layouts returns all layouts.
 func Layouts() []string { return []string{string(Rows), string(Hilbert)} }
 
-// Validate fails for values that are none of ours.
+// Validate fails for unknown values.
 func (o Options) Validate() error {
 	if !slices.Contains(Bys(), string(o.By)) {
 		return fmt.Errorf("a map is by %s, not by %s", strings.Join(Bys(), ", "), o.By)

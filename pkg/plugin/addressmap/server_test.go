@@ -16,7 +16,7 @@ import (
 
 func at(minute int) time.Time { return time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC) }
 
-// sample is a small plan with something of everything.
+// sample is a small plan with an example of everything.
 func sample() *Map {
 	since := at(3)
 	user := func(ip, name string) User { return User{netip.MustParseAddr(ip), name} }
@@ -180,7 +180,7 @@ func TestChangeTo(t *testing.T) {
 	}
 }
 
-// A stream begins with the map, and goes on with what changes.
+// A stream begins with the map and continues with its changes.
 func TestEvents(t *testing.T) {
 	board := NewBoard(sample())
 	server := httptest.NewServer(Handler(board, "secret"))

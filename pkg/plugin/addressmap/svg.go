@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Measures of an SVG, in pixels.
+// Sizes in an SVG, in pixels.
 const (
 	width    = 1280
 	margin   = 32
@@ -18,15 +18,13 @@ const (
 	gutter   = 128
 	mapWidth = width - 2*margin - 2*padding - gutter
 	mostCell = 34
-	// textFrom is the smallest cell with text in it, gapFrom with a gap around.
+	// textFrom is the size of the smallest cell with text in it, gapFrom with a gap around it.
 	textFrom, gapFrom = 24, 4
-	// mostTitles is the largest number of blocks that each get a text of their own
-	// to show on hover.
+	// mostTitles is the maximum number of blocks with their own text on hover.
 	mostTitles = 4096
 )
 
-// SVG draws a map. It follows the viewer's theme where known, and is light
-// elsewhere.
+// SVG draws a map. It follows the viewer's theme if that is known, and is light otherwise.
 func SVG(w io.Writer, m *Map, o Options) error {
 	d := &drawing{m: m, o: o, body: &bytes.Buffer{}, colours: nodeColours(m), titles: len(m.Blocks) <= mostTitles}
 	d.head()
@@ -68,7 +66,7 @@ func svgCSS() string {
 	return s.String()
 }
 
-// drawing is an SVG that grows from the top.
+// drawing is an SVG that is written from top to bottom.
 type drawing struct {
 	m       *Map
 	o       Options
@@ -106,7 +104,7 @@ func (d *drawing) poolCount() int {
 	return len(names)
 }
 
-// legend says what the colours stand for.
+// legend draws what the colours stand for.
 func (d *drawing) legend() {
 	x := margin
 	key := func(class, label, overlay string) {
@@ -144,7 +142,7 @@ func (d *drawing) legend() {
 	d.y += 16
 }
 
-// class is the colour of a block.
+// class returns the CSS class of a block's colour.
 func (d *drawing) class(b *Block) string {
 	switch d.o.By {
 	case ByNode:
@@ -155,7 +153,7 @@ func (d *drawing) class(b *Block) string {
 	return fmt.Sprintf("ramp%d", level(b.Used, b.Addresses))
 }
 
-// describe is the text of a block that is shown on hover.
+// describe returns a block's text on hover.
 func (b *Block) describe(now time.Time) string {
 	s := fmt.Sprintf("%s\nnode %s\n%d of %d addresses in use", b.CIDR, b.Node, b.Used, b.Addresses)
 	if b.Phase != InService {
@@ -179,7 +177,7 @@ func held(now, since time.Time) string {
 
 func escape(s string) string {
 	var b bytes.Buffer
-	// A buffer takes all.
+	// Writing to a buffer cannot fail.
 	_ = xml.EscapeText(&b, []byte(s))
 	return b.String()
 }

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the SVGs that are expected")
 
-// The SVGs in testdata are worth a look whenever they change.
+// Look at the SVGs in testdata whenever they change.
 func TestSVG(t *testing.T) {
 	tests := map[string]struct {
 		m *Map

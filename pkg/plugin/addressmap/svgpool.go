@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// drawnPool is a pool with its blocks where they are drawn.
+// drawnPool is a pool with its blocks and where they are drawn.
 type drawnPool struct {
 	*Pool
-	// placed are the blocks of each section, strays those that lie in none.
+	// placed are the blocks of each section, strays those in none.
 	placed [][]placedBlock
 	strays []placedBlock
-	// label is what of a node's name tells it from the pool's others.
+	// label returns the part of a node's name that tells it from the pool's other nodes.
 	label func(node string) string
 }
 
@@ -23,7 +23,7 @@ type placedBlock struct {
 	first, count int
 }
 
-// pools sorts blocks into their pools' sections.
+// pools assigns blocks to their pools' sections.
 func (d *drawing) pools() []*drawnPool {
 	type key struct {
 		name string
@@ -59,8 +59,7 @@ func (d *drawing) pools() []*drawnPool {
 	return all
 }
 
-// shortener leaves out what the names of all nodes begin with, up to a dash or a
-// dot.
+// shortener removes the common prefix of all nodes' names, up to a dash or a dot.
 func shortener(nodes []string) func(string) string {
 	common := ""
 	for i, n := range nodes {
@@ -135,7 +134,7 @@ func (p Pool) figures() string {
 	return s
 }
 
-// many writes large counts as powers of two, as those of IPv6 are.
+// many formats large counts as powers of two, as those of IPv6 are.
 func many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)
@@ -147,7 +146,7 @@ func many(n uint64) string {
 	return fmt.Sprintf("2^%d", bits)
 }
 
-// bar shows how much of a pool is held, by phase.
+// bar draws how much of a pool is held, by phase.
 func (d *drawing) bar(p *Pool, x, wide int) {
 	d.printf(`<rect x="%d" y="%d" width="%d" height="6" rx="3" class="f-free"/>`, x, d.y, wide)
 	at := float64(x)
@@ -165,7 +164,7 @@ func (d *drawing) bar(p *Pool, x, wide int) {
 	d.y += 6
 }
 
-// section draws one map, with the addresses that its rows begin with.
+// section draws one map, with the first address of each row.
 func (d *drawing) section(p *drawnPool, s Section, blocks []placedBlock) {
 	bits := p.BlockBits - s.CIDR.Bits()
 	if bits < 0 {
@@ -210,8 +209,7 @@ func (s Section) words(bits, held int) string {
 	return w
 }
 
-// strays draws blocks that lie in none of the pool's CIDRs, as when one was
-// taken out.
+// strays draws blocks in none of the pool's CIDRs, for example after one was removed.
 func (d *drawing) strays(p *drawnPool) {
 	d.y += 30
 	d.text(margin+padding, d.y, "text b", 13, fmt.Sprintf("%s outside the pool's CIDRs", count(len(p.strays), "block")))
@@ -266,7 +264,7 @@ func (d *drawing) cells(p *drawnPool, s Section, blocks []placedBlock, f field) 
 	d.paths(blocks, f)
 }
 
-// lines are the gaps between cells.
+// lines draws the gaps between cells.
 func (d *drawing) lines(f field) {
 	d.printf(`<path class="s-surface" d="`)
 	for i := 1; i < f.columns; i++ {
@@ -278,7 +276,7 @@ func (d *drawing) lines(f field) {
 	d.printf(`"/>` + "\n")
 }
 
-// reserved draws the cells that are reserved as a whole.
+// reserved draws the cells that are entirely reserved.
 func (d *drawing) reserved(p *drawnPool, s Section, f field) {
 	for _, r := range p.Reserved {
 		if !r.Overlaps(s.CIDR) || r.Bits() > p.BlockBits {
@@ -319,7 +317,7 @@ func (d *drawing) block(p *drawnPool, b placedBlock, f field) {
 	d.printf("</g>\n")
 }
 
-// label is what stands in a cell.
+// label returns the text in a cell.
 func (d *drawing) label(p *drawnPool, b *Block) string {
 	if d.o.By == ByUtilisation {
 		return fmt.Sprint(b.Used)
@@ -327,7 +325,7 @@ func (d *drawing) label(p *drawnPool, b *Block) string {
 	return p.label(b.Node)
 }
 
-// paths draws many blocks, a path for each colour.
+// paths draws many blocks, one path for each colour.
 func (d *drawing) paths(blocks []placedBlock, f field) {
 	side := f.cell - f.gap()
 	byClass := map[string]*strings.Builder{}

@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
-// Config is how to reach the API server.
+// Config returns how to reach the API server.
 func (e *Env) Config() (*rest.Config, error) {
 	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *Env) Config() (*rest.Config, error) {
 	return config, nil
 }
 
-// Client reads and writes in the cluster that the flags name, or at a place.
+// Client returns a client for the cluster that the flags name, or for a place.
 func (e *Env) Client() (client.Client, error) {
 	if e.client != nil {
 		return e.client, nil
@@ -59,8 +59,8 @@ func (e *Env) Client() (client.Client, error) {
 	return e.client, nil
 }
 
-// FindOperator is what the cluster says of the operator. It warns where the mode is
-// not known.
+// FindOperator returns what the cluster shows about the operator. It warns if the mode is
+// unknown.
 func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
 		return auditcmd.Operator{}, exit.Usagef("--mode is %s: %w", e.mode, err)
@@ -122,8 +122,8 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	return read, nil
 }
 
-// Agents selects the pods of Cilium's agents: as the flags say, else as the
-// operator does. It warns where the operator's settings are not known.
+// Agents returns how to select the pods of Cilium's agents: by the flags, or else as the
+// operator does. It warns if the operator's settings are unknown.
 func (e *Env) Agents(operator auditcmd.Operator) (namespace string, selector labels.Selector, err error) {
 	e.Warn(operator.SettingsUnknown())
 	namespace, selector = operator.Settings.AgentNamespace, operator.Settings.AgentSelector
@@ -138,7 +138,7 @@ func (e *Env) Agents(operator auditcmd.Operator) (namespace string, selector lab
 	return namespace, selector, nil
 }
 
-// CannotRead says why the API server could not be read, and what to check.
+// CannotRead explains why the API server could not be read, and what to check.
 func (e *Env) CannotRead(err error) error {
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, e.host)
@@ -146,7 +146,7 @@ func (e *Env) CannotRead(err error) error {
 	return fmt.Errorf("cannot read from the API server at %s: %w", e.host, err)
 }
 
-// OperatorNamespace is where the operator runs: -n, else where its chart puts it.
+// OperatorNamespace returns the operator's namespace: -n, or else the chart's default.
 func (e *Env) OperatorNamespace() string {
 	if n := *e.Flags.Namespace; n != "" {
 		return n

@@ -22,7 +22,7 @@ func (e *Env) CompletePools(cmd *cobra.Command, _ []string, _ string) ([]string,
 	return e.names(cmd.Context(), v1alpha1.GroupVersion.WithKind("PodIPPoolList"))
 }
 
-// names are the names of all objects of a kind, without their content. Completion
+// names returns the names of all objects of a kind, without reading their content. Completion
 // reports no error to the shell.
 func (e *Env) names(ctx context.Context, kind schema.GroupVersionKind) ([]string, cobra.ShellCompDirective) {
 	c, err := e.Client()

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
-// Only a person's yes confirms; where there is no person, --yes has to.
+// Only a user's yes confirms; without a terminal, --yes is required.
 func TestConfirm(t *testing.T) {
 	usage := exit.Usagef("")
 	for name, test := range map[string]struct {

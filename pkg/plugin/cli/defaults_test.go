@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The operator's defaults are on a page that is held to its --help.
+// A page that is compared with the operator's --help lists the operator's defaults.
 func TestDefaults(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/configuration.md")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cli is what all commands of kubectl cilium-pool share: their flags, their
-// streams, and how they reach the cluster.
+// Package cli is what all commands of kubectl cilium-pool share: their flags, their streams,
+// and how they reach the cluster.
 package cli
 
 import (
@@ -21,14 +21,14 @@ import (
 
 // Env is what all commands share.
 type Env struct {
-	// IOStreams write no character that a terminal obeys; raw are as they came.
+	// IOStreams write no terminal control characters; raw are the original streams.
 	genericiooptions.IOStreams
 	Raw     genericiooptions.IOStreams
 	Flags   *genericclioptions.ConfigFlags
 	Version string
 
 	AgentNamespace, agentSelector string
-	// given reports whether a flag of all commands is on the command line.
+	// given reports whether a shared flag is on the command line.
 	given func(flag string) bool
 	// warned are the warnings that have been printed.
 	warned []string
@@ -42,7 +42,7 @@ type Env struct {
 	host   string        // of the API server
 }
 
-// NewEnv is an env with the defaults of all flags.
+// NewEnv returns an Env with the defaults of all flags.
 func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *Env {
 	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place, Lease: LeaseName}
 	if place != nil {
@@ -52,7 +52,7 @@ func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *E
 	return e
 }
 
-// AddFlags adds the flags of all commands.
+// AddFlags adds the shared flags.
 func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	e.Flags.AddFlags(fs)
 	fs.Lookup("namespace").Usage = "namespace of the operator; empty: " + LeaseNamespace
@@ -63,8 +63,8 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
 }
 
-// configFlags are those of kubectl's that choose the cluster, the user and how to
-// reach the API server.
+// configFlags returns kubectl's flags that select the cluster, the user and how to reach the
+// API server.
 func configFlags() *genericclioptions.ConfigFlags {
 	f := genericclioptions.NewConfigFlags(false)
 	f.CacheDir = nil // nothing is kept between two calls
@@ -79,7 +79,7 @@ func (e *Env) ReadFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// Examples are command lines, as --help shows them.
+// Examples formats command lines for --help.
 func Examples(lines ...string) string {
 	out := ""
 	for i, l := range lines {
@@ -91,7 +91,7 @@ func Examples(lines ...string) string {
 	return out
 }
 
-// List prints what list makes of the cluster; with -w it reads that again and again,
+// List prints what list returns for the cluster; with -w it reads the cluster again and again,
 // and prints what has changed.
 func (e *Env) List(ctx context.Context, o *output.Flags, list func(*cluster.Cluster) (output.Listed, error)) error {
 	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, func() (output.Listed, error) {
@@ -103,7 +103,7 @@ func (e *Env) List(ctx context.Context, o *output.Flags, list func(*cluster.Clus
 	})
 }
 
-// Print writes v as data, or as describe does for people.
+// Print writes v as data, or with describe as text.
 func (e *Env) Print(o *output.Flags, v any, describe func(*output.Text)) error {
 	if o.Readable() {
 		return output.WriteText(e.Out, describe)

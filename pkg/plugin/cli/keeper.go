@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// keeper keeps what a snapshot drops of the lists that pass through it: whole
-// CiliumNodes, from which the ledger learns what is taken by others.
+// keeper keeps what a snapshot drops from the lists that it passes on: whole CiliumNodes, from
+// which the ledger learns what others have taken.
 type keeper struct {
 	client.Reader
 	ciliumNodes []*ciliumv2.CiliumNode

@@ -7,19 +7,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Place is where commands run that do not find their cluster by a kubeconfig: a
-// simulated one, whose time is its own. All that migrate, drain and renumber do goes
-// through it; commands that follow a cluster by watches do not.
+// Place is where commands run that do not find their cluster by a kubeconfig: a simulated
+// cluster with its own time. Everything that migrate, drain and renumber do goes through it;
+// commands that follow a cluster with watches do not.
 type Place struct {
 	// Client reads and writes.
 	Client client.Client
-	// Now is the time there.
+	// Now returns the time there.
 	Now func() time.Time
-	// Sleep lets time pass. Its error ends the command.
+	// Sleep lets time pass. An error ends the command.
 	Sleep func(context.Context, time.Duration) error
 }
 
-// TimeNow is the time of the cluster's place.
+// TimeNow returns the time at the cluster's place.
 func (e *Env) TimeNow() time.Time {
 	if e.Place != nil {
 		return e.Place.Now()

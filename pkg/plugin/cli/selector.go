@@ -12,7 +12,7 @@ func AddSelector(cmd *cobra.Command, to *string, what string) {
 	cmd.Flags().StringVarP(to, "selector", "l", "", "only "+what+" with these labels, as in zone=a,!storage; not with names")
 }
 
-// ParseSelector reads the flag -l, which goes without names.
+// ParseSelector parses the flag -l, which cannot be combined with names.
 func ParseSelector(selector string, names []string) (labels.Selector, error) {
 	if selector != "" && len(names) > 0 {
 		return nil, exit.Usagef("--selector goes without names, and %s is given", names[0])

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Changes receives once after any number of changes.
+// Changes receives one value after any number of changes.
 type Changes chan struct{}
 
-// NewChanges is a channel without a change.
+// NewChanges returns a channel without a change.
 func NewChanges() Changes { return make(Changes, 1) }
 
-// Notify notes a change.
+// Notify signals a change.
 func (c Changes) Notify() {
 	select {
 	case c <- struct{}{}:
@@ -26,8 +26,8 @@ func (c Changes) Notify() {
 	}
 }
 
-// Watch notes every change of kinds in from, which is not started yet. It returns
-// functions that report when all objects have been seen.
+// Watch signals every change of kinds in from, which has not been started yet. It returns
+// functions that report when all objects have been received.
 func (c Changes) Watch(ctx context.Context, from cache.Cache, kinds ...client.Object) ([]toolscache.InformerSynced, error) {
 	handler := toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.Notify() }, UpdateFunc: func(_, _ any) { c.Notify() }, DeleteFunc: func(any) { c.Notify() },
@@ -47,8 +47,8 @@ func (c Changes) Watch(ctx context.Context, from cache.Cache, kinds ...client.Ob
 	return synced, nil
 }
 
-// WatchEnded reports whether the API server ended a watch, which is restarted, rather
-// than that it broke.
+// WatchEnded reports whether the API server ended a watch, which is then restarted, as opposed
+// to an error.
 func WatchEnded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

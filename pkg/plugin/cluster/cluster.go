@@ -1,5 +1,5 @@
-// Package cluster is one reading of a cluster in the operator's own terms, and what
-// the operator would decide on it.
+// Package cluster is one reading of a cluster in the operator's own terms, and what the
+// operator would decide on it.
 package cluster
 
 import (
@@ -27,12 +27,12 @@ type Cluster struct {
 	Now time.Time
 	// Objects are what was read.
 	Objects *audit.Snapshot
-	// CiliumNodes are whole, unlike those of the snapshot: the ledger learns from them
-	// what others have taken.
+	// CiliumNodes are complete, unlike those of the snapshot: the ledger learns from them what
+	// others have taken.
 	CiliumNodes []*ciliumv2.CiliumNode
-	// Client reads and writes where they were read.
+	// Client reads and writes in that cluster.
 	Client client.Client
-	// Operator is what the cluster says of the operator.
+	// Operator is what the cluster shows about the operator.
 	Operator auditcmd.Operator
 
 	// Cluster is what the operator would know.
@@ -42,15 +42,15 @@ type Cluster struct {
 	PodIPPools map[string]*v1alpha1.PodIPPool
 	// Histories are those of pools, by name; some may have none.
 	Histories map[string]*v1alpha1.PodIPPoolHistory
-	// Hypothetical says that the pools are not those of the cluster.
+	// Hypothetical: the pools are not those of the cluster.
 	Hypothetical bool
 
 	// runs are the podCIDRs that agents run with, by node, in kubernetes mode.
 	runs map[string][]netip.Prefix
 }
 
-// New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes
-// as the API server has them.
+// New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes as
+// stored in the API server.
 func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcmd.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
@@ -89,7 +89,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	return c
 }
 
-// allocationObjects are the objects that assign agents their blocks.
+// allocationObjects returns the objects that assign blocks to agents.
 func (c *Cluster) allocationObjects() []client.Object {
 	var out []client.Object
 	if _, ok := c.Objects.Mode.AllocationObject().(*corev1.Node); ok {
@@ -104,13 +104,13 @@ func (c *Cluster) allocationObjects() []client.Object {
 	return out
 }
 
-// AllocationObject is the kind of the objects that assign agents their blocks.
+// AllocationObject returns the kind of the objects that assign blocks to agents.
 func (c *Cluster) AllocationObject() string {
 	kind, _ := c.Objects.Mode.Resource()
 	return kind.Kind
 }
 
-// NodeNames are all names that are a Node's, a CiliumNode's or a block's.
+// NodeNames returns the names of all Nodes and CiliumNodes, and of all nodes in blocks.
 func (c *Cluster) NodeNames() []string {
 	names := map[string]bool{}
 	for name := range c.Nodes {
@@ -125,7 +125,7 @@ func (c *Cluster) NodeNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Blocks are all blocks, sorted by address.
+// Blocks returns all blocks, sorted by address.
 func (c *Cluster) Blocks() []crd.Block {
 	var all []crd.Block
 	for _, node := range c.Ledger.Nodes() {
@@ -135,8 +135,8 @@ func (c *Cluster) Blocks() []crd.Block {
 	return all
 }
 
-// Users are the addresses of a node in use, and by whom: the agent's report,
-// pods' status and the agent's own.
+// Users returns the addresses of a node in use, and by whom, from the agent's report, pods'
+// statuses and the agent's own addresses.
 func (c *Cluster) Users(node string) map[netip.Addr]string {
 	users := map[netip.Addr]string{}
 	if v := c.Ledger.CiliumNode(node); v != nil {
@@ -153,7 +153,7 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 	return users
 }
 
-// UsableCount is how many addresses of a block pods can have.
+// UsableCount returns how many addresses of a block pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
 	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockDemand != nil {
 		return view.BlockDemand.Count(b.CIDR)
@@ -164,7 +164,7 @@ func (c *Cluster) UsableCount(b crd.Block) int {
 	return 0
 }
 
-// CountIn is how many of the addresses in users are in cidr.
+// CountIn returns how many of the addresses in users lie in cidr.
 func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 	n := 0
 	for a := range users {
@@ -175,7 +175,7 @@ func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 	return n
 }
 
-// CheckNode fails for a name that is no node's.
+// CheckNode fails for a name that belongs to no node.
 func (c *Cluster) CheckNode(name string) error {
 	if c.Nodes[name] == nil && c.Ledger.CiliumNode(name) == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
 		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, output.DidYouMean(name, c.NodeNames()))

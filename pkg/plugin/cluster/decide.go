@@ -16,14 +16,14 @@ type Decision struct {
 	state.Share
 	Plan   expand.Plan
 	Memory expand.Memory
-	// At is the instant that the plan is of.
+	// At is the time of the plan.
 	At time.Time
 	// OtherIPAM: another IPAM serves the node's pods.
 	OtherIPAM bool
 }
 
-// Decide collects the state of a node and asks expand.Decide. Families the
-// node has nothing to do with are left out.
+// Decide collects the state of a node and calls expand.Decide. It omits families that the node
+// has nothing to do with.
 func (c *Cluster) Decide(name string) []Decision {
 	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
 	var out []Decision
@@ -41,13 +41,13 @@ func (c *Cluster) Decide(name string) []Decision {
 	return out
 }
 
-// RunsWith are the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
+// RunsWith returns the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
 // Its Node need not name them.
 func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(c.runs[node]), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
-// taken is how many percent of a pool's blocks are taken.
+// taken returns the percentage of a pool's blocks that are taken.
 func (c *Cluster) taken(name string, f ipalloc.Family) int {
 	pool := c.Pools.Get(name)
 	if pool == nil {
@@ -60,8 +60,8 @@ func (c *Cluster) taken(name string, f ipalloc.Family) int {
 	return state.TakenPercent(pool, f, c.Ledger.Free(cut))
 }
 
-// holdAsReported holds the blocks of which the operator says on their objects that it
-// does: it knows of windows by its flags, and of turns.
+// holdAsReported holds the blocks that the operator reports as held in their statuses: it knows
+// windows set by its flags, and turns.
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

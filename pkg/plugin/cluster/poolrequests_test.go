@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// A pod counts for the pool of Cilium's that the operator counts it for.
+// A pod counts for the same Cilium pool as in the operator.
 func TestPodsCountForTheirCiliumPool(t *testing.T) {
 	type labelled = map[string]string
 	picks := &ciliumv2alpha1.CiliumPodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: ciliumv2alpha1.IPPoolSpec{

@@ -17,20 +17,20 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 )
 
-// refusedFor is how long an event about a refused write counts: somewhat longer than until
-// the operator sends it again.
+// refusedFor is how long an event about a refused write counts: slightly longer than until the
+// operator sends it again.
 const refusedFor = event.RefusalAgain + 5*time.Minute
 
-// RefusedWrite is a write of the operator about an object that the API server refuses.
+// RefusedWrite is a write by the operator that the API server refuses.
 type RefusedWrite struct {
 	Kind, Name string
-	// Note is what the event says, and At is when it was last sent.
+	// Note is the event's text, and At is when it was last sent.
 	Note string
 	At   time.Time
 }
 
-// ReadRefusedWrites reads from events which writes the API server refuses, by object. Who
-// may not list events gets none.
+// ReadRefusedWrites reads from events which writes the API server refuses, by object. It
+// returns none if the user may not list events.
 func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error) {
 	last := map[string]RefusedWrite{}
 	for _, reason := range []string{event.ReasonWriteRefused, event.ReasonWriteAccepted} {
@@ -65,7 +65,7 @@ func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error)
 	return refused, nil
 }
 
-// RefusedAbout returns those of refused that are about a node or its blocks.
+// RefusedAbout returns the refused writes about a node or its blocks.
 func (c *Cluster) RefusedAbout(node string, refused []RefusedWrite) []RefusedWrite {
 	about := map[string]bool{"Node/" + node: true}
 	for _, b := range c.Ledger.NodeBlocks(node) {

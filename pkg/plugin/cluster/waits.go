@@ -10,15 +10,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// Wait is what a block on its way out waits for. Action says what people must do
-// where that does not pass by itself.
-// Restart says that this is a restart of the node's agent.
+// Wait is what a leaving block waits for. Action is what users must do if the wait does not end
+// on its own. Restart: that is a restart of the node's agent.
 type Wait struct {
 	What, Action string
 	Restart      bool
 }
 
-// User actions for waits that do not end by themselves.
+// User actions for waits that do not end on their own.
 const (
 	deleteTheNode = "drain the Node and delete it, or leave the block where it is. Restarting the agent does not move its own addresses"
 	restartAgents = "restart the agent, which then takes other addresses and completes the drain: kubectl -n %[1]s delete pod -l %[2]s --field-selector spec.nodeName=NODE, or of all nodes: kubectl -n %[1]s rollout restart daemonset/cilium"
@@ -26,7 +25,7 @@ const (
 	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
 )
 
-// Waits are what the blocks of a node on their way out wait for, by name.
+// Waits returns what the leaving blocks of a node wait for, by name.
 func (c *Cluster) Waits(node string) map[string]Wait {
 	waits := map[string]Wait{}
 	for _, d := range c.Decide(node) {
@@ -49,7 +48,7 @@ func (c *Cluster) Waits(node string) map[string]Wait {
 	return waits
 }
 
-// actionOn is the user action that a wait needs; "": it ends by itself.
+// actionOn returns the user action that a wait needs; "": it ends on its own.
 func (c *Cluster) actionOn(w expand.Wait, d *Decision) string {
 	switch {
 	case w.For == expand.WaitAgent && !c.hasPods(w, d):
@@ -64,7 +63,7 @@ func (c *Cluster) actionOn(w expand.Wait, d *Decision) string {
 	return ""
 }
 
-// retired says that the operator has retired every address of the block that is in use.
+// retired reports whether the operator has retired every address of the block that is in use.
 func (c *Cluster) retired(w expand.Wait, d *Decision) bool {
 	for a := range c.Users(d.State.Node) {
 		if w.CIDR.Contains(a) && d.State.Release[a] != expand.Released {
@@ -74,8 +73,8 @@ func (c *Cluster) retired(w expand.Wait, d *Decision) bool {
 	return true
 }
 
-// hasPods says that, beside the agent, pods use the block, or an address of it was
-// given to a pod by hand.
+// hasPods reports whether pods, and not only the agent, use the block, or an address of it was
+// assigned to a pod by hand.
 func (c *Cluster) hasPods(w expand.Wait, d *Decision) bool {
 	for a, user := range c.Users(d.State.Node) {
 		if w.CIDR.Contains(a) && strings.Contains(user, "/") {

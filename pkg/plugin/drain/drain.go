@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// flags are the command line of drain.
+// flags are the flags of drain.
 type flags struct {
 	dryRun, undo, now, yes, wait bool
 	every, timeout               time.Duration
@@ -45,7 +45,7 @@ func (f *flags) validate(mode ciliumnode.Mode) error {
 	return nil
 }
 
-// New is the command drain.
+// New returns the command drain.
 func New(e *cli.Env) *cobra.Command {
 	f := flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}
 	cmd := &cobra.Command{
@@ -146,8 +146,8 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	return follow(ctx, e, t, f)
 }
 
-// start sets the policy of a pool or a CIDR, and deletes a block; with --now also each
-// block of a pool or a CIDR.
+// start sets the policy of a pool or a CIDR, and deletes a block; with --now it also deletes
+// each block of a pool or a CIDR.
 func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
 	if t.block != nil {
 		return deleteBlocks(ctx, c, []crd.Block{*t.block})
@@ -170,7 +170,7 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 	return deleteBlocks(ctx, c, blocks)
 }
 
-// setPolicy has ranges of a pool drain, or allocate again.
+// setPolicy sets ranges of a pool to drain, or to allocate again.
 func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
 	edit := func(pool *v1alpha1.PodIPPool) {
 		for _, entry := range cidrsOf(pool) {
@@ -187,7 +187,7 @@ func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) er
 	return patchPool(ctx, c, c.PodIPPools[t.pool], edit, false)
 }
 
-// deleteBlocks asks for blocks by name.
+// deleteBlocks deletes blocks by name.
 func deleteBlocks(ctx context.Context, c *cluster.Cluster, blocks []crd.Block) error {
 	for _, b := range blocks {
 		if b.Deleting {

@@ -23,22 +23,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// retryEvery is how long a pod is left in peace whose eviction was refused, as kubectl
-// drain does.
+// retryEvery is how long to wait after an eviction was refused, as kubectl drain does.
 const retryEvery = 5 * time.Second
 
-// evicter evicts pods off draining blocks. What it remembers is for its output and to
-// spare requests: another process goes on where it was stopped.
+// evicter evicts pods from draining blocks. Its memory only serves its output and saves
+// requests: another process can continue where it was stopped.
 type evicter struct {
 	client client.Client
 	out    io.Writer
 	now    func() time.Time
-	// limit is how many pods may be on their way out at a time.
+	// limit is how many pods may be terminating at a time.
 	limit int
 	// emptyDirs: evict pods with emptyDir volumes too.
 	emptyDirs bool
 
-	// alone says of pods why they are not evicted.
+	// alone is why pods are not evicted.
 	alone   map[types.NamespacedName]string
 	retryAt map[types.NamespacedName]time.Time
 	said    map[types.NamespacedName]string
@@ -53,17 +52,17 @@ func newEvicter(e *cli.Env, c client.Client, f flags) *evicter {
 	}
 }
 
-// placed is a pod with an address of a block.
+// placed is a pod with an address in a block.
 type placed struct {
 	key     types.NamespacedName
 	node    string
 	address netip.Addr
 	block   string
-	// leaves: it was on its way out when the cluster was read.
+	// leaves: it was terminating when the cluster was read.
 	leaves bool
 }
 
-// podsIn are the pods with an address of the blocks, sorted by node and name.
+// podsIn returns the pods with an address in the blocks, sorted by node and name.
 func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
 	ofNode := map[string][]list.BlockRow{}
 	for _, r := range rows {
@@ -98,14 +97,14 @@ func addressIn(p *corev1.Pod, cidr netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// draining are the rows of blocks that have begun to drain: pods of others would get an
-// address of the same block again.
+// draining returns the rows of blocks that have begun to drain: a pod evicted from any other
+// could get an address in the same block again.
 func draining(rows []list.BlockRow) []list.BlockRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Phase != ipalloc.Draining.String() })
 }
 
-// step evicts pods until as many as may be are on their way out. Those that are count
-// first: a pod before them may have waited for its budget.
+// step evicts pods until as many as allowed are terminating. It counts those that already are
+// first: an earlier pod may have waited for its budget.
 func (v *evicter) step(ctx context.Context, pods []placed) error {
 	leaving := 0
 	for _, p := range pods {
@@ -147,12 +146,12 @@ func (v *evicter) step(ctx context.Context, pods []placed) error {
 	return nil
 }
 
-// skips reports whether a pod is left alone, or for now.
+// skips reports whether a pod is left alone, at least for now.
 func (v *evicter) skips(pod types.NamespacedName) bool {
 	return v.alone[pod] != "" || v.now().Before(v.retryAt[pod])
 }
 
-// read reads a pod, if it still has the address.
+// read reads a pod, and returns it if it still has the address.
 func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := v.client.Get(ctx, p.key, pod)
@@ -168,8 +167,8 @@ func (v *evicter) read(ctx context.Context, p placed) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// leftAlone says why a pod is not evicted; "": it is. The pod of a DaemonSet comes back
-// on its node, with another address.
+// leftAlone returns why a pod is not evicted; "": it is. The pod of a DaemonSet returns to its
+// node, with another address.
 func (v *evicter) leftAlone(pod *corev1.Pod) string {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	local := slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.EmptyDir != nil })
@@ -184,8 +183,8 @@ func (v *evicter) leftAlone(pod *corev1.Pod) string {
 	return ""
 }
 
-// evict asks the API server to evict a pod, and no other of its name. accepted is false
-// where a PodDisruptionBudget is in the way for now, or the pod is gone.
+// evict requests the eviction of exactly this pod, not of another with its name. accepted is
+// false if a PodDisruptionBudget forbids it for now, or the pod is gone.
 func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted bool, err error) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
 	err = v.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
@@ -206,7 +205,7 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 	return false, fmt.Errorf("evicting pod %s: %w", p.key, err)
 }
 
-// say prints what becomes of a pod, once.
+// say prints what happens to a pod, once.
 func (v *evicter) say(p placed, what string) {
 	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, what)
 	if v.said[p.key] != line {
@@ -215,7 +214,7 @@ func (v *evicter) say(p placed, what string) {
 	}
 }
 
-// needsPeople adds to rows that only pods left alone keep what people must do.
+// needsPeople adds what users must do to rows that only pods left alone keep.
 func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockRow {
 	alone, others := map[string][]string{}, map[string]bool{}
 	for _, p := range pods {
@@ -234,7 +233,7 @@ func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockR
 	return rows
 }
 
-// plan prints which pods would be evicted, which it returns, and which not.
+// plan prints which pods would be evicted, which it returns, and which would not.
 func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod, err error) {
 	var evicted, alone []string
 	for _, p := range pods {

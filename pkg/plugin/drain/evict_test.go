@@ -24,12 +24,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// podAt is a pod of a ReplicaSet with an address of 10.0.0.0/24.
+// podAt returns a pod of a ReplicaSet with an address in 10.0.0.0/24.
 func podAt(name, ip string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	yes := true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-		// It keeps a terminating pod, as its grace period does.
+		// It keeps a terminating pod, as a grace period does.
 		Finalizers:      []string{"example.org/grace"},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", Controller: &yes}},
 	}}
@@ -47,7 +47,7 @@ func at(name, ip string) placed {
 // eviction is one request.
 type eviction struct{ Pod, UID string }
 
-// world is an API server with pods, what it refuses, and the requests that it got.
+// world is an API server with pods, what it refuses, and the requests it received.
 type world struct {
 	client.WithWatch
 	refuse   map[string]error
@@ -79,7 +79,7 @@ func (w *world) evicter(limit int) *evicter {
 	return e
 }
 
-// steps returns what is requested in a step.
+// steps returns what a step requests.
 func (w *world) step(t *testing.T, e *evicter, pods ...placed) []eviction {
 	t.Helper()
 	w.requests = nil
@@ -89,7 +89,7 @@ func (w *world) step(t *testing.T, e *evicter, pods ...placed) []eviction {
 	return w.requests
 }
 
-// ends lets a terminating pod go.
+// ends lets a terminating pod finish.
 func (w *world) ends(t *testing.T, name string) {
 	t.Helper()
 	p := &corev1.Pod{}
@@ -122,8 +122,8 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 	}
 }
 
-// A pod that its budget has let go meanwhile waits for those behind it that were evicted
-// in its place.
+// A pod whose budget has begun to allow its eviction waits for later ones that were evicted in
+// its place.
 func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
 	leaving := at("b", "10.0.0.2")
@@ -172,7 +172,7 @@ func TestEvictFails(t *testing.T) {
 	}
 }
 
-// A StatefulSet's pod has the name of the one before.
+// A StatefulSet's pod has the name of its predecessor.
 func TestSuccessorIsNotEvicted(t *testing.T) {
 	w := newWorld(podAt("db-0", "10.9.0.1"))
 	if got := w.step(t, w.evicter(1), at("db-0", "10.0.0.1")); len(got) > 0 {
@@ -209,7 +209,7 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// A pod of a block that serves would get an address of it again.
+// A pod evicted from a block in service would get an address in it again.
 func TestEvictsOffDrainingBlocksAlone(t *testing.T) {
 	rows := []list.BlockRow{{Block: "a", Phase: "InService"}, {Block: "b", Phase: "Draining"}, {Block: "c", Phase: "CoolingDown"}}
 	if got := draining(rows); len(got) != 1 || got[0].Block != "b" {

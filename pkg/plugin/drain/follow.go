@@ -16,16 +16,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// follow shows what is in the way, a line for each change, and with --evict moves pods
-// out of it, until every block of the target cools down, or those left wait for user
-// action.
+// follow prints what the target waits for, one line per change, and with --evict evicts pods,
+// until every block of the target cools down, or the remaining ones wait for user action.
 func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
 	return repeat(ctx, e, f, w.look, w.stopped)
 }
 
-// repeat reads the cluster and looks at it, every f.every, until a look reports that the
-// wait is over, or fails. stopped is the error of a wait that ended before.
+// repeat reads the cluster every f.every and passes it to look, until that reports the end of
+// the wait or fails. stopped returns the error of a wait that ended early.
 func repeat(
 	ctx context.Context, e *cli.Env, f flags, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func() error,
 ) error {
@@ -86,7 +85,7 @@ func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err
 	return false, nil
 }
 
-// stopped is the error of a wait that has not come to its end.
+// stopped returns the error of a wait that was not completed.
 func (w *follower) stopped() error {
 	goesOn := "It goes on without this command"
 	if w.flags.evict {
@@ -95,7 +94,7 @@ func (w *follower) stopped() error {
 	return fmt.Errorf("%s still drains: %s left. %s", w.target.what, output.Count(len(w.printed), "block"), goesOn)
 }
 
-// printChanges prints what has changed since it printed last.
+// printChanges prints what has changed since the last call.
 func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
@@ -123,7 +122,7 @@ func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	}
 }
 
-// printAdvice prints what to do about blocks that do not leave by themselves.
+// printAdvice prints what to do about blocks that do not leave on their own.
 func printAdvice(e *cli.Env, t target, left []list.BlockRow) {
 	nodes := map[string][]string{} // by action
 	for _, r := range left {

@@ -22,19 +22,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// move is what renumber does: the nodes of one range get another. How far it is follows
+// move is what renumber does: it replaces a range of nodes by another. Its progress follows
 // from the cluster alone.
 type move struct {
 	from, to string // as on the command line
-	// old is what is to be left. Its ranges are unknown once its pool is gone.
+	// old is the range to be replaced. Its CIDRs are unknown once its pool is gone.
 	old target
-	// added is the CIDR that the pool gets, if the move is between CIDRs. Invalid: the
-	// nodes go to the pool newPool.
+	// added is the CIDR that the pool gets if the move is between CIDRs. Invalid: the nodes
+	// move to the pool newPool.
 	added   netip.Prefix
 	newPool string
 }
 
-// stage is what a move does next.
+// stage is the next step of a move.
 type stage int
 
 const (
@@ -96,7 +96,7 @@ func compareCIDRs(from, to netip.Prefix) error {
 	return nil
 }
 
-// refuseRange returns why a CIDR cannot become one of a pool, or nil.
+// refuseRange returns why a CIDR cannot be added to a pool, or nil.
 func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
 	for _, name := range c.Pools.Names() {
 		for _, r := range rangesOf(c.PodIPPools[name]) {
@@ -122,7 +122,7 @@ func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
 // byCIDR reports whether the pool stays and gets another CIDR.
 func (m *move) byCIDR() bool { return m.added.IsValid() }
 
-// pool is the pool with the old range; nil: it is gone.
+// pool returns the pool with the old range; nil: it is gone.
 func (m *move) pool(c *cluster.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
 
 // inSpec reports whether the pool still has the old range.
@@ -131,7 +131,7 @@ func (m *move) inSpec(c *cluster.Cluster) bool {
 	return pool != nil && slices.ContainsFunc(rangesOf(pool), func(p netip.Prefix) bool { return slices.Contains(m.old.ranges, p) })
 }
 
-// stage is what is to be done next.
+// stage returns the next step.
 func (m *move) stage(c *cluster.Cluster) stage {
 	switch pool := m.pool(c); {
 	case m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool):
@@ -151,7 +151,7 @@ func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
 	return !equality.Semantic.DeepEqual(pool.Spec, edited.Spec)
 }
 
-// edit lets the old range of a pool drain, and the new one serve.
+// edit makes the old range of a pool drain, and the new one serve.
 func (m *move) edit(pool *v1alpha1.PodIPPool) {
 	served := false
 	for _, entry := range cidrsOf(pool) {
@@ -181,14 +181,13 @@ func addCIDR(pool *v1alpha1.PodIPPool, cidr netip.Prefix) {
 	}
 }
 
-// begin lets the old range drain, in one write with the new one. check: the API server
-// only says whether it would take that.
+// begin makes the old range drain, and adds the new one in the same write. check: only ask the
+// API server whether it would accept that.
 func (m *move) begin(ctx context.Context, c *cluster.Cluster, check bool) error {
 	return patchPool(ctx, c, m.pool(c), m.edit, check)
 }
 
-// remove takes the old range out of the pool, with what is reserved in it, or deletes the
-// old pool.
+// remove removes the old range from the pool, with its reservations, or deletes the old pool.
 func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
 	was := m.pool(c)
 	if !m.byCIDR() {
@@ -217,9 +216,9 @@ func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
 	})
 }
 
-// patchPool edits a pool on exactly the spec that was read. The operator writes the status
-// at any time, so a conflict alone does not say that the spec has changed. check: the API
-// server only says whether it would take the edit.
+// patchPool edits a pool if its spec is still exactly what was read. The operator may write the
+// status at any time, so a conflict alone does not mean that the spec has changed. check: only
+// ask the API server whether it would accept the edit.
 func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
 	var options []client.PatchOption
 	if check {
@@ -247,7 +246,7 @@ func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool,
 	return nil
 }
 
-// rows are the blocks of the old range, those that cool down too.
+// rows returns the blocks of the old range, including those that cool down.
 func (m *move) rows(c *cluster.Cluster) []list.BlockRow {
 	return slices.DeleteFunc(list.BlockRows(c, list.BlockFilter{}), func(r list.BlockRow) bool {
 		if !m.byCIDR() && r.Pool == m.old.pool {
@@ -261,7 +260,7 @@ func overlapsAny(p netip.Prefix, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, p.Overlaps)
 }
 
-// heldOfNew are the blocks that nodes have of the new range.
+// heldOfNew returns the blocks of the new range that nodes hold.
 func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 	return slices.DeleteFunc(c.Blocks(), func(b crd.Block) bool {
 		if m.byCIDR() {
@@ -271,7 +270,7 @@ func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 	})
 }
 
-// named are the nodes whose CiliumNode names anything of the old range, sorted.
+// named returns the nodes whose CiliumNode names anything in the old range, sorted.
 func (m *move) named(c *cluster.Cluster) []string {
 	var out []string
 	for _, node := range c.NodeNames() {
@@ -286,9 +285,9 @@ func (m *move) named(c *cluster.Cluster) []string {
 	return out
 }
 
-// stale are the nodes whose CiliumNode names addresses of the old range that the agent had
+// stale returns the nodes whose CiliumNode names addresses in the old range that the agent had
 // when it ran their family. It names them until it runs the family again, and no other node
-// gets them meanwhile, so they need not go.
+// gets them until then, so they may stay.
 func (m *move) stale(c *cluster.Cluster) []string {
 	var out []string
 	for _, node := range c.NodeNames() {
@@ -300,7 +299,7 @@ func (m *move) stale(c *cluster.Cluster) []string {
 	return out
 }
 
-// gone says that a move is over.
+// gone returns the message that a move is over.
 func (m *move) gone(c *cluster.Cluster) string {
 	if stale := m.stale(c); len(stale) > 0 {
 		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, output.Few(stale))
@@ -308,7 +307,7 @@ func (m *move) gone(c *cluster.Cluster) string {
 	return m.from + " is gone: no PodIPBlock and no CiliumNode names anything of it"
 }
 
-// names are all addresses and CIDRs that a CiliumNode names, but for stale ones.
+// names returns all addresses and CIDRs that a CiliumNode names, without stale ones.
 func names(view *ciliumnode.View) []netip.Prefix {
 	all := slices.Concat(view.Named(), view.Listed())
 	for _, addrs := range [][]netip.Addr{view.InUse(), slices.Collect(maps.Keys(view.Used)), slices.Collect(maps.Keys(view.Release))} {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// renumberFlags are the command line of renumber.
+// renumberFlags are the flags of renumber.
 type renumberFlags struct {
 	flags
 	from, to      string
@@ -41,7 +41,7 @@ func (f *renumberFlags) validate() error {
 	return nil
 }
 
-// NewRenumber is the command renumber.
+// NewRenumber returns the command renumber.
 func NewRenumber(e *cli.Env) *cobra.Command {
 	f := renumberFlags{flags: flags{evict: true, wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
 	cmd := &cobra.Command{
@@ -138,15 +138,15 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 	return followMove(ctx, e, m, f)
 }
 
-// followMove takes the move one step further whenever the cluster is ready for it, until it
-// is done or people must act.
+// followMove advances the move whenever the cluster is ready for the next step, until it is
+// done or users must act.
 func followMove(ctx context.Context, e *cli.Env, m move, f renumberFlags) error {
 	w := &mover{env: e, move: m, flags: f, printed: map[string]string{}}
 	return repeat(ctx, e, f.flags, w.look, w.stopped)
 }
 
-// mover is what followMove remembers between two looks at the cluster, for its output and
-// to spare requests.
+// mover is what followMove remembers between two looks at the cluster, for its output and to
+// save requests.
 type mover struct {
 	env       *cli.Env
 	move      move
@@ -160,7 +160,7 @@ func (w *mover) stopped() error {
 	return fmt.Errorf("%s is not gone: %s left. What drains goes on; call it again for the rest, or with --abort", w.move.from, output.Count(len(w.printed), "block"))
 }
 
-// look does what is to be done next. It reports whether the move is over.
+// look performs the next step. It reports whether the move is over.
 func (w *mover) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
 	done, err = w.next(ctx, c)
 	if apierrors.IsConflict(err) { // the operator writes the pool's status at any time
@@ -190,7 +190,7 @@ func (w *mover) next(ctx context.Context, c *cluster.Cluster) (done bool, err er
 	return false, nil
 }
 
-// finish takes the old range out of the pool, once no CiliumNode names anything of it.
+// finish removes the old range from the pool once no CiliumNode names anything in it.
 func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
 	m := w.move
 	if named := m.named(c); len(named) > 0 {
@@ -205,7 +205,7 @@ func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err 
 	return true, nil
 }
 
-// push evicts pods and restarts agents, and returns the rows with what people must do.
+// push evicts pods and restarts agents, and returns the rows with what users must do.
 func (w *mover) push(ctx context.Context, c *cluster.Cluster, left []list.BlockRow) ([]list.BlockRow, error) {
 	if w.evicter == nil {
 		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
@@ -226,7 +226,7 @@ func (w *mover) push(ctx context.Context, c *cluster.Cluster, left []list.BlockR
 // errFinished is why a move cannot be aborted.
 var errFinished = errors.New("it is over")
 
-// abort lets the old range serve again.
+// abort makes the old range serve again.
 func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
 	switch {
 	case m.pool(c) == nil || !m.inSpec(c):

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What cannot be meant is refused before anything is read of how far it is.
+// Invalid arguments are rejected before the progress of a move is read.
 func TestParseMove(t *testing.T) {
 	other := fixtures.PodIPPool("q", 1, "10.2.0.0/24")
 	both := []client.Object{ranged(oldCIDR), other}
@@ -74,8 +74,8 @@ func TestValidateRenumber(t *testing.T) {
 	}
 }
 
-// at makes an env whose API server has what the cluster was read of. Its lists know no
-// selectors.
+// at returns an Env whose API server has the objects that the cluster was read from. Its lists
+// ignore selectors.
 func (r *renumbered) at() *cli.Env {
 	all := interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
@@ -88,7 +88,7 @@ func (r *renumbered) at() *cli.Env {
 	return e
 }
 
-// Nothing is written by a command that was not confirmed, nor where it does not work.
+// A command writes nothing unless it was confirmed, and nothing if it fails.
 func TestRenumberWritesNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: cli.LeaseNamespace, Name: cli.LeaseName, Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},

@@ -34,7 +34,7 @@ import (
 type renumbered struct {
 	*cluster.Cluster
 	out, errOut strings.Builder
-	// refuse answers patches; deletes are the UIDs that deletions are bound to.
+	// refuse is the answer to patches; deletes are the UIDs that deletions are conditional on.
 	refuse    error
 	deletes   []string
 	evictions int
@@ -99,7 +99,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 	return r
 }
 
-// ranged is pool p with CIDRs, of which those with a "-" in front drain.
+// ranged returns pool p with these CIDRs; those with a "-" in front drain.
 func ranged(cidrs ...string) *v1alpha1.PodIPPool {
 	pool := fixtures.PodIPPool("p", 1)
 	for _, c := range cidrs {
@@ -112,12 +112,12 @@ func ranged(cidrs ...string) *v1alpha1.PodIPPool {
 	return pool
 }
 
-// ending is a pool that its finalizer keeps.
+// ending returns a deleted pool that its finalizer keeps.
 func ending(pool *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 	return fixtures.BeingDeleted(fixtures.Finalized(pool))
 }
 
-// policies are the CIDRs of pool p as the API server has them, as ranged reads them.
+// policies returns the CIDRs of pool p as stored in the API server, in ranged's notation.
 func (r *renumbered) policies(t *testing.T) string {
 	t.Helper()
 	pool := &v1alpha1.PodIPPool{}
@@ -136,12 +136,12 @@ func (r *renumbered) policies(t *testing.T) string {
 
 const oldCIDR, newCIDR = "10.0.0.0/24", "10.1.0.0/24"
 
-// poolMove is the move of all nodes of pool p to pool q.
+// poolMove returns the move of all nodes of pool p to pool q.
 func poolMove(ranges ...netip.Prefix) move {
 	return move{from: "pool p", to: "pool q", newPool: "q", old: target{what: "pool p", pool: "p", ranges: ranges}}
 }
 
-// The cluster alone says what is to be done next.
+// The next step follows from the cluster alone.
 func TestStages(t *testing.T) {
 	byCIDR, byPool := cidrMove(oldCIDR, newCIDR), poolMove(fixtures.Prefix(oldCIDR))
 	block := func(cidr string) client.Object { return fixtures.BlockObject(cidr, ipalloc.Draining) }
@@ -173,7 +173,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// What was decided on an older version of the pool is not written.
+// A decision on an older version of the pool is not written.
 func TestWritesOnTheVersionRead(t *testing.T) {
 	m := cidrMove(oldCIDR, newCIDR)
 	for name, write := range map[string]func(*renumbered) error{
@@ -198,7 +198,7 @@ func TestWritesOnTheVersionRead(t *testing.T) {
 	}
 }
 
-// The operator writes the status of a pool at any time.
+// The operator may write the status of a pool at any time.
 func TestWritesOverANewerStatus(t *testing.T) {
 	m := cidrMove(oldCIDR, newCIDR)
 	for name, test := range map[string]struct {
@@ -231,7 +231,7 @@ func TestDeletesThePoolThatWasRead(t *testing.T) {
 	}
 }
 
-// Nothing is aborted that is over.
+// A move that is over cannot be aborted.
 func TestAbort(t *testing.T) {
 	m := cidrMove(oldCIDR, newCIDR)
 	for name, test := range map[string]struct {
@@ -256,7 +256,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// The operator writes the pool's status at any time: the next look goes on.
+// The operator may write the pool's status at any time: the next look continues.
 func TestLooksAgainAfterAConflict(t *testing.T) {
 	r := readOf(t, ranged(oldCIDR))
 	w := &mover{env: r.env(), move: cidrMove(oldCIDR, newCIDR), printed: map[string]string{}}
@@ -274,7 +274,7 @@ func TestLooksAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-// Pods go of blocks that drain, and only if they may.
+// Pods are evicted from draining blocks, and only if that is allowed.
 func TestEvictsOfWhatDrains(t *testing.T) {
 	yes := true
 	pod := fixtures.Pod("web", "uid-web", "n", "10.0.0.1")
@@ -297,7 +297,7 @@ func TestEvictsOfWhatDrains(t *testing.T) {
 	}
 }
 
-// A range is not gone while a CiliumNode names anything of it, wherever that stands.
+// A range is not gone while a CiliumNode names anything in it, in any field.
 func TestNamed(t *testing.T) {
 	for name, edit := range map[string]func(*ciliumv2.CiliumNode){
 		"spec.ipam.pool": func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.9") },
@@ -327,7 +327,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// The old range stays in the pool while a CiliumNode names anything of it.
+// The old range stays in the pool while a CiliumNode names anything in it.
 func TestTakesOutWhatNothingNames(t *testing.T) {
 	for name, test := range map[string]struct {
 		cidr string
@@ -349,7 +349,7 @@ func TestTakesOutWhatNothingNames(t *testing.T) {
 	}
 }
 
-// An agent goes on naming its addresses of a family that it ran once. They keep no range.
+// An agent still names its addresses of a family that it once ran. They do not keep a range.
 func TestStale(t *testing.T) {
 	cn := fixtures.CiliumNode("n", "", "10.1.0.0/28")
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.1.0.9"}, {Type: "CiliumInternalIP", IP: "fd00::9"}}

@@ -28,7 +28,7 @@ import (
 // v1.20.1, --ipam-cilium-node-update-rate).
 const reportEvery = 15 * time.Second
 
-// beginning says what begin writes.
+// beginning describes what begin writes.
 func (m *move) beginning() string {
 	if m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
@@ -36,7 +36,7 @@ func (m *move) beginning() string {
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
 
-// ending says what remove writes.
+// ending describes what remove writes.
 func (m *move) ending(c *cluster.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
@@ -50,7 +50,7 @@ func (m *move) ending(c *cluster.Cluster) string {
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
 }
 
-// printPlan prints what a move would do, and what is in its way.
+// printPlan prints what a move would do, and what prevents it.
 func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f renumberFlags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
@@ -102,7 +102,7 @@ func nodesOf(rows []list.BlockRow) []string {
 	return slices.Compact(nodes)
 }
 
-// room says how many blocks are free to replace those of the rows with.
+// room describes how many free blocks can replace those of the rows.
 func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 	var parts []string
 	for _, f := range ipalloc.Families() {
@@ -123,7 +123,7 @@ func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// freeBlocks counts the free blocks of a family that replacements can come from.
+// freeBlocks counts the free blocks of a family that can serve as replacements.
 func (m *move) freeBlocks(c *cluster.Cluster, f ipalloc.Family) int {
 	pool := c.Pools.Get(m.newPool)
 	if pool == nil {
@@ -142,7 +142,7 @@ func (m *move) freeBlocks(c *cluster.Cluster, f ipalloc.Family) int {
 	return int(min(c.Ledger.Free(cut), math.MaxInt32))
 }
 
-// printBudgets prints the PodDisruptionBudgets that let none of these pods go now.
+// printBudgets prints the PodDisruptionBudgets that allow none of these pods to be evicted now.
 func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*corev1.Pod) error {
 	budgets := &policyv1.PodDisruptionBudgetList{}
 	switch err := c.Client.List(ctx, budgets); {
@@ -175,7 +175,7 @@ func coveredBy(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (n int) {
 	return n
 }
 
-// agentsIn are the nodes whose agents have addresses of their own in the old range, sorted.
+// agentsIn returns the nodes whose agents have addresses of their own in the old range, sorted.
 func (m *move) agentsIn(c *cluster.Cluster) []string {
 	var nodes []string
 	for _, node := range c.NodeNames() {
@@ -199,7 +199,7 @@ func (m *move) agentsIn(c *cluster.Cluster) []string {
 	return nodes
 }
 
-// estimate says how long a move takes at least, and how that is computed: evictions and
+// estimate describes how long a move takes at least, and how that is computed: evictions and
 // restarts in rounds, and what an address and a block wait for.
 func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f renumberFlags) string {
 	settings, grace := c.Operator.Settings, time.Duration(0)
@@ -228,7 +228,7 @@ func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []strin
 	return fmt.Sprintf("estimated: %s = %s. Budgets, maintenance windows and rates, and the time that successors and agents take to start come on top", total, strings.Join(parts, " + "))
 }
 
-// restartRounds is in how many rounds this command restarts agents.
+// restartRounds returns in how many rounds this command restarts agents.
 func (m *move) restartRounds(c *cluster.Cluster, agents []string, f renumberFlags) int {
 	if !f.restartAgents {
 		return 0
@@ -244,7 +244,7 @@ func (m *move) restartRounds(c *cluster.Cluster, agents []string, f renumberFlag
 
 func rounds(n, atATime int) int { return (n + atATime - 1) / atATime }
 
-// printStatus prints how far a move is.
+// printStatus prints the progress of a move.
 func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	rows := m.rows(c)
 	switch m.stage(c) {

@@ -17,12 +17,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// restarter restarts agents that keep a block by addresses of their own. What it remembers
-// keeps it from restarting an agent twice to no avail.
+// restarter restarts agents whose own addresses keep a block. Its memory prevents it from
+// restarting an agent twice in vain.
 type restarter struct {
 	client client.Client
 	out    io.Writer
-	// limit is how many agents restart at a time, while no other does. Of a zone it is one.
+	// limit is how many agents may restart at a time, while no others do; at most one per zone.
 	limit int
 	// restarted are the agents' pods that were deleted, by node.
 	restarted map[string]types.UID
@@ -71,8 +71,8 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 	return rows, nil
 }
 
-// undrainedOn are the nodes with blocks that wait for anything but a restart of their agent,
-// and what people must do about these; "": at least one goes on by itself.
+// undrainedOn returns the nodes with blocks that wait for anything but a restart of their
+// agent, and what users must do about these; "": at least one needs nothing.
 func undrainedOn(rows []list.BlockRow) map[string]string {
 	actions := map[string]string{}
 	for i := range rows {
@@ -87,8 +87,8 @@ func undrainedOn(rows []list.BlockRow) map[string]string {
 	return actions
 }
 
-// leaves reports whether a block is about to leave its node without a restart or people, or has
-// left its PodIPPool and not its CiliumNode. One in service has most of its way ahead.
+// leaves reports whether a block is about to leave its node without a restart or user action,
+// or has left its PodIPPool but not its CiliumNode. A block in service is far from that.
 func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockRow) bool {
 	switch {
 	case r.Phase == ipalloc.CoolingDown.String():
@@ -100,7 +100,7 @@ func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockR
 	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""
 }
 
-// restartedAnew reports whether an agent came after one that was restarted.
+// restartedAnew reports whether an agent is the successor of one that was restarted.
 func (v *restarter) restartedAnew(agent *corev1.Pod) bool {
 	return agent != nil && v.restarted[agent.Spec.NodeName] != "" && v.restarted[agent.Spec.NodeName] != agent.UID
 }
@@ -115,14 +115,14 @@ func (v *restarter) restart(ctx context.Context, node string, agent *corev1.Pod)
 	return nil
 }
 
-// reportsAnew says that an agent has run for so long that its CiliumNode no longer has the
-// report of the one before.
+// reportsAnew reports whether an agent has run for long enough that its CiliumNode no longer
+// has its predecessor's report.
 func reportsAnew(c *cluster.Cluster, node string) bool {
 	settled, _ := c.Agents.Settled(node, c.Now.Add(-4*reportEvery))
 	return settled
 }
 
-// allSettled reports whether all agents run steadily.
+// allSettled reports whether all agents are settled.
 func allSettled(c *cluster.Cluster, agents map[string]*corev1.Pod) bool {
 	for name, node := range c.Nodes {
 		if c.OptedOut(node) {
@@ -136,7 +136,7 @@ func allSettled(c *cluster.Cluster, agents map[string]*corev1.Pod) bool {
 	return true
 }
 
-// zoneOf is the zone of a Node, which may be nil; "": it has none.
+// zoneOf returns the zone of a Node, which may be nil; "": none.
 func zoneOf(node *corev1.Node) string {
 	if node == nil {
 		return ""
@@ -144,7 +144,7 @@ func zoneOf(node *corev1.Node) string {
 	return node.Labels[corev1.LabelTopologyZone]
 }
 
-// newestAgents are the pods of agents by node, of several on one the pod that was created last.
+// newestAgents returns the pods of agents by node, the newest if a node has several.
 func newestAgents(c *cluster.Cluster) map[string]*corev1.Pod {
 	agents := make(map[string]*corev1.Pod, len(c.Nodes))
 	for i := range c.Objects.Agents {

@@ -30,7 +30,7 @@ type agents struct {
 	out     strings.Builder
 }
 
-// newAgents makes nodes of the zones that follow the colon of their names.
+// newAgents creates nodes in the zones that follow the colon in their names.
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Helper()
 	a := &agents{Cluster: &cluster.Cluster{Now: fixtures.Noon(), Objects: &audit.Snapshot{}, Nodes: map[string]*corev1.Node{}}}
@@ -54,7 +54,7 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 // runs replaces the agent of a node by one that has run for an hour.
 func (a *agents) runs(node, uid string) *corev1.Pod { return a.set(node, uid, true) }
 
-// starts says that the agent of a node is not Ready.
+// starts makes the agent of a node not Ready.
 func (a *agents) starts(node, uid string) { a.set(node, uid, false) }
 
 func (a *agents) set(node, uid string, ready bool) *corev1.Pod {
@@ -69,7 +69,7 @@ func (a *agents) set(node, uid string, ready bool) *corev1.Pod {
 	return pod
 }
 
-// step returns the agents that are restarted, and the nodes where people must act.
+// step returns the agents that are restarted, and the nodes where users must act.
 func (a *agents) step(t *testing.T, v *restarter, nodes ...string) (restarted, people []string) {
 	t.Helper()
 	var rows []list.BlockRow
@@ -91,7 +91,7 @@ func (a *agents) step(t *testing.T, v *restarter, nodes ...string) (restarted, p
 
 func (a *agents) restarter(limit int) *restarter { return newRestarter(a.client, &a.out, limit) }
 
-// One of a zone restarts, as many as may, and the next batch once all agents run.
+// One agent per zone restarts, as many as allowed, and the next batch once all agents run.
 func TestRestartsOneOfAZone(t *testing.T) {
 	a := newAgents(t, "a1:a", "a2:a", "b1:b", "c1:c")
 	v := a.restarter(2)
@@ -156,8 +156,8 @@ func TestRestartsOnceNothingLeaves(t *testing.T) {
 	}
 }
 
-// An agent that restarts while it has other blocks to leave may take an address of them. What
-// people must do about those comes first.
+// An agent that restarts while it has other blocks to leave may take an address in them. What
+// users must do about those comes first.
 func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		others []list.BlockRow // of a1
@@ -195,7 +195,7 @@ func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
 	}
 }
 
-// Whoever restarts an agent, none is restarted beside it.
+// Nobody else's restart may coincide with one of ours.
 func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	a := newAgents(t, "a1:a", "b1:b", "c1:c")
 	a.starts("c1", "new")
@@ -208,7 +208,7 @@ func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	}
 }
 
-// The pod of an agent that has failed may be left beside the one that runs.
+// The pod of a failed agent may remain beside the running one.
 func TestRestartsTheNewestAgentOfANode(t *testing.T) {
 	for name, order := range map[string]func([]corev1.Pod){"listed first": func([]corev1.Pod) {}, "listed last": slices.Reverse[[]corev1.Pod]} {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +227,8 @@ func TestRestartsTheNewestAgentOfANode(t *testing.T) {
 	}
 }
 
-// An agent on its way out counts while it is still Ready, and one of a node that has opted
-// out of the pools never does.
+// A terminating agent counts even while it is Ready, and the agent of a node that has opted out
+// never does.
 func TestRestartsCountAgentsThatMatter(t *testing.T) {
 	a := newAgents(t, "a1:a", "b1:b")
 	a.Objects.Agents[1].DeletionTimestamp = &metav1.Time{Time: a.Now}
@@ -243,8 +243,7 @@ func TestRestartsCountAgentsThatMatter(t *testing.T) {
 	}
 }
 
-// An agent that is restarted to no avail is for people, and a row that waits for anything
-// else as well.
+// If a restart did not help, users must act, and likewise if a row waits for anything else.
 func TestRestartsOnce(t *testing.T) {
 	a := newAgents(t, "a1:a")
 	v := a.restarter(1)

@@ -49,7 +49,7 @@ func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
 	return "", false
 }
 
-// cidrsOf are the entries of a pool's spec, to be changed in place.
+// cidrsOf returns the entries of a pool's spec, to be modified in place.
 func cidrsOf(pool *v1alpha1.PodIPPool) []*v1alpha1.PoolCIDR {
 	var all []*v1alpha1.PoolCIDR
 	if pool.Spec.IPv4 != nil {
@@ -75,7 +75,7 @@ func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 	return all
 }
 
-// leavingRows are the blocks of the target that do not cool down yet.
+// leavingRows returns the blocks of the target that do not cool down yet.
 func leavingRows(c *cluster.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {

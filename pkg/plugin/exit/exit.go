@@ -3,12 +3,12 @@ package exit
 
 import "fmt"
 
-// Code is an exit code, as an error of a command that has printed what is wrong.
+// Code is an exit code, as the error of a command that has already printed what is wrong.
 type Code int
 
 // Exit codes of all commands. docs/kubectl/README.md has the table.
 const (
-	// Failed: the command failed, or what it looked for is wrong.
+	// Failed: the command failed, or what it checked is wrong.
 	Failed Code = 1
 	// Usage: the command line is wrong, and nothing was done.
 	Usage Code = 2
@@ -23,5 +23,5 @@ type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
 
-// Usagef is an error in the command line.
+// Usagef returns an error in the command line.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// explainGrowth says what would make the node grow.
+// explainGrowth describes what would make the node grow.
 func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 	if grows(d.Plan) {
 		s.Line("Now: %s.", growth(d, c, d.Plan))
@@ -20,7 +20,7 @@ func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 	}
 }
 
-// explainShrinking says what would make the node give a block back.
+// explainShrinking describes what would make the node return a block.
 func explainShrinking(s *output.Text, d *cluster.Decision) {
 	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
@@ -48,7 +48,7 @@ func explainShrinking(s *output.Text, d *cluster.Decision) {
 	explainWhen(s, d)
 }
 
-// mostPods is how many more pods are tried, to see whether they make the node grow.
+// mostPods is how many more pods are tried to see whether they make the node grow.
 func mostPods(d *cluster.Decision) int {
 	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
 		return 0
@@ -56,7 +56,7 @@ func mostPods(d *cluster.Decision) int {
 	return d.Policy.MaxAddresses + 1
 }
 
-// explainWhen says what shortens or lengthens the wait for a block to go.
+// explainWhen describes what shortens or lengthens the time until a block leaves.
 func explainWhen(s *output.Text, d *cluster.Decision) {
 	if d.Policy.ReclaimDisabled {
 		return
@@ -77,7 +77,7 @@ func idleFor(d *cluster.Decision) time.Duration {
 	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
 }
 
-// growth says in words how a plan grows the node.
+// growth describes how a plan grows the node.
 func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 	var parts []string
 	if len(p.Undrain) > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// New is the command explain.
+// New returns the command explain.
 func New(e *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain NODE|NAMESPACE/POD",
@@ -62,8 +62,8 @@ cluster.`,
 	}
 }
 
-// explainRefused describes the writes about a node and its blocks that the API server
-// refuses: what the operator decides there does not come about.
+// explainRefused describes the writes about a node and its blocks that the API server refuses:
+// the operator's decisions there have no effect.
 func explainRefused(s *output.Text, c *cluster.Cluster, node string, refused []cluster.RefusedWrite) {
 	about := c.RefusedAbout(node, refused)
 	for _, r := range about {
@@ -144,7 +144,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 	}
 }
 
-// explainHeard describes what an agent that is assigned whole blocks has reported.
+// explainHeard describes the report of an agent that is assigned whole blocks.
 func explainHeard(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
 	w, runs := d.State.BlockDemand, c.RunsWith(name, d.Family)
 	unassigned := w.Fixed && len(w.Assigned) == 0
@@ -178,7 +178,7 @@ func explainBlocks(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 	}
 }
 
-// wayOut says why a block is leaving, if it is.
+// wayOut describes why a block is leaving, if it is.
 func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) string {
 	var parts []string
 	switch b.Phase {
@@ -241,8 +241,8 @@ func explainLimits(s *output.Text, d *cluster.Decision) {
 	explainKnobs(s, l, d.State.BlockDemand != nil)
 }
 
-// explainKnobs describes the limits in the CiliumNode. Where agents are assigned
-// whole blocks, only the upper limit counts.
+// explainKnobs describes the limits in the CiliumNode. If the agent is assigned whole blocks,
+// only the upper limit counts.
 func explainKnobs(s *output.Text, l expand.Limits, whole bool) {
 	if whole {
 		l.MinAllocate, l.PreAllocate = 0, 0

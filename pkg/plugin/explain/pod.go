@@ -38,8 +38,8 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 	return &found.Items[0], waiting.Items, nil
 }
 
-// Pod writes why a pod is pending for lack of addresses. waiting are all pods that are
-// not scheduled.
+// Pod writes why a pod is pending for lack of addresses. waiting are all pods that are not
+// scheduled.
 func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	s.Line("POD %s/%s", pod.Namespace, pod.Name)
 	said := scheduled(pod)
@@ -61,7 +61,7 @@ func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.P
 	}
 }
 
-// scheduled is what the scheduler says of a pod, nil if nothing.
+// scheduled returns the scheduler's condition of a pod, or nil.
 func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	if i < 0 {
@@ -70,7 +70,7 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 	return &pod.Status.Conditions[i]
 }
 
-// pending is what the operator does for the pods that wait, and the pod in question.
+// pending is what the operator does for the waiting pods, and the pod in question.
 type pending struct {
 	c      *cluster.Cluster
 	a      state.Assignment
@@ -122,7 +122,7 @@ func (p *pending) explain(s *output.Text) {
 	}
 }
 
-// node is what a candidate has for the pod.
+// node describes what a candidate has for the pod.
 func (p *pending) node(i int) string {
 	n, f := &p.a.Candidates[i], p.family
 	room, d := n.Room[f], p.decision(n.Node)
@@ -156,7 +156,7 @@ func (p *pending) decision(node string) *cluster.Decision {
 	return &all[i]
 }
 
-// pool says whether a pool is full, and what would free some of it.
+// pool describes whether a pool is full, and what would free some of it.
 func (p *pending) pool(s *output.Text, name string) {
 	pool := p.c.Pools.Get(name)
 	if pool == nil {
@@ -186,7 +186,7 @@ func (p *pending) pool(s *output.Text, name string) {
 	}
 }
 
-// recalled are the blocks of a pool that other nodes return for the pods that wait.
+// recalled returns the blocks of a pool that other nodes return for the waiting pods.
 func (p *pending) recalled(pool string) []string {
 	var out []string
 	for _, node := range p.c.NodeNames() {

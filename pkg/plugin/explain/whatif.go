@@ -12,11 +12,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// These ask expand.Decide what it would do if there were more pods, or fewer.
-// So they print what would happen, whatever the thresholds and limits.
+// These call expand.Decide with more pods, or fewer. So they print what would happen, whatever
+// the thresholds and limits.
 
-// morePods is how many more pods make the node ask for addresses, and the plan
-// of then. It is false where even most more pods would not.
+// morePods returns how many more pods make the node request addresses, and the plan in that
+// case. It returns false if not even most more pods would.
 func morePods(d *cluster.Decision, most int) (int, expand.Plan, bool) {
 	n := sort.Search(most+1, func(n int) bool { return grows(planWith(d, n)) })
 	return n, planWith(d, n), n <= most
@@ -26,7 +26,7 @@ func grows(p expand.Plan) bool {
 	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
 }
 
-// planWith is the plan if n more pods came.
+// planWith returns the plan with n more pods.
 func planWith(d *cluster.Decision, n int) expand.Plan {
 	s := d.State
 	s.Pods = slices.Clone(s.Pods)
@@ -41,15 +41,15 @@ func planWith(d *cluster.Decision, n int) expand.Plan {
 	return plan
 }
 
-// fewerPods is how many pods have to go before a block can be taken back. It is
-// false where it stays even without any pod.
+// fewerPods returns how many pods have to go before a block can be reclaimed. It returns false
+// if the block stays even without any pod.
 func fewerPods(d *cluster.Decision) (int, bool) {
 	names := podNames(d)
 	n := sort.Search(len(names)+1, func(n int) bool { return spareWithout(d, names[:min(n, len(names))]) > 0 })
 	return n, n <= len(names)
 }
 
-// podNames are the pods that the agent reports or that are bound.
+// podNames returns the pods that the agent reports or that are bound.
 func podNames(d *cluster.Decision) []string {
 	names := map[string]bool{}
 	for _, o := range d.State.Used {
@@ -63,7 +63,7 @@ func podNames(d *cluster.Decision) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// spareWithout is how many blocks could be taken back without these pods.
+// spareWithout returns how many blocks could be reclaimed without these pods.
 func spareWithout(d *cluster.Decision, names []string) int {
 	s := d.State
 	s.Used = maps.Clone(s.Used)

@@ -39,7 +39,7 @@ type exportFlags struct {
 	every              time.Duration
 }
 
-// New is the command export.
+// New returns the command export.
 func New(e *cli.Env) *cobra.Command {
 	f := exportFlags{format: "json", every: time.Second}
 	cmd := &cobra.Command{

@@ -41,7 +41,7 @@ func TestReplaceFile(t *testing.T) {
 	onlyFile(t, dir, "pods.conf")
 }
 
-// What cannot take the file's place leaves it as it was, and nothing beside it.
+// If the new file cannot replace the old one, that stays unchanged, and nothing else is left.
 func TestReplaceFileFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "pods.conf", "full"), 0o755); err != nil {
@@ -80,8 +80,8 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A change is written at once, further ones no sooner than every second, and
-// what is as it was is not written.
+// A change is written at once, further ones at most once per second, and unchanged output is
+// not written.
 func TestFollowerPaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestFollowerPaces(t *testing.T) {
 	})
 }
 
-// A program that fails is run again though nothing changes, and its error is printed.
+// A program that fails is run again even if nothing changes, and its error is printed.
 func TestFollowerTriesAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := &follower{to: &sink{file: filepath.Join(dir, "none", "pods.conf")}, every: time.Millisecond}

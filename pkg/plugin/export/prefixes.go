@@ -25,9 +25,9 @@ type prefixRow struct {
 	Phase string `json:"phase"`
 }
 
-// readPrefixes lists the blocks that their own nodes list in the field of the mode,
-// sorted by address. Lists of different instants can hide a prefix for a moment, but route
-// none to a node that does not hold it: block and CiliumNode must agree.
+// readPrefixes returns the blocks that their own nodes list in the field of the mode, sorted by
+// address. Lists from different instants can hide a prefix for a moment, but route none to a
+// node that does not hold it: block and CiliumNode must agree.
 func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode) ([]prefixRow, error) {
 	var (
 		nodes       corev1.NodeList
@@ -42,7 +42,7 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 	views := viewsOf(mode, ciliumNodes.Items, nodes.Items)
 	var routed []crd.Block
 	for i := range blocks.Items {
-		// A malformed block with a CIDR is held all the same.
+		// A malformed block with a CIDR is held nevertheless.
 		b, _ := crd.BlockFrom(&blocks.Items[i])
 		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && slices.Contains(view.Listed(), b.CIDR) {
 			routed = append(routed, b)
@@ -65,7 +65,7 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 	return rows, nil
 }
 
-// viewsOf reads what assigns agents their blocks, by node.
+// viewsOf reads the objects that assign blocks to agents, by node.
 func viewsOf(mode ciliumnode.Mode, ciliumNodes []ciliumv2.CiliumNode, nodes []corev1.Node) map[string]*ciliumnode.View {
 	read, views := ciliumnode.NewViews(mode), map[string]*ciliumnode.View{}
 	for i := range ciliumNodes {

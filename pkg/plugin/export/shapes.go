@@ -22,7 +22,7 @@ func shapes() map[string]shape {
 
 func writeCSV(w io.Writer, rows []prefixRow) error {
 	c := csv.NewWriter(w)
-	// Error returns any write error, at the end.
+	// Error returns any write error at the end.
 	_ = c.Write([]string{"prefix", "node", "next_hop", "pool", "phase"})
 	for _, r := range rows {
 		_ = c.Write([]string{r.Prefix, r.Node, r.NextHop, r.Pool, r.Phase})
@@ -31,8 +31,8 @@ func writeCSV(w io.Writer, rows []prefixRow) error {
 	return c.Error()
 }
 
-// writeBIRD writes static protocols as BIRD 2 and 3 read them. A prefix without
-// a next hop is left as a comment.
+// writeBIRD writes static protocols for BIRD 2 and 3. A prefix without a next hop becomes a
+// comment.
 func writeBIRD(w io.Writer, rows []prefixRow) error {
 	var s strings.Builder
 	for _, family := range []struct{ channel, sign string }{{"ipv4", "."}, {"ipv6", ":"}} {
@@ -69,7 +69,7 @@ func writeFRR(w io.Writer, rows []prefixRow) error {
 	return err
 }
 
-// netBoxPrefix is what NetBox 4 takes at /api/ipam/prefixes/.
+// netBoxPrefix is what NetBox 4 accepts at /api/ipam/prefixes/.
 type netBoxPrefix struct {
 	Prefix      string `json:"prefix"`
 	Status      string `json:"status"`

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// commandLimit ends a program that hangs, as nothing else would be written.
+// commandLimit ends a program that hangs, because it would block all further writes.
 const commandLimit = time.Minute
 
 // sink is where prefixes go.
@@ -43,7 +43,7 @@ func (s *sink) put(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// replaceFile puts a new file in the place of the old one, whose mode it keeps.
+// replaceFile replaces a file by a new one with its mode.
 func replaceFile(path string, content []byte) error {
 	mode := fs.FileMode(0o644)
 	if old, err := os.Stat(path); err == nil {

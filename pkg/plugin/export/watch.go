@@ -21,12 +21,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// retryAfter is how long a failed delivery waits for the next try, and how long the
-// same error is not logged again.
+// retryAfter is how long to wait after a failed delivery, and for how long the same error is
+// not logged again.
 const retryAfter = 10 * time.Second
 
-// watchPrefixes keeps what readPrefixes reads by watches, until ctx ends. The
-// bell rings when something may have changed.
+// watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx
+// ends. Changes are signalled.
 func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Changes, error) {
 	config, err := e.Config()
 	if err != nil {
@@ -58,13 +58,13 @@ func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Chan
 		// It ends with ctx, without an error.
 		_ = cached.Start(ctx)
 	}()
-	// False only where ctx has ended.
+	// It is false only if ctx has ended.
 	cached.WaitForCacheSync(ctx)
 	changed.Notify()
 	return cached, changed, nil
 }
 
-// slim drops what prefixes are not made of, before it is kept.
+// slim drops what prefixes do not need before an object is cached.
 func slim(o any) (any, error) {
 	if accessor, ok := o.(metav1.Object); ok {
 		accessor.SetManagedFields(nil)
@@ -78,7 +78,7 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// complaint logs errors, but does not repeat the same one.
+// complaint logs errors without repeating the same one.
 type complaint struct {
 	out io.Writer
 
@@ -96,7 +96,7 @@ func (c *complaint) say(err error, consequence string) {
 	fmt.Fprintf(c.out, "kubectl cilium-pool export: %v. %s; trying again\n", err, consequence)
 }
 
-// follower writes again what has changed.
+// follower writes the output whenever it has changed.
 type follower struct {
 	to     *sink
 	every  time.Duration
@@ -106,8 +106,8 @@ type follower struct {
 	retry <-chan time.Time // nil: the last delivery succeeded
 }
 
-// delivered takes note of a delivery. Where standard output is gone, so is who
-// would be helped by another try.
+// delivered handles the result of a delivery. If standard output is gone, another try is
+// useless.
 func (f *follower) delivered(content []byte, err error) error {
 	f.last, f.retry = content, nil
 	switch {
@@ -121,7 +121,7 @@ func (f *follower) delivered(content []byte, err error) error {
 	return nil
 }
 
-// run goes on until ctx ends.
+// run continues until ctx ends.
 func (f *follower) run(ctx context.Context, changed cluster.Changes, read func() ([]byte, error)) error {
 	for {
 		due := false

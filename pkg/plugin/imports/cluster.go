@@ -14,12 +14,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// reading is a list that import asks the API server for.
+// reading is a list that import requests from the API server.
 type reading struct {
-	// kinds are asked for in turn, until one has objects: the same ones may be
-	// served by several groups.
+	// kinds are requested in turn until one has objects: several groups may serve the same
+	// objects.
 	kinds []schema.GroupVersionKind
-	// namespace and labels narrow it down; name asks for one object.
+	// namespace and labels restrict the list; name requests one object.
 	namespace, name string
 	labels          client.MatchingLabels
 }

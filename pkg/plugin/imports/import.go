@@ -16,14 +16,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// origin is something to import from.
+// origin is a source of an import.
 type origin struct {
 	name, short, long string
 	examples          []string
 	convert           func([]importer.Object) *importer.Result
-	// reads are what --from-cluster reads.
+	// reads is what --from-cluster reads.
 	reads func(*cli.Env) []reading
-	// hint says what to give where nothing was found.
+	// hint is what to specify if nothing was found.
 	hint string
 }
 
@@ -65,7 +65,7 @@ runs.`,
 	}}
 }
 
-// New is the command import.
+// New returns the command import.
 func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import calico|cilium|kubeadm",

@@ -27,23 +27,23 @@ type BlockRow struct {
 	Phase  string     `json:"phase"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// Addresses are those that pods can have, Used those of the block in use.
+	// Addresses is how many addresses pods can have, Used how many of the block's are in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
 	// WaitsFor is what a leaving block waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// NeedsAction is the user action, if the wait does not end by itself.
+	// NeedsAction is the user action, if the wait does not end on its own.
 	NeedsAction string `json:"needsAction,omitempty"`
-	// NeedsRestart says that it is a restart of the node's agent.
+	// NeedsRestart: it is a restart of the node's agent.
 	NeedsRestart bool      `json:"-"`
 	Conflict     bool      `json:"conflict,omitempty"`
 	Created      time.Time `json:"created"`
 }
 
-// BlockFilter chooses blocks; empty fields choose all.
+// BlockFilter selects blocks; empty fields select all.
 type BlockFilter struct{ Pool, node, phase string }
 
-// NewBlocks is the command blocks.
+// NewBlocks returns the command blocks.
 func NewBlocks(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	var w BlockFilter
@@ -78,7 +78,7 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 	return cmd
 }
 
-// BlockRows are the blocks that a filter chooses, sorted by address.
+// BlockRows returns the blocks that a filter selects, sorted by address.
 func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 	rows := []BlockRow{}
 	for _, node := range c.NodeNames() {
@@ -109,7 +109,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 	return rows
 }
 
-// checkFilter fails where no pool or no node has the name given.
+// checkFilter fails if no pool or no node has the given name.
 func checkFilter(c *cluster.Cluster, w BlockFilter) error {
 	if w.node != "" {
 		if err := c.CheckNode(w.node); err != nil {

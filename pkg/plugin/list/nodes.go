@@ -16,7 +16,7 @@ import (
 type nodeRow struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
-	// CiliumPool is the pool of Cilium's it is about; empty: the default one.
+	// CiliumPool is the Cilium pool it is about; empty: the default one.
 	CiliumPool string `json:"ciliumPool,omitempty"`
 	// Pool is the pool that rules the node; empty: none serves it.
 	Pool   string     `json:"pool"`
@@ -24,14 +24,14 @@ type nodeRow struct {
 	// Demand is how many addresses the node needs now, Capacity how many it has.
 	Demand   int `json:"demand"`
 	Capacity int `json:"capacity"`
-	// Shortage is by how much its limits keep it from what it needs.
+	// Shortage is how many of the addresses it needs its limits keep it from getting.
 	Shortage int `json:"shortage"`
-	// Reclaimable is how many blocks it could do without now.
+	// Reclaimable is how many blocks it does not need now.
 	Reclaimable int    `json:"reclaimable"`
 	Paused      string `json:"paused,omitempty"`
 	// AgentSettled: its agent has been Ready for as long as --agent-settle-time.
 	AgentSettled bool `json:"agentSettled"`
-	// State sums that up in a word or two.
+	// State sums this up in a word or two.
 	State string `json:"state"`
 }
 
@@ -55,7 +55,7 @@ func (p *PhaseCount) add(phase ipalloc.Phase) {
 
 func (p PhaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
 
-// NewNodes is the command nodes.
+// NewNodes returns the command nodes.
 func NewNodes(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
@@ -84,7 +84,7 @@ agent reports as used, and bound pods that have no address yet.`,
 	return cmd
 }
 
-// pickedNodes are the rows of nodes by name, or of those with labels.
+// pickedNodes returns the rows of nodes by name, or of those with matching labels.
 func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
 	if len(names) == 0 {
 		names = c.NodeNames()
@@ -101,7 +101,7 @@ func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 	return rows, nil
 }
 
-// nodeRows are a row per family, or one that says why there is none.
+// nodeRows returns a row per family, or one that explains why there is none.
 func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	var rows []nodeRow
 	for _, d := range c.Decide(name) {
@@ -161,7 +161,7 @@ func nodeTable(rows []nodeRow) output.Table {
 	return t
 }
 
-// FamilyWords are a family, and a pool of Cilium's if it is not the default one.
+// FamilyWords returns a family, followed by its Cilium pool unless that is the default one.
 func FamilyWords(family, ciliumPool string) string {
 	if ciliumPool == "" {
 		return family

@@ -34,14 +34,14 @@ type PoolRow struct {
 	Total     uint64     `json:"totalBlocks"`
 	Free      uint64     `json:"freeBlocks"`
 	Blocks    PhaseCount `json:"blocks"`
-	// Addresses are those of its blocks held that pods can have, Used those in use.
+	// Addresses is how many addresses of its held blocks pods can have, Used how many are in
+	// use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
 	// Room is how many more nodes fit.
 	Room int64 `json:"room"`
-	// BlocksPerHour is by how many blocks more are held each hour, bursts aside,
-	// and ExhaustedAt when none is expected to be free. Null: not known, and not
-	// expected within a week.
+	// BlocksPerHour is the hourly growth in held blocks, without bursts, and ExhaustedAt is
+	// when no free block is expected to be left. Null: unknown, and not expected within a week.
 	BlocksPerHour *float64   `json:"blocksPerHour"`
 	ExhaustedAt   *time.Time `json:"exhaustedAt"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
@@ -51,14 +51,14 @@ type PoolRow struct {
 	Message string `json:"message,omitempty"`
 }
 
-// windowRow says whether a maintenance window is open, and until when that stays
-// so. Without Until it does for good.
+// windowRow is whether a maintenance window is open, and until when that lasts. Without Until
+// it lasts forever.
 type windowRow struct {
 	Open  bool       `json:"open"`
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// PoolRows are a row for each family of each pool.
+// PoolRows returns a row for each family of each pool.
 func PoolRows(c *cluster.Cluster) []PoolRow {
 	used := usedByBlock(c)
 	var rows []PoolRow
@@ -119,8 +119,8 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, used map[st
 	return r
 }
 
-// foresee takes up what the operator would: by the history that it keeps of the
-// pool, and the blocks that are free now.
+// foresee forecasts as the operator would: from the history that it keeps of the pool, and the
+// blocks that are free now.
 func foresee(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) {
 	expected := meta.IsStatusConditionTrue(c.PodIPPools[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
 	seen := poolcontroller.Foresee(c.Now, pool, f, poolcontroller.HeldBlocks(c.Histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
@@ -133,7 +133,7 @@ func foresee(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) {
 	}
 }
 
-// noForecast explains why there is no forecast of any pool; "": there may be.
+// noForecast explains why there is no forecast for any pool; "": there may be.
 func noForecast(c *cluster.Cluster) string {
 	if c.Objects.HistoriesUnread == "" {
 		return ""
@@ -154,7 +154,7 @@ func windowOf(pool *crd.Pool, now time.Time) *windowRow {
 	return w
 }
 
-// words say for how long a window is open or closed.
+// words describes for how long a window is open or closed.
 func (w *windowRow) words(now time.Time) string {
 	switch {
 	case w == nil:
@@ -179,7 +179,7 @@ func rangeWords(r crd.Range) string {
 	return r.CIDR.String()
 }
 
-// selectedNodes is how many Nodes a pool rules.
+// selectedNodes returns how many Nodes a pool rules.
 func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
 	for _, node := range c.Nodes {
@@ -190,7 +190,7 @@ func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	return n
 }
 
-// usedByBlock is how many addresses of each block are in use, by name.
+// usedByBlock returns how many addresses of each block are in use, by name.
 func usedByBlock(c *cluster.Cluster) map[string]int {
 	used := map[string]int{}
 	for _, node := range c.Ledger.Nodes() {

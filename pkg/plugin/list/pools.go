@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// NewPools is the command pools.
+// NewPools returns the command pools.
 func NewPools(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
@@ -61,7 +61,7 @@ one that a flag of the operator sets for all.`,
 	return cmd
 }
 
-// pickedPools are the rows of pools by name, or of those with labels.
+// pickedPools returns the rows of pools by name, or of those with matching labels.
 func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {
@@ -101,8 +101,7 @@ func perHour(blocks *float64) string {
 	return fmt.Sprintf("%+.3g", *blocks)
 }
 
-// lasts is for how long a pool is expected to have free blocks; "-": no end is
-// in sight.
+// lasts describes for how long a pool is expected to have free blocks; "-": no end is in sight.
 func lasts(now time.Time, r *PoolRow) string {
 	if r.ExhaustedAt == nil {
 		return "-"

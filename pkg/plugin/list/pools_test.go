@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// A pool's forecast follows from its history, and from the blocks that are free now.
+// A pool's forecast follows from its history and its free blocks.
 func TestPoolForecast(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}

@@ -22,14 +22,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// Overview is the page to look at first.
+// Overview is the page that users look at first.
 type Overview struct {
 	Operator operatorState `json:"operator"`
 	// Mode is the IPAM mode that agents run in, and ModeBy where it was found;
 	// empty: nowhere, and it is crd.
 	Mode   string `json:"mode"`
 	ModeBy string `json:"modeBy,omitempty"`
-	// Version is the operator's, and SettingsUnknown why its settings are not known.
+	// Version is the operator's version, and SettingsUnknown why its settings are unknown.
 	Version         string `json:"version,omitempty"`
 	SettingsUnknown string `json:"settingsUnknown,omitempty"`
 	Agents          struct {
@@ -43,7 +43,7 @@ type Overview struct {
 		Has   int `json:"addresses"`
 	} `json:"nodes"`
 	Blocks PhaseCount `json:"blocks"`
-	// Attention is what needs attention, the worst first. Never null.
+	// Attention lists what needs attention, the worst first. Never null.
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
 	Warnings  int      `json:"checkWarnings"`
@@ -58,7 +58,7 @@ type operatorState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// NewStatus is the command status.
+// NewStatus returns the command status.
 func NewStatus(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	cmd := &cobra.Command{
@@ -126,7 +126,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 	return s
 }
 
-// ReadOverview reads the operator's Lease, and sums it up with the cluster.
+// ReadOverview reads the operator's Lease and combines it with a summary of the cluster.
 func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview {
 	operator := leader(ctx, c.Client, e.OperatorNamespace(), e.Lease, c.Now)
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
@@ -159,7 +159,7 @@ func (v *Overview) attend(format string, args ...any) {
 	v.Attention = append(v.Attention, fmt.Sprintf(format, args...))
 }
 
-// addRefused names the objects about which the API server refuses the operator's writes.
+// addRefused adds the objects about which the API server refuses the operator's writes.
 func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview) {
 	refused, err := c.ReadRefusedWrites(ctx)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// lowestEvery keeps top from reading the whole cluster without pause.
+// lowestEvery keeps top from reading the whole cluster without a pause.
 const lowestEvery = 2 * time.Second
 
 // clearScreen is ANSI: cursor home, then clear to the end.
 const clearScreen = "\033[H\033[2J"
 
-// NewTop is the command top.
+// NewTop returns the command top.
 func NewTop(e *cli.Env) *cobra.Command {
 	rows, every, times := 20, 5*time.Second, 0
 	cmd := &cobra.Command{
@@ -84,7 +84,7 @@ func topPage(ctx context.Context, e *cli.Env, most int) error {
 	return err
 }
 
-// fullness orders nodes: those without an address but with need come first.
+// fullness orders nodes: those that need addresses and have none come first.
 func fullness(r nodeRow) float64 {
 	if r.Capacity == 0 {
 		return float64(r.Demand) * 1e6

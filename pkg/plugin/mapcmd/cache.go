@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// mapCache keeps what the operator's caches keep, and the objects that the
-// operator reads as they come, as a map is drawn anew from them all.
+// mapCache keeps what the operator's caches keep, and the objects that the operator does not
+// cache, because each map is drawn from all of them.
 func mapCache(mode ciliumnode.Mode) cache.Options {
 	o := informer.CacheOptions()
 	strip := stripPod
@@ -33,7 +33,7 @@ func mapCache(mode ciliumnode.Mode) cache.Options {
 	return o
 }
 
-// stripNode keeps what the operator's cache does not: podCIDRs.
+// stripNode also keeps podCIDRs, which the operator's cache drops.
 func stripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
@@ -45,8 +45,8 @@ func stripNode(obj any) (any, error) {
 	return n, nil
 }
 
-// agentCache keeps the agents' own pods, which are on the host network and so
-// not among those that need an address.
+// agentCache keeps the agents' own pods, which use the host network and so are not among those
+// that need an address.
 func agentCache(namespace string, selector labels.Selector) cache.Options {
 	return cache.Options{
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// mapOf is the cluster as a map, of some pools or of all.
+// mapOf returns the cluster as a map of some pools or of all.
 func mapOf(c *cluster.Cluster, name string, pools []string) *addressmap.Map {
 	m := &addressmap.Map{Time: c.Now, Cluster: name, Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}}
 	held := map[string][]netip.Prefix{}
@@ -63,8 +63,8 @@ func mapPool(c *cluster.Cluster, r *list.PoolRow, held []netip.Prefix) addressma
 	return p
 }
 
-// gonePools stand for pools, or families of one, that blocks name and that
-// are not there.
+// gonePools returns placeholders for pools, or families of them, that blocks name and that do
+// not exist.
 func gonePools(m *addressmap.Map) []addressmap.Pool {
 	type key struct{ name, family string }
 	known := map[key]bool{}
@@ -106,7 +106,7 @@ func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
 	p.Used += b.Used
 }
 
-// mapBlocks are the blocks of a node.
+// mapBlocks returns the blocks of a node.
 func mapBlocks(c *cluster.Cluster, node string) []addressmap.Block {
 	blocks := c.Ledger.NodeBlocks(node)
 	var waits map[string]cluster.Wait
@@ -128,7 +128,7 @@ func mapBlocks(c *cluster.Cluster, node string) []addressmap.Block {
 	return out
 }
 
-// usersByBlock are those who use addresses of each block, sorted by address.
+// usersByBlock returns the users of each block's addresses, sorted by address.
 func usersByBlock(c *cluster.Cluster, node string, blocks []crd.Block) [][]addressmap.User {
 	out := make([][]addressmap.User, len(blocks))
 	for addr, name := range c.Users(node) {

@@ -24,7 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// mapping is what the flags of map say.
+// mapping holds the flags of map.
 type mapping struct {
 	pools  []string
 	format string
@@ -37,7 +37,7 @@ func (m mapping) options() addressmap.Options {
 	return addressmap.Options{By: addressmap.By(m.by), Layout: addressmap.Layout(m.layout)}
 }
 
-// New is the command map.
+// New returns the command map.
 func New(e *cli.Env) *cobra.Command {
 	m := mapping{by: string(addressmap.ByUtilisation), layout: string(addressmap.Rows)}
 	cmd := &cobra.Command{
@@ -114,7 +114,7 @@ func checkPools(c *cluster.Cluster, names []string) error {
 	return nil
 }
 
-// contextName is the cluster's display name: the context of the kubeconfig.
+// contextName returns the cluster's display name: the context of the kubeconfig.
 func contextName(e *cli.Env) string {
 	if name := *e.Flags.Context; name != "" {
 		return name
@@ -163,7 +163,7 @@ func serveMap(ctx context.Context, e *cli.Env, m mapping) error {
 	return err
 }
 
-// serve answers until ctx ends.
+// serve serves until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // streams would not end by themselves
@@ -174,5 +174,5 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return nil
 }
 
-// wanted reports whether a pool is among names; none chooses all.
+// wanted reports whether a pool is among names; no names select all.
 func wanted(names []string, pool string) bool { return len(names) == 0 || slices.Contains(names, pool) }

@@ -24,22 +24,20 @@ import (
 )
 
 const (
-	// lowestPause is how long a map stands, at least: what comes meanwhile is
-	// drawn at once. pauseFactor keeps a large cluster from taking more than a
-	// fifth of a processor.
+	// lowestPause is the minimum time between two maps: changes in between are drawn together.
+	// pauseFactor keeps a large cluster from taking more than a fifth of a processor.
 	lowestPause = 250 * time.Millisecond
 	pauseFactor = 4
 	// problemFor is how long a failed watch is shown. One that keeps failing
 	// fails again within 30 s, client-go's longest back-off.
 	problemFor = 45 * time.Second
-	// pingEvery is how often the API server is asked whether it is there: watches
-	// say nothing while a connection is refused (client-go v0.36,
-	// tools/cache/reflector.go). pingTime is how long it may take.
+	// pingEvery is how often to check that the API server responds: watches report nothing
+	// while a connection is refused (client-go v0.36, tools/cache/reflector.go). pingTime is
+	// the timeout.
 	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
 )
 
-// watched is a cluster followed by watches, with the caches that the operator
-// has.
+// watched is a cluster followed with watches, using the operator's kind of caches.
 type watched struct {
 	client      client.Client
 	all, agents cache.Cache
@@ -50,8 +48,7 @@ type watched struct {
 	failures    chan error // holds one: a watch has failed
 }
 
-// watchCluster returns once all that there is has been read. The watches end
-// with ctx.
+// watchCluster returns once everything has been read. The watches end with ctx.
 func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	config, err := e.Config()
 	if err != nil {
@@ -100,7 +97,7 @@ func (w *watched) unreadable(err error) error {
 	return fmt.Errorf("cannot watch the cluster at %s: %w", w.host, err)
 }
 
-// failed notes why a watch broke.
+// failed records why a watch broke.
 func (w *watched) failed(err error) {
 	if cluster.WatchEnded(err) {
 		return
@@ -111,7 +108,7 @@ func (w *watched) failed(err error) {
 	}
 }
 
-// register makes the informers.
+// register creates the informers.
 func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, error) {
 	kinds := []client.Object{&corev1.Pod{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{}, &v1alpha1.PodIPPool{}, &corev1.Node{}}
 	if w.operator.Mode.ManyPools() {
@@ -155,7 +152,7 @@ func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
 	return nil
 }
 
-// start runs the watches, and waits until they have shown all or one has failed.
+// start runs the watches, and waits until they have delivered everything or one has failed.
 func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced) error {
 	for _, c := range []cache.Cache{w.all, w.agents} {
 		go func() {
@@ -176,7 +173,7 @@ func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced)
 	}
 }
 
-// cluster is what the watches have shown so far.
+// cluster returns what the watches have delivered so far.
 func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
 	s := &audit.Snapshot{Time: time.Now(), Mode: w.operator.Mode}
 	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
@@ -200,7 +197,7 @@ func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
 	return cluster.New(s, whole, w.operator), nil
 }
 
-// ping asks the API server for next to nothing, again and again, until ctx ends.
+// ping sends the API server a minimal request periodically until ctx ends.
 func (w *watched) ping(ctx context.Context) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()

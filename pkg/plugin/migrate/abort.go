@@ -77,13 +77,13 @@ type returning struct {
 	name   string
 	to     adopt.Source
 	blocks []crd.Block
-	// refused is why it cannot be, ready that it waits for its agent to restart.
+	// refused is why it cannot be taken back, ready that it waits for its agent to restart.
 	refused string
 	ready   bool
 }
 
-// run takes all nodes one step after the other, so that agents are waited for at
-// the same time.
+// run takes all nodes through each step together, so that it waits for all agents at the same
+// time.
 func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error {
 	all := a.returning(to)
 	if len(all) == 0 {
@@ -132,7 +132,7 @@ func (a *aborting) begin(ctx context.Context, all []*returning) error {
 	return nil
 }
 
-// report prints what became of a node, and returns whether it is back.
+// report prints the outcome for a node, and returns whether it is back.
 func (a *aborting) report(r *returning) bool {
 	switch {
 	case r.refused != "":
@@ -146,7 +146,7 @@ func (a *aborting) report(r *returning) bool {
 	return false
 }
 
-// returning are the nodes among those chosen that have anything to go back from.
+// returning returns the selected nodes that have anything to go back from.
 func (a *aborting) returning(to adopt.Source) []*returning {
 	var out []*returning
 	for _, name := range a.m.names() {
@@ -184,12 +184,12 @@ func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
 	return nil
 }
 
-// backTo is the mode that a node is on its way back to.
+// backTo returns the mode that a node is returning to.
 func (a *aborting) backTo(name string) string {
 	return a.m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
 }
 
-// refusedAtOnce is why nothing is even begun.
+// refusedAtOnce returns why nothing is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.Nodes[r.name]
 	switch {
@@ -203,7 +203,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	return ""
 }
 
-// takeBack does what the mode allows that the node's agent runs in.
+// takeBack does what the mode in which the node's agent runs allows.
 func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) error {
 	switch mode {
 	case agentUnknown:
@@ -219,7 +219,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	return a.release(ctx, r)
 }
 
-// prepare makes a node ready whose agent runs in crd mode, or refuses.
+// prepare prepares a node whose agent runs in crd mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
 	if err != nil || live == nil {

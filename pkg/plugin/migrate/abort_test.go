@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Pods are restored from the pool of Cilium's that they are of, and from no other.
+// Pods are restored from their own Cilium pool, and from no other.
 func TestAllocationsOf(t *testing.T) {
 	old, claimed, resting := netip.MustParsePrefix("10.0.0.0/28"), netip.MustParsePrefix("10.0.0.16/28"), netip.MustParsePrefix("10.0.0.32/28")
 	live := &ciliumnode.View{Summary: ciliumnode.Summary{Allocated: []ciliumnode.Allocation{{Pool: "blue", CIDR: old}}}}

@@ -27,17 +27,17 @@ type agentMode int
 
 const (
 	agentUnknown agentMode = iota
-	// agentElsewhere: it reads no pool.
+	// agentElsewhere: it does not read the pool.
 	agentElsewhere
 	agentInCRD
 )
 
-// pause pauses the operator on a node, and notes the mode it returns to.
+// pause pauses the operator on a node, and records the mode to which it returns.
 func (a *aborting) pause(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
 }
 
-// resume takes that back.
+// resume undoes pause.
 func (a *aborting) resume(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: nil, v1alpha1.ReturningAnnotation: nil})
 }
@@ -55,13 +55,13 @@ func (a *aborting) annotate(ctx context.Context, name string, annotations map[st
 	return nil
 }
 
-// probeAddress is marked for release to learn whether an agent runs in crd mode:
-// such a one answers do-not-release, as it is in no pool (Cilium v1.20.1,
-// pkg/ipam/crd.go, updateLocalNodeResource). For documentation (RFC 5737).
+// probeAddress is marked for release to find out whether an agent runs in crd mode: such an
+// agent answers do-not-release, because the address is not in its pool (Cilium v1.20.1,
+// pkg/ipam/crd.go, updateLocalNodeResource). It is reserved for documentation (RFC 5737).
 func probeAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
-// ask learns which agents run in crd mode. Only an agent in crd mode answers a mark;
-// these nodes are paused for the operator.
+// ask finds out which agents run in crd mode: only these answer a mark. The operator is paused
+// on their nodes.
 func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentMode, error) {
 	modes := map[string]agentMode{}
 	waiting, err := a.markAll(ctx, all, modes)
@@ -90,10 +90,10 @@ func (a *aborting) ask(ctx context.Context, all []*returning) (map[string]agentM
 	}
 }
 
-// markAll asks all agents. Those of nodes that have nothing of ours in the pool run
-// in another mode, and are not waited for: there the mark is for release alone,
-// which takes it off again. That changes the CiliumNode once its blocks have been
-// asked to go, so that whoever is about to publish one, late, loses.
+// markAll marks the probe address on all nodes. Agents of nodes without an address of ours in
+// the pool run in another mode, and are not waited for: there the mark only serves release,
+// which removes it again. Together they change the CiliumNode after the deletion of its blocks
+// was requested, so that a late publication of one conflicts.
 func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[string]agentMode) (map[string]bool, error) {
 	waiting := map[string]bool{}
 	for _, r := range all {
@@ -116,7 +116,7 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 	return waiting, nil
 }
 
-// mark asks an agent, past an older answer.
+// mark marks the probe address for an agent, replacing an older answer.
 func (a *aborting) mark(ctx context.Context, name string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := a.nodes.Live(ctx, name)
@@ -136,7 +136,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 	})
 }
 
-// answers takes in who has answered, and asks again where the mark has gone.
+// answers records which agents have answered, and marks again where the mark is gone.
 func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) error {
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		live, err := a.nodes.Live(ctx, name)
@@ -159,9 +159,8 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 	return nil
 }
 
-// silent judges agents that have not answered: silence means something only for one
-// that has been Ready for as long. It returns how long to wait for those that became
-// Ready since.
+// silent judges agents that have not answered: silence means something only if the agent has
+// been Ready all the time. It returns how long to wait for those that became Ready later.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
 	now, err := readMove(ctx, a.Env, &choice{})
 	if err != nil {
@@ -183,10 +182,10 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	return left, nil
 }
 
-// retract takes the node's blocks out of its CiliumNode, and all that an agent in
-// crd mode has reported. Where it goes to multi-pool mode, podCIDRs are of no more
-// use, and cilium-operator would take them for all that the node has when it next
-// starts; in the other modes they are what the node has.
+// retract removes the node's blocks, and everything that an agent in crd mode has reported,
+// from its CiliumNode. A node that returns to multi-pool mode has no more use for podCIDRs, and
+// cilium-operator would take them for all that the node has when it starts next; in the other
+// modes they are what the node has.
 func (a *aborting) retract(ctx context.Context, r *returning) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := a.nodes.Live(ctx, r.name)

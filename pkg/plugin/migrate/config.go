@@ -18,15 +18,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// ciliumConfig is how agents are configured when they next start.
+// ciliumConfig is how agents will be configured at their next start.
 type ciliumConfig struct {
-	// all is the ConfigMap cilium-config; nil where it could not be read.
+	// all is the ConfigMap cilium-config; nil: it could not be read.
 	all map[string]string
-	// some are CiliumNodeConfigs, which change it for nodes with labels.
+	// some are CiliumNodeConfigs, which override it for nodes with certain labels.
 	some []nodeConfig
 }
 
-// nodeConfig is what is decided on of a CiliumNodeConfig (Cilium v1.20.1,
+// nodeConfig is the part of a CiliumNodeConfig that matters here (Cilium v1.20.1,
 // pkg/k8s/apis/cilium.io/v2).
 type nodeConfig struct {
 	Spec struct {
@@ -35,15 +35,15 @@ type nodeConfig struct {
 	} `json:"spec"`
 }
 
-// mode is the IPAM mode that the agent of a node starts in, "" where unknown.
+// mode returns the IPAM mode in which the agent of a node starts next; "": unknown.
 func (c *ciliumConfig) mode(node *corev1.Node) string { return c.setting(node, "ipam") }
 
-// defaultPool is the pool of Cilium's that pods are of which ask for none.
+// defaultPool returns the Cilium pool of pods that request none.
 func (c *ciliumConfig) defaultPool(node *corev1.Node) string {
 	return cmp.Or(c.setting(node, "ipam-default-ip-pool"), "default")
 }
 
-// setting is the value that a node's agent is configured with at start, "" if unknown.
+// setting returns the value that a node's agent gets at start; "": unknown.
 func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
 	set := c.all[key]
 	for _, n := range c.some {
@@ -55,7 +55,7 @@ func (c *ciliumConfig) setting(node *corev1.Node, key string) string {
 	return set
 }
 
-// readCiliumConfig leaves out what may not be read or is not there.
+// readCiliumConfig omits what may not be read or does not exist.
 func readCiliumConfig(ctx context.Context, e *cli.Env) (*ciliumConfig, error) {
 	c, err := e.Client()
 	if err != nil {

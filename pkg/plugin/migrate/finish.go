@@ -54,7 +54,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 	return cmd
 }
 
-// unfinished is what remains to do.
+// unfinished returns what remains to be done.
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
@@ -101,8 +101,8 @@ func (m *move) finish(ctx context.Context, dryRun bool) error {
 	return nil
 }
 
-// dropPools empties what multi-pool mode left in the CiliumNode of an agent that
-// runs in crd mode.
+// dropPools removes what multi-pool mode left in the CiliumNode of an agent that runs in crd
+// mode.
 func (m *move) dropPools(ctx context.Context, node string) error {
 	nodes := m.ciliumNodes()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {

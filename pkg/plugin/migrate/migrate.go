@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
-// New is the command migrate.
+// New returns the command migrate.
 func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate plan|start|status|finish|abort|tidy",
@@ -43,12 +43,12 @@ Each of them can be stopped at any point and run again.`,
 	return cmd
 }
 
-// choice is which nodes a command is about.
+// choice selects the nodes of a command.
 type choice struct {
 	nodes    []string
 	selector string
 	all      bool
-	// asked: without a choice nothing is done.
+	// asked: nothing is done without a selection.
 	asked bool
 }
 
@@ -61,7 +61,7 @@ func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
 }
 
-// validate refuses what does not go together.
+// validate rejects contradictory selections.
 func (s *choice) validate() error {
 	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
 		return exit.Usagef("say which nodes: --node, -l or --all")
@@ -72,7 +72,7 @@ func (s *choice) validate() error {
 	return nil
 }
 
-// of are the nodes chosen.
+// of returns the selected nodes.
 func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 	return chosen, nil
 }
 
-// move is a cluster, how its agents are configured, and which nodes it is about.
+// move is a cluster, the configuration of its agents, and the selected nodes.
 type move struct {
 	*cluster.Cluster
 	env    *cli.Env
@@ -106,7 +106,7 @@ type move struct {
 }
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
-	// Cilium's settings name the mode that is left. The blocks are for crd mode.
+	// Cilium's settings name the mode that is being left. The blocks are for crd mode.
 	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
 	if e.Place == nil {
 		var err error
@@ -144,5 +144,5 @@ func (m *move) ciliumNodes() *ciliumnode.Client {
 	return &ciliumnode.Client{Writer: m.Client, Reader: m.Client}
 }
 
-// names are the nodes chosen, sorted.
+// names returns the selected nodes, sorted.
 func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }

@@ -25,7 +25,7 @@ type migrateNode struct {
 	From     adopt.Source   `json:"from"`
 	Blocks   []migrateBlock `json:"blocks"`
 	Withdraw []netip.Prefix `json:"withdraw,omitempty"`
-	// Addresses are those of its blocks that pods can have, InUse those in use.
+	// Addresses is how many addresses of its blocks pods can have, InUse how many are in use.
 	Addresses int `json:"addresses"`
 	InUse     int `json:"inUse"`
 	Findings  int `json:"findings"`
@@ -115,7 +115,7 @@ func printPlan(e *cli.Env, o *output.Flags, p migratePlan) error {
 	return nil
 }
 
-// blockWords are a node's blocks, at most three by name.
+// blockWords returns a node's blocks, at most three by name.
 func blockWords(n migrateNode) string {
 	const most = 3
 	words := ""

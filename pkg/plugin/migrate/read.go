@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// input is what a plan is made of: all nodes, of which some are chosen.
+// input returns the input of a plan: all nodes, of which some are selected.
 func (m *move) input() adopt.Input {
 	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config.all}
 	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
@@ -40,7 +40,7 @@ func (m *move) input() adopt.Input {
 	return in
 }
 
-// adoptNode is a Node in the terms of package adopt.
+// adoptNode returns a Node in the terms of package adopt.
 func (m *move) adoptNode(name string) adopt.Node {
 	node, view := m.Nodes[name], m.Ledger.CiliumNode(name)
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
@@ -81,8 +81,7 @@ func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
 	return out
 }
 
-// agentPod is the only pod of a node's agent, nil where there is none, or another
-// takes its place.
+// agentPod returns the only pod of a node's agent; nil: there is none, or it is being replaced.
 func (m *move) agentPod(node string) *corev1.Pod {
 	var found *corev1.Pod
 	for i := range m.Objects.Agents {
@@ -96,7 +95,7 @@ func (m *move) agentPod(node string) *corev1.Pod {
 	return found
 }
 
-// agentImage is the image of a node's agent, "" where none is Ready.
+// agentImage returns the image of a node's agent; "": no agent is Ready.
 func (m *move) agentImage(node string) string {
 	pod := m.agentPod(node)
 	if pod == nil || state.ReadySince(pod).IsZero() {
@@ -110,7 +109,7 @@ func (m *move) agentImage(node string) string {
 	return "unknown"
 }
 
-// standing is what tells how far a node has come. Pods and agents count once they
+// standing returns what determines how far a node has moved. Pods and agents count once they
 // have run for settle.
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
@@ -135,8 +134,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	return s
 }
 
-// differs is what the operator would do on a node, if it remembered nothing: "-"
-// is nothing.
+// differs returns what the operator would do on a node if it remembered nothing; "-": nothing.
 func (m *move) differs(name string, s *adopt.Standing) string {
 	var words []string
 	say := func(n int, what string) {

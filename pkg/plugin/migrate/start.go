@@ -80,8 +80,8 @@ func (m *move) start(ctx context.Context, plan adopt.Plan, dryRun bool) error {
 	return nil
 }
 
-// makeBlock creates a block, or sees that the one there is, is the node's. One that was there
-// may have been given back since.
+// makeBlock creates a block, or checks that an existing one is the node's. That may have been
+// returned since.
 func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, dryRun bool) error {
 	say := func(what string) {
 		fmt.Fprintf(m.env.Out, "podipblock/%s %s (node %s, pool %s)\n", crd.BlockName(b.CIDR), what, n.Name, b.Pool)
@@ -120,7 +120,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	return nil
 }
 
-// blockOf reads a block that was there when the move was planned; nil: there is none.
+// blockOf reads a block that existed when the move was planned; nil: it is gone.
 func (m *move) blockOf(ctx context.Context, b adopt.Block) (*v1alpha1.PodIPBlock, error) {
 	if !b.Exists {
 		return nil, nil
@@ -136,8 +136,8 @@ func (m *move) blockOf(ctx context.Context, b adopt.Block) (*v1alpha1.PodIPBlock
 	return there, nil
 }
 
-// label notes where a block was adopted from, or with "" that it no longer
-// matters, on exactly the version read.
+// label records where a block was adopted from, or with "" that it no longer matters,
+// conditional on the version read.
 func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from string) error {
 	var value any
 	if from != "" {
@@ -155,8 +155,8 @@ func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from strin
 	return nil
 }
 
-// withdraw deletes a block whose node has returned the CIDR, and that no agent has
-// read, without a drain. One that was published meanwhile is left to drain, as an
+// withdraw deletes a block whose CIDR the node has returned, and that no agent has read,
+// without a drain. If it has been published in the meantime, it is left to drain, because an
 // agent that has just started may have read it.
 func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
@@ -181,8 +181,8 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 	return nil
 }
 
-// fence changes a node's CiliumNode, and returns it: whoever is about to publish by
-// what it was before loses. A missing one is nil.
+// fence changes a node's CiliumNode and returns it, so that patches of older versions conflict.
+// A missing one is nil.
 func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error) {
 	nodes, addr := m.ciliumNodes(), []netip.Addr{probeAddress()}
 	var live *ciliumnode.View
@@ -205,7 +205,7 @@ func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error)
 	return live, err
 }
 
-// stillThere reads a block. One that is gone, or another by now, is nil.
+// stillThere reads a block; nil: it is gone, or is another object.
 func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
 	there := &v1alpha1.PodIPBlock{}
 	err := m.Client.Get(ctx, types.NamespacedName{Name: b.Name}, there)
@@ -218,7 +218,7 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 	return there, nil
 }
 
-// dropBlock deletes a block at once, whatever it holds.
+// dropBlock deletes a block at once, whatever it contains.
 func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err

@@ -24,16 +24,16 @@ type migrateRow struct {
 	// Blocks are those it holds, Given the CIDRs assigned to it.
 	Blocks int `json:"blocks"`
 	Given  int `json:"given"`
-	// Addresses are those in its pool, InUse those that something says are in
-	// use, Unreported those of pods that its agent does not report.
+	// Addresses is how many its pool has, InUse how many are in use by any account, and
+	// Unreported how many pods have that its agent does not report.
 	Addresses  int `json:"addresses"`
 	InUse      int `json:"inUse"`
 	Unreported int `json:"unreported"`
-	// Mode is the IPAM mode that its agent starts in next.
+	// Mode is the IPAM mode in which its agent starts next.
 	Mode string `json:"mode"`
-	// Difference is what the operator would do there, "-" for nothing.
+	// Difference is what the operator would do there; "-": nothing.
 	Difference string `json:"difference"`
-	// Next is the next step, "" for none.
+	// Next is the next step; "": none.
 	Next string `json:"next"`
 }
 
@@ -88,7 +88,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 	return cmd
 }
 
-// awaitStep reads the cluster until all nodes have come as far, or time is over.
+// awaitStep reads the cluster until all nodes have come this far, or time is up.
 func awaitStep(ctx context.Context, e *cli.Env, s *choice, until adopt.Step, settle, timeout time.Duration) ([]migrateRow, error) {
 	end := e.TimeNow().Add(timeout)
 	for {
@@ -125,7 +125,7 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 	return rows
 }
 
-// next is the next step for a node.
+// next returns the next step for a node.
 func (m *move) next(s *adopt.Standing, mode string) string {
 	switch s.Step() {
 	case adopt.Old:
@@ -150,7 +150,7 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 	return ""
 }
 
-// waitsToSettle are what a node that has moved waits for.
+// waitsToSettle returns what a node that has moved waits for.
 func waitsToSettle(s *adopt.Standing) []string {
 	var waits []string
 	if !s.Settled {

@@ -85,15 +85,15 @@ func (m *move) tidy(ctx context.Context, settle time.Duration, dryRun bool) erro
 	return code
 }
 
-// tidying is one node, as it was read with all others.
+// tidying is one node, as read together with all others.
 type tidying struct {
 	*move
 	name    string
 	settled adopt.Standing
 }
 
-// once reads the live CiliumNode, and removes from exactly that version what the
-// other mode left. left says what that is, refused why it must stay.
+// once reads the live CiliumNode, and removes from exactly that version what the other mode
+// left. left describes that, and refused why it must stay.
 func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
 	nodes := t.ciliumNodes()
 	live, err := nodes.Live(ctx, t.name)
@@ -112,7 +112,7 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 	return left, refused, err
 }
 
-// leftovers says what another mode than the agent's left, and why that must stay.
+// leftovers describes what another mode than the agent's left, and why it must stay.
 func (t *tidying) leftovers(ctx context.Context, mode ciliumnode.Mode, live *ciliumnode.View) (left, refused string, err error) {
 	switch mode {
 	case ciliumnode.CRD:
@@ -137,8 +137,8 @@ func (t *tidying) retract(ctx context.Context, nodes *ciliumnode.Client, live *c
 	return err
 }
 
-// ours are the node's blocks, and all else of its pool and podCIDRs that lies in
-// ranges of PodIPPools: blocks that it has given back since.
+// ours returns the node's blocks, and everything else in its pool and podCIDRs that lies in
+// ranges of PodIPPools: blocks that it has returned since.
 func (t *tidying) ours(live *ciliumnode.View) []netip.Prefix {
 	out := crd.CIDRs(t.Ledger.NodeBlocks(t.name))
 	of := func(cidr netip.Prefix) bool {
@@ -160,7 +160,7 @@ func (t *tidying) ours(live *ciliumnode.View) []netip.Prefix {
 	return out
 }
 
-// poolsLeft says what multi-pool mode left.
+// poolsLeft describes what multi-pool mode left.
 func poolsLeft(live *ciliumnode.View) string {
 	if len(live.Allocated) == 0 {
 		return ""
@@ -168,7 +168,7 @@ func poolsLeft(live *ciliumnode.View) string {
 	return output.Count(len(live.Allocated), "CIDR") + " in spec.ipam.pools"
 }
 
-// addressesLeft says what crd mode left.
+// addressesLeft describes what crd mode left.
 func (t *tidying) addressesLeft(live *ciliumnode.View) string {
 	var parts []string
 	ours, addresses, listed := t.ours(live), 0, 0
@@ -194,8 +194,8 @@ func (t *tidying) addressesLeft(live *ciliumnode.View) string {
 	return strings.Join(parts, ", ")
 }
 
-// notInCRD is why it is not sure that the agent runs in crd mode with all that
-// its pods have.
+// notInCRD returns why it is uncertain that the agent runs in crd mode with all addresses of
+// its pods.
 func (t *tidying) notInCRD(live *ciliumnode.View) string {
 	switch {
 	case !t.settled.Settled:
@@ -208,9 +208,9 @@ func (t *tidying) notInCRD(live *ciliumnode.View) string {
 	return ""
 }
 
-// notInMultiPool is why it is not sure that the agent runs in multi-pool mode with
-// all that its pods have. An agent of that mode has no report, and takes an older
-// one away (Cilium v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
+// notInMultiPool returns why it is uncertain that the agent runs in multi-pool mode with all
+// addresses of its pods. An agent in that mode has no report, and removes an older one (Cilium
+// v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
 func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
 	multiPool, err := (&ciliumnode.Client{Reader: t.Client, Mode: ciliumnode.MultiPool}).Live(ctx, t.name)
 	switch {

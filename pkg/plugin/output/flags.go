@@ -23,7 +23,7 @@ type Flags struct {
 	noHeaders bool
 	// watch keeps printing the rows that change.
 	watch bool
-	// names are what -o name prints; nil: rows have no names of their own.
+	// names returns what -o name prints; nil: rows have no names of their own.
 	names func() []string
 }
 
@@ -68,7 +68,7 @@ func (o *Flags) Print(w, errOut io.Writer, rows any, t Table) error {
 	return o.printTable(w, errOut, t)
 }
 
-// printTable writes a table, or to errOut that it has no rows.
+// printTable writes a table, or a message to errOut if it has no rows.
 func (o *Flags) printTable(w, errOut io.Writer, t Table) error {
 	if len(t.Cells) == 0 {
 		_, err := fmt.Fprintln(errOut, t.Empty)
@@ -89,10 +89,10 @@ func (o *Flags) printTable(w, errOut io.Writer, t Table) error {
 	return printers.NewTablePrinter(options).PrintObj(m, w)
 }
 
-// Readable reports whether the format is one for people: a table or text.
+// Readable reports whether the format is for users: a table or text.
 func (o *Flags) Readable() bool { return o.Format == "" || o.Format == "wide" }
 
-// valid refuses a format that there is not, before anything is read.
+// valid rejects an unknown format before anything is read.
 func (o *Flags) valid() error {
 	switch {
 	case o.Readable() || o.Format == "json" || o.Format == "yaml":

@@ -21,7 +21,7 @@ func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// printJSONPath fills in a template as kubectl does: a list is in .items.
+// printJSONPath executes a template as kubectl does: a list is in .items.
 func printJSONPath(w io.Writer, rows any, template string) error {
 	path, err := parseJSONPath(template)
 	if err != nil {

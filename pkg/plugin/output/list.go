@@ -20,8 +20,8 @@ type Listed struct {
 	Table Table
 }
 
-// PrintList prints what read returns; with -w it goes on until sleep fails, as it does
-// once ctx ends, and prints the rows that have changed.
+// PrintList prints what read returns. With -w it continues until sleep fails, as it does when
+// ctx ends, and prints the rows that have changed.
 func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	if o.watch && !o.Readable() {
 		return exit.Usagef("--watch goes with tables alone, not with -o %s", o.Format)
@@ -47,7 +47,7 @@ type flusher interface {
 	Flush() error
 }
 
-// printChanges prints the rows that are not among those printed, until sleep fails.
+// printChanges prints the rows that have not been printed yet, until sleep fails.
 func (o *Flags) printChanges(ctx context.Context, w flusher, errOut io.Writer, printed map[string]bool, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	changes := Flags{Format: o.Format, noHeaders: true}
 	for {
@@ -74,7 +74,7 @@ func (o *Flags) printChanges(ctx context.Context, w flusher, errOut io.Writer, p
 	}
 }
 
-// NamesOf are the names of rows as kubectl writes them with -o name.
+// NamesOf returns the names of rows as kubectl writes them with -o name.
 func NamesOf[R any](kind string, rows []R, name func(R) string) []string {
 	out := make([]string, 0, len(rows))
 	for _, r := range rows {

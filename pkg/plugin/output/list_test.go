@@ -42,7 +42,7 @@ func TestPrintListWatches(t *testing.T) {
 	}
 }
 
-// A list that cannot be read again ends it.
+// If a list cannot be read again, the command ends.
 func TestPrintListWatchFails(t *testing.T) {
 	gone, reads := errors.New("connection refused"), 0
 	read := func() (Listed, error) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// OneOf lists what a flag may be.
+// OneOf lists the possible values of a flag.
 func OneOf(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -13,8 +13,8 @@ func OneOf(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// DidYouMean names those that are most like a name that does not exist, as the end of a
-// message; "" where none is.
+// DidYouMean returns the names most similar to one that does not exist, as the end of a
+// message; "": none is similar.
 func DidYouMean(name string, names []string) string {
 	type candidate struct {
 		name string
@@ -43,7 +43,7 @@ func DidYouMean(name string, names []string) string {
 	return ". Did you mean " + OneOf(out) + "?"
 }
 
-// distance is how many letters must be put in, left out or changed (Levenshtein).
+// distance returns how many letters must be inserted, deleted or replaced (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Column is one of a table; a wide one is shown with -o wide only.
+// Column is a column of a table; wide ones are shown only with -o wide.
 type Column struct {
 	name string
 	wide bool
 }
 
-// Columns are those of a table. A name that ends in "+" is that of a wide one.
+// Columns returns the columns of a table. A name that ends in "+" is that of a wide one.
 func Columns(names ...string) []Column {
 	out := make([]Column, 0, len(names))
 	for _, name := range names {
@@ -28,7 +28,7 @@ type Table struct {
 	Empty   string // what to say where there are no rows
 }
 
-// lines are the rows as text.
+// lines returns the rows as text.
 func (t Table) lines() map[string]bool {
 	lines := map[string]bool{}
 	for _, cells := range t.Cells {
@@ -37,7 +37,7 @@ func (t Table) lines() map[string]bool {
 	return lines
 }
 
-// line is a row without ages, which always change.
+// line returns a row without ages, which always change.
 func (t Table) line(cells []any) string {
 	line := ""
 	for i, cell := range cells {
@@ -53,7 +53,7 @@ func (t Table) line(cells []any) string {
 	return line
 }
 
-// without is the table without rows that are among lines.
+// without returns the table without the rows in lines.
 func (t Table) without(lines map[string]bool) Table {
 	changed := t
 	changed.Cells = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// With -w a row is printed again once more than its ages has changed.
+// With -w a row is printed again if more than its ages has changed.
 func TestChangedRows(t *testing.T) {
 	columns := Columns("Block", "Phase", "Age")
 	was := Table{Columns: columns, Cells: [][]any{{"a", "InService", "1m"}, {"b", "Draining 5s", "1m"}, {"gone", "InService", "1m"}}}

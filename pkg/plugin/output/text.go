@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Text gathers what people read, a line each.
+// Text collects lines for users.
 type Text struct{ lines strings.Builder }
 
 // Line adds a line.
 func (t *Text) Line(format string, args ...any) { fmt.Fprintf(&t.lines, format+"\n", args...) }
 
-// Table adds a table, as the flags say.
+// Table adds a table, formatted according to the flags.
 func (t *Text) Table(o *Flags, rows Table) {
 	_ = o.printTable(&t.lines, &t.lines, rows) // a strings.Builder takes all
 }
 
-// String is all lines.
+// String returns all lines.
 func (t *Text) String() string { return t.lines.String() }
 
-// WriteText writes what describe adds to a text.
+// WriteText writes the text that describe builds.
 func WriteText(w io.Writer, describe func(*Text)) error {
 	var t Text
 	describe(&t)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age is how long ago t was, as kubectl writes it.
+// Age returns how long ago t was, as kubectl writes it.
 func Age(now, t time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -17,10 +17,10 @@ func Age(now, t time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t)))
 }
 
-// Count is "1 block" or "2 blocks".
+// Count returns "1 block" or "2 blocks".
 func Count(n int, one string) string { return Plural(n, one, one+"s") }
 
-// Plural is "1 address" or "2 addresses".
+// Plural returns "1 address" or "2 addresses".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -28,7 +28,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Dash stands for nothing in a table.
+// Dash returns "-" in place of an empty cell.
 func Dash(s string) string {
 	if s == "" {
 		return "-"
@@ -36,10 +36,10 @@ func Dash(s string) string {
 	return s
 }
 
-// Fraction is part/whole.
+// Fraction returns part/whole.
 func Fraction(part, whole int) string { return fmt.Sprintf("%d/%d", part, whole) }
 
-// Percent is part of whole, rounded up; "-" where whole is 0.
+// Percent returns part of whole, rounded up; "-" if whole is 0.
 func Percent(part, whole int) string {
 	if whole == 0 {
 		return "-"
@@ -47,7 +47,7 @@ func Percent(part, whole int) string {
 	return fmt.Sprintf("%d%%", int(math.Ceil(100*float64(part)/float64(whole))))
 }
 
-// Duration is a duration without parts that are zero: 10m, not 10m0s.
+// Duration formats a duration without parts that are zero: 10m, not 10m0s.
 func Duration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -67,7 +67,7 @@ func Few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
 }
 
-// Many writes large counts as powers of two, as those of IPv6 are.
+// Many formats large counts as powers of two, as those of IPv6 are.
 func Many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// readPools reads the PodIPPools of a file. Unknown fields are refused.
+// readPools reads the PodIPPools of a file, and rejects unknown fields.
 func readPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 	if file == "" {
 		return nil, nil
@@ -57,8 +57,7 @@ func readPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
 	}
 }
 
-// edited is the cluster as it would be with these pools applied and those
-// deleted.
+// edited returns the cluster as it would be with these pools applied and those deleted.
 func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
 	s := *c.Objects
 	s.Pools = slices.Clone(s.Pools)

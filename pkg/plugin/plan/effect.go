@@ -24,7 +24,7 @@ type effect struct {
 	// Covered are the addresses of nodes and Services that a pool would cover, by
 	// pool: no pod would get them.
 	Covered []covered `json:"covered,omitempty"`
-	// InUse counts the addresses in use of the blocks that would have to go.
+	// InUse counts the addresses in use in blocks that would have to leave.
 	InUse int `json:"inUse"`
 }
 
@@ -48,28 +48,28 @@ type poolChange struct {
 type nodeChange struct {
 	Node   string `json:"node"`
 	Family string `json:"family"`
-	// CiliumPool is the pool of Cilium's it is about; empty: the default one.
+	// CiliumPool is the Cilium pool it is about; empty: the default one.
 	CiliumPool string `json:"ciliumPool,omitempty"`
 	PoolBefore string `json:"poolBefore"`
 	PoolAfter  string `json:"poolAfter"`
 	// Claims are the blocks it would claim at once.
 	Claims []string `json:"claims"`
 	Leaves []leaves `json:"leaves"`
-	// Missing is how many addresses it would want and no pool has.
+	// Missing is how many addresses it would need that no pool has.
 	Missing int    `json:"missing,omitempty"`
 	Paused  string `json:"paused,omitempty"`
 }
 
-// leaves is a block that would have to go.
+// leaves is a block that would have to leave.
 type leaves struct {
 	Block  string `json:"block"`
 	Used   int    `json:"used"`
 	Reason string `json:"reason"`
-	// Stays: not before the node has addresses to replace it with.
+	// Stays: it stays until the node has addresses to replace it.
 	Stays bool `json:"stays,omitempty"`
 	// Until is when the maintenance window opens in which it may begin to leave.
 	Until *time.Time `json:"notBefore,omitempty"`
-	// Orphaned: it would lie in no CIDR of its pool any more.
+	// Orphaned: it would no longer lie in any CIDR of its pool.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// New is the command plan.
+// New returns the command plan.
 func New(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	file, remove := "", []string{}

@@ -18,7 +18,7 @@ type share struct {
 	ciliumPool string // "": the default one
 }
 
-// sharesOf are those of two plans, sorted.
+// sharesOf returns the shares of two plans, sorted.
 func sharesOf(was, is map[share]nodeChange) []share {
 	all := maps.Clone(was)
 	maps.Copy(all, is)
@@ -27,8 +27,8 @@ func sharesOf(was, is map[share]nodeChange) []share {
 	})
 }
 
-// firstSteps are the first steps of a node, by family and pool of Cilium's, as changes
-// from nothing. What they claim is taken in the cluster's ledger.
+// firstSteps returns the first steps of a node, by family and Cilium pool, as changes from
+// nothing. What they claim is taken in the cluster's ledger.
 func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
 	steps := map[share]nodeChange{}
 	users := c.Users(name)
@@ -56,7 +56,7 @@ func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
 	return steps
 }
 
-// opens is when the window opens that a block waits for; nil: it waits for none.
+// opens returns when the window opens that a block waits for; nil: it waits for none.
 func opens(h expand.Hold) *time.Time {
 	if h.For != expand.WaitWindow || h.Until.IsZero() {
 		return nil
@@ -65,7 +65,7 @@ func opens(h expand.Hold) *time.Time {
 	return &at
 }
 
-// claimBlocks takes blocks as the operator would: as many as the plan wants.
+// claimBlocks claims blocks as the operator would: as many as the plan needs.
 func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, missing int) {
 	blocks = []string{}
 	want := d.Plan.Claim

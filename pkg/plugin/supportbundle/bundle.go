@@ -27,7 +27,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// New is the command support-bundle.
+// New returns the command support-bundle.
 func New(e *cli.Env) *cobra.Command {
 	file, logLines := "", int64(10000)
 	cmd := &cobra.Command{
@@ -74,7 +74,7 @@ not be read.`,
 	return cmd
 }
 
-// bundle gathers files.
+// bundle collects files.
 type bundle struct {
 	*cli.Env
 	*cluster.Cluster
@@ -135,7 +135,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	}
 }
 
-// addObjects adds what the operator works on.
+// addObjects adds the objects that the operator works with.
 func (b *bundle) addObjects() {
 	if body := b.Operator.Found.Settings; body != "" {
 		b.add("settings.json", []byte(body+"\n"), nil)
@@ -162,7 +162,7 @@ func (b *bundle) addObjects() {
 	b.addYAML("ciliumnodes.yaml", b.CiliumNodes)
 }
 
-// addEvents keeps those about kinds that matter here.
+// addEvents adds the events about kinds that matter here.
 func (b *bundle) addEvents(ctx context.Context) {
 	list := &corev1.EventList{}
 	if err := b.Cluster.Client.List(ctx, list); err != nil {
@@ -199,7 +199,7 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	b.addYAML("operators.yaml", status)
 }
 
-// write packs everything below one folder.
+// write packs everything into one folder.
 func (b *bundle) write(path string) error {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)

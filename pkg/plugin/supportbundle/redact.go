@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// redacted stands for what a support bundle leaves out.
+// redacted replaces what a support bundle leaves out.
 const redacted = "(redacted)"
 
-// secrets are what text must not carry out of the cluster, and what is left of it.
-// docs/kubectl/README.md lists them.
+// secrets match what must not leave the cluster, with what replaces it. docs/kubectl/README.md
+// lists them.
 var secrets = []struct {
 	pattern *regexp.Regexp
 	left    string
@@ -23,7 +23,7 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|private[-_]?key|(?:key|certificate|authority)-data)[\w.-]*\\?"?\s*[:=]\s*)(\\?"[^"\\]*\\?"|[^\s,;&}"'\\]+)`), "$1" + redacted},
 }
 
-// redact takes secrets out of text.
+// redact removes secrets from text.
 func redact(s string) string {
 	for _, secret := range secrets {
 		s = secret.pattern.ReplaceAllString(s, secret.left)
@@ -31,9 +31,8 @@ func redact(s string) string {
 	return s
 }
 
-// redactMeta keeps of an object's metadata what shows its origin. Annotation values
-// may hold anything: kubectl keeps whole objects in one. Those about pod addresses
-// stay.
+// redactMeta keeps the part of an object's metadata that shows its origin. Annotation values
+// may contain anything: kubectl keeps whole objects in one. Those about pod addresses stay.
 func redactMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	if m.Annotations == nil {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// No line keeps the word s3cr3t; what stands around it stays.
+// No line keeps the word s3cr3t; the text around it stays.
 func TestRedact(t *testing.T) {
 	for line, want := range map[string]string{
 		`Authorization: Bearer s3cr3ts3cr3t`:                             `Authorization: Bearer (redacted)`,

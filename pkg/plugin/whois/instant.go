@@ -6,8 +6,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
-// parseInstant reads a time in the past as people give it: with a zone, by the
-// clock of now's zone (without a day: of the last 24 hours), or as how long ago.
+// parseInstant parses a time in the past as users write it: with a zone, in the zone of now
+// (without a day: within the last 24 hours), or as how long ago.
 func parseInstant(s string, now time.Time) (time.Time, error) {
 	at, ok := readInstant(s, now)
 	switch {

@@ -22,19 +22,19 @@ import (
 // owner is who has an address, as far as the cluster's current state shows.
 type owner struct {
 	Address string `json:"address"`
-	// Pools are those whose CIDRs hold it.
+	// Pools are those whose CIDRs contain it.
 	Pools []string `json:"pools"`
-	// Block, and the node that holds it; empty: no block has the address.
+	// Block, and the node that holds it; empty: no block contains the address.
 	Block      string     `json:"block,omitempty"`
 	Node       string     `json:"node,omitempty"`
 	Phase      string     `json:"phase,omitempty"`
 	BlockSince *time.Time `json:"blockSince,omitempty"`
-	// PublishedBy are the nodes whose agents may give it out, by their CiliumNode,
-	// in kubernetes mode by the Node: more than one is wrong.
+	// PublishedBy are the nodes whose agents may assign it, by their CiliumNode or, in
+	// kubernetes mode, by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
-	// Users are those who use it, as agents report and pods say.
+	// Users are those who use it, according to agents and pods.
 	Users []addressUser `json:"users"`
-	// Release is its state of the release handshake.
+	// Release is its state in the release handshake.
 	Release string `json:"release,omitempty"`
 
 	carrier string // the kind of what says so in PublishedBy
@@ -71,7 +71,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 	return who
 }
 
-// poolsWith are the pools whose CIDRs hold an address.
+// poolsWith returns the pools whose CIDRs contain an address.
 func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
 	pools := []string{}
 	for _, name := range c.Pools.Names() {
@@ -84,7 +84,7 @@ func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
 	return pools
 }
 
-// blockOf is the block that an address lies in: of several the first created.
+// blockOf returns the block that contains an address, the oldest if there are several.
 func blockOf(c *cluster.Cluster, a netip.Addr) (crd.Block, bool) {
 	var found crd.Block
 	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
@@ -123,7 +123,7 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 	return users
 }
 
-// readPodStarts notes since when the pods among users run.
+// readPodStarts records since when the pods among users run.
 func readPodStarts(ctx context.Context, c *cluster.Cluster, users []addressUser) error {
 	for i := range users {
 		namespace, name, isPod := strings.Cut(users[i].Name, "/")
@@ -147,7 +147,7 @@ func readPodStarts(ctx context.Context, c *cluster.Cluster, users []addressUser)
 	return nil
 }
 
-// describe is the answer in sentences.
+// describe writes the answer in sentences.
 func (o *owner) describe(s *output.Text, now time.Time) {
 	switch {
 	case o.Block != "":

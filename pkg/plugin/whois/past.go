@@ -12,27 +12,27 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// past is who had an address at an instant, as far as that can be known now.
+// past is who had an address at an instant, as far as that is still known.
 type past struct {
 	Address string    `json:"address"`
 	At      time.Time `json:"at"`
-	// Pools are those whose CIDRs hold it now.
+	// Pools are those whose CIDRs contain it now.
 	Pools []string `json:"pools"`
-	// RecordSince is how far back the record of these pools goes: a node may have
-	// held it before that without being listed.
+	// RecordSince is how far back the record of these pools goes: before that, a node may have
+	// held it without being listed.
 	RecordSince *time.Time `json:"recordSince,omitempty"`
 	// NoRecord explains why no record of these pools can be read.
 	NoRecord string `json:"noRecord,omitempty"`
-	// Held are the blocks with it that nodes held then: more than one is wrong.
+	// Held are the blocks containing it that nodes held then: more than one is wrong.
 	Held []tenure `json:"held"`
-	// Before and After are the blocks nearest to then, where none was held.
+	// Before and After are the closest blocks in time, if none was held.
 	Before *tenure `json:"before,omitempty"`
 	After  *tenure `json:"after,omitempty"`
-	// Pods are those that there still are and that had it then, ended ones too.
+	// Pods are those still known that had it then, including ended ones.
 	Pods []pastPod `json:"pods"`
-	// Events are those about pods that name it, of whatever time.
+	// Events are those about pods that name it, at any time.
 	Events []pastEvent `json:"events"`
-	// Unread says why there are no events.
+	// Unread is why there are no events.
 	Unread string `json:"unread,omitempty"`
 }
 
@@ -64,7 +64,7 @@ func heldAt(c *cluster.Cluster, a netip.Addr, at time.Time) past {
 	return p
 }
 
-// describe is the answer in sentences.
+// describe writes the answer in sentences.
 func (p *past) describe(s *output.Text) {
 	for _, t := range p.Held {
 		s.Line("At %s node %s held %s, in block %s: since %s, %s.", instant(p.At), t.Node, p.Address, t.Block, instant(t.Since), t.end())
@@ -101,7 +101,7 @@ func (p *past) describe(s *output.Text) {
 	}
 }
 
-// end says how a tenure ended.
+// end describes how a tenure ended.
 func (t *tenure) end() string {
 	switch {
 	case t.Until == nil:
@@ -112,7 +112,7 @@ func (t *tenure) end() string {
 	return "until " + instant(*t.Until) + ", when it had given the block back"
 }
 
-// reach says how far back the answer can go.
+// reach describes how far back the answer can go.
 func (p *past) reach() string {
 	names := strings.Join(p.Pools, " and of pool ")
 	switch {

@@ -55,7 +55,7 @@ func TestParseInstant(t *testing.T) {
 	}
 }
 
-// day is noon of a day of January.
+// day returns noon of a day in January.
 func day(n int) time.Time { return time.Date(2026, 1, n, 12, 0, 0, 0, time.UTC) }
 
 func heldBlock(cidr, node string, since int) v1alpha1.PodIPBlock {
@@ -70,14 +70,14 @@ func restingBlock(cidr, node string, since, until int, reason expand.Reason) v1a
 	return b
 }
 
-// mainPool is a pool 10.20.0.0/24.
+// mainPool returns a pool 10.20.0.0/24.
 func mainPool() v1alpha1.PodIPPool {
 	p := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main", UID: "p", Generation: 1}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.20.0.0/24"}}}
 	return p
 }
 
-// recorded is the history of that pool since a day; 0: it has none.
+// recorded returns the history of that pool since a day; 0: it has none.
 func recorded(since int, returned ...v1alpha1.ReturnedBlock) []v1alpha1.PodIPPoolHistory {
 	if since == 0 {
 		return nil
@@ -174,8 +174,7 @@ func days(t *tenure) string {
 	return t.Node + " " + t.Since.Format("2") + "-" + until
 }
 
-// The answer about the past says how far back it goes, and never more than is
-// known.
+// The answer about the past shows how far back it goes, and claims no more than is known.
 func TestPastText(t *testing.T) {
 	one, ofEarlier := []v1alpha1.PodIPPool{mainPool()}, recorded(5)
 	ofEarlier[0].OwnerReferences[0].UID = "earlier"

@@ -27,7 +27,7 @@ type pastPod struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Until is when its last container ended.
 	Until *time.Time `json:"until,omitempty"`
-	// Ended: it runs no more.
+	// Ended: it no longer runs.
 	Ended bool `json:"ended,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type pastEvent struct {
 	Says string    `json:"says"`
 }
 
-// addPastUsers adds to p the pods that there still are, and events.
+// addPastUsers adds to p the pods that still exist, and events.
 func addPastUsers(ctx context.Context, c *cluster.Cluster, a netip.Addr, p *past) error {
 	users := usersOf(c, a)
 	if err := readPodStarts(ctx, c, users); err != nil {
@@ -72,7 +72,7 @@ func addPastUsers(ctx context.Context, c *cluster.Cluster, a netip.Addr, p *past
 	return err
 }
 
-// each takes all objects of a list, page by page.
+// each calls take for all objects of a list, page by page.
 func each(ctx context.Context, c client.Reader, list client.ObjectList, selector string, take func(runtime.Object)) error {
 	selected, err := fields.ParseSelector(selector)
 	if err != nil {
@@ -88,8 +88,8 @@ func each(ctx context.Context, c client.Reader, list client.ObjectList, selector
 	})
 }
 
-// endedUser is a pod that runs no more, where it had the address. Its status
-// keeps that as long as there is the pod.
+// endedUser returns a pod that no longer runs, if it had the address. Its status keeps that for
+// as long as the pod exists.
 func endedUser(pod *corev1.Pod, a netip.Addr) (pastPod, bool) {
 	had := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
 		addr, err := netip.ParseAddr(ip.IP)
@@ -126,7 +126,7 @@ func (u *pastPod) sentence() string {
 	return fmt.Sprintf("%s on node %s had it: it ran from %s until %s.", u.Name, u.Node, instant(*u.Since), instant(*u.Until))
 }
 
-// naming finds an address in a text, and not one that begins or ends like it.
+// naming matches an address in a text, but not one that begins or ends like it.
 func naming(a netip.Addr) *regexp.Regexp {
 	name := regexp.QuoteMeta(a.String())
 	if a.Is6() {

@@ -16,10 +16,10 @@ type tenure struct {
 	Block string    `json:"block"`
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
-	// Until is when nothing of the block was published any more; nil: the node
-	// holds it still.
+	// Until is when the last address of the block was unpublished; nil: the node still holds
+	// it.
 	Until *time.Time `json:"until,omitempty"`
-	// Reason is why the block came back.
+	// Reason is why the block was returned.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -27,8 +27,8 @@ func (t *tenure) covers(at time.Time) bool {
 	return !at.Before(t.Since) && (t.Until == nil || at.Before(*t.Until))
 }
 
-// tenures are those of all blocks with an address that are known of, the oldest
-// first: those of blocks that there are, and those that pools' histories list.
+// tenures returns those of all known blocks that contain an address, the oldest first: those of
+// existing blocks, and those in pools' histories.
 func tenures(c *cluster.Cluster, a netip.Addr) []tenure {
 	var all []tenure
 	for _, b := range c.Blocks() {
@@ -45,8 +45,8 @@ func tenures(c *cluster.Cluster, a netip.Addr) []tenure {
 			}
 			until := r.Until.UTC()
 			t := tenure{Block: crd.BlockName(cidr), Node: r.NodeName, Since: r.Since.UTC(), Until: &until, Reason: r.Reason}
-			// The object of a block that cools down says the same, and knows better
-			// where the block is its node's again.
+			// The object of a block that cools down has the same information, and is more
+			// accurate if the block went back into service.
 			if !slices.ContainsFunc(there, func(b tenure) bool { return b.Block == t.Block && b.Since.Equal(t.Since) }) {
 				all = append(all, t)
 			}
@@ -65,8 +65,8 @@ func tenureOf(b crd.Block) tenure {
 	return t
 }
 
-// recordSince is how far back the histories of pools go, all of them; nil: not all
-// pools have one, or there are none.
+// recordSince returns how far back the histories of all these pools go; nil: not all pools have
+// one, or there are none.
 func recordSince(c *cluster.Cluster, pools []string) *time.Time {
 	var latest *time.Time
 	for _, name := range pools {

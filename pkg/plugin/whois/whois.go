@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// New is the command whois.
+// New returns the command whois.
 func New(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	var at string

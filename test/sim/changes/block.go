@@ -16,11 +16,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// A PodIPBlock cannot be changed. So a changed one is created by hand, which pins it to
-// its node, and deleted again.
+// A PodIPBlock cannot be changed. So a changed one is created by hand, which pins it to its
+// node, and deleted again.
 
-// block is the object with a spec, named as its CIDR says. It is an error if the spec has
-// values of another type.
+// block returns the object with a spec, named after its CIDR. It fails if the spec has values
+// of another type.
 func block(s spec) (*v1alpha1.PodIPBlock, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -36,7 +36,7 @@ func block(s spec) (*v1alpha1.PodIPBlock, error) {
 	return out, nil
 }
 
-// object is a block as the API server gets it.
+// object returns a block as the API server receives it.
 func object(s spec, name string) spec {
 	return spec{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "PodIPBlock",
@@ -87,7 +87,7 @@ func (s *state) tryBlock(pools, blocks *schema.Schema, c schema.Change, number i
 // pinnedPath is the path of a block.
 const pinnedPath = "pinned"
 
-// pinned plays the run of a block with a change that can be read.
+// pinned plays the run of a block with a change that can be parsed.
 func (s *state) pinned(pools *schema.Schema, c schema.Change, trace func(string)) course {
 	obj, err := block(c.Apply(schema.BlockExample()))
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *player) unpin(b *v1alpha1.PodIPBlock) bool {
 	return true
 }
 
-// judgePinned checks that a block that overlaps another says so.
+// judgePinned checks that a block that overlaps another has a condition that says so.
 func (p *player) judgePinned(b *v1alpha1.PodIPBlock) {
 	now, ok := p.w.API().Get(world.KindBlock, b.Name).(*v1alpha1.PodIPBlock)
 	if !ok {

@@ -27,8 +27,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Every field has a change in every state, and one of them is accepted; of a field that can
-// be wrong, one is refused or reported.
+// Every field has a change in every state, and one of them is accepted; if a field can be
+// wrong, a change is rejected or reported.
 func TestEveryFieldChanges(t *testing.T) {
 	k := kindsOf(t)
 	accepted := map[string]bool{}
@@ -99,7 +99,7 @@ func stateCalled(t *testing.T, name, change string) (*state, trial) {
 	return nil, trial{}
 }
 
-// What Changes is for is found: a value that is accepted silently, one that no message
+// What Changes is for is found: a wrong value that is accepted silently, one that no message
 // names, a way back that ends elsewhere, and a panic.
 func TestFindings(t *testing.T) {
 	k := kindsOf(t)
@@ -140,7 +140,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// A view differs in each of its parts, unless there is a reason why it may.
+// Two views that differ in any part are reported, unless there is a reason for the difference.
 func TestDiffers(t *testing.T) {
 	of := func(change func(*view)) *view {
 		v := &view{always: map[string]string{"a": "1"}, held: map[string]string{"b": "1"}, counted: map[string]string{"c": "1"}}
@@ -187,7 +187,7 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// A block that overlaps another and does not say so is found.
+// A block that overlaps another without a condition that says so is found.
 func TestPinnedSilently(t *testing.T) {
 	s, _ := stateCalled(t, "grown", "spec.paused: true")
 	k := kindsOf(t)

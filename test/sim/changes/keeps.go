@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/changes/schema"
 )
 
-// keeps says by which field a spec has nodes keep what they were given under another one,
-// or is "". docs/api.md says so of each.
+// keeps returns the field of a spec because of which nodes keep what they received under
+// another spec; "": none. docs/api.md describes each.
 func (s *state) keeps(spec spec) string {
 	if _, there := spec["ipv6"]; there && !s.dualStack {
 		return "ipv6" // a block that was there before the agent, which does not run it
@@ -43,7 +43,7 @@ func keeps(s spec) string {
 	return keepsLonger(s)
 }
 
-// keepsLonger is keeps of fields whose value alone does not say so.
+// keepsLonger is keeps for fields whose value alone does not decide it.
 func keepsLonger(s spec) string {
 	idle, _, _ := unstructured.NestedString(s, "reclaim", "idleFor")
 	if long, err := time.ParseDuration(idle); err == nil && long > 5*time.Minute {

@@ -16,18 +16,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// view is what there is at rest. Two runs that end with the same spec must end with the
-// same view: what nodes have in service, by pool and size, pods' addresses, the pools'
-// counts and conditions. Which of a pool's blocks a node has may depend on what was free.
+// view is the state at rest. Two runs that end with the same spec must end with the same view:
+// what nodes have in service, by pool and size, pods' addresses, the pools' counts and
+// conditions. Which of a pool's blocks a node has may depend on what was free.
 type view struct {
-	// always is the same on every path: what is wrong with the spec.
+	// always is equal on every path: what is wrong with the spec.
 	always map[string]string
-	// held is what nodes and pods have. A spec may say that nodes keep what another one
-	// has given them (keeps), and where blocks run out, they are the first node's.
+	// held is what nodes and pods have. A spec may let nodes keep what they received under
+	// another one (keeps), and if blocks run out, the first node gets them.
 	held map[string]string
-	// counted is what also counts blocks that leave, which they do once no pod uses them.
+	// counted includes blocks that are leaving, which they do once no pod uses them.
 	counted map[string]string
-	// leaving and exhausted say that there are such blocks, and that there is no free one.
+	// leaving and exhausted report whether there are such blocks, and whether no block is free.
 	leaving, exhausted bool
 }
 
@@ -43,7 +43,7 @@ func look(w *world.World) view {
 	return v
 }
 
-// pool is its status. Whether a window is open depends on the hour, and whether blocks
+// pool reads a pool's status. Whether a window is open depends on the time, and whether blocks
 // will last on the hours before.
 func (v *view) pool(p *v1alpha1.PodIPPool) {
 	at := "pool " + p.Name + " "
@@ -69,7 +69,7 @@ func (v *view) pool(p *v1alpha1.PodIPPool) {
 	}
 }
 
-// invalid is the reason of conditions that say what is wrong with a spec.
+// invalid is the reason of conditions that report what is wrong with a spec.
 const invalid = "Invalid"
 
 func (v *view) condition(at string, c metav1.Condition) {
@@ -86,7 +86,7 @@ func (v *view) condition(at string, c metav1.Condition) {
 // ofBlock matches the CIDR of a block of these worlds.
 func ofBlock() *regexp.Regexp { return regexp.MustCompile(`[0-9a-f.:]+/(30|126)\b`) }
 
-// node is what it holds, and what its pods have.
+// node reads what a node holds and what its pods have.
 func (v *view) node(w *world.World, name string) {
 	at := "node " + name + " "
 	count := map[string]int{}
@@ -118,8 +118,8 @@ func (v *view) node(w *world.World, name string) {
 	}
 }
 
-// published counts the addresses of a block in the node's CiliumNode. The first and the
-// last one stay there while they are in use, even where pods may not have them any more.
+// published counts the addresses of a block in the node's CiliumNode. The first and the last
+// stay there while they are in use, even if pods may no longer get them.
 func published(w *world.World, b *v1alpha1.PodIPBlock, cidr netip.Prefix) int {
 	cn, ok := w.API().Get(world.KindCiliumNode, b.Spec.NodeName).(*ciliumv2.CiliumNode)
 	if !ok {
@@ -138,7 +138,7 @@ func published(w *world.World, b *v1alpha1.PodIPBlock, cidr netip.Prefix) int {
 	return n
 }
 
-// keptBack reports whether an address is at an edge of its block that pods may not have.
+// keptBack reports whether an address is at an edge of its block that pods may not get.
 func keptBack(w *world.World, b *v1alpha1.PodIPBlock, cidr netip.Prefix, addr netip.Addr) bool {
 	pool, ok := w.API().Get(world.KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
 	if !ok {
@@ -154,8 +154,8 @@ func keptBack(w *world.World, b *v1alpha1.PodIPBlock, cidr netip.Prefix, addr ne
 	return !edges.AllowFirstIP && addr == cidr.Addr() || !edges.AllowLastIP && !cidr.Contains(addr.Next())
 }
 
-// differs returns in what two views of the same spec differ that may not. kept: nodes keep
-// what they were given under another one.
+// differs returns the differences between two views of the same spec that are not allowed.
+// kept: nodes keep what they received under another one.
 func (v *view) differs(other *view, kept bool) []string {
 	out := differences(v.always, other.always)
 	if kept || v.exhausted || other.exhausted {
@@ -184,7 +184,7 @@ func differences(a, b map[string]string) []string {
 	return out
 }
 
-// reports reports whether a condition names a field, or what it is a part of, as wrong.
+// reports reports whether a condition names a field, or what contains it, as wrong.
 func (v *view) reports(field string) bool {
 	for strings.Contains(field, ".") {
 		for _, message := range v.always {

@@ -124,7 +124,7 @@ func (k *kinds) of(s *state) ([]trial, error) {
 	return s.trials(changes), err
 }
 
-// sum is what was tried in a state, or in all.
+// sum is what was tried in a state, or in all states.
 type sum struct {
 	changes, tried, refused, oneWay, runs int
 	findings                              []string
@@ -169,7 +169,7 @@ func (k *kinds) explore(o options, out io.Writer) int {
 	return 0
 }
 
-// tryAll tries the changes of a state, or a part of them.
+// tryAll tries all changes of a state, or some of them.
 func (k *kinds) tryAll(s *state, o options, turn int) (sum, error) {
 	trials, err := k.of(s)
 	if err != nil {
@@ -203,7 +203,7 @@ func (k *kinds) tryAll(s *state, o options, turn int) (sum, error) {
 
 func tracer(out io.Writer) func(string) { return func(line string) { fmt.Fprintln(out, line) } }
 
-// report prints what became of a run, and is the exit code.
+// report prints the result of a run and returns the exit code.
 func report(c course, of schema.Change, out io.Writer) int {
 	fmt.Fprintln(out, of, c.refused)
 	for _, line := range c.findings {

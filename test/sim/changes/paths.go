@@ -6,15 +6,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/changes/schema"
 )
 
-// path is a way to a changed spec and back to the one that a state has.
+// path is a way to a changed spec and back to the state's own.
 type path struct {
 	name, about string
-	// route is the spec that the cluster begins with, nil: the state's, and those on the way.
+	// route returns the spec with which the cluster begins (nil: the state's), and those on the
+	// way.
 	route func(t trial) (first spec, stops []stop)
-	// changed and back are where, among what the run has reached, the changed spec and
-	// the state's own are; -1: nowhere.
+	// changed and back are the positions of the changed spec and of the state's own among those
+	// the run has reached; -1: none.
 	changed, back int
-	// fits reports whether there is such a path for a change. Nil: unless it is refused.
+	// fits reports whether the path exists for a change. Nil: unless the change is rejected.
 	fits func(t trial, refused bool) bool
 }
 
@@ -62,7 +63,7 @@ type trial struct {
 
 func (t trial) to() spec { return t.Apply(t.from()) }
 
-// trials are all changes of a state, each beside a right one of another field.
+// trials returns all changes of a state, each along with a valid one of another field.
 func (s *state) trials(changes []schema.Change) []trial {
 	var out []trial
 	for i, c := range changes {
@@ -89,10 +90,10 @@ func (t trial) run(p path, rules *schema.Schema, trace func(string)) course {
 	return t.play(rules, first, stops, trace)
 }
 
-// result is what became of a trial.
+// result is the result of a trial.
 type result struct {
 	refused bool
-	// oneWay: the way back is refused.
+	// oneWay: the way back is rejected.
 	oneWay   bool
 	runs     int
 	findings []string
@@ -102,8 +103,8 @@ func (r *result) note(t trial, p path, format string, args ...any) {
 	r.findings = append(r.findings, fmt.Sprintf("%s/%d/%s (%s): %s", t.name, t.number, p.name, t.Change, fmt.Sprintf(format, args...)))
 }
 
-// try plays all paths of a trial and compares where they lead: to the same view of the
-// changed spec, and back to that of the state, which still has.
+// try plays all paths of a trial and compares their ends: the same view of the changed spec,
+// and back to that of the state, still.
 func (t trial) try(rules *schema.Schema, still course) result {
 	var r result
 	var changed *view
@@ -135,8 +136,8 @@ func (t trial) try(rules *schema.Schema, still course) result {
 	return r
 }
 
-// answer checks what the API server and the operator say of a change. It reports whether
-// it is refused.
+// answer checks how the API server and the operator react to a change. It reports whether the
+// change is rejected.
 func (t trial) answer(r *result, p path, c course) bool {
 	if len(c.reached) == 1 {
 		r.refused = true
@@ -152,9 +153,9 @@ func (t trial) answer(r *result, p path, c course) bool {
 	return false
 }
 
-// compare holds the way back to what would be without the change.
+// compare compares the way back with the state without the change.
 func (t trial) compare(r *result, p path, c, still course) {
-	// What a node got of another pool while this one did not serve it, it keeps.
+	// A node keeps what it got from another pool while this one did not serve it.
 	kept := p.name == "begun" && (t.before != nil || t.after != nil)
 	if p.back < len(c.reached) {
 		for _, text := range still.reached[1].differs(&c.reached[p.back], kept || t.keeps(t.from()) != "") {

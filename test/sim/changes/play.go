@@ -15,27 +15,27 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// stop is a spec on the way of a run.
+// stop is a spec along the way of a run.
 type stop struct {
 	spec spec
 	// steps is how many actions may happen before the next spec; 0: all until everything
 	// is at rest.
 	steps int
-	// forced: the spec is stored even where the schema refuses it, as an object is that
-	// is older than a rule.
+	// forced: the spec is stored even if the schema rejects it, like an object older than a
+	// rule.
 	forced bool
-	// pins is a block that is created by hand beside it, and deleted by the next stop.
+	// pins is a block that is created by hand at the same time, and deleted at the next stop.
 	pins *v1alpha1.PodIPBlock
 }
 
-// course is what a run has shown.
+// course is the result of a run.
 type course struct {
-	// reached is the view of the state before the first stop, and at those that ended at
-	// rest, in turn.
+	// reached are the views of the state before the first stop, and at each stop that ended at
+	// rest.
 	reached []view
-	// end is the view once all pods are gone, if the run came so far.
+	// end is the view once all pods are gone, if the run got that far.
 	end *view
-	// refused: a stop was refused, and the run ended there.
+	// refused: a stop was rejected, and the run ended there.
 	refused  field.ErrorList
 	findings []string
 }
@@ -48,8 +48,7 @@ type player struct {
 	course
 }
 
-// play begins with a spec, reaches the state, goes through the stops and brings the world
-// to its end.
+// play starts with a spec, reaches the state, visits the stops and brings the world to its end.
 func (s *state) play(rules *schema.Schema, first spec, stops []stop, trace func(string)) (out course) {
 	p := &player{schema: rules}
 	defer func() {
@@ -113,7 +112,7 @@ func (p *player) pods(slots []string) {
 
 func (p *player) look() { p.reached = append(p.reached, look(p.w)) }
 
-// visit sets a spec and lets the world go on.
+// visit sets a spec and lets the world continue.
 func (p *player) visit(stop stop) bool {
 	if !p.set(stop.spec, stop.forced) || p.pinned != nil && !p.unpin(p.pinned) || stop.pins != nil && !p.pin(stop.pins) {
 		return false
@@ -133,7 +132,8 @@ func (p *player) visit(stop stop) bool {
 	return true
 }
 
-// hurry takes some steps of all that go on, and no time passes but what they wait for.
+// hurry performs some of the actions that need no decision; time passes only if they wait for
+// it.
 func (p *player) hurry(steps int) {
 	for i := range steps {
 		var going []world.Action
@@ -150,7 +150,7 @@ func (p *player) hurry(steps int) {
 	}
 }
 
-// set stores a spec unless the schema refuses it.
+// set stores a spec unless the schema rejects it.
 func (p *player) set(s spec, forced bool) bool {
 	stored := p.w.API().Get(world.KindPool, poolName).(*v1alpha1.PodIPPool)
 	if !forced {
@@ -172,8 +172,7 @@ func (p *player) set(s spec, forced bool) bool {
 	return true
 }
 
-// refusal is why the API server refuses a spec in the place of the one that is stored, or
-// of none.
+// refusal returns why the API server rejects a spec, given the stored one, if any.
 func refusal(rules *schema.Schema, s spec, stored *v1alpha1.PodIPPool) field.ErrorList {
 	now := spec{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "PodIPPool",
@@ -192,7 +191,7 @@ func refusal(rules *schema.Schema, s spec, stored *v1alpha1.PodIPPool) field.Err
 	return rules.Refusal(context.Background(), now, old)
 }
 
-// pool is the object with a spec. It is an error if the spec has values of another type.
+// pool returns the object with a spec. It fails if the spec has values of another type.
 func pool(s spec) (*v1alpha1.PodIPPool, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {

@@ -24,16 +24,16 @@ type spec = map[string]any
 // state is a state of the cluster in which a spec changes.
 type state struct {
 	name, about string
-	// first is the spec with which the cluster begins, and base the one that it has when
-	// the state is reached: nil: the same.
+	// first is the spec with which the cluster begins, and base the one that it has when the
+	// state is reached; nil: the same.
 	first, base spec
 	// before and after are the other pools, created before the pool or after it.
 	before, after *v1alpha1.PodIPPool
-	// pods of n1 run before base is set, and late ones come after that.
+	// pods of n1 run before base is set, and late ones are created after it.
 	pods, late []string
 	// dualStack: agents run both families.
 	dualStack bool
-	// unready: the change comes before anything has happened.
+	// unready: the change is made before anything has happened.
 	unready bool
 }
 
@@ -46,14 +46,14 @@ func plain() spec {
 	}
 }
 
-// with is a spec with some fields set to other values.
+// with returns a spec with some fields set to other values.
 func with(s, fields spec) spec {
 	out := runtime.DeepCopyJSON(s)
 	maps.Copy(out, fields)
 	return out
 }
 
-// ranges are IPv4 ranges, the first with a policy of its own.
+// ranges returns IPv4 ranges, the first with this policy.
 func ranges(policy string, cidrs ...string) spec {
 	var list []any
 	for i, c := range cidrs {
@@ -66,7 +66,7 @@ func ranges(policy string, cidrs ...string) spec {
 	return spec{"blockSize": int64(30), "cidrs": list}
 }
 
-// other is a pool that overlaps the last ranges of the pool.
+// other returns a pool that overlaps the last ranges of the pool.
 func other(name string, priority int32) *v1alpha1.PodIPPool {
 	return &v1alpha1.PodIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -95,8 +95,8 @@ func states() []state {
 	}
 }
 
-// config is the world of a state, without faults. How long blocks are idle and cool down
-// is left to the pools, so that it can be any time.
+// config returns the world of a state, without faults. How long blocks are idle and cool down
+// is set in the pools, so that it can be any time.
 func (s *state) config(first *v1alpha1.PodIPPool) world.Config {
 	p := expand.DefaultPolicy()
 	p.PressurePercent, p.IdleFor = 0, 0
@@ -120,7 +120,7 @@ func (s *state) config(first *v1alpha1.PodIPPool) world.Config {
 	return c
 }
 
-// from is the spec that changes.
+// from returns the spec that changes.
 func (s *state) from() spec {
 	if s.base != nil {
 		return s.base

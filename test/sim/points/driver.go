@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// maxActions bounds a step of a scenario, and maxWait its simulated time: longer than
-	// all faults and timers together.
+	// maxActions bounds a step of a scenario, and maxWait its simulated time: longer than all
+	// faults and timers together.
 	maxActions = 50_000
 	maxWait    = 3 * time.Hour
-	// downFor is how long an operator stays down that another one replaces.
+	// downFor is how long an operator stays down once another one has replaced it.
 	downFor = 10 * time.Minute
-	// oldFor is how long an operator sees an old state: 15 s until it leads again, and
-	// some more.
+	// oldFor is how long an operator sees an old state: 15 s until it leads again, and some
+	// more.
 	oldFor = time.Minute
 )
 
-// driver plays a scenario: of all actions that are possible, it takes the first one that
-// needs no decision of people, and lets time pass when there is none. So a scenario
-// always takes the same course up to its fault.
+// driver plays a scenario: of all possible actions it takes the first one that needs no
+// decision by users, and lets time pass if there is none. So up to its fault a scenario always
+// takes the same course.
 type driver struct {
 	w     *world.World
 	point point
@@ -39,26 +39,26 @@ type driver struct {
 	failed []string
 }
 
-// oldCache is an operator whose watches show nothing after their first lists.
+// oldCache is an operator whose watches deliver nothing after their first lists.
 type oldCache struct {
 	who   string
 	until time.Time
 }
 
-// withheld is a watch of an operator that shows nothing for a while.
+// withheld is a watch of an operator that delivers nothing for a while.
 type withheld struct {
 	who, what string
 	until     time.Time
 	relist    bool
 }
 
-// pausedWrite is a write that an operator sends once it goes on.
+// pausedWrite is a write that an operator sends once it resumes.
 type pausedWrite struct {
 	call  world.Action
 	until time.Time
 }
 
-// play runs the scenario of a point with its fault, or without any if it has no number.
+// play runs the scenario of a point with its fault, or without a fault if it has no number.
 func play(p point, trace func(string)) *driver {
 	config := p.scenario.world()
 	config.Trace = trace
@@ -101,7 +101,7 @@ func (d *driver) findings() []string {
 	return out
 }
 
-// take takes a step, and lets the world go on until its condition holds.
+// take performs a step, and lets the world continue until its condition holds.
 func (d *driver) take(s step) bool {
 	if s.do != nil {
 		s.do(d)
@@ -126,7 +126,7 @@ func (d *driver) take(s step) bool {
 	return false
 }
 
-// finish ends the fault, and has the world checked at rest, with its pods and without.
+// finish ends the fault, and checks the world at rest, with its pods and without.
 func (d *driver) finish() {
 	d.counting = false
 	for range maxActions {
@@ -140,8 +140,8 @@ func (d *driver) finish() {
 	d.w.Finish()
 }
 
-// next takes the first action that is possible and needs no decision. It reports false
-// if there is none.
+// next performs the first possible action that needs no decision. It returns false if there is
+// none.
 func (d *driver) next() bool {
 	d.resume()
 	for _, a := range d.w.Enabled() {
@@ -154,7 +154,7 @@ func (d *driver) next() bool {
 	return false
 }
 
-// step carries out an action, or injects the fault if this is its point.
+// step performs an action, or injects the fault if this is its point.
 func (d *driver) step(a world.Action) {
 	at, ok := d.placeOf(a)
 	if ok && d.counting {
@@ -184,13 +184,13 @@ func (d *driver) placeOf(a world.Action) (place, bool) {
 	return 0, false
 }
 
-// do carries out an action that must be possible.
+// do performs an action that must be possible.
 func (d *driver) do(verb world.Verb, who, what string) {
 	d.w.Do(world.Action{Verb: verb, Who: who, What: what})
 }
 
-// try carries out an action of people if it is possible: after a fault it may not be, or
-// not be needed.
+// try performs an action of users if it is possible: after a fault it may not be, or not be
+// needed.
 func (d *driver) try(verb world.Verb, who, what string) {
 	if a := (world.Action{Verb: verb, Who: who, What: what}); d.w.Can(a) {
 		d.w.Do(a)
@@ -212,14 +212,14 @@ func (d *driver) withholds(a world.Action) bool {
 		d.old != nil && a.Who == d.old.who && d.w.Synced(a.Who, a.What)
 }
 
-// startOld starts an operator on lists that are some versions old. It leads once its
-// old lease is over, and sees nothing newer for a while.
+// startOld starts an operator on lists that are some versions old. It leads once its old lease
+// has expired, and sees nothing newer for a while.
 func (d *driver) startOld(who string, versionsAgo int) {
 	d.do(world.Start, who, fmt.Sprintf("stale-%d", versionsAgo))
 	d.old = &oldCache{who, d.w.Now().Add(oldFor)}
 }
 
-// pause stops an operator with a write in hand.
+// pause pauses an operator with a write in hand.
 func (d *driver) pause(a world.Action, howLong time.Duration) {
 	d.do(world.CallFreezes, a.Who, a.What)
 	d.paused = &pausedWrite{call: a, until: d.w.Now().Add(howLong)}
@@ -247,7 +247,7 @@ func (d *driver) resume() {
 	}
 }
 
-// passTime lets time pass to what comes due next, a minute at most.
+// passTime lets time pass until something comes due, a minute at most.
 func (d *driver) passTime() {
 	now := d.w.Now()
 	to := now.Add(time.Minute)
@@ -259,7 +259,7 @@ func (d *driver) passTime() {
 	d.do(world.Pass, "time", to.Sub(now).String())
 }
 
-// due is when the fault goes on to its next stage, or zero.
+// due returns when the fault enters its next stage, or zero.
 func (d *driver) due() time.Time {
 	switch {
 	case d.stream != nil:
@@ -272,7 +272,7 @@ func (d *driver) due() time.Time {
 	return time.Time{}
 }
 
-// goesOn reports whether an action needs no decision, of people or of the fault.
+// goesOn reports whether an action needs no decision, by users or by the fault.
 func goesOn(a world.Action) bool {
 	return a.Verb.GoesOn() && a.Verb != world.Thaw && !strings.HasPrefix(a.What, "stale")
 }

@@ -19,7 +19,7 @@ func familyOff() step {
 	}, func(v view) bool { return up(v) && !v.HasAddress("n1", "p1") && v.reports("n1") == "ipv4" }}
 }
 
-// familyDrained has people ask for the IPv6 blocks of n1.
+// familyDrained makes users delete the IPv6 blocks of n1.
 func familyDrained() step {
 	return step{"its IPv6 blocks are gone", func(d *driver) {
 		for _, name := range d.w.API().Keys(world.KindBlock) {
@@ -47,7 +47,7 @@ func familyOn() step {
 		func(v view) bool { return up(v) && v.reports("n1") == "both" }}
 }
 
-// reports is which families the agent of a node reports addresses of.
+// reports returns the families of the addresses that the agent of a node reports.
 func (v view) reports(node string) string {
 	ipv4, ipv6 := false, false
 	for key := range v.ciliumNode(node).Status.IPAM.Used {

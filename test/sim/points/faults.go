@@ -20,19 +20,19 @@ const (
 	kindsOfPlaces
 )
 
-// places are those that a scenario met.
+// places are the places that a scenario passed.
 type places struct {
 	number [kindsOfPlaces]int
-	// versions is how many there had been at each write, of the kind that had most.
+	// versions is how many versions there were at each write, of the kind that had the most.
 	versions []int
 }
 
-// fault is one way to go wrong at a place.
+// fault is one kind of fault at a place.
 type fault struct {
 	name, about string
 	at          place
-	// inject takes the place of the action a, and reports whether it has carried it out
-	// or made it impossible. Otherwise a follows.
+	// inject replaces the action a, and reports whether it has performed a or made it
+	// impossible. Otherwise a follows.
 	inject func(d *driver, a world.Action) bool
 }
 
@@ -67,7 +67,7 @@ func faults() []fault {
 	})
 }
 
-// faultsAtWrites are those of an operator's writes.
+// faultsAtWrites returns the faults at an operator's writes.
 func faultsAtWrites() []fault {
 	all := []fault{
 		{"killed-before", "the operator dies before the write, and starts again", atWrite, func(d *driver, a world.Action) bool {
@@ -124,8 +124,8 @@ func faultsAtWrites() []fault {
 
 const fromOldCache = "old-cache"
 
-// isOldCache reports whether it is injected once for each number of versions that a cache
-// can lack, and named with it.
+// isOldCache reports whether the fault is injected once for each number of versions that a
+// cache can lack, and named with it.
 func (f fault) isOldCache() bool { return f.name == fromOldCache }
 
 // point is one fault at one place of a scenario.
@@ -134,7 +134,7 @@ type point struct {
 	fault    fault
 	// number counts the places of the fault's kind, from 1; 0: no fault.
 	number int
-	// ago is how many versions a cache lacks, of an old one.
+	// ago is how many versions an old cache lacks.
 	ago int
 }
 
@@ -176,7 +176,7 @@ func parsePoint(name string) (point, error) {
 	return point{s[0], f[0], number, ago}, nil
 }
 
-// cutAgo returns the name of a fault, and of an old cache how old it is.
+// cutAgo splits the name of a fault into its own name and, for an old cache, how old it is.
 func cutAgo(name string) (fault string, ago int, err error) {
 	age, isOld := strings.CutPrefix(name, fromOldCache+"-")
 	if !isOld {
@@ -188,7 +188,7 @@ func cutAgo(name string) (fault string, ago int, err error) {
 	return fromOldCache, ago, nil
 }
 
-// pointsOf are all points of a scenario, by what it met without a fault.
+// pointsOf returns all points of a scenario, given the places it passes without a fault.
 func pointsOf(s scenario, some []fault, met places) []point {
 	var out []point
 	for _, f := range some {

@@ -98,7 +98,7 @@ func listOf[T any](all []T, line func(T) string) string {
 	return b.String()
 }
 
-// choose returns those of all that a comma-separated list names.
+// choose returns the elements that a comma-separated list names.
 func choose[T any](what, list string, all []T, name func(T) string) ([]T, error) {
 	if list == "" {
 		return all, nil

@@ -31,7 +31,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// At each write a cache can be as old as any that there has been.
+// At each write a cache can be as old as any version that existed.
 func TestEveryOlderCache(t *testing.T) {
 	s := scenarios()[1]
 	met := play(point{scenario: s}, nil).met
@@ -64,8 +64,8 @@ func TestCourseIsFixed(t *testing.T) {
 	}
 }
 
-// hurried is the reclaim of a block by operators that let it cool down for a second only,
-// whereupon another node gets it.
+// hurried is the reclaim of a block by operators that let it cool down for only a second, after
+// which another node gets it.
 func hurried() scenario {
 	s := scenarios()[2]
 	s.change = func(c *world.Config) {
@@ -85,7 +85,7 @@ func hurried() scenario {
 	return s
 }
 
-// A broken rule is found, and so is a step that does not come about.
+// A broken rule is found, and so is a step that never completes.
 func TestFindings(t *testing.T) {
 	if found := play(point{scenario: hurried()}, nil).findings(); len(found) == 0 || !strings.Contains(found[0], "rule 1") {
 		t.Errorf("a block that was freed too early: %q", found)

@@ -18,18 +18,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// scenario is a course of events in which everything goes well, unless a fault is
-// injected.
+// scenario is a sequence of steps in which everything succeeds unless a fault is injected.
 type scenario struct {
 	name, about string
 	// change, if set, changes the world.
 	change func(*world.Config)
 	steps  []step
-	// from is the first step with points; those before prepare it.
+	// from is the first step with points; those before it prepare it.
 	from int
 }
 
-// step is what people do, and what must come of it.
+// step is an action of users and its expected result.
 type step struct {
 	name  string
 	do    func(*driver)
@@ -64,13 +63,13 @@ func (s scenario) world() world.Config {
 	return c
 }
 
-// view is what conditions look at: the world, and the block that a step has named.
+// view is what conditions check: the world, and the block that a step has named.
 type view struct {
 	*world.World
 	block string
 }
 
-// blocks counts the blocks of a node that have a condition, or all for "".
+// blocks counts the blocks of a node with a condition, or all for "".
 func (v view) blocks(node, condition string) int {
 	n := 0
 	for _, name := range v.API().Keys(world.KindBlock) {
@@ -87,7 +86,7 @@ func (v view) ciliumNode(node string) *ciliumv2.CiliumNode {
 	return cn
 }
 
-// up reports whether the agents of both nodes serve pods.
+// up reports whether the agents of both nodes accept pods.
 func up(v view) bool { return v.Serves("n1") && v.Serves("n2") }
 
 func join() step {
@@ -124,7 +123,7 @@ func deletePods(d *driver) {
 	d.try(world.PodDelete, "n1", "p2")
 }
 
-// reclaim lets the pods go, until the node is back to its first blocks.
+// reclaim deletes the pods and waits until the node is back to its first blocks.
 func reclaim(first int) step {
 	return step{"the node is back to its first blocks", deletePods, func(v view) bool { return v.blocks("n1", "") == first }}
 }
@@ -144,7 +143,7 @@ func dualStack(c *world.Config) {
 	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/124"}}}
 }
 
-// switching is dual stack with agents whose IPv6 people switch off and on.
+// switching is dual stack with agents whose IPv6 users switch off and on.
 func switching(c *world.Config) {
 	dualStack(c)
 	c.SwitchesFamilies = true
@@ -233,7 +232,7 @@ func deleted() step {
 	return step{"the pods are gone", deletePods, func(v view) bool { return !v.HasAddress("n1", "p1") && !v.HasAddress("n1", "p2") }}
 }
 
-// adoption moves both nodes as docs/migration.md says.
+// adoption migrates both nodes as docs/migration.md describes.
 func adoption() []step {
 	idle := func(v view) bool { return v.Can(world.Action{Verb: world.Migrate, Who: "people", What: "start"}) }
 	migrate := func(command string) func(*driver) {

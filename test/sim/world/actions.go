@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// shownWithin bounds an operator's wait for the watch to show its own claims, as
-// in pkg/controller.
+// shownWithin bounds an operator's wait for the watch to deliver its own claims, as in
+// pkg/controller.
 const shownWithin = 5 * time.Second
 
 // Action is something that can happen next.
 type Action struct {
 	Verb Verb
-	// Who does it or has it happen to: an operator, a node, "people" or "time".
+	// Who acts, or is affected: an operator, a node, "people" or "time".
 	Who string
-	// What it is about, if need be.
+	// What the action is about, if necessary.
 	What string
 }
 
-// String is the form that ParseAction reads.
+// String returns the notation that ParseAction reads.
 func (a Action) String() string {
 	if a.What == "" {
 		return string(a.Verb) + " " + a.Who
@@ -28,7 +28,7 @@ func (a Action) String() string {
 	return string(a.Verb) + " " + a.Who + " " + a.What
 }
 
-// ParseAction reads an action.
+// ParseAction reads an action from its String.
 func ParseAction(s string) (Action, error) {
 	parts := strings.Fields(s)
 	if len(parts) < 2 || len(parts) > 3 {
@@ -44,7 +44,7 @@ func ParseAction(s string) (Action, error) {
 // Verb is a kind of action.
 type Verb string
 
-// What operators do, and what becomes of it.
+// Actions of operators, and outcomes of their calls.
 const (
 	Start     Verb = "start"     // a process starts
 	Lead      Verb = "lead"      // it takes the lease
@@ -68,7 +68,7 @@ const (
 	UpgradeOp    Verb = "upgrade"
 )
 
-// What agents and kubelets do.
+// Actions of agents and kubelets.
 const (
 	AgentStart   Verb = "agent-start"
 	AgentOpen    Verb = "agent-open"
@@ -96,7 +96,7 @@ const (
 	PodForce  Verb = "pod-force"
 )
 
-// What the scheduler does, and who makes pods for it to bind.
+// Actions of the scheduler, and of those who create pods for it.
 const (
 	SchedulerSee Verb = "scheduler-see"
 	Schedule     Verb = "schedule"
@@ -104,14 +104,14 @@ const (
 	PodDrop      Verb = "pod-drop" // a pod is deleted that is not bound
 )
 
-// Time, and what collects garbage.
+// Time, and the garbage collector.
 const (
 	Pass    Verb = "pass"
 	JumpFar Verb = "jump"
 	Collect Verb = "collect"
 )
 
-// What people do to move nodes, and to replace a range, and what becomes of their command.
+// Actions of users who migrate nodes or replace a range, and outcomes of their command.
 const (
 	Configure      Verb = "configure"
 	Migrate        Verb = "migrate"
@@ -125,7 +125,7 @@ const (
 	EvictionRefused Verb = "eviction-refused"
 )
 
-// What people do, in people.go.
+// Actions of users, in people.go.
 const (
 	NodeDelete  Verb = "node-delete"
 	NodeOff     Verb = "node-off"
@@ -150,8 +150,8 @@ const (
 	NamespaceEdit  Verb = "namespace-edit"
 )
 
-// Enabled are the actions that are possible now, in a fixed order. The slice is
-// good until the next call.
+// Enabled returns the actions that are possible now, in a fixed order. The slice is valid until
+// the next call.
 func (w *World) Enabled() []Action {
 	w.enabled = w.enabled[:0]
 	for _, o := range w.operators {
@@ -291,7 +291,7 @@ func (w *World) enableAgent(m *machine) {
 	w.canIf(AgentMute, AgentMutes, m.name, "")
 }
 
-// enableStartup is what an agent does until it serves.
+// enableStartup enables what an agent does until it serves.
 func (w *World) enableStartup(m *machine) {
 	switch {
 	case m.phase == waiting && m.mayOpen():
@@ -331,8 +331,8 @@ func (w *World) enablePods(m *machine) {
 	}
 }
 
-// aDay is as far ahead as time goes on to what comes due next: a window may open
-// in years only, and to worlds that is never.
+// aDay is the furthest that time advances to the next thing that comes due: a window may open
+// only in years, which for a world is never.
 const aDay = 24 * time.Hour
 
 func (w *World) enableTime() {
@@ -348,7 +348,7 @@ func (w *World) enableTime() {
 	}
 }
 
-// Can says that an action is possible now.
+// Can reports whether an action is possible now.
 func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
 
 func (w *World) count(a Action) {
@@ -359,7 +359,7 @@ func (w *World) count(a Action) {
 	}
 }
 
-// Do does an action that is enabled.
+// Do performs an enabled action.
 func (w *World) Do(a Action) {
 	if w.trace != nil {
 		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))

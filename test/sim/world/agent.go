@@ -23,11 +23,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// crashBackoff is how long an agent is down that could not start.
+// crashBackoff is how long an agent that failed to start stays down.
 const crashBackoff = 10 * time.Second
 
-// phase is how far an agent has come with its start
-// (cilium/daemon/cmd/daemon.go:140, v1.20.1).
+// phase is an agent's progress during its start (cilium/daemon/cmd/daemon.go:140, v1.20.1).
 type phase int
 
 const (
@@ -38,25 +37,25 @@ const (
 	serving        // it has its own address, reports, and takes CNI ADDs
 )
 
-// machine is a node's machine: its agent, its pods, its disk. It may run on
-// while its Node is gone.
+// machine is the machine of a node: its agent, its pods, its disk. It may keep running while
+// its Node is gone.
 type machine struct {
 	w    *World
 	name string
-	// off: it is switched off, and its disk is gone.
+	// off: it is switched off, and its disk is lost.
 	off bool
 	// held: its agent does not start for now.
 	held bool
-	// families are those that its agent runs; switched: they were others before.
+	// families are those its agent runs; switched: they were different before.
 	families []agent.Family
 	switched bool
 	// unlisted: an entry of its podCIDRs was removed by hand.
 	unlisted bool
 
-	// starts is the IPAM mode in which its agent starts next, mode the one it last
-	// ran in; adopt.None is crd mode. moved and served: since it was last in its old
-	// one it has run in that, and given addresses to pods. fresh: it joined later, in crd
-	// mode, in place of one that was switched off.
+	// starts is the IPAM mode in which its agent starts next, mode the one in which it last
+	// ran; adopt.None is crd mode. moved and served: since it last ran in its old mode, it has
+	// run in crd mode, and assigned addresses to pods there. fresh: it joined later, in crd
+	// mode, in place of a machine that was switched off.
 	starts, mode         adopt.Source
 	moved, served, fresh bool
 
@@ -65,7 +64,7 @@ type machine struct {
 	router    map[agent.Family]netip.Addr
 	evicted   bool // with its Node its pods are to go
 
-	// Of this run of the agent.
+	// State of the current run of the agent.
 	phase  phase
 	run    int
 	node   types.UID // of the Node it knows
@@ -87,7 +86,7 @@ type machine struct {
 type podState struct {
 	run, writtenRun     int
 	ready, writtenReady bool
-	// ended: its last run ended by itself.
+	// ended: its last run ended on its own.
 	ended, writtenEnded bool
 }
 
@@ -97,18 +96,18 @@ type endpoint struct {
 	pools  [2]string // of Cilium's, that they are of, by family
 	v4, v6 netip.Addr
 	off6   bool // its agent does not run the family of v6
-	// forfeited: its Node was gone for so long that its block went to others.
+	// forfeited: its Node was gone for so long that its block went to another node.
 	forfeited bool
 }
 
-// addrs are its addresses that its agent holds.
+// addrs returns the addresses that its agent holds for it.
 func (e *endpoint) addrs() []netip.Addr {
 	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() || e.off6 && a == e.v6 })
 }
 
 func (e *endpoint) owner() string { return keyOf(e.pod) }
 
-// open lets the agent give addresses to pods that it had.
+// open lets the agent assign addresses to the pods it had.
 func (m *machine) open() {
 	switch {
 	case m.store != nil:
@@ -119,7 +118,7 @@ func (m *machine) open() {
 	m.phase = opened
 }
 
-// boot starts the agent: it makes or takes over its CiliumNode.
+// boot starts the agent, which creates or takes over its CiliumNode.
 func (m *machine) boot() {
 	m.leavePods()
 	m.run++
@@ -153,8 +152,7 @@ func (m *machine) boot() {
 	}
 }
 
-// discover makes the CiliumNode or brings it up to date
-// (pkg/nodediscovery/nodediscovery.go:222).
+// discover creates or updates the CiliumNode (pkg/nodediscovery/nodediscovery.go:222).
 func (m *machine) discover() {
 	node, ok := m.w.api.Get(KindNode, m.name).(*corev1.Node)
 	if !ok {
@@ -192,7 +190,7 @@ func ownerOf(node *corev1.Node) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 }
 
-// nextSeen is the next version of its CiliumNode that it has not seen.
+// nextSeen returns the next version of its CiliumNode that it has not seen.
 func (m *machine) nextSeen() (Version, bool) {
 	h := m.w.api.history[KindCiliumNode]
 	for ; m.read < len(h); m.read++ {
@@ -210,7 +208,7 @@ func (m *machine) observe() {
 	}
 	m.read++
 	if m.whole != nil && m.w.cfg.Settings.ParkBlocks && m.w.pick(m.name, uint64(m.read), 3) == 0 {
-		// Cilium's resource.Events has the latest version of an object alone.
+		// Cilium's resource.Events delivers only the latest version of an object.
 		for later, more := m.nextSeen(); more; later, more = m.nextSeen() {
 			v, m.read = later, m.read+1
 		}
@@ -223,7 +221,7 @@ func (m *machine) observe() {
 	m.store.Observe(cn)
 }
 
-// mayOpen says that what the agent waits for when it starts is there.
+// mayOpen reports whether everything exists that the agent waits for at start.
 func (m *machine) mayOpen() bool {
 	switch {
 	case m.whole != nil:
@@ -234,8 +232,8 @@ func (m *machine) mayOpen() bool {
 	return m.hasPodCIDRs()
 }
 
-// restore takes the endpoints' addresses again. One that is refused loses its
-// network (daemon/cmd/endpoint_restore.go:688).
+// restore takes the addresses of the endpoints again. An endpoint whose address is refused
+// loses its network (daemon/cmd/endpoint_restore.go:688).
 func (m *machine) restore() {
 	m.phase = restored
 	m.happenedToPods("R")
@@ -267,8 +265,8 @@ func (m *machine) restore() {
 	}
 }
 
-// own takes the router's address, the old one if it can be had, and opens the
-// agent to pods. Without one it crashes.
+// own takes an address for the router, the old one if possible, and opens the agent to pods. If
+// there is none, the agent crashes.
 func (m *machine) own() {
 	for _, family := range m.families {
 		if old := m.router[family]; old.IsValid() && m.take(crd.DefaultCiliumPool, old, "router") == nil {
@@ -294,11 +292,11 @@ func (m *machine) crash() {
 	m.pod.ready = false
 }
 
-// mayReport says that a report is asked for and its time has come.
+// mayReport reports whether a report is requested and due.
 func (m *machine) mayReport() bool {
 	if m.whole != nil {
-		// What an agent does that has not seen its own last write for as long is not
-		// promised (docs/modes.md).
+		// The behavior of an agent that has not seen its own last write for this long is not
+		// specified (docs/modes.md).
 		if _, behind := m.nextSeen(); behind {
 			return false
 		}
@@ -306,10 +304,10 @@ func (m *machine) mayReport() bool {
 	return m.reads() && (m.asked || m.tired()) && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
 }
 
-// reads says that the agent runs, and reads what the operator tells it.
+// reads reports whether the agent runs and reads what the operator writes for it.
 func (m *machine) reads() bool { return m.store != nil || m.whole != nil }
 
-// report writes the whole status; a conflict waits for the next turn
+// report writes the whole status; after a conflict the next trigger tries again
 // (pkg/ipam/crd.go:505).
 func (m *machine) report() {
 	if m.whole != nil {
@@ -336,7 +334,7 @@ func (m *machine) reportNothing() {
 	}
 }
 
-// writePod writes the agent's pod as its kubelet knows it by now.
+// writePod writes the status of the agent's pod that its kubelet has now.
 func (m *machine) writePod() {
 	key := "kube-system/cilium-" + m.name
 	pod, exists := m.w.api.Get(KindPod, key).(*corev1.Pod)
@@ -368,8 +366,7 @@ func (m *machine) writePod() {
 	m.pod.writtenRun, m.pod.writtenReady, m.pod.writtenEnded = m.pod.run, m.pod.ready, m.pod.ended
 }
 
-// lastEnd is how the last run of its agent ended, if it did by itself: a second after its
-// start.
+// lastEnd is how the agent's last run ended, if it ended on its own: a second after its start.
 func (m *machine) lastEnd() corev1.ContainerState {
 	if !m.pod.ended {
 		return corev1.ContainerState{}
@@ -378,8 +375,8 @@ func (m *machine) lastEnd() corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: at}}
 }
 
-// readySince is when its kubelet writes that it is Ready or not, which only those
-// ask for who move nodes.
+// readySince is when, according to its kubelet, it last became Ready or not Ready, which only
+// migrations read.
 func (m *machine) readySince() metav1.Time {
 	if m.w.cfg.Move == nil {
 		return metav1.Time{}
@@ -391,11 +388,11 @@ func (m *machine) podDue() bool {
 	return m.run > 0 && (m.pod.run != m.pod.writtenRun || m.pod.ready != m.pod.writtenReady || m.pod.ended != m.pod.writtenEnded)
 }
 
-// switchOff is the end of the machine and of what was on its disk.
+// switchOff is the end of the machine and of its disk.
 func (m *machine) switchOff() {
 	m.crash()
 	m.off, m.endpoints, m.router = true, map[string]*endpoint{}, map[agent.Family]netip.Addr{}
 }
 
-// releasing says that a restore was refused because of a release entry.
+// releasing reports whether a restore was refused because of a release entry.
 func releasing(err error) bool { return errors.Is(err, agent.ErrReleasing) }

@@ -26,8 +26,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// TestSameAnswers: random short lives of objects, by the operations that
-// operators use, have the same outcomes on a real API server.
+// TestSameAnswers runs random short lives of objects, with the operations that operators use,
+// and compares the outcomes with a real API server's.
 func TestSameAnswers(t *testing.T) {
 	scheme, err := controller.Scheme()
 	if err != nil {
@@ -58,7 +58,7 @@ func TestSameAnswers(t *testing.T) {
 	t.Log(ended)
 }
 
-// pair is an object on both API servers.
+// pair is one object on both API servers.
 type pair struct {
 	t     *testing.T
 	real  client.Client
@@ -67,7 +67,7 @@ type pair struct {
 	kind  int
 	did   []string
 	ended map[string]int
-	// What each answered last: to be written back, now or later.
+	// What each answered last, to be written back now or later.
 	seen, old [2]client.Object
 	versions  [2]string
 }
@@ -88,7 +88,7 @@ func (p *pair) key() (world.Kind, string) {
 	return [...]world.Kind{world.KindBlock, world.KindCiliumNode, world.KindPool}[p.kind], p.fresh().GetName()
 }
 
-// change is the same change of both.
+// change applies the same change to both.
 func (p *pair) change(objs [2]client.Object, what int) {
 	for i := range objs {
 		if objs[i] == nil {
@@ -135,7 +135,7 @@ func changeSpec(obj client.Object, n int) {
 	}
 }
 
-// step does one operation on both and compares.
+// step performs one operation on both and compares.
 func (p *pair) step() {
 	ctx := p.t.Context()
 	k, name := p.key()
@@ -194,7 +194,7 @@ func (p *pair) update(ctx context.Context, pick [2]client.Object, status bool, e
 	got[1], errs[1] = p.api.Update(p.seen[1], status)
 }
 
-// patch is a merge patch on a version, of the spec or the status.
+// patch sends a merge patch, conditional on a version, of the spec or the status.
 func (p *pair) patch(ctx context.Context, pick [2]client.Object, errs *[2]error, got *[2]client.Object) {
 	if pick[0] == nil || pick[1] == nil {
 		return
@@ -262,7 +262,7 @@ func (p *pair) delete(ctx context.Context, k world.Kind, name string, pick [2]cl
 	errs[1] = p.api.Delete(k, name, uid, version)
 }
 
-// compare holds outcomes and what is stored now against each other.
+// compare compares the outcomes and what is now stored.
 func (p *pair) compare(ctx context.Context, k world.Kind, name string, errs [2]error) {
 	reason := func(err error) string {
 		if err == nil {
@@ -288,9 +288,9 @@ func (p *pair) compare(ctx context.Context, k world.Kind, name string, errs [2]e
 		p.t.Error("there still, and gone here")
 		return
 	}
-	// A change of the version is what conditional writes are about.
+	// Conditional writes depend on whether the version changes.
 	versions := [2]string{now.GetResourceVersion(), ours.GetResourceVersion()}
-	// The real one also keeps who wrote which field, and moves on with that.
+	// The real API server also changes the version when only managed fields change.
 	if versions[0] == p.versions[0] && versions[1] != p.versions[1] {
 		p.t.Errorf("our version moved, the real one did not: %v, then %v", p.versions, versions)
 	}
@@ -318,7 +318,7 @@ func normal(obj client.Object) client.Object {
 	return out
 }
 
-// end leaves nothing behind.
+// end deletes everything.
 func (p *pair) end() {
 	ctx := context.Background()
 	obj := p.fresh()

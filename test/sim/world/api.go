@@ -19,14 +19,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// API is an API server of the kinds that matter here. What it stores is
-// never changed, only replaced, so that everybody may share it.
+// API is an API server for the kinds that matter here. Stored objects are never modified, only
+// replaced, so everybody may share them.
 type API struct {
 	now     func() time.Time
 	version uint64
 	made    int // UIDs given out
 	objects [kindCount]map[string]client.Object
-	// history is every version of every object of a kind, in order.
+	// history holds every version of every object of a kind, in order.
 	history [kindCount][]Version
 	equal   conversion.Equalities
 	// stored, if set, is called with each version.
@@ -37,12 +37,12 @@ type API struct {
 type Version struct {
 	Kind Kind
 	Key  string
-	// Version is the resourceVersion; if New is nil, the deletion's.
+	// Version is the resourceVersion; if New is nil, that of the deletion.
 	Version  uint64
 	Old, New client.Object // nil: there is none
 }
 
-// NewAPI is an API server without objects.
+// NewAPI returns an API server without objects.
 func NewAPI(now func() time.Time) *API {
 	a := &API{now: now, equal: equality.Semantic.Copy()}
 	if err := a.equal.AddFunc(func(x, y iputil.Prefix) bool { return x == y }); err != nil {
@@ -54,10 +54,10 @@ func NewAPI(now func() time.Time) *API {
 	return a
 }
 
-// Get is the object as it is stored, or nil. It must not be changed.
+// Get returns the stored object, or nil. It must not be modified.
 func (a *API) Get(k Kind, key string) client.Object { return a.objects[k][key] }
 
-// Keys are the keys of all objects of a kind, sorted.
+// Keys returns the keys of all objects of a kind, sorted.
 func (a *API) Keys(k Kind) []string { return sortedKeys(a.objects[k]) }
 
 // Create stores a new object and returns it as stored.
@@ -112,7 +112,7 @@ func (a *API) Update(in client.Object, status bool) (client.Object, error) {
 	return a.replace(k, key, old, obj), nil
 }
 
-// setDefaults does what the CRDs' defaults do.
+// setDefaults applies the CRDs' defaults.
 func setDefaults(obj client.Object) {
 	switch obj := obj.(type) {
 	case *v1alpha1.PodIPBlock:
@@ -122,7 +122,7 @@ func setDefaults(obj client.Object) {
 	}
 }
 
-// withStatus is old with the status of obj.
+// withStatus returns old with the status of obj.
 func withStatus(old, obj client.Object) client.Object {
 	out := shallow(old)
 	copyStatus(out, obj)
@@ -130,7 +130,7 @@ func withStatus(old, obj client.Object) client.Object {
 	return out
 }
 
-// keepServers puts into obj what an update cannot change.
+// keepServers copies into obj what an update cannot change.
 func keepServers(k Kind, old, obj client.Object) error {
 	obj.SetUID(old.GetUID())
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -151,7 +151,7 @@ func keepServers(k Kind, old, obj client.Object) error {
 	return nil
 }
 
-// replace stores a version that was admitted, unless it changes nothing.
+// replace stores an admitted version unless it changes nothing.
 func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object {
 	obj.SetResourceVersion(old.GetResourceVersion())
 	if a.equal.DeepEqual(old, obj) {
@@ -168,7 +168,7 @@ func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object 
 	return obj
 }
 
-// Delete deletes an object, or, where it has finalizers, asks for it.
+// Delete deletes an object, or marks it as being deleted if it has finalizers.
 func (a *API) Delete(k Kind, key string, uid *types.UID, version *string) error {
 	old := a.objects[k][key]
 	switch {
@@ -211,7 +211,7 @@ func (a *API) put(k Kind, key string, old, obj client.Object) {
 func (a *API) remove(k Kind, key string, old client.Object) {
 	a.version++
 	delete(a.objects[k], key)
-	// The watch shows the last state with the version of the deletion.
+	// The watch delivers the last state with the version of the deletion.
 	last := shallow(old)
 	last.SetResourceVersion(strconv.FormatUint(a.version, 10))
 	a.log(Version{Kind: k, Key: key, Version: a.version, Old: last})
@@ -224,7 +224,7 @@ func (a *API) log(v Version) {
 	}
 }
 
-// Versions is how many versions there have been of the kind that has most.
+// Versions returns the number of versions of the kind that has the most.
 func (a *API) Versions() int {
 	most := 0
 	for _, h := range a.history {
@@ -233,7 +233,7 @@ func (a *API) Versions() int {
 	return most
 }
 
-// at returns the objects of a kind after a number of its versions.
+// at returns the objects of a kind after the given number of its versions.
 func (a *API) at(k Kind, versions int) map[string]client.Object {
 	if versions == len(a.history[k]) {
 		return a.objects[k]

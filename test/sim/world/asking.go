@@ -20,14 +20,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// Asking is what pods may ask for beside Cilium's pool default.
+// Asking is what pods may request besides Cilium's pool default.
 type Asking struct {
-	// Served are PodIPPools that people make and delete. Of those of one name, which
-	// serve different pools of Cilium's, there is one at a time.
+	// Served are PodIPPools that users create and delete. Of those with the same name, which
+	// serve different Cilium pools, at most one exists at a time.
 	Served []*v1alpha1.PodIPPool
 }
 
-// What asks for a pool of Cilium's (pkg/annotation/k8s.go, v1.20.1), beside labels.
+// What requests a Cilium pool (pkg/annotation/k8s.go, v1.20.1), besides labels.
 const (
 	asksPool   = "ipam.cilium.io/ip-pool"
 	asksV4Pool = "ipam.cilium.io/ipv4-pool"
@@ -35,10 +35,10 @@ const (
 	asksStrict = "ipam.cilium.io/require-pool-match"
 )
 
-// asksLabel is what the selectors of CiliumPodIPPools go by here.
+// asksLabel is the label that the selectors of CiliumPodIPPools use here.
 const asksLabel = "wants"
 
-// ciliumPools are Cilium's pools that people may let PodIPPools serve.
+// ciliumPools are the Cilium pools that users may let PodIPPools serve.
 func (w *World) ciliumPools() []string {
 	names := map[string]bool{crd.DefaultCiliumPool: true}
 	if w.cfg.Asking != nil {
@@ -49,7 +49,7 @@ func (w *World) ciliumPools() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// asks are what pods and namespaces may say, in the words of ask.
+// asks are the requests that pods and namespaces may have, in the notation of ask.
 func (w *World) asks() []string {
 	if w.cfg.Asking == nil {
 		return nil
@@ -67,7 +67,7 @@ func (w *World) asks() []string {
 	return out
 }
 
-// ask lets a pod or a namespace ask for what is said, and for nothing else.
+// ask makes a pod or a namespace request this and nothing else.
 func ask(obj client.Object, what string) {
 	annotations, labels := maps.Clone(obj.GetAnnotations()), maps.Clone(obj.GetLabels())
 	for _, key := range []string{asksPool, asksV4Pool, asksV6Pool, asksStrict} {
@@ -101,8 +101,8 @@ func ask(obj client.Object, what string) {
 	obj.SetLabels(labels)
 }
 
-// askedBy are the pools of which a node's agent gives a pod addresses, by family, for those
-// that the agent runs. It reports false where the agent refuses.
+// askedBy returns the pools from which a node's agent takes a pod's addresses, by family, for
+// the families that the agent runs. It returns false if the agent refuses.
 func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 	for _, family := range m.families {
 		f := familyOf(family)
@@ -113,8 +113,8 @@ func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 	return pools, true
 }
 
-// askedBy is the pool of which an agent gives a pod an address of a family. It reports false
-// where the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
+// askedBy returns the pool from which an agent takes a pod's address of a family. It returns
+// false if the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
 func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool) {
 	if w.cfg.Asking == nil {
 		return crd.DefaultCiliumPool, true
@@ -136,7 +136,7 @@ func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool
 	return "", false
 }
 
-// pickedFor are the CiliumPodIPPools of a family whose selectors pick a pod.
+// pickedFor returns the CiliumPodIPPools of a family whose selectors match a pod.
 func (w *World) pickedFor(pod, namespace client.Object, f ipalloc.Family) []string {
 	var out []string
 	for _, name := range w.api.Keys(KindCiliumPool) {
@@ -156,7 +156,7 @@ func hasFamily(s *ciliumv2alpha1.IPPoolSpec, f ipalloc.Family) bool {
 	return s.IPv6 != nil
 }
 
-// matches says that a selector of labels alone, nil for all, picks an object.
+// matches reports whether a selector with labels only (nil: all) matches an object.
 func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 	if s != nil {
 		for key, value := range s.MatchLabels {
@@ -168,9 +168,9 @@ func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 	return true
 }
 
-// roomFor is how many blocks are free of the pools that a pod asks for, in the family that
-// has fewer; none, if its agent refuses. An agent that has not come up waits for the default
-// one.
+// roomFor returns how many blocks of the pools that a pod requests are free, in the family that
+// has fewer; none if its agent refuses. An agent that has not started waits for the default
+// pool.
 func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
 	pools, ok := m.askedBy(pod)
 	switch {
@@ -192,7 +192,7 @@ func (w *World) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
 	return obj
 }
 
-// asking is the namespace of every other pod, of which people say what it wants.
+// asking is the namespace of every other pod; its own request applies to them.
 const asking = "asking"
 
 func (w *World) namespaceOf(slot string) string {
@@ -208,20 +208,20 @@ func (w *World) makeNamespaces() {
 	}
 }
 
-// waitsFor is an owner that waits for an address of a pool, as the agent knows.
+// waitsFor is an owner that waits for an address of a pool, as the agent records it.
 type waitsFor struct {
 	pool   string
 	family ipalloc.Family
 	owner  string
 }
 
-// patience is how long it counts that does not ask again (pkg/ipam/multipool_manager.go,
-// pendingAllocationTTL, v1.20.1).
+// patience is how long an owner that does not ask again counts as waiting
+// (pkg/ipam/multipool_manager.go, pendingAllocationTTL, v1.20.1).
 const patience = 5 * time.Minute
 
 func (m *machine) isTired(since time.Time) bool { return !m.w.now.Before(since.Add(patience)) }
 
-// tired reports whether a pod has waited for too long.
+// tired reports whether a pod has waited too long.
 func (m *machine) tired() bool {
 	for _, since := range m.waits {
 		if m.isTired(since) {
@@ -231,7 +231,7 @@ func (m *machine) tired() bool {
 	return false
 }
 
-// forget drops some of those who wait.
+// forget drops some of the waiting owners.
 func (m *machine) forget(which func(waitsFor, time.Time) bool) {
 	maps.DeleteFunc(m.waits, func(f waitsFor, since time.Time) bool {
 		if which(f, since) {
@@ -242,9 +242,9 @@ func (m *machine) forget(which func(waitsFor, time.Time) bool) {
 	})
 }
 
-// takeOf gives an owner an address of a pool, or notes that it waits for one. Of a
-// pool without a CiliumPodIPPool there is none (pkg/ipam/multipool.go,
-// shouldSkipMasqForPool, v1.20.1).
+// takeOf takes an address of a pool for an owner, or records that the owner waits for one. A
+// pool without a CiliumPodIPPool has none (pkg/ipam/multipool.go, shouldSkipMasqForPool,
+// v1.20.1).
 func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (netip.Addr, error) {
 	addr, err := netip.Addr{}, agent.ErrNotInPool
 	if m.w.cfg.Asking == nil || m.w.ciliumPool(pool) != nil {
@@ -261,8 +261,8 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 	return addr, err
 }
 
-// countAdd counts what became of a pod's CNI ADD that asks for pools, by family, unless its
-// agent refused it.
+// countAdd counts the outcome of the CNI ADD of a pod that requests pools, by family, unless
+// its agent refused it.
 func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
 	other := func(pool string) bool { return pool != "" && pool != crd.DefaultCiliumPool }
 	switch {
@@ -280,7 +280,7 @@ func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
 	}
 }
 
-// countGivenBack counts a CIDR that an agent took off its list of a pool.
+// countGivenBack counts a CIDR that an agent removed from its list of a pool.
 func (w *World) countGivenBack(l listed) {
 	w.Counts.Did["give back"]++
 	if l.cidr.Addr().Is6() {

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// takeBackup keeps pools and blocks as they are, for restore.
+// takeBackup saves pools and blocks for restore.
 func (w *World) takeBackup() {
 	w.backup = map[Kind]map[string]client.Object{}
 	for _, k := range []Kind{KindPool, KindBlock} {
@@ -18,9 +18,8 @@ func (w *World) takeBackup() {
 	}
 }
 
-// restore makes pools and blocks what they were, as a tool does that knows
-// objects and not etcd: with new UIDs and without a status. What is another
-// node's by now stays.
+// restore restores pools and blocks as a tool does that copies objects, not etcd: with new UIDs
+// and without a status. CIDRs that now belong to another node are skipped.
 func (w *World) restore() {
 	for _, k := range []Kind{KindPool, KindBlock} {
 		for _, key := range sortedKeys(w.backup[k]) {

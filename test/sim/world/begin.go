@@ -19,7 +19,7 @@ import (
 // knownPools are the pools that an operator's handlers have received.
 type knownPools struct {
 	now map[string]*v1alpha1.PodIPPool
-	// edited are those whose maintenance has changed meanwhile.
+	// edited are those whose maintenance has changed since.
 	edited map[string]bool
 }
 
@@ -45,8 +45,8 @@ func cmpOr(a, b client.Object) client.Object {
 	return a
 }
 
-// ruling is the pool whose thresholds hold for a family on a node of those labels, or
-// nil. One that gives out no block comes after all that do, unless it is paused.
+// ruling returns the pool whose thresholds apply to a family on a node with these labels, or
+// nil. A pool that gives out no blocks comes after all that do, unless it is paused.
 func (k *knownPools) ruling(v4 bool, of labels.Set) *v1alpha1.PodIPPool {
 	var first, last *v1alpha1.PodIPPool
 	for _, name := range sortedKeys(k.now) {
@@ -71,18 +71,18 @@ func (k *knownPools) ruling(v4 bool, of labels.Set) *v1alpha1.PodIPPool {
 
 func allocates(c v1alpha1.PoolCIDR) bool { return crd.Range{Policy: c.AllocationPolicy}.Allocates() }
 
-// chances are what a reconcile could let begin at any time since it began.
+// chances are what a reconcile was allowed to begin at any time since it started.
 type chances struct {
 	// reclaim by family, IPv4 first; drain by pool.
 	reclaim [2]bool
 	drain   map[string]bool
-	// ruling are the pools that ruled a family meanwhile.
+	// ruling are the pools that ruled a family during that time.
 	ruling [2]map[string]bool
 	// recalled are the blocks that the node should have returned at once.
 	recalled []netip.Prefix
 }
 
-// chance notes what an operator may let begin just now.
+// chance records what an operator is allowed to begin now.
 func (f *flight) chance(o *Operator) {
 	if o.meter == nil || f.controller != nodes {
 		return
@@ -111,8 +111,8 @@ func (f *flight) chance(o *Operator) {
 	}
 }
 
-// meter counts what a process has let begin. What it remembers begins anew with
-// it, and so does this.
+// meter counts what a process has begun. Like the process's memory, it restarts with the
+// process.
 type meter struct {
 	since    time.Time // by its own clock
 	begun    map[string]int
@@ -127,7 +127,7 @@ func newMeter(now time.Time) *meter {
 	}
 }
 
-// phaseOf is the condition of a block that is True, or "" in service.
+// phaseOf returns the condition of a block that is True; "": it is in service.
 func phaseOf(b *v1alpha1.PodIPBlock) string {
 	for _, c := range []string{v1alpha1.BlockCoolingDown, v1alpha1.BlockDraining} {
 		if b != nil && meta.IsStatusConditionTrue(b.Status.Conditions, c) {
@@ -137,8 +137,8 @@ func phaseOf(b *v1alpha1.PodIPBlock) string {
 	return ""
 }
 
-// holdBegin checks a block that begins to leave: that its pool lets it at that
-// hour, that no more begin in an hour than may, and that it was idle.
+// holdBegin checks a block that begins to drain: that its pool's windows allow it, that the
+// hourly limit is kept, and that the block was idle.
 func (w *World) holdBegin(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
@@ -170,7 +170,8 @@ func (w *World) holdBegin(v Version) {
 	}
 }
 
-// holdReclaimAllowed checks that a block may be reclaimed by the windows and rates of its pool.
+// holdReclaimAllowed checks that the windows and rates of its pool allow a block to be
+// reclaimed.
 func (w *World) holdReclaimAllowed(block string, family int) {
 	o, may := w.writer, w.writer.current.may
 	if !may.reclaim[family] {
@@ -183,8 +184,8 @@ func (w *World) holdReclaimAllowed(block string, family int) {
 	w.holdReclaims("", o.settings.ReclaimsPerMinute)
 }
 
-// holdIdle checks that a block was idle for the minimum time, counted from the start
-// of the process at the earliest.
+// holdIdle checks that a block was idle for the minimum time, counted at the earliest from the
+// start of the process.
 func (w *World) holdIdle(block string) {
 	o := w.writer
 	least := o.settings.Defaults.Policy.IdleFor
@@ -196,8 +197,8 @@ func (w *World) holdIdle(block string) {
 	}
 }
 
-// holdRate checks that no more of a pool's blocks begin to drain than its rate allows:
-// a minute's worth at once, then blocksPerHour.
+// holdRate checks that no more of a pool's blocks begin to drain than its rate allows: a
+// minute's worth at once, then blocksPerHour.
 func (w *World) holdRate(pool string) {
 	m := w.writer.meter
 	m.begun[pool]++
@@ -215,8 +216,8 @@ func (w *World) holdRate(pool string) {
 	}
 }
 
-// holdReclaims checks the pace of reclaims that the operators' flags set, of a
-// pool or, for "", of all.
+// holdReclaims checks the rate of reclaims set by the operators' flags, of a pool or, for "",
+// of all.
 func (w *World) holdReclaims(of string, perMinute int) {
 	m := w.writer.meter
 	m.reclaims[of]++

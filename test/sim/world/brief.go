@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// brief tells a version in a line: of a CiliumNode what has changed.
+// brief describes a version in one line: of a CiliumNode, what has changed.
 func brief(v Version) string {
 	s := fmt.Sprintf("%s %s @%d", v.Kind, v.Key, v.Version)
 	if v.New == nil {
@@ -70,7 +70,7 @@ func changes(old, now *ciliumv2.CiliumNode) string {
 	return s
 }
 
-// changed tells what came, went and turned into something else.
+// changed describes what was added, removed and changed.
 func changed[V comparable](what string, old, now map[string]V) string {
 	var parts []string
 	for _, key := range sortedKeys(now) {

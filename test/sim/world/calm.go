@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// quietFor is how long no operator must write to be at rest: longer than all
-// that it waits for.
+// quietFor is how long operators must not write to count as at rest: longer than any of their
+// waits.
 func (w *World) quietFor() time.Duration {
 	const quiet = 12 * time.Minute
 	if w.cfg.Maintenance != nil {
@@ -25,14 +25,14 @@ func (v Verb) GoesOn() bool {
 	return false
 }
 
-// Calm ends all faults and lets everything go on until the operators are at rest. It
-// returns false if they are not within limit actions.
+// Calm ends all faults and continues until the operators are at rest. It returns false if that
+// takes more than limit actions.
 func (w *World) Calm(limit int) bool {
 	w.unpause()
 	return w.goOnUntilRest(limit)
 }
 
-// goOnUntilRest is Calm with pools and nodes left as people have them.
+// goOnUntilRest is Calm without changing pools or nodes.
 func (w *World) goOnUntilRest(limit int) bool {
 	faults := w.cfg.Faults
 	w.cfg.Faults = 0
@@ -78,8 +78,8 @@ func (w *World) anyCalm() (Action, bool) {
 	return all[w.turn%len(all)], true
 }
 
-// Finish brings the world to rest, checks what must hold there, sends all pods
-// away, and checks again. Faults are over.
+// Finish brings the world to rest, checks what must hold there, deletes all pods, and checks
+// again. Faults are over.
 func (w *World) Finish() {
 	w.leaveShadow()
 	w.endFamilies()
@@ -107,14 +107,14 @@ func (w *World) Finish() {
 	}
 }
 
-// restWithin bounds how many actions it takes to come to rest: those who wait for
-// a turn look again and again.
+// restWithin bounds the number of actions until rest: whoever waits for a turn asks again and
+// again.
 func (w *World) restWithin() int {
 	return 20000 * int(w.quietFor()/(12*time.Minute))
 }
 
-// Settle lets everything go on, with pools as people have them, until the operators are at
-// rest, and checks that they write nothing then. It returns false if a rule broke.
+// Settle continues until the operators are at rest, without changing pools, and checks that
+// they then write nothing. It returns false if a rule was broken.
 func (w *World) Settle(when string) bool {
 	if limit := w.restWithin(); len(w.Violations) == 0 && !w.goOnUntilRest(limit) && len(w.Violations) == 0 {
 		w.violate(9, "%s: no rest within %d actions", when, limit)
@@ -157,10 +157,10 @@ func (w *World) rest(when string) bool {
 	return len(w.Violations) == 0
 }
 
-// dropRefused removes the pods without an address, and reports whether there are any, where
-// their nodes never come to rest: for a pod of both families an agent in multi-pool mode
-// requests a block of the family that has one, returns it as the other family has none, and
-// requests it again at the next ADD (docs/architecture.md).
+// dropRefused removes the pods without an address, and reports whether there were any, where
+// their nodes would never come to rest: for a pod of both families, an agent in multi-pool mode
+// requests a block of the family that has one, returns it because the other family has none,
+// and requests it again at the next ADD (docs/architecture.md).
 func (w *World) dropRefused() (dropped bool) {
 	if len(w.cfg.Families) < 2 || !w.whole() {
 		return false
@@ -176,7 +176,7 @@ func (w *World) dropRefused() (dropped bool) {
 	return dropped
 }
 
-// replaceLost does away with pods that have lost their network.
+// replaceLost deletes pods that have lost their network.
 func (w *World) replaceLost() {
 	for _, m := range w.machines {
 		for _, slot := range w.slots {
@@ -187,8 +187,8 @@ func (w *World) replaceLost() {
 	}
 }
 
-// passDue lets happen what comes due in a moment: a window may be just about to
-// open, or a turn to come, for which a look at that very time is no look again.
+// passDue performs what comes due in a moment: a window may be about to open, or a turn to
+// come, and a check at that very time does not count as a second check.
 func (w *World) passDue() {
 	for range 100 {
 		next := w.next()
@@ -200,7 +200,7 @@ func (w *World) passDue() {
 	}
 }
 
-// goOn lets everything happen that needs no time.
+// goOn performs everything that needs no time to pass.
 func (w *World) goOn() {
 	for {
 		a, any := w.anyCalm()
@@ -211,8 +211,8 @@ func (w *World) goOn() {
 	}
 }
 
-// holdQuiet is rule 8: an operator that looks at everything again writes nothing,
-// but what the hour has brought since it last looked; and that only once.
+// holdQuiet is rule 8: an operator that checks everything again writes nothing, except what the
+// passing of time has made due since its last check, and that only once.
 func (w *World) holdQuiet(when string) {
 	before := w.lasting
 	w.lookAgain()
@@ -226,7 +226,7 @@ func (w *World) holdQuiet(when string) {
 	}
 }
 
-// lookAgain has everything looked at.
+// lookAgain makes everything be reconciled.
 func (w *World) lookAgain() {
 	for _, o := range w.operators {
 		if !o.leads {

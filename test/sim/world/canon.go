@@ -19,15 +19,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-// canon writes values in a form that two worlds share which behave the same. It
-// walks whatever there is by reflection, so that nothing is left out but what
-// left() names. UIDs, resourceVersions and times are kept apart as tokens: of
-// those of one object only the order matters, and of times the distance from now.
-// Both are known only once all are.
+// canon writes values in a form that is equal for two worlds that behave the same. It walks
+// everything by reflection, so that only what left() names is left out. UIDs, resourceVersions
+// and times are kept separately as tokens: of those of one object only the order matters, and
+// of times the distance from now. Both can be computed only when all tokens are known.
 type canon struct {
 	buf    []byte
 	tokens []token
-	// met are the pointers walked, by the order in which they were met.
+	// met are the pointers walked, numbered in order.
 	met map[met]int
 	*known
 	// others are nodes whose entries are left out.
@@ -39,18 +38,17 @@ type met struct {
 	of reflect.Type
 }
 
-// known is what is known of a world's objects.
+// known is what is known about a world's objects.
 type known struct {
-	// objects are those digested before, as well as CiliumNodes in the ledger. They never
-	// change.
+	// objects are those digested earlier, and the CiliumNodes in the ledger. They never change.
 	objects map[unsafe.Pointer]digest
-	// of tells what has a UID or resourceVersion.
+	// of names the object that has a UID or resourceVersion.
 	of   map[token]string
 	read [kindCount]int // how many versions of the history are in it
 	but  []string       // fields left out, as type.field
 }
 
-// learn takes in what is new in the history.
+// learn reads the new part of the history.
 func (k *known) learn(a *API) {
 	for kind, history := range a.history {
 		for _, v := range history[k.read[kind]:] {
@@ -79,7 +77,7 @@ const (
 	timeToken    = 't'
 )
 
-// digest is a value written before, with its tokens.
+// digest is a value written earlier, with its tokens.
 type digest struct {
 	sum    [sha256.Size]byte
 	tokens []token
@@ -114,7 +112,7 @@ func (c *canon) text(s string) {
 	c.buf = append(c.buf, s...)
 }
 
-// left are types that nothing is decided on, or that are walked elsewhere.
+// left reports types that no decision depends on, or that are walked elsewhere.
 func left(t reflect.Type) bool {
 	switch t.PkgPath() {
 	case "sync", "github.com/prometheus/client_golang/prometheus":
@@ -129,7 +127,7 @@ func left(t reflect.Type) bool {
 	return false
 }
 
-// versions are the names of fields with resourceVersions.
+// versions reports whether a field with this name holds resourceVersions.
 func versions(field string) bool {
 	switch field {
 	case "ResourceVersion", "version", "Version":
@@ -173,7 +171,7 @@ func (c *canon) walkAs(v reflect.Value, version bool) {
 	}
 }
 
-// plain writes a number or a truth.
+// plain writes a number or a bool.
 func (c *canon) plain(v reflect.Value, version bool) {
 	switch {
 	case v.Kind() == reflect.Bool:
@@ -214,7 +212,7 @@ func (c *canon) pointer(v reflect.Value) {
 	c.walk(v.Elem())
 }
 
-// object writes an object of the API, whoever has it.
+// object writes an API object, whoever holds it.
 func (c *canon) object(v reflect.Value) {
 	d, known := c.objects[v.UnsafePointer()]
 	if !known {
@@ -250,7 +248,7 @@ func (c *canon) fields(v reflect.Value) {
 	c.each(v)
 }
 
-// each writes the fields of a struct but for those named.
+// each writes the fields of a struct except the named ones.
 func (c *canon) each(v reflect.Value, but ...string) {
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
@@ -268,7 +266,7 @@ func (c *canon) each(v reflect.Value, but ...string) {
 	c.number(0)
 }
 
-// nothing says that a map has entries of others alone.
+// nothing reports whether a map has only entries of other nodes.
 func (c *canon) nothing(v reflect.Value) bool {
 	for iter := v.MapRange(); iter.Next(); {
 		if !c.leaves(iter.Key()) {
@@ -282,17 +280,17 @@ func (c *canon) leaves(key reflect.Value) bool {
 	return key.Kind() == reflect.String && slices.Contains(c.others, key.String())
 }
 
-// ofAll are the maps by node of which a reconcile of one node reads all.
+// ofAll reports maps by node that a reconcile of one node reads entirely.
 func ofAll(t reflect.Type, field string) bool {
 	return t.String() == "state.Ledger" && field == "byNode" || t.String() == "state.ciliumNodes" && field == "foreign"
 }
 
-// follows are the fields that follow from others, but for an order that nothing goes by.
+// follows reports fields that follow from others, except for an order that nothing depends on.
 func follows(t reflect.Type, field string) bool {
 	return t.String() == "state.Ledger" && field == "byPool" || t.String() == "state.heldBlock" && field == "inPool"
 }
 
-// instant writes a time, whose fields (time.Time, Go 1.26) may be hidden.
+// instant writes a time, whose fields (time.Time, Go 1.26) may be unexported.
 func (c *canon) instant(v reflect.Value) {
 	const monotonic = 1 << 63
 	wall, seconds := v.Field(0).Uint(), v.Field(1).Int()
@@ -307,8 +305,8 @@ func (c *canon) instant(v reflect.Value) {
 	}
 }
 
-// trie writes a trie of pkg/ipalloc without where things lie in its arenas, which
-// tells only in which order they came.
+// trie writes a trie of pkg/ipalloc without positions in its arenas, which depend only on the
+// order of insertion.
 func (c *canon) trie(v reflect.Value) {
 	if reserved := v.FieldByName("reserved"); reserved.Len() > 0 {
 		c.walk(reserved)
@@ -338,7 +336,7 @@ func (c *canon) trieNode(v, n reflect.Value) {
 	}
 }
 
-// place is what an arena of pkg/ipalloc holds at an index.
+// place returns what an arena of pkg/ipalloc holds at an index.
 func place(arena reflect.Value, at uint64) reflect.Value {
 	chunks := arena.FieldByName("chunks")
 	size := chunks.Type().Elem().Elem().Len()
@@ -378,8 +376,8 @@ func compareTokens(a, b token) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.of, b.of), cmp.Compare(a.value, b.value))
 }
 
-// sum is the hash of all that was written, with each token's rank among those of
-// its object, or its distance from now.
+// sum returns the hash of everything written, with each token replaced by its rank among those
+// of its object, or by its distance from now.
 func (c *canon) sum(now time.Time) [sha256.Size]byte {
 	at := newCanon(c.known)
 	at.instant(reflect.ValueOf(now))

@@ -14,7 +14,7 @@ import (
 
 // What the operator packs to save memory is unpacked, for the UIDs and times in it.
 
-// stored writes a CiliumNode in memory, which never changes, as it is unpacked.
+// stored writes a CiliumNode in memory, which never changes, in unpacked form.
 func (c *canon) stored(cn *ciliumnode.Stored, packed []byte) {
 	d, known := c.objects[unsafe.Pointer(cn)]
 	if !known {
@@ -35,7 +35,7 @@ func (c *canon) stored(cn *ciliumnode.Stored, packed []byte) {
 	c.put(d)
 }
 
-// heldPod writes a pod in memory, whose UID, name and addresses are one string.
+// heldPod writes a pod in memory, whose UID, name and addresses are packed into one string.
 func (c *canon) heldPod(v reflect.Value) {
 	text, name, ips := v.FieldByName("text").String(), v.FieldByName("nameAt").Uint(), v.FieldByName("ipsAt").Uint()
 	for _, part := range []string{text[:name], text[name:ips], text[ips:]} {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// keepMaskSizes is what the CustomResourceDefinition of CiliumPodIPPools asks for.
+// keepMaskSizes is the validation in the CustomResourceDefinition of CiliumPodIPPools.
 func keepMaskSizes(old, obj client.Object) error {
 	was, ok := old.(*ciliumv2alpha1.CiliumPodIPPool)
 	if !ok {
@@ -33,7 +33,7 @@ func keepMaskSizes(old, obj client.Object) error {
 	return nil
 }
 
-// storedBeside takes in a version of a kind that the judge does not know.
+// storedBeside records a version of a kind that the judge does not know.
 func (w *World) storedBeside(v Version) {
 	if w.writer == nil {
 		return
@@ -51,10 +51,10 @@ func isOurs(obj *ciliumv2alpha1.CiliumPodIPPool) bool {
 	return obj.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// holdCiliumPool checks what an operator did to a CiliumPodIPPool: it leaves those of
-// others alone, writes only the ranges of its own, and deletes none that is served or
-// of which a node lists a CIDR. One that becomes needed while the call is in flight is
-// lost, and must be there again at rest.
+// holdCiliumPool checks what an operator did to a CiliumPodIPPool: it does not touch those of
+// others, writes only the ranges of its own, and deletes none that is served or of which a node
+// lists a CIDR. A pool that becomes needed while the call is in flight is lost, and must exist
+// again at rest.
 func (w *World) holdCiliumPool(v Version) {
 	old, _ := v.Old.(*ciliumv2alpha1.CiliumPodIPPool)
 	now, _ := v.New.(*ciliumv2alpha1.CiliumPodIPPool)
@@ -73,7 +73,7 @@ func (w *World) holdCiliumPool(v Version) {
 	}
 }
 
-// sameButRanges says that two versions differ at most in which families they have.
+// sameButRanges reports whether two versions differ at most in which families they have.
 func sameButRanges(a, b *ciliumv2alpha1.CiliumPodIPPool) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	if a.Spec.IPv4 == nil || b.Spec.IPv4 == nil {
@@ -86,7 +86,7 @@ func sameButRanges(a, b *ciliumv2alpha1.CiliumPodIPPool) bool {
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
-// isListed says that a node lists a CIDR of one of Cilium's pools.
+// isListed reports whether a node lists a CIDR of a Cilium pool.
 func (w *World) isListed(pool string) bool {
 	return slices.ContainsFunc(w.api.Keys(KindCiliumNode), func(name string) bool {
 		cn := w.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
@@ -94,15 +94,15 @@ func (w *World) isListed(pool string) bool {
 	})
 }
 
-// isServed says that there is a PodIPPool for one of Cilium's pools.
+// isServed reports whether a PodIPPool serves a Cilium pool.
 func (w *World) isServed(pool string) bool {
 	return slices.ContainsFunc(w.api.Keys(KindPool), func(name string) bool {
 		return crd.CiliumPoolOf(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) == pool
 	})
 }
 
-// holdServed checks that a CIDR that an operator lists on a node stands under the
-// pool that its PodIPPool serves, if that is there.
+// holdServed checks that a CIDR that an operator lists on a node is listed under the pool that
+// its PodIPPool serves, if that exists.
 func (w *World) holdServed(node string, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if !ok {
@@ -113,8 +113,7 @@ func (w *World) holdServed(node string, l listed) {
 	}
 }
 
-// holdOnce checks that no address of a CIDR that an operator lists on a node is
-// listed twice.
+// holdOnce checks that no address of a CIDR that an operator lists on a node is listed twice.
 func (w *World) holdOnce(node string, l listed, others []listed) {
 	for _, other := range others {
 		if other.cidr.Overlaps(l.cidr) {
@@ -123,8 +122,8 @@ func (w *World) holdOnce(node string, l listed, others []listed) {
 	}
 }
 
-// holdCiliumPoolsRest checks at rest that there is a CiliumPodIPPool with ranges for
-// each pool that is served, and no unneeded one of the operator's.
+// holdCiliumPoolsRest checks at rest that each served pool has a CiliumPodIPPool with ranges,
+// and that the operator left no unneeded one.
 func (w *World) holdCiliumPoolsRest(when string) {
 	if w.cfg.Asking == nil {
 		return
@@ -146,8 +145,8 @@ func (w *World) holdCiliumPoolsRest(when string) {
 	}
 }
 
-// servesFamily says that a PodIPPool has ranges of a family for one of Cilium's pools, or
-// that a node lists a CIDR of them.
+// servesFamily reports whether a PodIPPool has ranges of a family for a Cilium pool, or a node
+// lists a CIDR of them.
 func (w *World) servesFamily(ciliumPool string, f ipalloc.Family) bool {
 	for _, name := range w.api.Keys(KindPool) {
 		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)

@@ -17,10 +17,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// errLine is what a client gets whose line died.
+// errLine is what a client gets when its connection breaks.
 var errLine = errors.New("connection reset by peer")
 
-// fate is what becomes of a call.
+// fate is the outcome of a call.
 type fate int
 
 const (
@@ -38,20 +38,19 @@ type call struct {
 	do        func() error
 	// conditional: a create, or bound to a version or UID.
 	conditional bool
-	// version is the one that a patch is bound to, if any.
+	// version is the version that a patch is conditional on, if any.
 	version string
-	// shown is the block whose turn in the watch is waited for: no call at all.
+	// shown is the block whose watch event the reconcile waits for: no call at all.
 	shown types.UID
 	fate  fate
-	// cluster is what the process knew, as it made the call, that the cluster itself
-	// has.
+	// cluster is what the process knew, when it made the call, to belong to the cluster itself.
 	cluster []netip.Prefix
-	// named is, for a claim where families are switched, what it knew that agents name as
-	// their own, and the nodes of these.
+	// named is, for a claim where families are switched, what the process knew agents to name
+	// as their own, and the nodes of these.
 	named map[netip.Addr]string
 }
 
-// looks says that a block is read live.
+// looks reports whether a block is read live.
 func (c *call) looks() bool { return c != nil && c.verb == "get" && c.kind == KindBlock }
 
 func (c *call) writes() bool {
@@ -76,7 +75,7 @@ func (c *call) String() string {
 // crash is thrown through a reconcile whose process has died.
 type crash struct{}
 
-// send hands a call over, and returns once the world let it happen.
+// send hands over a call, and returns once the world has performed it.
 func (o *Operator) send(c *call) error {
 	c.cluster = o.cluster.all()
 	if o.w.cfg.SwitchesFamilies && c.verb == "create" && c.kind == KindBlock {
@@ -116,7 +115,7 @@ func (o *Operator) shown(uid types.UID) bool {
 	return o.parts.Node.Ledger.WaitShown(ctx, uid) == nil
 }
 
-// caller hands calls over to the world, and returns once it let them happen.
+// caller hands over calls to the world, and returns once it has performed them.
 type caller interface {
 	send(*call) error
 	in() *World
@@ -124,7 +123,7 @@ type caller interface {
 
 func (o *Operator) in() *World { return o.w }
 
-// live is a connection to the API server. What no operator calls is not there.
+// live is a connection to the API server. Only what operators call is implemented.
 type live struct {
 	client.Client
 	caller
@@ -144,8 +143,7 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves what is listed live: a node's pods, a pool's blocks, all blocks, and all
-// pools.
+// List serves what is listed live: a node's pods, a pool's blocks, all blocks, and all pools.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
@@ -228,7 +226,7 @@ func (l live) patch(sub string, obj client.Object, patch client.Patch) error {
 	if err != nil {
 		return err
 	}
-	// The condition of a Node is the one write that is not conditional; its offer is.
+	// Of the writes, only that of a Node's condition is not conditional; its offer is.
 	condition := kindOf(obj) == KindNode && sub == "status" && bytes.Contains(body, []byte(`"conditions"`))
 	version := versionIn(body)
 	c := writing("patch", sub, obj, version != "" || condition, func() (client.Object, error) {

@@ -17,16 +17,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Cluster is what the cluster itself may come to have of the pools' ranges.
+// Cluster is what the cluster itself may use in the pools' ranges.
 type Cluster struct {
-	// Addresses are those that Nodes may be reached at.
+	// Addresses are those that Nodes may have.
 	Addresses []netip.Addr
-	// Services are ranges that Services may get addresses from, each of a ServiceCIDR.
+	// Services are ranges of Services' addresses, one for each ServiceCIDR.
 	Services []netip.Prefix
 }
 
-// enableAddresses are the addresses that a Node may come to be reached at, in the
-// form "type=address".
+// enableAddresses enables the addresses that a Node may get, in the form "type=address".
 func (w *World) enableAddresses(m *machine) {
 	if w.cfg.Cluster == nil {
 		return
@@ -41,7 +40,7 @@ func (w *World) enableAddresses(m *machine) {
 	}
 }
 
-// setAddress lets a Node be reached at an address and no other.
+// setAddress gives a Node one address, in place of those it has.
 func (w *World) setAddress(name, what string) {
 	kind, addr, some := strings.Cut(what, "=")
 	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
@@ -52,7 +51,7 @@ func (w *World) setAddress(name, what string) {
 	w.must(w.api.Update(node, true))
 }
 
-// addressesOf are what an agent tells of its Node's addresses.
+// addressesOf returns what an agent reports of its Node's addresses.
 func addressesOf(node *corev1.Node) []ciliumv2.NodeAddress {
 	var out []ciliumv2.NodeAddress
 	for _, a := range node.Status.Addresses {
@@ -72,7 +71,7 @@ func (w *World) enableServices() {
 	}
 }
 
-// editService makes or deletes a ServiceCIDR.
+// editService creates or deletes a ServiceCIDR.
 func (w *World) editService(name string) {
 	if w.api.Get(KindServiceCIDR, name) != nil {
 		w.mustNot(w.api.Delete(KindServiceCIDR, name, nil, nil))
@@ -86,7 +85,7 @@ func (w *World) editService(name string) {
 	w.Counts.Did["ServiceCIDR of a pool"]++
 }
 
-// has is what an object of the cluster has that no pod may get.
+// has returns the addresses of an object of the cluster that no pod may get.
 func has(obj client.Object) []netip.Prefix {
 	var out []netip.Prefix
 	one := func(s string) {
@@ -113,13 +112,13 @@ func has(obj client.Object) []netip.Prefix {
 	return out
 }
 
-// clusterKey is an object that has something.
+// clusterKey is an object that has addresses.
 type clusterKey struct {
 	kind Kind
 	name string
 }
 
-// knownCluster is what an operator has got to know of it.
+// knownCluster is what an operator knows of them.
 type knownCluster struct{ by map[clusterKey][]netip.Prefix }
 
 func newKnownCluster(c *Cluster) *knownCluster {
@@ -145,7 +144,7 @@ func (k *knownCluster) gone(obj client.Object) {
 	}
 }
 
-// only forgets what a list lacks.
+// only drops what a list lacks.
 func (k *knownCluster) only(kind Kind, there map[string]client.Object) {
 	if k != nil {
 		maps.DeleteFunc(k.by, func(key clusterKey, _ []netip.Prefix) bool { return key.kind == kind && there[key.name] == nil })
@@ -160,7 +159,7 @@ func (k *knownCluster) tell(n notice) {
 	k.there(n.now)
 }
 
-// all is all of it, in no order.
+// all returns all of them, in no order.
 func (k *knownCluster) all() []netip.Prefix {
 	if k == nil {
 		return nil
@@ -168,7 +167,7 @@ func (k *knownCluster) all() []netip.Prefix {
 	return slices.Concat(slices.Collect(maps.Values(k.by))...)
 }
 
-// clusterHas is what the cluster has at present, as far as operators look.
+// clusterHas returns what the cluster uses now, as far as operators read it.
 func (w *World) clusterHas() []netip.Prefix {
 	if w.cfg.Cluster == nil {
 		return nil
@@ -186,8 +185,8 @@ func (w *World) clusters(cidr netip.Prefix) bool {
 	return slices.ContainsFunc(w.clusterHas(), cidr.Overlaps)
 }
 
-// withheld says that an address of a block is the cluster's, and so no pod's. Agents
-// that have whole blocks give out each address of one.
+// withheld reports whether an address of a block belongs to the cluster, and so must not go to
+// a pod. Agents that have whole blocks use every address.
 func (w *World) withheld(addr netip.Addr) bool {
 	if w.whole() || w.fixed() {
 		return false
@@ -195,8 +194,8 @@ func (w *World) withheld(addr netip.Addr) bool {
 	return w.isStray(addr) || slices.ContainsFunc(w.clusterHas(), func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// isStray says that an address is an agent's own, and lies in no block and no podCIDR of
-// its node, as one does that a person published. Operators withhold it from every node.
+// isStray reports whether an address is an agent's own and lies in no block and no podCIDR of
+// its node, such as one published by hand. Operators withhold it from every node.
 func (w *World) isStray(addr netip.Addr) bool {
 	return slices.ContainsFunc(w.machines, func(m *machine) bool {
 		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
@@ -205,8 +204,9 @@ func (w *World) isStray(addr netip.Addr) bool {
 	})
 }
 
-// holdNotCluster checks that a claimed block has nothing of what the operator knew to
-// be the cluster's as it chose it. A block that the CiliumNode lists already is made again.
+// holdNotCluster checks that a claimed block contains nothing that the operator knew to belong
+// to the cluster when it chose the block. A block that the CiliumNode already lists may be
+// recreated.
 func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
 	if w.lists(b) {
 		return
@@ -219,9 +219,9 @@ func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdWithheld checks that no address comes into a pool that the operator knew to be
-// the cluster's, but one in use. A CiliumNode that was deleted is put back whole: its
-// agent may have given any of its addresses to a pod since.
+// holdWithheld checks that no address enters a pool that the operator knew to belong to the
+// cluster, unless it is in use. A deleted CiliumNode is restored whole: its agent may have
+// assigned any of its addresses to a pod since.
 func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	f := w.writer.current
 	if f == nil || w.whole() || w.fixed() || w.cfg.Cluster == nil {
@@ -240,7 +240,7 @@ func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	}
 }
 
-// isUsed says that an address is in use as far as the operator may know.
+// isUsed reports whether an address is in use as far as the operator can know.
 func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) bool {
 	if _, used := cn.Status.IPAM.Used[addr.String()]; used || f.pods[addr] {
 		return true
@@ -248,8 +248,8 @@ func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) b
 	return o.w.machine(f.name).has(addr)
 }
 
-// holdWithheldRest checks at rest that no address of a node's blocks in service is in
-// its pool that is the cluster's, but one in use.
+// holdWithheldRest checks at rest that of a node's blocks in service, no address that belongs
+// to the cluster is in its pool, unless it is in use.
 func (w *World) holdWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	for _, b := range held {
 		for key := range cn.Spec.IPAM.Pool {

@@ -18,18 +18,17 @@ import (
 
 // Counts are what has happened.
 type Counts struct {
-	// Ops are what was done, Faults what went wrong, by name.
-	// Did is what operators wrote: claim, publish, mark, remove, move (a Node, past a
-	// block that cools down), drain, undrain, cool down, give up.
+	// Ops are the actions performed and Faults the faults that occurred, by name. Did is what
+	// operators wrote: claim, publish, mark, remove, move (a fence in a Node for a block that
+	// cools down), drain, undrain, cool down, give up.
 	Ops, Faults, Did map[string]int
-	// Marks is how many addresses of pools were marked for release. Lost is how
-	// many pods were not restored as their address was so marked: the window of
-	// the agent's protocol (docs/reliability.md), and LossyRestarts in how many
-	// restarts of agents. LostByHand are those that had lost their address as people
-	// deleted something.
+	// Marks is how many addresses of pools were marked for release. Lost is how many pods were
+	// not restored because their address was marked: the window of the agent's protocol
+	// (docs/reliability.md); LossyRestarts is at how many restarts of agents. LostByHand are
+	// pods whose address was lost because users deleted something.
 	Marks, Lost, LossyRestarts, LostByHand int
-	// Steps are all actions, those on the way to rest among them; StepsOfCRD those in crd
-	// mode. Modelled is the sum over them of how much of all addresses, on each two nodes,
+	// Steps are all actions, including those on the way to rest; StepsOfCRD those in crd mode.
+	// Modelled is the sum over them of the share of all addresses, on each pair of nodes, that
 	// was held to the model of the address protocol.
 	Steps, StepsOfCRD int
 	Modelled          float64
@@ -39,7 +38,7 @@ func newCounts() Counts {
 	return Counts{Ops: map[string]int{}, Faults: map[string]int{}, Did: map[string]int{}}
 }
 
-// did notes what an operator wrote.
+// did records what an operator wrote.
 func (c *Counts) did(v Version) {
 	switch v.Kind {
 	case KindBlock:
@@ -91,7 +90,7 @@ func (c *Counts) didNode(v Version) {
 	}
 }
 
-// didPublishIPv6 counts IPv6 blocks that are assigned to an agent whole.
+// didPublishIPv6 counts IPv6 blocks that are assigned to an agent as a whole.
 func (c *Counts) didPublishIPv6(before, after []netip.Prefix) {
 	for _, cidr := range after {
 		if cidr.Addr().Is6() && !slices.Contains(before, cidr) {
@@ -114,8 +113,7 @@ func (c *Counts) didRetire(v Version) {
 	}
 }
 
-// didPublish counts what came to be listed for another of Cilium's pools than the
-// default one.
+// didPublish counts what was newly listed for Cilium pools other than the default.
 func (c *Counts) didPublish(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -159,7 +157,7 @@ func (c *Counts) didBlock(v Version) {
 	}
 }
 
-// closedIn is the run of an agent that has closed a block, and since when, or "".
+// closedIn returns the run of an agent that has closed a block, and since when; "": none.
 func closedIn(obj client.Object) string {
 	if b, _ := obj.(*v1alpha1.PodIPBlock); b != nil && b.Status.Closed != nil {
 		return b.Status.Closed.Container + b.Status.Closed.Since.String()
@@ -167,8 +165,8 @@ func closedIn(obj client.Object) string {
 	return ""
 }
 
-// heldFor is what a block waits for that has not begun to leave though it should,
-// as in "hold for WaitsForWindow", or "".
+// heldFor returns what a block waits for that should drain and has not begun, as in "hold for
+// WaitsForWindow"; "": nothing.
 func heldFor(obj client.Object) string {
 	b := obj.(*v1alpha1.PodIPBlock)
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
@@ -177,7 +175,7 @@ func heldFor(obj client.Object) string {
 	return ""
 }
 
-// Add takes in those of another world.
+// Add adds the counts of another world.
 func (c *Counts) Add(other Counts) {
 	if c.Ops == nil {
 		*c = newCounts()

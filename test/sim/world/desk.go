@@ -18,11 +18,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// desk is a client of all that the plugin reads.
+// desk is a client for everything that the plugin reads.
 type desk struct{ live }
 
-// Get reads an object, or the mode that all agents start in which no label names, or what
-// operators publish of their settings.
+// Get reads an object, the default mode of agents on Nodes that no label names, or the settings
+// that operators publish.
 func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	switch obj := obj.(type) {
 	case *corev1.ConfigMap:
@@ -42,7 +42,7 @@ func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 	return d.live.Get(ctx, key, obj, opts...)
 }
 
-// settings are those of the operator that leads.
+// settings returns those of the leading operator.
 func (w *World) settings() controller.Settings {
 	if h := w.lease.holder; h != nil {
 		return h.settings
@@ -50,7 +50,7 @@ func (w *World) settings() controller.Settings {
 	return w.cfg.Settings
 }
 
-// Patch writes an object, unless the API server is only to say whether it would.
+// Patch writes an object, unless it is a dry run.
 func (d desk) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	if o := (&client.PatchOptions{}).ApplyOptions(opts); len(o.DryRun) > 0 {
 		return d.send(&call{verb: "get", kind: kindOf(obj), key: keyOf(obj), sub: "dry-run", do: func() error { return nil }})
@@ -58,7 +58,7 @@ func (d desk) Patch(ctx context.Context, obj client.Object, patch client.Patch, 
 	return d.live.Patch(ctx, obj, patch, opts...)
 }
 
-// Delete deletes an object. The agent of a pod that is deleted ends with it.
+// Delete deletes an object. An agent whose pod is deleted ends.
 func (d desk) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	if kindOf(obj) != KindPod {
 		return d.live.Delete(ctx, obj, opts...)
@@ -69,10 +69,10 @@ func (d desk) Delete(ctx context.Context, obj client.Object, opts ...client.Dele
 	}})
 }
 
-// eviction is the subresource of pods that evictions are requested by.
+// eviction is the subresource of pods that requests an eviction.
 const eviction = "eviction"
 
-// SubResource knows evictions alone.
+// SubResource supports evictions only.
 func (d desk) SubResource(string) client.SubResourceClient { return evictions{d: d} }
 
 type evictions struct {
@@ -126,7 +126,7 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 	}})
 }
 
-// allOf are copies of all objects of a kind.
+// allOf returns copies of all objects of a kind.
 func allOf[T any](w *World, kind Kind) []T {
 	var out []T
 	for _, key := range w.api.Keys(kind) {
@@ -135,7 +135,7 @@ func allOf[T any](w *World, kind Kind) []T {
 	return out
 }
 
-// nodeConfigs are the CiliumNodeConfigs by which nodes start in their old mode.
+// nodeConfigs returns the CiliumNodeConfigs that make nodes start in their old mode.
 func (w *World) nodeConfigs() []unstructured.Unstructured {
 	var out []unstructured.Unstructured
 	for _, m := range w.machines {

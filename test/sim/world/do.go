@@ -44,10 +44,10 @@ func (w *World) doOperator(a Action, o *Operator) {
 	}
 }
 
-// staleBy is how many versions of a kind an old list may lack.
+// staleBy is how many versions of a kind a stale list may lack at most.
 const staleBy = 5
 
-// versionsAgo is how old the first lists of a process are: "stale" or "stale-N".
+// versionsAgo returns how old the first lists of a process are, for "stale" or "stale-N".
 func (w *World) versionsAgo(what string) int {
 	if what == "" {
 		return 0
@@ -68,7 +68,7 @@ func controllerOf(what string) int {
 	panic("no such controller: " + what)
 }
 
-// writing is how many writes the process is about to send.
+// writing returns how many writes the process is about to send.
 func (o *Operator) writing() int {
 	n := 0
 	for _, f := range o.flights {
@@ -111,7 +111,7 @@ func (w *World) doCall(verb Verb, o *Operator, f *flight) {
 	o.resume(f)
 }
 
-// carryOut does a call to the API server, in the operator's name.
+// carryOut performs a call to the API server on behalf of the operator.
 func (o *Operator) carryOut(c *call) error {
 	if c.writes() {
 		o.w.sent++
@@ -141,7 +141,7 @@ func (o *Operator) carryOut(c *call) error {
 	return err
 }
 
-// takeAnswer notes what an answer tells the reconcile under way.
+// takeAnswer records what a response tells the reconcile in progress.
 func (o *Operator) takeAnswer(c *call, err error) {
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)
@@ -247,7 +247,7 @@ func duration(s string) time.Duration {
 	return d
 }
 
-// describe tells of an action what its name leaves out.
+// describe adds what the name of an action leaves out.
 func (w *World) describe(a Action) string {
 	if a.Verb != Migrate && a.Verb != Renumber && a.Who == people && w.mover.busy() {
 		return a.String() + ": " + w.mover.pending.String()

@@ -11,17 +11,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// doubt is a claim that was carried out, and its answer lost.
+// doubt is a claim that was carried out, but whose response was lost.
 type doubt struct {
 	node, ciliumPool string
 	cidr             netip.Prefix
 	uid              types.UID
-	// pools and nodes are how far the claimer had been shown these.
+	// pools and nodes are how many versions of these the claimer had received.
 	pools, nodes int
 }
 
-// unheard notes that the block just created is one that its claimer may or may
-// not have.
+// unheard records that the claimer of the block just created does not know whether it exists.
 func (o *Operator) unheard(name string) {
 	b, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	if !ok {
@@ -38,7 +37,7 @@ func (o *Operator) unheard(name string) {
 	o.w.Counts.Faults["claim in doubt"]++
 }
 
-// delivered is how many versions of its kind the handler has received at least.
+// delivered returns how many versions of its kind the handler has received at least.
 func (s *stream) delivered() int {
 	if len(s.listed) > 0 || s.initial > 0 {
 		return 0
@@ -46,7 +45,7 @@ func (s *stream) delivered() int {
 	return max(0, s.read-len(s.undelivered))
 }
 
-// ciliumPoolOf is the pool of Cilium's that a block is for, or "".
+// ciliumPoolOf returns the Cilium pool that a block is for; "": none.
 func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok {
 		return crd.CiliumPoolOf(pool)
@@ -54,9 +53,9 @@ func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 	return ""
 }
 
-// learn drops the doubts that the operator no longer has, or whose block is gone, the
-// writes of its own that it has taken in, and what reconciles under way may have known not
-// to be the cluster's.
+// learn drops the doubts that the operator has resolved or whose block is gone, its own writes
+// that it has received, and what reconciles in progress may not have known to belong to the
+// cluster.
 func (o *Operator) learn() {
 	o.forgetHeard()
 	if o.cluster != nil {
@@ -74,10 +73,10 @@ func (o *Operator) learn() {
 	}
 }
 
-// holdOneNeed checks that an operator does not claim a second block for a need for which
-// it may have claimed one: it has to try that one again. One that the CiliumNode names is
-// made again, which is no claim; and pools or labels that have changed since may ask for
-// another one.
+// holdOneNeed checks that an operator does not claim a second block for a need for which it may
+// already have claimed one: it has to try that block again. Recreating a block that the
+// CiliumNode names is not a claim, and if pools or labels have changed since, another block may
+// be the right one.
 func (w *World) holdOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
 	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
@@ -93,8 +92,8 @@ func (w *World) holdOneNeed(v Version) {
 	}
 }
 
-// chosenAnew says that since a claim another block may have become the one to claim: a
-// pool came, went or got another spec, or the Node got other labels.
+// chosenAnew reports whether, since a claim, another block may have become the right one: a
+// pool was created, deleted or edited, or the Node's labels changed.
 func (w *World) chosenAnew(d doubt) bool {
 	changed := func(v Version) bool {
 		return v.Old == nil || v.New == nil || v.New.GetGeneration() != v.Old.GetGeneration() || v.New.GetDeletionTimestamp() != nil

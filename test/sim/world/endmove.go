@@ -14,9 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// endMove takes up the move where chance has left it, and brings each node to one
-// of the two ends: in crd mode with its move finished, or back in its old one.
-// Whatever was killed on the way, the same commands lead there.
+// endMove continues the migration from wherever chance left it, and brings each node to one of
+// two ends: in crd mode with its migration finished, or back in its old mode. Whatever was
+// killed on the way, the same commands lead there.
 func (w *World) endMove() bool {
 	if w.cfg.Move == nil {
 		return true
@@ -35,7 +35,7 @@ func (w *World) endMove() bool {
 	return true
 }
 
-// endFaults ends pauses, and faults until what it returns is called.
+// endFaults ends pauses, and suspends faults until the returned function is called.
 func (w *World) endFaults() (begin func()) {
 	faults := w.cfg.Faults
 	w.cfg.Faults = 0
@@ -46,10 +46,10 @@ func (w *World) endFaults() (begin func()) {
 	return func() { w.cfg.Faults = faults }
 }
 
-// migrate runs a command to its end, and returns what it has said.
+// migrate runs a command to its end and returns its output.
 func (w *World) migrate(command string) string { return w.kubectl(Migrate, command) }
 
-// kubectl runs a command to its end, and returns what it has said.
+// kubectl runs a command to its end and returns its output.
 func (w *World) kubectl(verb Verb, command string) string {
 	w.Do(Action{verb, people, command})
 	for range w.restWithin() {
@@ -70,8 +70,8 @@ func (w *World) kubectl(verb Verb, command string) string {
 	return ""
 }
 
-// takeBack takes a node back to its old mode. It reports false where that mode
-// cannot express what the node has.
+// takeBack takes a node back to its old mode. It returns false if that mode cannot express what
+// the node has.
 func (w *World) takeBack(m *machine) bool {
 	for range 6 {
 		said := w.migrate("abort/" + m.name)
@@ -103,9 +103,9 @@ func (w *World) takeBack(m *machine) bool {
 	return false
 }
 
-// fitsOld says that a node's old mode can express what the node has: every address in use
-// lies in a block, and but for multi-pool mode there is one block of each family, in
-// service, that the node came with, and that podCIDRs name alone.
+// fitsOld reports whether a node's old mode can express what the node has: every address in use
+// lies in a block, and, except for multi-pool mode, there is one block per family, in service,
+// that the node came with and that is the only one in podCIDRs.
 func (w *World) fitsOld(m *machine) bool {
 	var held []netip.Prefix
 	for _, name := range w.api.Keys(KindBlock) {
@@ -133,7 +133,7 @@ func (w *World) fitsOld(m *machine) bool {
 		!slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return !slices.Contains(held, p.Prefix) })
 }
 
-// usedOn are the addresses that anything says are in use on a node.
+// usedOn returns the addresses that anything reports as in use on a node.
 func (w *World) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 	out := slices.Collect(maps.Values(m.router))
 	for _, e := range m.endpoints {
@@ -155,7 +155,7 @@ func (w *World) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 	return out
 }
 
-// moveOn brings a node into crd mode, and ends its move.
+// moveOn brings a node into crd mode and finishes its migration.
 func (w *World) moveOn(m *machine) bool {
 	if m.fresh { // pods of the machine before it may still be there
 		w.Calm(w.restWithin())
@@ -183,7 +183,7 @@ func (w *World) moveOn(m *machine) bool {
 	return false
 }
 
-// holdFinished checks that nothing tells of the other IPAM any more.
+// holdFinished checks that no trace of the other IPAM is left.
 func (w *World) holdFinished(m *machine) {
 	for _, name := range w.api.Keys(KindBlock) {
 		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {

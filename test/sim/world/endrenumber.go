@@ -13,9 +13,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// endRenumbering takes up what chance has left of a renumber: it is aborted, or the range is
-// replaced at last. Whatever was killed on the way, the same commands lead there. Windows
-// that never open are opened.
+// endRenumbering continues a renumbering from wherever chance left it: it is aborted, or the
+// range is finally replaced. Whatever was killed on the way, the same commands lead there.
+// Windows that never open are opened.
 func (w *World) endRenumbering() bool {
 	r := w.cfg.Renumbering
 	if r == nil {
@@ -36,13 +36,13 @@ func (w *World) endRenumbering() bool {
 	return true
 }
 
-// renumbered is the pool that a range is replaced of.
+// renumbered returns the pool whose range is replaced.
 func (w *World) renumbered() *v1alpha1.PodIPPool {
 	pool, _ := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
 	return pool
 }
 
-// abortRenumber has a range serve again that is being left, if there is one.
+// abortRenumber returns a range to service that is being replaced, if there is one.
 func (w *World) abortRenumber(command string) bool {
 	from, _ := w.cfg.Renumbering.ranges(command)
 	if entry, has := rangeOf(w.renumbered(), from); !has || entry.AllocationPolicy != v1alpha1.AllocationDrain {
@@ -80,7 +80,7 @@ func (w *World) holdServesAgain(cidr netip.Prefix) {
 	}
 }
 
-// replaceRange lets the command come to its end. Where it says that people must act, they do.
+// replaceRange lets the command finish. Where its output asks users to act, they do.
 func (w *World) replaceRange() bool {
 	r := w.cfg.Renumbering
 	if pool := w.renumbered().DeepCopy(); !hasRange(pool, r.From) && !hasRange(pool, r.To) {
@@ -112,8 +112,8 @@ func hasRange(pool *v1alpha1.PodIPPool, cidr netip.Prefix) bool {
 	return ok
 }
 
-// doAsRenumberSays does what is left to people: pods without a controller go, agents that
-// kept their own addresses restart, and what no block accounts for is taken out by hand.
+// doAsRenumberSays does what is left to users: pods without a controller are deleted, agents
+// that kept their own addresses restart, and what no block explains is removed by hand.
 func (w *World) doAsRenumberSays() {
 	from := w.cfg.Renumbering.From
 	for _, m := range w.machines {
@@ -129,8 +129,8 @@ func (w *World) doAsRenumberSays() {
 	}
 }
 
-// disown takes out of a CiliumNode what it names of a range, if neither a block nor the
-// machine accounts for it.
+// disown removes from a CiliumNode what it names of a range if neither a block nor the machine
+// explains it.
 func (w *World) disown(m *machine, cidr netip.Prefix) {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok || slices.ContainsFunc(w.api.Keys(KindBlock), func(name string) bool {

@@ -6,8 +6,8 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 )
 
-// excuse is for an address that was removed from a node's pool by hand, until it is
-// back and the node's agent has seen it.
+// excuse is for an address that was removed from a node's pool by hand. It lasts until the
+// address is back and the node's agent has seen it.
 type excuse struct {
 	node string
 	back int // the number of CiliumNode versions with which it was back; 0: it is not
@@ -15,8 +15,8 @@ type excuse struct {
 
 func (e excuse) holds(m *machine) bool { return e.node == m.name && (e.back == 0 || m.read < e.back) }
 
-// noteExcuses notes addresses that were removed from a pool by hand, or with the Node:
-// pods may lose them.
+// noteExcuses records addresses that were removed from a pool by hand, or with the Node: pods
+// may lose them.
 func (w *World) noteExcuses(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -43,8 +43,8 @@ func (w *World) noteExcuses(v Version) {
 	}
 }
 
-// forfeit gives up on an address of which people have taken away both the block
-// and the CiliumNode: nothing is left that tells of it.
+// forfeit gives up on an address after users have deleted both the block and the CiliumNode:
+// nothing is left that mentions it.
 func (w *World) forfeit(node string, addr netip.Addr) {
 	if w.inBlockOf(node, addr) {
 		return

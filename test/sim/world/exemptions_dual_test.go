@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// TestAwaited: unbound pods keep a node's blocks only in dual stack, only while one family is
-// exhausted and the other is not, and only where they could run.
+// TestAwaited checks that unbound pods keep a node's blocks only in dual stack, only while one
+// family is exhausted and the other is not, and only where they could run.
 func TestAwaited(t *testing.T) {
 	both := []agent.Family{agent.IPv4, agent.IPv6}
 	for name, test := range map[string]struct {
@@ -54,8 +54,8 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// TestDropRefused: pods are removed only in dual stack, in multi-pool mode, and only those
-// without an address.
+// TestDropRefused checks that pods are removed only in dual stack, in multi-pool mode, and only
+// if they have no address.
 func TestDropRefused(t *testing.T) {
 	both := []agent.Family{agent.IPv4, agent.IPv6}
 	for name, test := range map[string]struct {

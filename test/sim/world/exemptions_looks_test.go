@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// TestChangedMeanwhile: a write need not list a block that was in another phase when it was
-// read live than the one decided on, and any other it must.
+// TestChangedMeanwhile checks that a write may omit a block only if, when read live, the block
+// was in another phase than the decision assumed.
 func TestChangedMeanwhile(t *testing.T) {
 	for name, test := range map[string]struct {
 		decided ipalloc.Phase
@@ -42,8 +42,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestFoundInPlace: what a claim found in place is not held against what its operator had
-// been shown. What it reads afterwards is, and so is any other block.
+// TestFoundInPlace checks that what a claim found in place is not held against what its
+// operator had received. What the operator reads afterwards is, and so is any other block.
 func TestFoundInPlace(t *testing.T) {
 	for name, test := range map[string]struct {
 		found string

@@ -42,8 +42,8 @@ func small(t *testing.T, change func(*Config)) *World {
 	return w
 }
 
-// TestIsLost: a block is that of a lost pod only where a pod of its machine without an
-// endpoint names an address of it.
+// TestIsLost checks that a block belongs to a lost pod only if a pod of its machine without an
+// endpoint names one of its addresses.
 func TestIsLost(t *testing.T) {
 	cidr := netip.MustParsePrefix("10.0.0.0/29")
 	inside, outside := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
@@ -78,8 +78,8 @@ func TestIsLost(t *testing.T) {
 	}
 }
 
-// TestRunsWithout: a Node may be left without a podCIDR only where its agent says that it
-// runs with one of that family which is no block of the node.
+// TestRunsWithout checks that a Node may remain without a podCIDR only if its agent reports one
+// of that family that is not a block of the node.
 func TestRunsWithout(t *testing.T) {
 	const own = "10.0.0.0/29"
 	tests := map[string]struct {
@@ -113,8 +113,8 @@ func TestRunsWithout(t *testing.T) {
 	}
 }
 
-// TestOfTheHour: what windows bring is few writes a minute of an object. More of them, and
-// those of other kinds, count as any write.
+// TestOfTheHour checks that windows excuse few writes per minute of an object. More of them,
+// and writes of other kinds, count like any write.
 func TestOfTheHour(t *testing.T) {
 	w := small(t, func(c *Config) { c.Maintenance = &Maintenance{} })
 	old := w.api.Get(KindPool, "main").(*v1alpha1.PodIPPool)
@@ -145,8 +145,8 @@ func TestOfTheHour(t *testing.T) {
 	}
 }
 
-// TestOneNeed: a second claim for a need is excused only where pools or labels have changed
-// since the operator was shown them.
+// TestOneNeed checks that a second claim for a need is excused only if pools or labels have
+// changed since the operator received them.
 func TestOneNeed(t *testing.T) {
 	tests := map[string]struct {
 		before, since func(w *World)
@@ -195,8 +195,8 @@ func statusOf(w *World) *v1alpha1.PodIPPool {
 	return p
 }
 
-// TestFitsOld: migrate abort may refuse a node only where its old mode cannot express what
-// the node has.
+// TestFitsOld checks that migrate abort may refuse a node only if its old mode cannot express
+// what the node has.
 func TestFitsOld(t *testing.T) {
 	given := netip.MustParsePrefix("10.0.4.0/28")
 	tests := map[string]struct {
@@ -246,8 +246,8 @@ func TestFitsOld(t *testing.T) {
 	}
 }
 
-// TestExcludedCombinations: what people do not do together with something else, they do
-// without it.
+// TestExcludedCombinations checks that what users do not do in combination with something else,
+// they do without it.
 func TestExcludedCombinations(t *testing.T) {
 	tests := map[string]struct {
 		what    Action
@@ -292,8 +292,8 @@ func TestExcludedCombinations(t *testing.T) {
 	}
 }
 
-// TestExcuses: an address that a person took from a node is excused on that node alone,
-// until it is back and the node's agent has seen so.
+// TestExcuses checks that an address that a user removed from a node is excused on that node
+// only, until it is back and the node's agent has seen it.
 func TestExcuses(t *testing.T) {
 	w := small(t, nil)
 	n1, n2 := w.machine("n1"), w.machine("n2")
@@ -316,8 +316,8 @@ func TestExcuses(t *testing.T) {
 	}
 }
 
-// TestAgentSeesItsOwnWrite: in multi-pool mode an agent writes its list only when it has
-// seen every version of it, and then it does.
+// TestAgentSeesItsOwnWrite checks that in multi-pool mode an agent writes its list only after
+// it has seen every version of it, and that it then does.
 func TestAgentSeesItsOwnWrite(t *testing.T) {
 	w := small(t, func(c *Config) {
 		c.Settings.Mode, c.Upgraded.Mode, c.Faults = ciliumnode.MultiPool, ciliumnode.MultiPool, Lag
@@ -339,8 +339,8 @@ func TestAgentSeesItsOwnWrite(t *testing.T) {
 	}
 }
 
-// TestMarkedThoughNotReported: an agent that reports nothing of a family does not keep its
-// addresses only where it does not run the family.
+// TestMarkedThoughNotReported checks that the addresses of an agent that reports nothing of a
+// family are not kept only if it does not run the family.
 func TestMarkedThoughNotReported(t *testing.T) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")

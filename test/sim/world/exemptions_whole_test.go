@@ -27,7 +27,7 @@ var (
 	second = netip.MustParsePrefix("10.0.0.8/29")
 )
 
-// blockIn is a block of a node, at a phase.
+// blockIn returns a block of a node in a phase.
 func blockIn(cidr netip.Prefix, node string, phase v1alpha1.BlockPhase) *v1alpha1.PodIPBlock {
 	b := crd.NewBlock(cidr, "main", node, "")
 	b.Finalizers = nil
@@ -37,7 +37,7 @@ func blockIn(cidr netip.Prefix, node string, phase v1alpha1.BlockPhase) *v1alpha
 	return b
 }
 
-// put creates a block, and writes its status.
+// put creates a block and writes its status.
 func put(w *World, b *v1alpha1.PodIPBlock) *v1alpha1.PodIPBlock {
 	w.must(w.api.Create(b))
 	now := w.api.Get(KindBlock, b.Name).DeepCopyObject().(*v1alpha1.PodIPBlock)
@@ -46,7 +46,7 @@ func put(w *World, b *v1alpha1.PodIPBlock) *v1alpha1.PodIPBlock {
 	return now
 }
 
-// texts are the rules broken so far.
+// texts returns the rules broken so far.
 func texts(w *World) string {
 	out := ""
 	for _, v := range w.Violations {
@@ -55,8 +55,8 @@ func texts(w *World) string {
 	return out
 }
 
-// TestHasDrained: a block may be parked in service only where it has drained on the same
-// node before.
+// TestHasDrained checks that a block in service may be parked only if it has drained on the
+// same node before.
 func TestHasDrained(t *testing.T) {
 	tests := map[string]struct {
 		before []*v1alpha1.PodIPBlock // made and deleted, in turn
@@ -84,8 +84,8 @@ func TestHasDrained(t *testing.T) {
 	}
 }
 
-// TestIsPartOfListed: a block may stay unlisted only where another block of its node that
-// overlaps it is listed.
+// TestIsPartOfListed checks that a block may stay unlisted only if an overlapping block of its
+// node is listed.
 func TestIsPartOfListed(t *testing.T) {
 	around := netip.MustParsePrefix("10.0.0.0/28")
 	tests := map[string]struct {
@@ -120,8 +120,8 @@ func TestIsPartOfListed(t *testing.T) {
 	}
 }
 
-// TestHoldRequestedRest: an agent may have less than it requests only in dual stack with
-// parking, and where no block of one family is free.
+// TestHoldRequestedRest checks that an agent may have less than it requests only in dual stack
+// with parking, and if one family has no free block.
 func TestHoldRequestedRest(t *testing.T) {
 	both := []agent.Family{agent.IPv4, agent.IPv6}
 	tests := map[string]struct {
@@ -160,8 +160,8 @@ func TestHoldRequestedRest(t *testing.T) {
 	}
 }
 
-// TestRestartClosed: an agent restarts only where it has closed a CIDR that its node has a
-// block of, in service for all that is known, while a pod of it has no address.
+// TestRestartClosed checks that an agent restarts only if it has closed a CIDR for which its
+// node has a block, in service as far as anybody knows, while one of its pods has no address.
 func TestRestartClosed(t *testing.T) {
 	tests := map[string]struct {
 		keeps  bool // the agent sees the CIDR all along
@@ -200,8 +200,8 @@ func TestRestartClosed(t *testing.T) {
 	}
 }
 
-// closed is an agent that saw its first CIDR taken off the list while it was in use, and
-// then listed again; or which sees it all along.
+// closed returns an agent that saw its first CIDR removed from the list while in use and then
+// listed again, or one that saw it listed all the time.
 func closed(t *testing.T, keeps bool) *multipool.Pools {
 	t.Helper()
 	p := &multipool.Pools{}
@@ -217,8 +217,8 @@ func closed(t *testing.T, keeps bool) *multipool.Pools {
 	return p
 }
 
-// TestLostNode: an agent that runs on without its Node may be given another podCIDR only
-// where it has not seen the new Node, and its block has gone or must.
+// TestLostNode checks that an agent that runs on without its Node may be given another podCIDR
+// only if it has not seen the new Node, and its block is gone or must go.
 func TestLostNode(t *testing.T) {
 	tests := map[string]struct {
 		sawNode bool
@@ -263,8 +263,8 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
-// TestBesides: the judge passes over the claim and the deletion of a block that overlaps
-// another, and over nothing else.
+// TestBesides checks that the judge ignores the claim and the deletion of a block that overlaps
+// another, and nothing else.
 func TestBesides(t *testing.T) {
 	w := small(t, nil)
 	inside, alone := blockIn(first, "n1", ""), blockIn(second, "n1", "")
@@ -288,8 +288,8 @@ func TestBesides(t *testing.T) {
 	}
 }
 
-// TestTakeIn: a block that was torn away is its node's until its CiliumNode no longer lists
-// it; then, and where it was not listed at all, the judge knows it as gone.
+// TestTakeIn checks that a block that was torn away belongs to its node until its CiliumNode no
+// longer lists it. Then, and if it was never listed, the judge knows it as gone.
 func TestTakeIn(t *testing.T) {
 	tests := map[string]struct {
 		listed, unlisted bool
@@ -343,8 +343,8 @@ func TestTakeIn(t *testing.T) {
 	}
 }
 
-// TestReturnsUnseen: a block that is listed may be given up only in multi-pool mode, by a
-// reconcile of its own node that found no CiliumNode, and where its Node was gone.
+// TestReturnsUnseen checks that a listed block may be released only in multi-pool mode, by a
+// reconcile of its own node that found no CiliumNode, and if its Node was gone.
 func TestReturnsUnseen(t *testing.T) {
 	type given struct {
 		mode  ciliumnode.Mode

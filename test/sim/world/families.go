@@ -20,7 +20,7 @@ const (
 	allOfThem = "all"
 )
 
-// enableFamilies is the second family of a node's agent, which people switch off and on.
+// enableFamilies enables switching the second family of a node's agent off and on.
 func (w *World) enableFamilies(m *machine) {
 	switch {
 	case !w.cfg.SwitchesFamilies || len(w.cfg.Families) < 2:
@@ -31,7 +31,7 @@ func (w *World) enableFamilies(m *machine) {
 	}
 }
 
-// setFamilies changes the configuration of a node's agent, which restarts along with it.
+// setFamilies changes the configuration of a node's agent, which restarts.
 func (m *machine) setFamilies(what string) {
 	if m.families = m.w.cfg.Families; what == ipv4Alone {
 		m.families = []agent.Family{agent.IPv4}
@@ -42,8 +42,9 @@ func (m *machine) setFamilies(what string) {
 	}
 }
 
-// switchFamily takes IPv6 out of a pool, as the API server lets people: its ranges drain, or
-// serve again, and they go once the pool's status counts no block of them. Then they come back.
+// switchFamily removes IPv6 from a pool in the way that the API server allows: its ranges
+// drain, or serve again, and can be removed once the pool's status counts no block of them.
+// Then they return.
 func (w *World) switchFamily(pool *v1alpha1.PodIPPool) {
 	if pool.Spec.IPv6 == nil {
 		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
@@ -65,8 +66,8 @@ func (w *World) switchFamily(pool *v1alpha1.PodIPPool) {
 	}
 }
 
-// endFamilies ends what people do about IPv6. In one world of two it serves again, and some
-// agents run it; in the others people are done with it.
+// endFamilies ends the changes of IPv6. In every other world it serves again and some agents
+// run it; in the others users are done with it.
 func (w *World) endFamilies() {
 	if !w.cfg.SwitchesFamilies {
 		return
@@ -85,7 +86,7 @@ func (w *World) endFamilies() {
 	}
 }
 
-// endFamily has the IPv6 ranges that a pool had at first serve, or drain.
+// endFamily makes the IPv6 ranges that a pool had at first serve, or drain.
 func (w *World) endFamily(first *v1alpha1.PodIPPool) {
 	stored, ok := w.api.Get(KindPool, first.Name).(*v1alpha1.PodIPPool)
 	if !ok || first.Spec.IPv6 == nil || w.ipv6Over && stored.Spec.IPv6 == nil {
@@ -101,8 +102,8 @@ func (w *World) endFamily(first *v1alpha1.PodIPPool) {
 	w.must(w.api.Update(pool, false))
 }
 
-// holdFamiliesRest checks that no IPv6 block is left once people are done with IPv6, but
-// those of which pods' statuses name addresses.
+// holdFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
+// those with addresses that pods' statuses name.
 func (w *World) holdFamiliesRest(when string) {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -117,10 +118,9 @@ func (w *World) holdFamiliesRest(when string) {
 	}
 }
 
-// holdFamily checks that no block is claimed of a family that its claimer knew the agent of
-// the node not to run, nor with an address that it knew another agent to name, in use or
-// not: others map it to that node. A block that podCIDRs lists is made again, which is no
-// claim.
+// holdFamily checks that no block is claimed of a family that its claimer knew the node's agent
+// not to run, nor one with an address that it knew another agent to name, in use or not: others
+// map such an address to that node. Recreating a block that podCIDRs lists is not a claim.
 func (w *World) holdFamily(b *v1alpha1.PodIPBlock) {
 	f, cidr := w.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
 	if f == nil || f.controller != nodes || w.lists(b) {
@@ -136,7 +136,7 @@ func (w *World) holdFamily(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// named are the addresses that an operator knows agents to name as their own.
+// named returns the addresses that an operator knows agents to name as their own.
 func (o *Operator) named() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, m := range o.w.machines {
@@ -149,8 +149,8 @@ func (o *Operator) named() map[netip.Addr]string {
 	return out
 }
 
-// notRun are the families that an operator knows the agent of a node not to run: it runs
-// steadily, and its report says so.
+// notRun returns the families that an operator knows the agent of a node not to run: it is
+// settled, and its report says so.
 func (o *Operator) notRun(node string) [2]bool {
 	if view := o.parts.Node.Ledger.CiliumNode(node); view != nil && o.agents.settled(node) {
 		return view.FamiliesNotRun()
@@ -158,7 +158,7 @@ func (o *Operator) notRun(node string) [2]bool {
 	return [2]bool{}
 }
 
-// stillNotRun notes which families a reconcile knows no more that the agent does not run.
+// stillNotRun records which families a reconcile no longer knows the agent not to run.
 func (f *flight) stillNotRun(o *Operator) {
 	for family, off := range o.notRun(f.name) {
 		f.notRun[family] = f.notRun[family] && off
@@ -171,8 +171,8 @@ func (w *World) KnowsIPv6Off(operator, node string) bool {
 	return o.up && o.notRun(node)[ipalloc.IPv6]
 }
 
-// kubeletsWrite has kubelets write what they know before a while passes. Of a family that
-// an agent does not run, nothing but the statuses of pods says which addresses they have.
+// kubeletsWrite makes kubelets write what they know before some time passes. If an agent does
+// not run a family, only the statuses of pods show which of its addresses they have.
 func (w *World) kubeletsWrite(within time.Duration) {
 	if !w.cfg.SwitchesFamilies || within < 15*time.Second {
 		return
@@ -189,12 +189,12 @@ func (w *World) kubeletsWrite(within time.Duration) {
 	}
 }
 
-// sandboxesGoFirst reports whether kubelets say that a pod has ended only once they have
-// torn its sandbox down, as real ones do: its address is free then, whoever asks.
+// sandboxesGoFirst reports whether kubelets report a pod as ended only after they have torn its
+// sandbox down, as real ones do: its address is then free for anybody.
 func (w *World) sandboxesGoFirst() bool { return w.sched != nil || w.cfg.SwitchesFamilies }
 
-// runs says that the node's agent runs a family: of another one it neither uses an address
-// nor answers a mark.
+// runs reports whether the node's agent runs a family. Otherwise it neither uses addresses of
+// it nor answers their marks.
 func (m *machine) runs(f ipalloc.Family) bool {
 	return slices.ContainsFunc(m.families, func(run agent.Family) bool { return familyOf(run) == f })
 }
@@ -207,7 +207,7 @@ func statusIn(pod *corev1.Pod, cidr netip.Prefix) bool {
 	})
 }
 
-// routers are the addresses of the agent's router in the families that it runs.
+// routers returns the addresses of the agent's router in the families that it runs.
 func (m *machine) routers() []netip.Addr {
 	var out []netip.Addr
 	for _, family := range m.families {
@@ -232,8 +232,8 @@ func (w *World) holdRouter(node string, before, after ipamtypes.AllocationMap) {
 	}
 }
 
-// holdUnanswered checks that nothing leaves a pool unanswered while the operator knows that
-// the agent may have restarted.
+// holdUnanswered checks that nothing leaves a pool unanswered while the operator knows that the
+// agent may have restarted.
 func (w *World) holdUnanswered(old, now *ciliumv2.CiliumNode) {
 	f := w.writer.current
 	for key := range old.Spec.IPAM.Pool {

@@ -42,13 +42,13 @@ func names() []string {
 		"torn", "edits", "restore", "upgrade", "forced-pods"}
 }
 
-// AllFaults are all there are.
+// AllFaults returns all faults.
 func AllFaults() Faults { return allFaults }
 
-// Has says whether all of them may happen.
+// Has reports whether all of these may happen.
 func (f Faults) Has(one Faults) bool { return f&one == one }
 
-// Each are the single faults of the set.
+// Each returns the single faults of the set.
 func (f Faults) Each() []Faults {
 	var out []Faults
 	for i := range names() {
@@ -69,9 +69,8 @@ func (f Faults) String() string {
 	return strings.Join(out, ",")
 }
 
-// Marks are the counts that must move, in Counts.Faults, where a single fault is
-// on for long enough. Those of watches that lag show in the operators' conflicts
-// and in what was not shown in time.
+// Marks returns the counts, in Counts.Faults, that must increase once a single fault has been
+// on for long enough. Lagging watches show in the operators' conflicts and in timeouts instead.
 func (f Faults) Marks() []string {
 	return map[Faults][]string{
 		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost", "claim in doubt"},
@@ -85,7 +84,7 @@ func (f Faults) Marks() []string {
 	}[f]
 }
 
-// ParseFaults reads what String wrote; "all" and "none" are known too.
+// ParseFaults reads what String returns, and "all" and "none".
 func ParseFaults(s string) (Faults, error) {
 	switch s {
 	case "all":
@@ -107,8 +106,8 @@ next:
 	return f, nil
 }
 
-// ModelledFaults are those that bring nothing that the model of the address protocol does
-// not have.
+// ModelledFaults returns the faults that cause nothing that the model of the address protocol
+// lacks.
 func ModelledFaults() Faults {
 	return AllFaults() &^ (NodeGone | CiliumNodeGone | Torn | Edits | Restore)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
 
-// fixed reports whether agents are assigned one block by their Nodes before they start.
+// fixed reports whether Nodes assign one block to agents before they start.
 func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
 
 // carrier returns the kind of object that assigns blocks to agents.
@@ -29,7 +29,7 @@ func (w *World) carrier() Kind {
 	return KindCiliumNode
 }
 
-// podCIDROf is what a Node tells its agent of a family.
+// podCIDROf returns the podCIDR of a family that a Node assigns to its agent.
 func podCIDROf(obj client.Object, f ipalloc.Family) (netip.Prefix, bool) {
 	if node, ok := obj.(*corev1.Node); ok {
 		return hostscope.PodCIDR(node, f)
@@ -37,7 +37,7 @@ func podCIDROf(obj client.Object, f ipalloc.Family) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// podCIDRsOf is what a Node tells its agent, IPv4 first.
+// podCIDRsOf returns the podCIDRs that a Node assigns to its agent, IPv4 first.
 func podCIDRsOf(obj client.Object) []netip.Prefix {
 	var out []netip.Prefix
 	for _, f := range ipalloc.Families() {
@@ -48,16 +48,15 @@ func podCIDRsOf(obj client.Object) []netip.Prefix {
 	return out
 }
 
-// bootFixed starts an agent in kubernetes mode, which waits for its podCIDRs. Its
-// CiliumNode is made only once it serves (daemon/cmd/daemon.go, configureDaemon: only in
-// cluster-pool, multi-pool and ENI mode before; v1.20.1).
+// bootFixed starts an agent in kubernetes mode, which waits for its podCIDRs. It creates its
+// CiliumNode only when it serves (daemon/cmd/daemon.go, configureDaemon: earlier only in
+// cluster-pool, multi-pool and ENI mode; v1.20.1).
 func (m *machine) bootFixed() {
 	m.store, m.asked, m.phase = nil, false, waiting
 	m.node = m.w.api.Get(KindNode, m.name).GetUID()
 }
 
-// openFixed takes the podCIDR of each family that the agent runs, for as long as this run
-// lasts.
+// openFixed takes the podCIDR of each family that the agent runs, for the rest of this run.
 func (m *machine) openFixed() {
 	m.old = &hostscope.Agent{}
 	for _, family := range m.families {
@@ -66,8 +65,8 @@ func (m *machine) openFixed() {
 	}
 }
 
-// tellPodCIDRs says in its CiliumNode which podCIDRs the agent runs with, each time that it
-// writes that (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
+// tellPodCIDRs writes into its CiliumNode which podCIDRs the agent runs with, at each write of
+// it (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (m *machine) tellPodCIDRs(cn *ciliumv2.CiliumNode) {
 	cn.Spec.IPAM.PodCIDRs = nil
 	for _, cidr := range m.old.CIDRs {
@@ -75,8 +74,8 @@ func (m *machine) tellPodCIDRs(cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// hasPodCIDRs says that a Node tells its agent a podCIDR of each family that it runs,
-// which it waits for (pkg/node/sync/local_node_sync_wait.go, v1.20.1).
+// hasPodCIDRs reports whether a Node assigns a podCIDR of each family that its agent runs,
+// which the agent waits for (pkg/node/sync/local_node_sync_wait.go, v1.20.1).
 func (m *machine) hasPodCIDRs() bool {
 	return !slices.ContainsFunc(m.families, func(family agent.Family) bool {
 		_, assigned := podCIDROf(m.w.api.Get(KindNode, m.name), familyOf(family))
@@ -84,8 +83,8 @@ func (m *machine) hasPodCIDRs() bool {
 	})
 }
 
-// holdFixed checks what an operator writes to a Node: one of its own blocks of each
-// family, which no other node has, and only once.
+// holdFixed checks what an operator writes to a Node: one of its own blocks per family, which
+// no other node has, and only once.
 func (w *World) holdFixed(v Version) {
 	if !w.fixed() || v.New == nil {
 		return
@@ -102,8 +101,8 @@ func (w *World) holdFixed(v Version) {
 	}
 }
 
-// holdPodCIDR checks a podCIDR that a Node is assigned. Where people deleted the Node of
-// an agent that runs on, and the range of its block drains, the new Node gets another one.
+// holdPodCIDR checks a podCIDR that is assigned to a Node. If users deleted the Node of a
+// running agent, and the range of its block drains, the new Node gets another one.
 func (w *World) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
 	w.holdAlone(m, cidr)
 	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
@@ -121,8 +120,8 @@ func (w *World) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
 	}
 }
 
-// otherBlocks are the CIDRs other than one, of its family, that the agent of a machine runs
-// with, or that its pods have addresses of.
+// otherBlocks returns the CIDRs, other than the given one and of its family, that the agent of
+// a machine runs with or in which its pods have addresses.
 func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	if m.old != nil {
@@ -140,7 +139,7 @@ func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	})
 }
 
-// blockWith is the CIDR of a node's block that has an address, or that address alone.
+// blockWith returns the CIDR of a node's block that contains an address, or the address alone.
 func (w *World) blockWith(node string, addr netip.Addr) netip.Prefix {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -151,13 +150,13 @@ func (w *World) blockWith(node string, addr netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr, addr.BitLen())
 }
 
-// mustLeave says that the block of a CIDR that an agent runs with has gone, or has to.
+// mustLeave reports whether the block that an agent runs with is gone, or has to go.
 func (w *World) mustLeave(m *machine, cidr netip.Prefix) bool {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	return !ok || b.Spec.NodeName != m.name || b.DeletionTimestamp != nil || w.asked(b)
 }
 
-// runsWith are the podCIDRs that an agent has said it runs with.
+// runsWith returns the podCIDRs that an agent has reported to run with.
 func (w *World) runsWith(m *machine) []netip.Prefix {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {
@@ -166,9 +165,8 @@ func (w *World) runsWith(m *machine) []netip.Prefix {
 	return w.listOf(cn)
 }
 
-// runsWithout says that the agent of a Node that people deleted under it runs with a
-// podCIDR of a family whose block is no longer the node's. Its Node gets no other one
-// (docs/modes.md).
+// runsWithout reports whether users deleted the Node of an agent that runs with a podCIDR of a
+// family whose block is no longer the node's. Its Node gets no other one (docs/modes.md).
 func (w *World) runsWithout(m *machine, f ipalloc.Family) bool {
 	return slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool {
 		b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
@@ -176,10 +174,9 @@ func (w *World) runsWithout(m *machine, f ipalloc.Family) bool {
 	})
 }
 
-// lostNode is what becomes of a machine that ran on while its Node was gone, and whose
-// addresses are others' since, or are to be: Kubernetes deletes the pods of a Node that is
-// gone, its agent's among them (pkg/controller/podgc, gcOrphaned), so that the agent starts
-// anew.
+// lostNode is what happens to a machine that ran on while its Node was gone, if its addresses
+// now belong to others or soon will: Kubernetes deletes the pods of a Node that is gone,
+// including its agent's (pkg/controller/podgc, gcOrphaned), so the agent starts anew.
 func (m *machine) lostNode() {
 	m.w.Counts.Did["agent starts anew after its Node"]++
 	for _, e := range m.endpoints {
@@ -189,8 +186,8 @@ func (m *machine) lostNode() {
 	m.crash()
 }
 
-// leavePods deletes the pods of a machine whose Node was gone, before its agent starts: an
-// agent with a smaller block than before might find all its addresses taken.
+// leavePods deletes the pods of a machine whose Node was gone before its agent starts: an agent
+// with a smaller block than before might find all its addresses taken.
 func (m *machine) leavePods() {
 	for _, slot := range sortedKeys(m.endpoints) {
 		if m.evicted && m.endpoints[slot].forfeited && m.podObject(slot) != nil {
@@ -200,8 +197,8 @@ func (m *machine) leavePods() {
 	m.evicted = false
 }
 
-// holdAlone checks that a CIDR that a node is assigned is no other node's, and that no pod
-// elsewhere has an address of it.
+// holdAlone checks that a CIDR assigned to a node is not another node's, and that no pod
+// elsewhere has an address in it.
 func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	for _, other := range w.machines {
 		if other == m {
@@ -218,9 +215,9 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 	}
 }
 
-// holdUnassigned checks that a block that is deleted, or that another node gets, is
-// assigned to no Node, and that no pod elsewhere has an address of it. Of two blocks that
-// overlap the later one may be made before its claimer can know of the other.
+// holdUnassigned checks that a block that is deleted, or that another node gets, is not
+// assigned to any Node, and that no pod elsewhere has an address in it. Of two overlapping
+// blocks, the later one may be created before its claimer can know of the other.
 func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
@@ -242,14 +239,14 @@ func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
 	}
 }
 
-// isBeside says that a CIDR is another block, of the node that has it.
+// isBeside reports whether a CIDR is another block of the node that has it.
 func (w *World) isBeside(b *v1alpha1.PodIPBlock, node string, cidr netip.Prefix) bool {
 	other, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	return ok && other.Name != b.Name && other.Spec.NodeName == node
 }
 
-// holdFixedRest checks at rest that every Node has its block of each family as long as
-// there are any, that its agent runs with them, and that none is on its way.
+// holdFixedRest checks at rest that every Node has a block of each family as long as there are
+// any, that its agent runs with them, and that no change is pending.
 func (w *World) holdFixedRest(when string, m *machine) {
 	for _, family := range m.families {
 		f := familyOf(family)

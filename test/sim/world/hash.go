@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Record begins to note what reconciles get to know, which Hash needs of those
-// under way. Only worlds that were the same when it was called can be compared:
-// what was known before is not noted. Fields named, as type.field, are left out of
-// the hash, to show that it needs them.
+// Record starts recording what reconciles learn, which Hash needs for those in progress. Only
+// worlds that were equal when it was called can be compared, because earlier knowledge is not
+// recorded. The named fields, as type.field, are left out of the hash; tests use that to show
+// that it needs them.
 func (w *World) Record(but ...string) {
 	if w.cfg.Faults.Has(StaleList) || w.cfg.Faults.Has(Skew) || w.cfg.Seed != 0 {
 		panic("what was long ago, runs and picks are not part of the hash")
@@ -28,13 +28,12 @@ func (w *World) Record(but ...string) {
 	}
 }
 
-// Hash is the same for two worlds that behave the same from now on, as far as it
-// can tell: it may tell apart what makes no difference, never the reverse.
-// Objects, watches, operators' memories, agents, pods and what the rules remember
-// go into it; UIDs and resourceVersions by their order, times by their distance
-// from now. The local variables of a running reconcile cannot be read, so all that it
-// could have read goes in: each time it went on, the operator's memory, what its caches
-// answered, and the API server's answer.
+// Hash is equal for two worlds that behave the same from now on. It may differ where the
+// difference does not matter, but never the reverse. It covers objects, watches, operators'
+// memories, agents, pods and what the rules remember; UIDs and resourceVersions by their order,
+// times by their distance from now. The local variables of a running reconcile cannot be read,
+// so everything it could have read is included: each time it continued, the operator's memory,
+// the answers of its caches, and the API server's answer.
 func (w *World) Hash() [sha256.Size]byte {
 	w.Enabled() // moves what has come due
 	w.known.learn(w.api)
@@ -93,7 +92,7 @@ func (w *World) hashOperator(c *canon, o *Operator) {
 	c.number(uint64(len(flights)))
 }
 
-// note adds to what a reconcile has got to know.
+// note adds to what a reconcile has learned.
 func (f *flight) note(w *World, write func(*canon)) {
 	if w.known == nil {
 		return
@@ -105,7 +104,7 @@ func (f *flight) note(w *World, write func(*canon)) {
 	f.seen = c.digest()
 }
 
-// noteMemory notes what a reconcile may read without a call.
+// noteMemory records what a reconcile can read without a call.
 func (f *flight) noteMemory(o *Operator) {
 	f.note(o.w, func(c *canon) {
 		if f.pending != nil {
@@ -121,7 +120,7 @@ func (f *flight) noteMemory(o *Operator) {
 	})
 }
 
-// noteAnswer is what the API server answered to a call.
+// noteAnswer records the API server's answer to a call.
 func (f *flight) noteAnswer(w *World, call *call, err error) {
 	f.note(w, func(c *canon) {
 		if err != nil {
@@ -134,7 +133,7 @@ func (f *flight) noteAnswer(w *World, call *call, err error) {
 	})
 }
 
-// noteCache is what a cache answered.
+// noteCache records a cache's answer.
 func (f *flight) noteCache(w *World, obj client.Object) {
 	f.note(w, func(c *canon) { c.object1(obj) })
 }

@@ -2,7 +2,7 @@ package world
 
 import "strconv"
 
-// noteHeard notes a CiliumNode that a process has written, as it gets the answer.
+// noteHeard records a CiliumNode that a process has written, when it receives the response.
 func (o *Operator) noteHeard(c *call) {
 	if c.kind != KindCiliumNode || !c.writes() || c.fate != carriedOut {
 		return
@@ -15,7 +15,7 @@ func (o *Operator) noteHeard(c *call) {
 	}
 }
 
-// forgetHeard drops what the process's memory has.
+// forgetHeard drops what the process's memory has caught up with.
 func (o *Operator) forgetHeard() {
 	for name, version := range o.heard {
 		if o.knowsVersion(name, version) {
@@ -24,7 +24,7 @@ func (o *Operator) forgetHeard() {
 	}
 }
 
-// knowsVersion says that a process knows a CiliumNode in a version, or a later one.
+// knowsVersion reports whether a process knows a CiliumNode in this version or a later one.
 func (o *Operator) knowsVersion(name, version string) bool {
 	ledger := o.parts.Node.Ledger
 	if cn := ledger.CiliumNode(name); cn != nil {
@@ -40,8 +40,8 @@ func older(a, b string) bool {
 	return m < n
 }
 
-// holdOwnWrite checks that a process does not decide on a CiliumNode from before its own
-// last write, of which it has had the answer.
+// holdOwnWrite checks that a process does not decide on a CiliumNode older than its own last
+// write, once it has received the response.
 func (o *Operator) holdOwnWrite(c *call) {
 	if last, ok := o.heard[c.key]; ok && c.kind == KindCiliumNode && c.version != "" && older(c.version, last) {
 		o.w.violate(4, "%s: %s is bound to version %s, which its own last write, answered with version %s, has replaced", o.name, c, c.version, last)

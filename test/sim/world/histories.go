@@ -6,13 +6,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// maxHistory is how long the lists of a history may be, by its CRD.
+// maxHistory is the CRD's limit on the length of a history's lists.
 const maxHistory = 128
 
-// holdHistory checks what an operator wrote of a pool's past: its lists stay within
-// the CRD's bounds, and what a process has noted none after it forgets, be it killed
-// at whatever line. Nothing here collects garbage, so that a pool that is made anew
-// finds the history of the one before.
+// holdHistory checks what an operator wrote to a pool's history: its lists stay within the
+// CRD's limits, and nothing that a process has recorded is lost later, wherever a process is
+// killed. Nothing here collects garbage, so a recreated pool finds its predecessor's history.
 func (w *World) holdHistory(v Version) {
 	now, _ := v.New.(*v1alpha1.PodIPPoolHistory)
 	if w.writer == nil || now == nil {

@@ -38,7 +38,7 @@ func (k Kind) String() string {
 	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR", "PodIPPoolHistory"}[k]
 }
 
-// custom says that a CustomResourceDefinition makes the kind.
+// custom reports whether a CustomResourceDefinition defines the kind.
 func (k Kind) custom() bool {
 	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool || k == KindHistory
 }
@@ -104,14 +104,14 @@ func keyOf(obj client.Object) string {
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// shallow copies an object but for what it points to.
+// shallow copies an object, but not what it points to.
 func shallow(obj client.Object) client.Object {
 	out := kindOf(obj).empty()
 	assign(out, obj)
 	return out
 }
 
-// assign is what a cache does that shares its objects.
+// assign does what a cache does that shares its objects.
 func assign(to, from client.Object) {
 	switch from := from.(type) {
 	case *corev1.Node:
@@ -152,7 +152,7 @@ func copyStatus(to, from client.Object) {
 	}
 }
 
-// truncateTimes does to conditions what JSON does to times.
+// truncateTimes does to the times of conditions what encoding as JSON does.
 func truncateTimes(obj client.Object) {
 	var conditions []metav1.Condition
 	switch obj := obj.(type) {

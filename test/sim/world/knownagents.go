@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// knownAgents are the agents' pods that an operator has been shown, read here and not by
-// the code that is checked.
+// knownAgents are the agents' pods that an operator's watch has delivered, interpreted here and
+// not by the code under test.
 type knownAgents struct {
 	clock clock
 	runs  map[string]knownRun // by pod
 }
 
-// knownRun is an agent's pod, and since when it was shown in this state.
+// knownRun is an agent's pod, and since when the operator has seen it in this state.
 type knownRun struct {
 	node, container string
 	uid             types.UID
@@ -51,8 +51,8 @@ func (k *knownAgents) gone(key string) {
 	}
 }
 
-// settled says that the agent of a node has been shown Ready with the same container for
-// as long as it takes.
+// settled reports whether the operator has seen the agent of a node Ready with the same
+// container for long enough.
 func (k *knownAgents) settled(node string) bool {
 	for _, run := range k.runs {
 		if run.node == node {

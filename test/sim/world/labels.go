@@ -17,20 +17,20 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// ZoneLabel is what pools select Nodes by here.
+// ZoneLabel is the label by which pools select Nodes here.
 const ZoneLabel = "topology.kubernetes.io/zone"
 
-// Labels are those of Nodes that pools select by. They may come late, with a startup
-// taint that says so or without one, and people change them.
+// Labels are those of Nodes by which pools select. They may arrive late, with or without a
+// startup taint that says so, and users change them.
 type Labels struct {
-	// Zones are the values that a Node's label may have.
+	// Zones are the possible values of a Node's label.
 	Zones []string
 	// Taint is the key of the startup taint.
 	Taint string
 }
 
-// register gives a new Node what its kubelet or a cloud gives it at once: one time in
-// four its zone, and mostly the startup taint.
+// register gives a new Node what its kubelet or a cloud sets at once: one time in four its
+// zone, and mostly the startup taint.
 func (l *Labels) register(w *World, node *corev1.Node) {
 	if l == nil {
 		return
@@ -45,7 +45,7 @@ func (l *Labels) register(w *World, node *corev1.Node) {
 	}
 }
 
-// enableLabels are the labels that a Node may come to have, and the end of its taint.
+// enableLabels enables the labels that a Node may get, and the removal of its taint.
 func (w *World) enableLabels(m *machine) {
 	if w.cfg.Labels == nil {
 		return
@@ -74,7 +74,7 @@ func (w *World) label(name, what string) {
 	w.must(w.api.Update(node, false))
 }
 
-// untaint says that the labels of a Node are final.
+// untaint makes the labels of a Node final.
 func (w *World) untaint(name string) {
 	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
 	node.Spec.Taints = nil
@@ -100,7 +100,7 @@ func selects(pool *v1alpha1.PodIPPool, of labels.Set) bool {
 	return err == nil && s.Matches(of)
 }
 
-// knownNode is a Node as an operator knows it, or nil.
+// knownNode returns a Node as an operator knows it, or nil.
 func (o *Operator) knownNode(name string) *corev1.Node {
 	node, _ := o.stream(KindNode.String()).cache[name].(*corev1.Node)
 	return node
@@ -113,8 +113,8 @@ func (o *Operator) knownLabels(name string) labels.Set {
 	return nil
 }
 
-// awaitsLabels is the UID of a Node that, as an operator knows, has a startup taint,
-// and neither a block nor an address; "": it is no such Node.
+// awaitsLabels returns the UID of a Node that, as an operator knows, has a startup taint and
+// neither a block nor an address; "": it is not such a Node.
 func (o *Operator) awaitsLabels(name string) types.UID {
 	node, ledger := o.knownNode(name), o.parts.Node.Ledger
 	if o.w.cfg.Labels == nil || node == nil || len(node.Spec.Taints) == 0 || len(ledger.NodeBlocks(name)) > 0 {
@@ -127,8 +127,8 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 	return node.UID
 }
 
-// holdLabelled checks that no block is claimed for a Node whose labels are not final,
-// as the operator knew from the beginning of its reconcile on.
+// holdLabelled checks that no block is claimed for a Node whose labels the operator knew,
+// throughout its reconcile, not to be final.
 func (w *World) holdLabelled(b *v1alpha1.PodIPBlock) {
 	if w.cfg.Labels == nil {
 		return
@@ -140,15 +140,15 @@ func (w *World) holdLabelled(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// firstClaim is who claimed a block for a CiliumNode that no agent had read.
+// firstClaim records who claimed a block for a CiliumNode that no agent had read.
 type firstClaim struct {
 	by   *Operator
 	runs int
 	of   types.UID
 }
 
-// noteFirst notes a claim. One of a block that the CiliumNode lists was torn away, and
-// is made again.
+// noteFirst records a claim. If the CiliumNode lists the block, it was torn away and is
+// recreated.
 func (w *World) noteFirst(b *v1alpha1.PodIPBlock) {
 	if w.lists(b) {
 		return
@@ -158,8 +158,8 @@ func (w *World) noteFirst(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// replaceFirst comes to rest before agents have started that have never run on their
-// Nodes, and checks that these have first blocks of the pools that rule them.
+// replaceFirst comes to rest before agents start that have never run on their Nodes, and checks
+// that these have first blocks of the pools that rule them.
 func (w *World) replaceFirst() bool {
 	if w.cfg.Labels == nil || w.whole() || w.fixed() || w.cfg.Settings.Shadow {
 		return true
@@ -184,22 +184,22 @@ func (w *World) replaceFirst() bool {
 	return len(w.Violations) == 0
 }
 
-// isFresh says that nothing of an agent was ever seen on a Node.
+// isFresh reports whether no trace of an agent was ever seen on a Node.
 func (w *World) isFresh(m *machine) bool {
 	cn, exists := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	return m.phase == down && w.api.Get(KindNode, m.name) != nil && w.api.Get(KindPod, m.podOf("agent")) == nil &&
 		(!exists || isUnread(cn))
 }
 
-// isUnread says that no agent has written anything to a CiliumNode. Addresses of the
-// Node are there from the operator, the agent's own are not.
+// isUnread reports whether no agent has written to a CiliumNode. The Node's addresses come from
+// the operator; the agent's own are missing.
 func isUnread(cn *ciliumv2.CiliumNode) bool {
 	own := func(a ciliumv2.NodeAddress) bool { return a.Type == addressing.NodeCiliumInternalIP }
 	return cn.Spec.BootID == "" && !slices.ContainsFunc(cn.Spec.Addresses, own) && len(cn.Status.IPAM.Used) == 0
 }
 
-// holdFirst checks that first blocks of another pool than the one that rules a node
-// leave, if that has a block for the node. What another process has claimed stays.
+// holdFirst checks that first blocks of a pool that does not rule the node leave if the ruling
+// pool has a block for the node. Blocks that another process has claimed stay.
 func (w *World) holdFirst(m *machine) {
 	cn := w.api.Get(KindCiliumNode, m.name)
 	for _, v4 := range []bool{true, false} {
@@ -218,8 +218,8 @@ func (w *World) holdFirst(m *machine) {
 	}
 }
 
-// firstBlocks returns the unused blocks of other pools that the operator that leads
-// has claimed for a node, and whether the node has a block of the ruling pool.
+// firstBlocks returns the unused blocks of other pools that the leading operator has claimed
+// for a node, and whether the node has a block of the ruling pool.
 func (w *World) firstBlocks(node string, cn client.Object, ruling string, v4 bool) (others []string, given bool) {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// TestFirstBlocksAreJudged: a first block of a pool that no longer rules its node is
-// found until the operator has replaced it, and a taint holds the claim back.
+// TestFirstBlocksAreJudged checks that a first block of a pool that no longer rules its node is
+// a violation until the operator has replaced it, and that a taint delays the claim.
 func TestFirstBlocksAreJudged(t *testing.T) {
 	pool := func(name, cidr, zone string, priority int32) *v1alpha1.PodIPPool {
 		p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PodIPPoolSpec{

@@ -6,7 +6,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 )
 
-// Leader is the operator that has the lease, or "".
+// Leader returns the operator that holds the lease; "": none does.
 func (w *World) Leader() string {
 	if w.lease.holder == nil {
 		return ""
@@ -14,11 +14,11 @@ func (w *World) Leader() string {
 	return w.lease.holder.name
 }
 
-// Runs says that an operator's process is up, and not stopped.
+// Runs reports whether an operator's process is up and not paused.
 func (w *World) Runs(operator string) bool { return w.operator(operator).running() }
 
-// InHand is the call that a reconcile is about to send, such as "patch CiliumNode
-// n1", or "" if it is not under way. Reconciles are named as in actions.
+// InHand returns the call that a reconcile is about to send, such as "patch CiliumNode n1"; "":
+// it is not in progress. Reconciles are named as in actions.
 func (w *World) InHand(operator, reconcile string) string {
 	if f := w.operator(operator).flight(reconcile); f != nil {
 		return f.pending.String()
@@ -26,8 +26,8 @@ func (w *World) InHand(operator, reconcile string) string {
 	return ""
 }
 
-// CommandInHand is the call that people's command is about to send, as of InHand, or "" if
-// none is under way.
+// CommandInHand returns the call that the users' command is about to send, as InHand does; "":
+// no command runs.
 func (w *World) CommandInHand() string {
 	if !w.mover.busy() {
 		return ""

@@ -12,20 +12,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Maintenance is what keeps blocks from beginning to leave whenever they should.
+// Maintenance is what keeps blocks from draining at any time.
 type Maintenance struct {
-	// Flags is what the operators' flags say of all pools.
+	// Flags is the policy that the operators' flags set for all pools.
 	Flags v1alpha1.MaintenancePolicy
-	// Edits are what people set in the first pool, one after the other.
+	// Edits are what users set in the first pool, one after the other.
 	Edits []v1alpha1.MaintenancePolicy
-	// Longest is how long a block may have to wait for a window or its turn, where
-	// there ever is one.
+	// Longest is how long a block may have to wait for a window or its turn, if one ever comes.
 	Longest time.Duration
-	// Cordons: people cordon nodes.
+	// Cordons: users cordon nodes.
 	Cordons bool
 }
 
-// apply puts the flags into settings.
+// apply writes the flags into settings.
 func (m *Maintenance) apply(d *crd.Defaults) {
 	if m == nil {
 		return
@@ -38,7 +37,7 @@ func (m *Maintenance) apply(d *crd.Defaults) {
 	}
 }
 
-// of is what holds for a pool.
+// of returns the policy that applies to a pool.
 func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
 	p := pool.Spec.Maintenance
 	switch {
@@ -53,8 +52,8 @@ func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
 	return p
 }
 
-// isOpen says that blocks of a pool may begin to leave at t, by its windows. It
-// reads them by itself: the operator's own reading is what is tried.
+// isOpen reports whether, by its windows, blocks of a pool may begin to drain at t. It has its
+// own parser, because the operator's is under test.
 func (m *Maintenance) isOpen(pool *v1alpha1.PodIPPool, t time.Time) bool {
 	windows := m.of(pool).Windows
 	for _, w := range windows {
@@ -71,8 +70,8 @@ func (m *Maintenance) isOpen(pool *v1alpha1.PodIPPool, t time.Time) bool {
 	return len(windows) == 0
 }
 
-// opensAt reads the schedules that worlds have: a minute, */n or * of every hour,
-// and for ever shut whatever names an hour, a day or a month.
+// opensAt reads the schedules that worlds use: a minute, */n or * of every hour. Any schedule
+// with an hour, a day or a month never opens.
 func opensAt(schedule string, at time.Time) bool {
 	minute, rest, _ := strings.Cut(schedule, " ")
 	if rest != "* * * *" {
@@ -89,7 +88,7 @@ func opensAt(schedule string, at time.Time) bool {
 	return at.Minute() == n
 }
 
-// shut says that no window of a pool ever opens.
+// shut reports whether no window of a pool ever opens.
 func (m *Maintenance) shut(pool *v1alpha1.PodIPPool) bool {
 	for from, at := time.Unix(0, 0).UTC(), time.Duration(0); at < time.Hour; at += time.Minute {
 		if m.isOpen(pool, from.Add(at)) {
@@ -99,7 +98,7 @@ func (m *Maintenance) shut(pool *v1alpha1.PodIPPool) bool {
 	return true
 }
 
-// setMaintenance sets the next of what people set in the first pool.
+// setMaintenance sets the next of the users' edits in the first pool.
 func (m *Maintenance) setMaintenance(pool *v1alpha1.PodIPPool) {
 	next := 0
 	for i, p := range m.Edits {
@@ -110,8 +109,8 @@ func (m *Maintenance) setMaintenance(pool *v1alpha1.PodIPPool) {
 	pool.Spec.Maintenance = *m.Edits[next].DeepCopy()
 }
 
-// openAll lets blocks of all pools leave at any time. It reports whether any could
-// never.
+// openAll lets blocks of all pools drain at any time, and reports whether any pool never
+// allowed it.
 func (w *World) openAll() bool {
 	any := false
 	for _, name := range w.api.Keys(KindPool) {
@@ -127,18 +126,18 @@ func (w *World) openAll() bool {
 	return any
 }
 
-// isHeld says that a block of a pool never begins to leave, be it asked to.
+// isHeld reports whether blocks of a pool never begin to drain, even on request.
 func (w *World) isHeld(pool string) bool {
 	obj, ok := w.api.Get(KindPool, pool).(*v1alpha1.PodIPPool)
 	return ok && w.cfg.Maintenance.shut(obj)
 }
 
-// perMinute is how many writes of one object in a minute may be of the hour: windows here
-// open and close on the minute, and two leaders may tell so.
+// perMinute is how many writes of one object per minute windows may cause: here they open and
+// close on the minute, and two leaders may report it.
 const perMinute = 4
 
-// ofTheHour says that a write tells only that a window has opened or closed, or
-// that a block waits for one: those go on for as long as there are windows, and are few.
+// ofTheHour reports whether a write only shows that a window has opened or closed, or that a
+// block waits for one. Such writes continue as long as there are windows, and are few.
 func (w *World) ofTheHour(v Version) bool {
 	if w.cfg.Maintenance == nil || !onlyTheHour(v) {
 		return false
@@ -153,7 +152,7 @@ func (w *World) ofTheHour(v Version) bool {
 	return w.hours[key].writes <= perMinute
 }
 
-// hour is how often an object was written in a minute for what the hour brings.
+// hour is how often an object was written in a minute because of windows.
 type hour struct {
 	minute time.Time
 	writes int
@@ -178,7 +177,7 @@ func onlyTheHour(v Version) bool {
 	return false
 }
 
-// cordon cordons a node, or ends that.
+// cordon cordons or uncordons a node.
 func (w *World) cordon(name string) {
 	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
 	node.Spec.Unschedulable = !node.Spec.Unschedulable

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// TestWindowsAreReadAlike holds the judge's reading of windows to the operator's,
-// second by second: what breaks a rule is then no slip of the judge.
+// TestWindowsAreReadAlike compares the judge's reading of windows with the operator's, second
+// by second, so that a violation is never a mistake of the judge.
 func TestWindowsAreReadAlike(t *testing.T) {
 	w := func(schedule string, d time.Duration) v1alpha1.MaintenanceWindow {
 		return v1alpha1.MaintenanceWindow{Schedule: schedule, Duration: v1alpha1.NewDuration(d)}

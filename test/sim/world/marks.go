@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// look notes what a reconcile has read live of a block.
+// look records that a reconcile has read a block live.
 func (f *flight) look(o *Operator, name string) {
 	live, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	if !ok {
@@ -36,16 +36,16 @@ func (f *flight) look(o *Operator, name string) {
 	}
 }
 
-// unshown says that a block was not known when the write under way was decided on, or not in
+// unshown reports whether a block was unknown when the write in progress was decided, or not in
 // the phase in which it was found.
 func (f *flight) unshown(cidr netip.Prefix) bool {
 	_, known := f.knew[cidr]
 	return !known || slices.Contains(f.changed, cidr)
 }
 
-// holdMarks checks that nothing is marked that the operator knew to be in use,
-// while it knew the agent to have just started, or while it awaited a pod. Of what no
-// agent has read, anything may be.
+// holdMarks checks that no address is marked that the operator knew to be in use, while it knew
+// the agent to have just started, or while it awaited a pod. Anything that no agent has read
+// may be marked.
 func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 	o := w.writer
 	for key, state := range now.Status.IPAM.ReleaseIPs {
@@ -58,7 +58,7 @@ func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if _, used := old.Status.IPAM.Used[key]; used {
 			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
 		}
-		// A reconcile looks again after a repair: what it still knows counts.
+		// A reconcile observes again after a repair, so only what it still knows counts.
 		if o.current != nil && o.current.pods[addr] && o.knowsPodWith(node, addr) {
 			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
@@ -74,7 +74,7 @@ func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
 	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
-// reports says that an agent reports an address of a family.
+// reports reports whether an agent reports an address of a family.
 func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
 	for key := range cn.Status.IPAM.Used {
 		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
@@ -84,8 +84,8 @@ func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
 	return false
 }
 
-// holdGuards checks that an address is marked in the window of the agents' protocol only
-// where the operator could not know that it is one.
+// holdGuards checks that an address is marked in the window of the agents' protocol only if the
+// operator could not know of the window.
 func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
 	node := old.Name
 	if m := w.machine(node); !reports(old, ipalloc.FamilyOf(addr)) && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {

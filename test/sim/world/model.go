@@ -14,11 +14,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// noStepOfModel is the rule that each step is one of the model.
+// noStepOfModel is the rule that each step must be one of the model.
 const noStepOfModel = 11
 
-// refinement holds each step of a world to the model: it sees what changes, and hands
-// it to a monitor for each address of a block and each two nodes.
+// refinement holds each step of a world to the model: it observes changes and passes them to a
+// monitor for each address of a block and each pair of nodes.
 type refinement struct {
 	w        *World
 	model    *protocol.Model
@@ -26,13 +26,13 @@ type refinement struct {
 	nodes    []seenNode                // by the number of a machine
 	monitors []*follower
 	of       map[string][]*follower // by block
-	// left are nodes that the model no longer follows, and followed how many monitors are
-	// not off.
+	// left are nodes that the model no longer follows, and followed is how many monitors are
+	// still on.
 	left     []bool
 	followed int
 }
 
-// seenNode is what was last seen of a CiliumNode and its machine.
+// seenNode is the last observed state of a CiliumNode and its machine.
 type seenNode struct {
 	published map[netip.Addr]bool
 	entries   map[netip.Addr]protocol.Entry
@@ -47,7 +47,7 @@ type follower struct {
 	block string
 	addr  netip.Addr
 	nodes [2]int
-	// off: something has happened to its block or to a node that the model does not have.
+	// off: something that the model lacks has happened to its block or to one of its nodes.
 	off bool
 }
 
@@ -58,8 +58,7 @@ func newRefinement(w *World) *refinement {
 	}
 }
 
-// before takes in that an action is about to happen, and ends what follows that which the
-// model does not have.
+// before sees an action that is about to happen, and ends the monitors of what the model lacks.
 func (r *refinement) before(a Action) {
 	switch a.Verb {
 	case AgentFamilies, NodeDelete, NodeOff, CNDelete:
@@ -99,7 +98,7 @@ func (r *refinement) leave(f *follower) {
 	}
 }
 
-// share is how much of all that could be followed is.
+// share is the followed part of everything that could be followed.
 func (r *refinement) share() float64 {
 	if len(r.monitors) == 0 {
 		return 1
@@ -107,7 +106,7 @@ func (r *refinement) share() float64 {
 	return float64(r.followed) / float64(len(r.monitors))
 }
 
-// view is what there is of what a follower follows.
+// view returns the current state of what a follower follows.
 func (r *refinement) view(f *follower) mapping.View {
 	var v mapping.View
 	v.Blocks[0] = r.blocks[f.block]
@@ -127,7 +126,7 @@ func (r *refinement) view(f *follower) mapping.View {
 	return v
 }
 
-// stored takes in a version.
+// stored sees a version.
 func (r *refinement) stored(v Version) {
 	switch v.Kind {
 	case KindCiliumNode:
@@ -191,7 +190,8 @@ func (r *refinement) storedBlock(v Version) {
 		}
 		r.follow(b)
 		now := r.block(b)
-		// Of clocks that are off by more than a cooldown the time passes at once, but next.
+		// If clocks are off by more than a cooldown, that may pass at once, but only in the
+		// next step.
 		now.Cooled = now.Cooled && r.blocks[v.Key].Phase == protocol.CoolingDown
 		r.blocks[v.Key] = now
 		r.leaveOverlaps(b)
@@ -208,15 +208,14 @@ func (r *refinement) storedBlock(v Version) {
 	}
 }
 
-// strips says that a version is one without our finalizer, of a block that is being
-// deleted.
+// strips reports whether a version only lacks our finalizer, of a block that is being deleted.
 func (r *refinement) strips(v Version) bool {
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	return now != nil && old != nil && contains(old.Finalizers, v1alpha1.Finalizer) && !contains(now.Finalizers, v1alpha1.Finalizer)
 }
 
-// block is what the model has of a block.
+// block returns the model's state of a block.
 func (r *refinement) block(b crd.Block) protocol.Block {
 	out := protocol.Block{Owner: uint8(r.number(b.Node) + 1)}
 	switch b.Phase {
@@ -229,7 +228,7 @@ func (r *refinement) block(b crd.Block) protocol.Block {
 	return out
 }
 
-// follow begins to follow the addresses of a block that was not there before.
+// follow starts to follow the addresses of a new block.
 func (r *refinement) follow(b crd.Block) {
 	if _, known := r.of[b.Name]; known {
 		return
@@ -249,7 +248,7 @@ func (r *refinement) follow(b crd.Block) {
 	}
 }
 
-// leaveOverlaps ends what follows blocks that share addresses with another.
+// leaveOverlaps stops following blocks that overlap another.
 func (r *refinement) leaveOverlaps(b crd.Block) {
 	for _, f := range r.monitors {
 		if f.block != b.Name && b.CIDR.Contains(f.addr) {
@@ -261,7 +260,7 @@ func (r *refinement) leaveOverlaps(b crd.Block) {
 	}
 }
 
-// changed takes in what is in no object: agents, pods and time.
+// changed observes what is in no object: agents, pods and time.
 func (r *refinement) changed() {
 	var touched []int
 	for i, m := range r.w.machines {
@@ -282,7 +281,7 @@ func (r *refinement) changed() {
 	}
 }
 
-// cooled takes in that cooldowns have passed.
+// cooled observes that cooldowns have passed.
 func (r *refinement) cooled() {
 	for name, b := range r.blocks {
 		if b.Phase != protocol.CoolingDown || b.Cooled {
@@ -305,8 +304,8 @@ func (r *refinement) cooled() {
 	}
 }
 
-// modelled is what the model has of an agent, and the addresses that its pods and the
-// agent itself have. The agent takes its own anew each time it starts.
+// modelled returns the model's state of an agent, and the addresses that its pods and the agent
+// itself have. The agent takes its own addresses anew at each start.
 func (m *machine) modelled() (protocol.Agent, map[netip.Addr]bool) {
 	agent := protocol.Down
 	switch {
@@ -329,12 +328,12 @@ func (m *machine) modelled() (protocol.Agent, map[netip.Addr]bool) {
 	return agent, pods
 }
 
-// begins takes in that a reconcile of a node begins.
+// begins sees that a reconcile of a node begins.
 func (r *refinement) begins(o *Operator, f *flight) {
 	r.eachOf(o, f, func(x *follower, leader int) { x.Begins(leader) })
 }
 
-// reads takes in a live read.
+// reads sees a live read.
 func (r *refinement) reads(o *Operator, f *flight, c *call) {
 	r.eachOf(o, f, func(x *follower, leader int) {
 		switch {
@@ -346,15 +345,15 @@ func (r *refinement) reads(o *Operator, f *flight, c *call) {
 	})
 }
 
-// unbound takes in a write that is bound to no version. Each of the model's is bound to
-// the one that it was decided on, whether or not another has come since.
+// unbound sees a write that is not conditional. In the model each write is conditional on the
+// version it was decided on, whether or not there has been another since.
 func (r *refinement) unbound(c *call) {
 	if c.kind == KindCiliumNode || c.kind == KindBlock {
 		r.w.violate(noStepOfModel, "%s is bound to no version, and no write of the model is like that", c)
 	}
 }
 
-// dies takes in that a process ends.
+// dies sees that a process ends.
 func (r *refinement) dies(o *Operator) {
 	for _, x := range r.monitors {
 		for i := range x.nodes {
@@ -363,7 +362,8 @@ func (r *refinement) dies(o *Operator) {
 	}
 }
 
-// eachOf calls do for what a reconcile of a node is about, and the leader that it is.
+// eachOf calls do for each follower that a reconcile of a node is about, with the leader's
+// number.
 func (r *refinement) eachOf(o *Operator, f *flight, do func(x *follower, leader int)) {
 	if f.controller != nodes {
 		return
@@ -376,7 +376,7 @@ func (r *refinement) eachOf(o *Operator, f *flight, do func(x *follower, leader 
 	}
 }
 
-// leader is the one that writes, for a follower.
+// leader returns the leader that writes, for a follower.
 func (r *refinement) leader(x *follower) int {
 	o := r.w.writer
 	if o.current == nil || o.current.controller != nodes {
@@ -389,7 +389,7 @@ func (r *refinement) leader(x *follower) int {
 	return r.slot(o, i)
 }
 
-// slot is the number of a leader: a process, and which of two nodes it works on.
+// slot returns the number of a leader: a process, and which of the two nodes it works on.
 func (r *refinement) slot(o *Operator, node int) int {
 	return 2*slices.Index(r.w.operators, o) + node
 }

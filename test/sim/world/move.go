@@ -13,17 +13,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Move is another IPAM that nodes have when a world begins, and from which they
-// move with kubectl cilium-pool migrate.
+// Move is another IPAM that serves the nodes when a world begins, and from which they migrate
+// with kubectl cilium-pool migrate.
 type Move struct {
 	// From is its mode: one of Cilium's, or adopt.CRD for pools filled by hand.
 	From adopt.Source
-	// Given are the CIDRs of each node. Of pools filled by hand, all their addresses
-	// but the first and the last are in the pool.
+	// Given are the CIDRs of each node. Of pools filled by hand, all addresses of these except
+	// the first and the last are in the pool.
 	Given [][]netip.Prefix
 }
 
-// beginElsewhere makes what the other IPAM has made of a node.
+// beginElsewhere creates what the other IPAM has created for a node.
 func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	node := w.api.Get(KindNode, m.name).DeepCopyObject().(*corev1.Node)
 	cn := &ciliumv2.CiliumNode{}
@@ -56,7 +56,7 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	w.must(w.api.Create(cn))
 }
 
-// enableMove is what people do with a node that moves.
+// enableMove enables what users do with a node that migrates.
 func (w *World) enableMove(m *machine) {
 	if !w.moves(m) {
 		return
@@ -76,13 +76,13 @@ func (w *World) enableMove(m *machine) {
 	}
 }
 
-// moves reports whether an agent has a mode of its own to come from, or to go back to.
+// moves reports whether an agent can run in a mode other than crd.
 func (w *World) moves(m *machine) bool {
 	return w.cfg.Move != nil && w.cfg.Move.From != adopt.CRD && (!m.fresh || w.returning(m.name))
 }
 
-// configure sets the mode in which the agent of a node starts next. One that waits
-// in crd mode is restarted along with it, or it could still come to serve.
+// configure sets the mode in which the agent of a node starts next. An agent that waits in crd
+// mode is restarted at the same time, because it could still begin to serve.
 func (w *World) configure(m *machine, what string) {
 	if m.starts = adopt.None; what == "old" {
 		m.starts = w.cfg.Move.From
@@ -92,9 +92,9 @@ func (w *World) configure(m *machine, what string) {
 	}
 }
 
-// keptOff says that all operators know that they have to leave a node alone, and
-// have nothing about it in hand. One that hears of it only after the node's agent
-// has restarted is beyond what can be promised: nothing but time stands against it.
+// keptOff reports whether all operators know that they must leave a node alone, and have no
+// write for it in hand. An operator that learns it only after the node's agent has restarted is
+// outside what we promise: only time protects against that.
 func (w *World) keptOff(name string) bool {
 	for _, o := range w.operators {
 		if !o.up {
@@ -112,13 +112,13 @@ func (w *World) keptOff(name string) bool {
 	return true
 }
 
-// returning says that a node is on its way back.
+// returning reports whether a node is on its way back.
 func (w *World) returning(name string) bool {
 	node := w.api.Get(KindNode, name)
 	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
 }
 
-// countAdopted counts a block that migrate has made.
+// countAdopted counts a block that migrate has created.
 func (w *World) countAdopted(v Version) {
 	b, _ := v.New.(*v1alpha1.PodIPBlock)
 	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
@@ -126,8 +126,8 @@ func (w *World) countAdopted(v Version) {
 	}
 }
 
-// startAfresh lets the next machine of that name join as nodes do while others move: in crd
-// mode.
+// startAfresh makes the next machine with this name join in crd mode, as new nodes do while
+// others migrate.
 func (m *machine) startAfresh() {
 	if m.w.cfg.Move != nil {
 		m.starts, m.mode, m.moved, m.served, m.fresh = adopt.None, adopt.None, true, false, true
@@ -136,12 +136,12 @@ func (m *machine) startAfresh() {
 	}
 }
 
-// elsewhere says that the agent of a node has run in no mode but its old one since
-// the world began, or since the node was taken back.
+// elsewhere reports whether the agent of a node has run only in its old mode since the world
+// began, or since the node was taken back.
 func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }
 
-// holdElsewhere checks what an operator writes about a node whose agent does not
-// read it: nothing but the addresses of what was adopted.
+// holdElsewhere checks what an operator writes about a node whose agent does not read it: only
+// the addresses of adopted blocks.
 func (w *World) holdElsewhere(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -184,8 +184,8 @@ func (w *World) inAdoptedBlock(node string, addr netip.Addr) bool {
 	return false
 }
 
-// holdClaimElsewhere checks that an operator claims nothing that another IPAM has
-// given to a node, and nothing for such a node.
+// holdClaimElsewhere checks that an operator claims nothing that another IPAM has assigned to a
+// node, and nothing for such a node.
 func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	if w.cfg.Move == nil {
 		return
@@ -209,7 +209,7 @@ func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdBack checks a node that migrate says is back in its old mode.
+// holdBack checks a node that, according to migrate, is back in its old mode.
 func (w *World) holdBack(when string, m *machine) {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {

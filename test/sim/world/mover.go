@@ -16,11 +16,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// mover is kubectl cilium-pool migrate and renumber, one command at a time: the plugin's
-// own code, which hands over at each call to the API server and while it sleeps.
+// mover runs kubectl cilium-pool migrate and renumber, one command at a time: the plugin's own
+// code, which hands over at each call to the API server and while it sleeps.
 type mover struct {
 	w *World
-	// verb and command are what was last begun, as in Migrate and "abort/n1".
+	// verb and command are those of the last command, as in Migrate and "abort/n1".
 	verb     Verb
 	command  string
 	pending  *call // nil: no command is under way
@@ -30,7 +30,7 @@ type mover struct {
 	woken time.Time // when it wakes up, while it sleeps
 	// ready are the nodes that may go back as soon as their agents restart.
 	ready map[string]bool
-	// read is what renumber was answered last.
+	// read is what renumber last read.
 	read readings
 
 	yield func(*call) bool
@@ -40,7 +40,7 @@ type mover struct {
 
 func (m *mover) busy() bool { return m != nil && m.pending != nil }
 
-// commandLine is what people type.
+// commandLine returns the arguments that users type.
 func (m *mover) commandLine() []string {
 	if m.verb == Renumber {
 		return m.w.cfg.Renumbering.commandLine(m.command)
@@ -59,7 +59,7 @@ func migrateLine(command string) []string {
 	return []string{"migrate", verb, "--all"}
 }
 
-// begin starts a command, up to its first call.
+// begin starts a command and runs it to its first call.
 func (m *mover) begin(verb Verb, command string) {
 	m.verb, m.command, m.code = verb, command, -1
 	m.out.Reset()
@@ -79,7 +79,7 @@ func (m *mover) begin(verb Verb, command string) {
 	m.resume()
 }
 
-// resume lets the command run to its next call, or to its end.
+// resume runs the command to its next call, or to its end.
 func (m *mover) resume() {
 	c, more := m.next()
 	if m.pending = c; more {
@@ -96,7 +96,7 @@ func (m *mover) resume() {
 	}
 }
 
-// die ends the command, whatever it was doing.
+// die ends the command, wherever it is.
 func (m *mover) die() {
 	if m.busy() {
 		m.stop()
@@ -105,8 +105,8 @@ func (m *mover) die() {
 	}
 }
 
-// HushKills keeps client-go's retries from logging, as a panic, that a command was
-// killed in their midst. It is of the whole process.
+// HushKills keeps client-go's retries from logging the kill of a command as a panic. It applies
+// to the whole process.
 func HushKills() {
 	handlers := utilruntime.PanicHandlers
 	utilruntime.PanicHandlers = []func(context.Context, any){func(ctx context.Context, thrown any) {
@@ -121,7 +121,7 @@ func HushKills() {
 
 func (m *mover) in() *World { return m.w }
 
-// send hands a call over, and returns once the world let it happen.
+// send hands over a call, and returns once the world has performed it.
 func (m *mover) send(c *call) error {
 	if !m.yield(c) {
 		panic(crash{})
@@ -138,7 +138,7 @@ func (m *mover) send(c *call) error {
 	return m.carryOut(c)
 }
 
-// sleep hands over until its time has come.
+// sleep hands over until the time has come.
 func (m *mover) sleep(_ context.Context, d time.Duration) error {
 	m.woken = m.w.now.Add(d)
 	return m.send(&call{verb: "sleep", do: func() error { return nil }})
@@ -154,7 +154,7 @@ func (m *mover) carryOut(c *call) error {
 	return err
 }
 
-// enableMover is what people type, and what becomes of it.
+// enableMover enables the commands that users type, and the outcomes of their calls.
 func (w *World) enableMover() {
 	m := w.mover
 	if m == nil {
@@ -183,7 +183,7 @@ func (w *World) enableMover() {
 	}
 }
 
-// enableMigrate is what people type of nodes that move.
+// enableMigrate enables the commands for nodes that migrate.
 func (w *World) enableMigrate() {
 	if w.cfg.Move == nil {
 		return
@@ -197,8 +197,8 @@ func (w *World) enableMigrate() {
 	}
 }
 
-// prompt says that agents and kubelets have done what was due: what takes them
-// longer than a command is patient is not known to it.
+// prompt reports whether agents and kubelets have done everything that was due. The command
+// does not know of anything that takes longer than its patience.
 func (w *World) prompt() bool {
 	for _, m := range w.machines {
 		if !m.reads() || m.off {

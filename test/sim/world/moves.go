@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// mustMove says that a pool does not select the node of a block any more, and drains such
-// blocks, as another pool serves the node.
+// mustMove reports whether a block's pool no longer selects its node and drains such blocks,
+// and another pool serves the node.
 func (w *World) mustMove(b *v1alpha1.PodIPBlock, pool *crd.Pool) bool {
 	node, ok := w.api.Get(KindNode, b.Spec.NodeName).(*corev1.Node)
 	if !ok || !pool.DrainUnselected || w.whole() || w.fixed() || w.selects(w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool), node.Name) {
@@ -25,13 +25,13 @@ func (w *World) mustMove(b *v1alpha1.PodIPBlock, pool *crd.Pool) bool {
 	return ruling != "" && len(node.Spec.Taints) == 0
 }
 
-// movesOff says that a block drains as its pool does not select its node.
+// movesOff reports whether a block drains because its pool does not select its node.
 func movesOff(b *v1alpha1.PodIPBlock) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
 	return phaseOf(b) == v1alpha1.BlockDraining && c.Reason == v1alpha1.ReasonNodeUnselected
 }
 
-// othersMove says that as many other nodes move off the pool of a block as may at a time.
+// othersMove reports whether as many other nodes as allowed are moving off the pool of a block.
 // Those that find no replacement keep their places.
 func (w *World) othersMove(b *v1alpha1.PodIPBlock) bool {
 	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
@@ -59,8 +59,7 @@ func (w *World) poolFrom(obj *v1alpha1.PodIPPool) *crd.Pool {
 	return pool
 }
 
-// enableSelectors lets the selectors of pools become such as cannot be read, and readable
-// again.
+// enableSelectors enables making the selectors of pools invalid, and valid again.
 func (w *World) enableSelectors() {
 	for _, pool := range w.cfg.Pools {
 		if pool.Spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain {
@@ -69,8 +68,8 @@ func (w *World) enableSelectors() {
 	}
 }
 
-// editSelector lets a selector be one that no rule of the CRD has refused and that cannot be
-// read, or what it was.
+// editSelector makes a valid selector invalid, in a way that no rule of the CRD has rejected,
+// and an invalid one valid.
 func (w *World) editSelector(name string) {
 	pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool).DeepCopy()
 	if readable(pool) {
@@ -87,7 +86,7 @@ func readable(pool *v1alpha1.PodIPPool) bool {
 	return err == nil
 }
 
-// repairSelectors makes all selectors readable.
+// repairSelectors makes all selectors valid.
 func (w *World) repairSelectors() {
 	for _, name := range w.api.Keys(KindPool) {
 		if !readable(w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) {
@@ -103,9 +102,9 @@ func maxMoves(pool *v1alpha1.PodIPPool) int {
 	return 1
 }
 
-// holdMoves checks a block that begins to leave as its pool does not select its node: that
-// the operator knew so, and that no more nodes move off the pool at a time, of those that
-// this process let, than may.
+// holdMoves checks a block that begins to drain because its pool does not select its node: that
+// the operator knew so, and that no more of the nodes that this process allowed are moving off
+// the pool than may at a time.
 func (w *World) holdMoves(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
@@ -130,8 +129,8 @@ func (w *World) holdMoves(v Version) {
 	}
 }
 
-// movingBeside are the other nodes that this process let move off a pool, and that still do
-// as it knows.
+// movingBeside returns the other nodes that this process allowed to move off a pool and that,
+// as it knows, are still moving.
 func (o *Operator) movingBeside(node, pool string) map[string]bool {
 	others := map[string]bool{}
 	for _, name := range o.w.api.Keys(KindBlock) {
@@ -143,7 +142,7 @@ func (o *Operator) movingBeside(node, pool string) map[string]bool {
 	return others
 }
 
-// stays are the pools that select a Node, as an operator knows: all of them while the
+// stays returns the pools that select a Node, as an operator knows: all of them while the
 // Node's labels are not final.
 func (o *Operator) stays(name string) map[string]bool {
 	node := o.knownNode(name)
@@ -157,8 +156,8 @@ func (o *Operator) stays(name string) map[string]bool {
 	return stays
 }
 
-// knowsMove says that a process knows that a block drains as its pool does not select its
-// node.
+// knowsMove reports whether a process knows that a block drains because its pool does not
+// select its node.
 func (o *Operator) knowsMove(b *v1alpha1.PodIPBlock) bool {
 	known, ok := o.parts.Node.Ledger.Block(netip.MustParsePrefix(b.Spec.CIDR))
 	return ok && known.UID == b.UID && known.Phase == ipalloc.Draining && known.Reason == expand.NodeUnselected

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
 
-// given returns the CIDRs that an agent of a mode takes for its node's. In cluster-pool
-// and kubernetes mode an agent uses one of each family.
+// given returns the CIDRs that an agent in a mode considers its node's. In cluster-pool and
+// kubernetes mode an agent uses one of each family.
 func given(cn *ciliumv2.CiliumNode, mode adopt.Source) []netip.Prefix {
 	if mode == adopt.MultiPool {
 		return allocatedIn(cn)
@@ -39,9 +39,9 @@ func firstOfEach(cidrs []netip.Prefix) []netip.Prefix {
 
 func sameFamily(a, b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }
 
-// bootOld starts the agent in its old mode, one of Cilium's other IPAM modes. It gives out
-// the addresses of the CIDRs that its node was given when it started, reads no pool, and
-// neither reports nor answers.
+// bootOld starts the agent in its old mode, one of Cilium's other IPAM modes. It assigns
+// addresses of the CIDRs that its node had when it started, reads no pool, and neither reports
+// nor answers.
 func (m *machine) bootOld() {
 	m.store, m.asked, m.phase = nil, false, opened
 	m.discover()
@@ -51,8 +51,8 @@ func (m *machine) bootOld() {
 	}
 }
 
-// take allocates one address that a pod or the router has had, in whatever mode;
-// where agents know several pools, of the one named.
+// take allocates a given address, which a pod or the router has had, in any mode; if agents
+// have several pools, from the named one.
 func (m *machine) take(pool string, addr netip.Addr, owner string) error {
 	switch {
 	case m.old != nil:
@@ -103,8 +103,8 @@ func (m *machine) takeAny(pool string, family ipalloc.Family, owner string) (net
 	return addr, m.old.Take(addr, owner)
 }
 
-// allocate is for a pod, of the pools that it asks for: IPv6 first, which is given back
-// where there is no IPv4 (pkg/ipam/allocator.go, AllocateNext, v1.20.1).
+// allocate allocates for a pod, from the pools that it requests: IPv6 first, which is returned
+// if there is no IPv4 (pkg/ipam/allocator.go, AllocateNext, v1.20.1).
 func (m *machine) allocate(pools [2]string, owner string) (v4, v6 netip.Addr, err error) {
 	if m.store != nil {
 		return m.store.AllocateNext(owner)
@@ -136,8 +136,8 @@ func (m *machine) release(addr netip.Addr) {
 	}
 }
 
-// spare is a CIDR that an agent in multi-pool mode may give back: one of several of its
-// family, of which nothing is in use.
+// spare returns a CIDR that an agent in multi-pool mode may return: one of several of its
+// family, with nothing in use.
 func (m *machine) spare() (netip.Prefix, bool) {
 	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving {
 		return netip.Prefix{}, false
@@ -152,7 +152,7 @@ func (m *machine) spare() (netip.Prefix, bool) {
 	return m.old.CIDRs[i], true
 }
 
-// giveBack takes that CIDR off what the node was given.
+// giveBack removes that CIDR from those assigned to the node.
 func (m *machine) giveBack() {
 	cidr, _ := m.spare()
 	m.old.CIDRs = deleted(m.old.CIDRs, cidr)

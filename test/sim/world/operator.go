@@ -25,7 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// The controllers, and how many of their reconciles run at once.
+// The controllers, and how many of their reconciles run concurrently.
 const (
 	nodes = iota
 	pools
@@ -45,7 +45,7 @@ type Operator struct {
 	name string
 
 	up, leads bool
-	// frozen: the process is stopped (SIGSTOP), with all it had in its hands.
+	// frozen: the process is stopped (SIGSTOP), with any write in hand.
 	frozen bool
 	runs   int
 	// skew is how far its clock is off.
@@ -58,59 +58,58 @@ type Operator struct {
 	begun   bool
 	flights []*flight
 	current *flight
-	// doubts are its claims that were carried out and never answered, by block,
-	// until it knows of the block.
+	// doubts are its claims that were carried out and never answered, by block, until it knows
+	// of the block.
 	doubts map[string]doubt
-	// heard are the versions of CiliumNodes that it has written and had an answer about,
-	// by name, until it knows them or later ones.
+	// heard are the versions of CiliumNodes that it has written and received a response for, by
+	// name, until its cache has these or later ones.
 	heard map[string]string
-	// cluster is what it knows that the cluster itself has, where that is in pools.
+	// cluster is what it knows the cluster itself to use of the pools' ranges.
 	cluster *knownCluster
-	// agents are those that it has been shown.
+	// agents are the agents' pods that it has received.
 	agents *knownAgents
-	// meter counts what it has let begin, where that is held to anything.
+	// meter counts what it has begun, if that is limited.
 	meter *meter
-	// moves are the nodes that it let move off a pool, by block.
+	// moves are the nodes that it allowed to move off a pool, by block.
 	moves map[types.UID]string
 }
 
-// flight is a reconcile under way.
+// flight is a reconcile in progress.
 type flight struct {
 	controller int
 	name       string
 	pending    *call
-	// What was known of the node as it began: addresses that pods' status name; and
-	// that the agent runs steadily, then or whenever it went on.
+	// What the process knew of the node when it began: the addresses that pods' statuses name,
+	// and whether the agent was settled, then or at any later step.
 	pods    map[netip.Addr]bool
 	settled bool
 	since   time.Time // when it came to the call it waits at
-	// Where the agent did not run steadily: the addresses that it knew to be marked.
+	// The addresses that it knew to be marked, if the agent was not settled.
 	marked []netip.Addr
-	// awaited are the pods of each family whose address it could not know.
+	// awaited are the pods, by family, whose address it could not know.
 	awaited [2][]string
 	notRun  [2]bool // the families that it has known the agent not to run, since it began
 	called  bool    // it has come to a call
 	early   bool    // it began before everything had been read
-	// others are the blocks that it has read live, and that were other objects than those
-	// it had been shown.
+	// others are the blocks that it has read live and that were not the objects it knew.
 	others []string
-	// found is the block that its last claim found in place, and that it looks at next.
+	// found is the block that its last claim found in place, and that it reads next.
 	found string
-	// changed are the blocks that it has read live, and that were in another phase than the
-	// one it decided on: it leaves them for its next turn.
+	// changed are the blocks that it has read live and that were in another phase than the one
+	// it decided on; it leaves them for its next turn.
 	changed []netip.Prefix
 
 	// foundNone: when it last read the node's CiliumNode live, there was none.
 	foundNone bool
 
 	knew map[netip.Prefix]crd.Block // the node's blocks that it decides on
-	// awaits is the Node of which it knew, as it began, that its labels are not final.
+	// awaits is the Node whose labels, as it knew when it began, are not final.
 	awaits types.UID
-	// stays are the pools that it may not move the Node off, by what it knew as it began.
+	// stays are the pools off which it may not move the Node, as far as it knew when it began.
 	stays   map[string]bool
 	cluster []netip.Prefix // what it has known, ever since it began, that the cluster itself has
-	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about
-	// to delete, and it may know.
+	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about to
+	// delete, and it may know that.
 	needed bool
 
 	seen digest // what it has got to know, if that is noted
@@ -125,8 +124,8 @@ type flight struct {
 
 func (f *flight) String() string { return controllerName(f.controller) + "/" + f.name }
 
-// start begins a process that has read nothing yet. Its first lists bring what
-// there was some versions ago: an API server may answer them from its cache.
+// start starts a process that has read nothing yet. Its first lists return the state of some
+// versions ago, which an API server's cache may serve.
 func (o *Operator) start(versionsAgo int) {
 	o.up, o.leads, o.frozen, o.begun = true, false, false, false
 	o.runs++
@@ -207,7 +206,7 @@ func (o *Operator) watch(versionsAgo int) {
 	o.settle()
 }
 
-// settle lets decisions begin once everything has been read.
+// settle allows decisions once everything has been read.
 func (o *Operator) settle() {
 	if o.begun {
 		return
@@ -221,7 +220,7 @@ func (o *Operator) settle() {
 	o.parts.Feed.Begin()
 }
 
-// crash ends the process, whatever it was doing.
+// crash ends the process, wherever it is.
 func (o *Operator) crash() {
 	if o.w.refinement != nil {
 		o.w.refinement.dies(o)
@@ -236,7 +235,7 @@ func (o *Operator) crash() {
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
 
-// workers is how many reconciles of a controller may run at once.
+// workers returns how many reconciles of a controller may run concurrently.
 func (o *Operator) workers(c int) int {
 	if c == nodes {
 		return o.settings.NodeWorkers
@@ -254,7 +253,7 @@ func (o *Operator) busy(c int) int {
 	return n
 }
 
-// reconcile begins to work on a name, up to the first call.
+// reconcile begins a reconcile of a name and runs it to the first call.
 func (o *Operator) reconcile(c int, name string) {
 	o.queues[c].take(name)
 	f := &flight{controller: c, name: name, early: !o.begun}
@@ -288,8 +287,8 @@ func (o *Operator) reconcile(c int, name string) {
 	o.resume(f)
 }
 
-// within is the context of a reconcile. One that begins early waits in truth; here it has
-// to end, and begins once more.
+// within returns the context of a reconcile. A reconcile that begins early would wait; here it
+// has to end, and begins once more.
 func (o *Operator) within(f *flight) context.Context {
 	ctx := o.w.logTo(o, f)
 	if o.begun {
@@ -328,7 +327,7 @@ func (o *Operator) reconciler(c int) reconcile.Reconciler {
 	return o.parts.Block
 }
 
-// resume lets a reconcile run to its next call, or to its end.
+// resume runs a reconcile to its next call, or to its end.
 func (o *Operator) resume(f *flight) {
 	o.current = f
 	if f.controller == nodes { // it observes again after a repair
@@ -340,7 +339,7 @@ func (o *Operator) resume(f *flight) {
 	c, more := f.next()
 	o.current = nil
 	if more {
-		// Blocks that the watch shows while others are looked at were not decided on.
+		// Blocks that the watch delivers while others are read were not decided on.
 		if f.controller == nodes && !f.pending.looks() {
 			f.knew = map[netip.Prefix]crd.Block{}
 			for _, b := range o.parts.Node.Ledger.NodeBlocks(f.name) {
@@ -374,7 +373,7 @@ func (o *Operator) flight(name string) *flight {
 	return nil
 }
 
-// claims says that a process is about to create a block.
+// claims reports whether a process is about to create a block.
 func (o *Operator) claims(name string) bool {
 	return slices.ContainsFunc(o.flights, func(f *flight) bool {
 		return f.pending != nil && f.pending.verb == "create" && f.pending.kind == KindBlock && f.pending.key == name
@@ -394,7 +393,7 @@ func request(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// clock is an operator's.
+// clock is an operator's clock.
 type clock struct{ o *Operator }
 
 // Now implements clock.PassiveClock.
@@ -403,13 +402,13 @@ func (c clock) Now() time.Time { return c.o.w.now.Add(c.o.skew) }
 // Since implements clock.PassiveClock.
 func (c clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// silent records no event.
+// silent discards events.
 type silent struct{}
 
 // Eventf implements events.EventRecorder.
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-// logTo is the context of a reconcile.
+// logTo returns the context of a reconcile.
 func (w *World) logTo(o *Operator, f *flight) context.Context {
 	if w.trace == nil {
 		return w.quiet

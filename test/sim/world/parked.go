@@ -15,10 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// parkedSuffix ends the names of the reserved pools, under which blocks are parked.
+// parkedSuffix ends the names of the reserved pools under which blocks are parked.
 const parkedSuffix = ".draining.cilium-pool.io"
 
-// parkedIn are the CIDRs of an agent's list that are parked.
+// parkedIn returns the parked CIDRs of an agent's list.
 func parkedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, l := range entriesOf(cn) {
@@ -56,7 +56,7 @@ func (w *World) holdParked(node string, old, now *ciliumv2.CiliumNode) {
 	}
 }
 
-// holdPark checks that what is parked drains, while its agent runs steadily.
+// holdPark checks that a parked block drains, and that its agent is settled.
 func (w *World) holdPark(node string, cidr netip.Prefix) {
 	if f := w.writer.current; f != nil && !f.settled {
 		w.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
@@ -66,8 +66,8 @@ func (w *World) holdPark(node string, cidr netip.Prefix) {
 	}
 }
 
-// hasDrained says that a block of a node drains, or has. A backup that is restored makes
-// it another object, in service again, which an operator may have yet to see.
+// hasDrained reports whether a block of a node drains, or once did. After a backup is restored
+// the block is another object, in service again, which an operator may not have seen yet.
 func (w *World) hasDrained(b *v1alpha1.PodIPBlock) bool {
 	return slices.ContainsFunc(w.api.history[KindBlock], func(v Version) bool {
 		was, ok := v.New.(*v1alpha1.PodIPBlock)
@@ -75,7 +75,7 @@ func (w *World) hasDrained(b *v1alpha1.PodIPBlock) bool {
 	})
 }
 
-// keepsEntry says that the pool from which a CIDR was parked has an entry yet.
+// keepsEntry reports whether the pool from which a CIDR was parked still has an entry.
 func keepsEntry(old, now *ciliumv2.CiliumNode, cidr netip.Prefix) bool {
 	for _, l := range entriesOf(old) {
 		if l.cidr == cidr {
@@ -85,7 +85,7 @@ func keepsEntry(old, now *ciliumv2.CiliumNode, cidr netip.Prefix) bool {
 	return false
 }
 
-// ownIn are the agent's own addresses.
+// ownIn returns the agent's own addresses.
 func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range cn.Spec.Addresses {
@@ -96,8 +96,8 @@ func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr {
 	return out
 }
 
-// lostParked says that an agent saw a CIDR with an address parked as it started, and
-// counts that: it cannot restore the pod (docs/modes.md).
+// lostParked reports, and counts, that an agent saw the CIDR of an address parked when it
+// started: it cannot restore the pod (docs/modes.md).
 func (m *machine) lostParked(addr netip.Addr) bool {
 	if m.seen == nil || !slices.ContainsFunc(parkedIn(m.seen), func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return false
@@ -107,7 +107,7 @@ func (m *machine) lostParked(addr netip.Addr) bool {
 }
 
 // holdParkedRest checks at rest that nothing is parked, and that agents allocate from no
-// block that drains and keep none that is empty.
+// draining block and keep no empty one.
 func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	if parked := parkedIn(cn); len(parked) > 0 {
 		w.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
@@ -130,9 +130,9 @@ func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode)
 	}
 }
 
-// restartClosed restarts the agents that have closed a CIDR of which their node has a block
+// restartClosed restarts the agents that have closed a CIDR for which their node has a block
 // again, while pods get no address: an operator that has started since has forgotten that
-// (docs/modes.md). It reports whether there is one.
+// (docs/modes.md). It reports whether there were any.
 func (w *World) restartClosed() bool {
 	restarted := false
 	for _, m := range w.machines {
@@ -147,7 +147,7 @@ func (w *World) restartClosed() bool {
 	return restarted
 }
 
-// lacksAddresses says that a pod of the machine has no address.
+// lacksAddresses reports whether a pod of the machine has no address.
 func (m *machine) lacksAddresses() bool {
 	return slices.ContainsFunc(m.w.slots, func(slot string) bool {
 		pod := m.podObject(slot)
@@ -155,7 +155,7 @@ func (m *machine) lacksAddresses() bool {
 	})
 }
 
-// hasNewer says that a pod with an address of a CIDR was created after a time.
+// hasNewer reports whether a pod with an address of a CIDR was created after a given time.
 func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	for _, e := range m.endpoints {
 		if slices.ContainsFunc(e.addrs(), cidr.Contains) && e.pod.GetCreationTimestamp().After(since) {
@@ -165,7 +165,7 @@ func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	return false
 }
 
-// closedTo is how many CIDRs of a family without a block an agent has closed: they are of
+// closedTo returns how many CIDRs of a family without a block an agent has closed: they are of
 // no use to its node.
 func (w *World) closedTo(m *machine, f ipalloc.Family) int {
 	if m.whole == nil { // its agent is down
@@ -180,8 +180,8 @@ func (w *World) closedTo(m *machine, f ipalloc.Family) int {
 	return n
 }
 
-// podsOf are the addresses that the status of pods of a node named as the reconcile under
-// way began.
+// podsOf returns the addresses that the statuses of a node's pods named when the reconcile in
+// progress began.
 func (o *Operator) podsOf(node string) []netip.Addr {
 	var out []netip.Addr
 	if o.current != nil && o.current.name == node {

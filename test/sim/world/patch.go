@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patch carries out a merge patch (RFC 7386), or a strategic one of a Node, of
-// an object or, with status, of its status.
+// Patch applies a merge patch (RFC 7386), or for a Node a strategic merge patch, to an object
+// or, with status, to its status.
 func (a *API) Patch(k Kind, key string, kind types.PatchType, body []byte, status bool) (client.Object, error) {
 	old := a.objects[k][key]
 	if old == nil {

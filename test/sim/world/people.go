@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// enableCollect is what the garbage collectors of Kubernetes and Cilium do about
-// a Node that is gone.
+// enableCollect enables what the garbage collectors of Kubernetes and Cilium do about a Node
+// that is gone.
 func (w *World) enableCollect(m *machine) {
 	node := w.api.Get(KindNode, m.name)
 	if cn := w.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
@@ -83,7 +83,7 @@ func (w *World) enablePeople() {
 	w.enableServices()
 }
 
-// enableNodeEdits are what people can do to a Node.
+// enableNodeEdits enables what users can do to a Node.
 func (w *World) enableNodeEdits(m *machine) {
 	if w.api.Get(KindNode, m.name) == nil {
 		return
@@ -99,7 +99,7 @@ func (w *World) enableNodeEdits(m *machine) {
 	w.canIf(NodeGone, NodeOff, m.name, "")
 }
 
-// enableCiliumNodeEdits are what they can do to its CiliumNode.
+// enableCiliumNodeEdits enables what users can do to its CiliumNode.
 func (w *World) enableCiliumNodeEdits(m *machine) {
 	if w.api.Get(KindCiliumNode, m.name) == nil {
 		return
@@ -121,7 +121,7 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	}
 }
 
-// enableBlockEdits are what people can do to blocks there are.
+// enableBlockEdits enables what users can do to existing blocks.
 func (w *World) enableBlockEdits() {
 	for _, name := range w.api.Keys(KindBlock) {
 		b := w.api.Get(KindBlock, name)
@@ -137,8 +137,7 @@ func (w *World) enableBlockEdits() {
 	}
 }
 
-// shownToAll reports whether every operator that runs has been shown all versions of a
-// kind.
+// shownToAll reports whether every running operator has received all versions of a kind.
 func (w *World) shownToAll(kind Kind) bool {
 	for _, o := range w.operators {
 		for _, s := range o.streams {
@@ -150,10 +149,10 @@ func (w *World) shownToAll(kind Kind) bool {
 	return true
 }
 
-// foreignOf is the address that people write into a node's pool.
+// foreignOf is the address that users write into a node's pool.
 func foreignOf(m *machine) netip.Addr { return netip.MustParseAddr("172.16.0." + m.name[1:]) }
 
-// isOurs says that an address is of a pool or a block.
+// isOurs reports whether an address belongs to a pool or a block.
 func (w *World) isOurs(addr netip.Addr) bool {
 	holds := func(cidr string) bool {
 		p, err := netip.ParsePrefix(cidr)
@@ -170,14 +169,15 @@ func (w *World) isOurs(addr netip.Addr) bool {
 	})
 }
 
-// sparesForeign says that what people write into pools by hand may come to be of a range.
+// sparesForeign reports whether addresses that users write into pools by hand may later fall
+// into a range.
 func (w *World) sparesForeign() bool {
 	return slices.ContainsFunc(w.cfg.Spare, func(c v1alpha1.PoolCIDR) bool {
 		return netip.MustParsePrefix(c.CIDR).Contains(foreignOf(w.machines[0]))
 	})
 }
 
-// allListed says that no podCIDRs entry that was taken is missing.
+// allListed reports whether all podCIDRs entries that were removed are back.
 func (w *World) allListed() bool {
 	whole := true
 	for _, m := range w.machines {
@@ -347,7 +347,7 @@ func touch(obj client.Object) {
 	obj.SetAnnotations(annotations)
 }
 
-// tear removes an object whatever its finalizers.
+// tear removes an object despite its finalizers.
 func (w *World) tear(k Kind, key string) {
 	obj := w.api.Get(k, key).DeepCopyObject().(client.Object)
 	if len(obj.GetFinalizers()) > 0 {
@@ -359,7 +359,7 @@ func (w *World) tear(k Kind, key string) {
 	}
 }
 
-// unpause undoes what people did that stands in the way of rest.
+// unpause undoes what users did that prevents rest.
 func (w *World) unpause() {
 	if pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && pool.Spec.Paused {
 		w.editPool("pause")

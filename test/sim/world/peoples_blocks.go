@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// onGrid says that a block has its pool's size: one of another is not made again
-// when it is torn away (docs/reliability.md), and what is published of it foreign.
+// onGrid reports whether a block has its pool's size. A block of another size is not recreated
+// after it was torn away (docs/reliability.md), and its published addresses are then foreign.
 func (w *World) onGrid(name string) bool {
 	b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
@@ -64,18 +64,18 @@ func (w *World) makeBlock(m *machine, of string) {
 	}
 }
 
-// pin makes a block as people do.
+// pin creates a block as users do.
 func (w *World) pin(cidr netip.Prefix, pool, node string) {
 	block := crd.NewBlock(cidr, pool, node, "")
 	block.Finalizers = nil
 	w.must(w.api.Create(block))
 }
 
-// wide is for a block of twice the size of its pool's.
+// wide stands for a block of twice its pool's size.
 const wide = "wide"
 
-// makeWideBlock pins the lowest one to a node that is free: where an operator
-// that does not know of it yet claims next.
+// makeWideBlock pins the lowest free one to a node: an operator that does not know of it yet
+// would claim there next.
 func (w *World) makeWideBlock(m *machine) {
 	pool, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
 	if !ok || pool.Spec.IPv4 == nil {
@@ -91,14 +91,14 @@ func (w *World) makeWideBlock(m *machine) {
 	}
 }
 
-// countWide counts one that is assigned to an agent whole.
+// countWide counts one that is assigned to an agent as a whole.
 func (w *World) countWide(b *v1alpha1.PodIPBlock) {
 	if !w.onGrid(b.Name) {
 		w.Counts.Did["publish a wide block"]++
 	}
 }
 
-// named reports whether a CiliumNode names an address of cidr, be it the agent's own.
+// named reports whether a CiliumNode names an address of cidr, including the agent's own.
 func (w *World) named(cidr netip.Prefix) bool {
 	for _, m := range w.machines {
 		if slices.ContainsFunc(podCIDRsOf(w.api.Get(KindNode, m.name)), cidr.Overlaps) {
@@ -126,7 +126,7 @@ func (w *World) named(cidr netip.Prefix) bool {
 	return false
 }
 
-// nth is the i-th prefix of a length in rng, which spans 2^32 addresses at most.
+// nth returns the i-th prefix of a length in rng, which spans at most 2^32 addresses.
 func nth(rng netip.Prefix, bits, i int) netip.Prefix {
 	a := rng.Addr().AsSlice()
 	low := a[len(a)-4:]

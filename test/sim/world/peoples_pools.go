@@ -19,8 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// enableAskingEdits are what people do about Cilium's pools, in the form
-// "how=whom".
+// enableAskingEdits enables what users do about Cilium pools, in the form "how=whom".
 func (w *World) enableAskingEdits() {
 	if w.cfg.Asking == nil {
 		return
@@ -42,7 +41,7 @@ func (w *World) enableAskingEdits() {
 	}
 }
 
-// servedNow are the PodIPPools that there are of those.
+// servedNow returns the PodIPPools of Asking.Served that exist.
 func (w *World) servedNow() []string {
 	var out []string
 	if w.cfg.Asking != nil {
@@ -57,8 +56,7 @@ func (w *World) servedNow() []string {
 
 func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + crd.CiliumPoolOf(pool) }
 
-// serving is what people can do about a PodIPPool: make it or delete it; "":
-// neither.
+// serving returns what users can do about a PodIPPool: create it or delete it; "": neither.
 func (w *World) serving(pool *v1alpha1.PodIPPool) string {
 	switch obj, ok := w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
 	case !ok:
@@ -69,7 +67,7 @@ func (w *World) serving(pool *v1alpha1.PodIPPool) string {
 	return ""
 }
 
-// editServed makes or deletes a PodIPPool, by servedName.
+// editServed creates or deletes a PodIPPool, by servedName.
 func (w *World) editServed(how, name string) {
 	i := slices.IndexFunc(w.cfg.Asking.Served, func(p *v1alpha1.PodIPPool) bool { return servedName(p) == name })
 	pool := w.cfg.Asking.Served[i]
@@ -81,8 +79,7 @@ func (w *World) editServed(how, name string) {
 	w.mustNot(w.api.Delete(KindPool, pool.Name, nil, nil))
 }
 
-// makeOrDelete makes or deletes a whole pool, or edits a selector, if that is what people
-// want.
+// makeOrDelete creates or deletes a whole pool, or edits a selector, if what asks for that.
 func (w *World) makeOrDelete(what string) bool {
 	how, name, serving := strings.Cut(what, "=")
 	switch {
@@ -110,10 +107,9 @@ func (w *World) otherPool() {
 	}
 }
 
-// CiliumPoolEdits are what people do to a CiliumPodIPPool: make one by hand, delete
-// it, take the operator's label off or put it on, let it have ranges of another
-// family, and let it pick pods by their labels, those of their namespace, all of
-// them, or none.
+// CiliumPoolEdits are what users do to a CiliumPodIPPool: create one by hand, delete it, remove
+// or add the operator's label, give it ranges of another family, and let it select pods by
+// their labels, by those of their namespace, all of them, or none.
 func CiliumPoolEdits() []string {
 	return []string{"make", "delete", "strip", "mark", "family", "pick-pods", "pick-namespaces", "pick-all", "pick-none"}
 }
@@ -159,7 +155,7 @@ func (w *World) editCiliumPool(how, name string) {
 	w.must(w.api.Update(obj, false))
 }
 
-// editAsking edits a CiliumPodIPPool, or lets a namespace ask for something.
+// editAsking edits a CiliumPodIPPool, or what a namespace requests.
 func (w *World) editAsking(a Action) {
 	before, after, _ := strings.Cut(a.What, "=")
 	if a.Verb == CiliumPoolEdit {
@@ -171,7 +167,7 @@ func (w *World) editAsking(a Action) {
 	w.must(w.api.Update(namespace, false))
 }
 
-// listForeign lists a CIDR by hand that no PodIPPool knows of.
+// listForeign lists by hand a CIDR that no PodIPPool knows.
 func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
 	foreign := netip.MustParsePrefix("172.17." + m.name[1:] + ".0/30")
 	if slices.ContainsFunc(allocatedIn(cn), foreign.Overlaps) {
@@ -244,8 +240,8 @@ func toggle(c *v1alpha1.PoolCIDR, policy v1alpha1.AllocationPolicy) {
 	c.AllocationPolicy = policy
 }
 
-// reserve keeps an address of the pool back with its block, then without it, and
-// then gives both free again.
+// reserve first reserves an address of the pool and withholds its block, then publishes the
+// remainder of the block, and then ends the reservation.
 func reserve(pool *v1alpha1.PodIPPool) {
 	s := &pool.Spec
 	switch {

@@ -29,8 +29,7 @@ func (m *machine) podObject(slot string) *corev1.Pod {
 	return pod
 }
 
-// newPod binds a new pod to the node, which asks for something or, for "", for
-// nothing.
+// newPod binds a new pod to the node. It requests something, or nothing for "".
 func (m *machine) newPod(slot, asks string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.namespaceOf(slot), Name: m.name + "-" + slot},
@@ -46,7 +45,7 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// wantsAdd says that the pod waits for its addresses.
+// wantsAdd reports whether the pod waits for its addresses.
 func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !finished(pod) && m.endpoints[slot] == nil &&
 		m.w.dropped[string(pod.UID)] == nil && m.w.now.Sub(m.w.refused[m.podKey(slot)]) >= addRetry
@@ -72,7 +71,7 @@ func (m *machine) add(slot string) {
 	m.w.allocated(m, m.endpoints[slot])
 }
 
-// wantsDel says that the pod is to give its addresses back.
+// wantsDel reports whether the pod should return its addresses.
 func (m *machine) wantsDel(slot string, pod *corev1.Pod) bool {
 	e := m.endpoints[slot]
 	return e != nil && (pod == nil || pod.UID != e.pod.GetUID() || pod.DeletionTimestamp != nil || finished(pod))
@@ -86,7 +85,7 @@ func (m *machine) del(slot string) {
 	delete(m.endpoints, slot)
 }
 
-// wantsStatus says that the pod's status does not tell its addresses yet.
+// wantsStatus reports whether the pod's status lacks its addresses.
 func (m *machine) wantsStatus(slot string, pod *corev1.Pod) bool {
 	e := m.endpoints[slot]
 	return e != nil && pod != nil && pod.UID == e.pod.GetUID() && !slices.Equal(pod.Status.PodIPs, e.podIPs()) && !finished(pod)
@@ -119,7 +118,7 @@ func (m *machine) finish(slot string) {
 	m.w.must(m.w.api.Update(pod, false))
 }
 
-// deletePod asks for the end of a pod; gone is when its kubelet has seen to it.
+// deletePod requests the deletion of a pod; gone completes it once the kubelet is done.
 func (m *machine) deletePod(slot string) {
 	m.w.api.terminate(KindPod, m.podKey(slot), m.podObject(slot))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Writes reports whether an action is a call of an operator that writes.
+// Writes reports whether an action is a write by an operator.
 func (w *World) Writes(a Action) bool {
 	o := w.operator(a.Who)
 	if a.Verb != Call || o == nil || !o.up {
@@ -23,14 +23,14 @@ func (w *World) Leads(operator string) bool {
 	return o != nil && o.running() && o.leads
 }
 
-// Synced reports whether a watch of an operator has shown all of its first list.
+// Synced reports whether a watch of an operator has delivered all of its first list.
 func (w *World) Synced(operator, stream string) bool {
 	o := w.operator(operator)
 	s := o.stream(stream)
 	return s != nil && s.synced()
 }
 
-// Due is when something comes due by time alone, or zero.
+// Due returns when something next comes due by time alone, or zero.
 func (w *World) Due() time.Time { return w.next() }
 
 // HasAddress reports whether a pod of a node has its addresses.
@@ -40,7 +40,7 @@ func (w *World) HasAddress(node, slot string) bool {
 	return e != nil && pod != nil && pod.GetUID() == e.pod.GetUID()
 }
 
-// BlockOf is the name of the block of a pod's IPv4 address, or "".
+// BlockOf returns the name of the block of a pod's IPv4 address; "": none.
 func (w *World) BlockOf(node, slot string) string {
 	e := w.machine(node).endpoints[slot]
 	if e == nil {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// queue is a work queue on the world's clock (k8s.io/client-go/util/workqueue):
-// what is added while it is worked on is queued again after that.
+// queue is a work queue on the world's clock (k8s.io/client-go/util/workqueue): a name added
+// while it is being processed is queued again afterwards.
 type queue struct {
 	now     func() time.Time
 	waiting map[string]bool      // may be worked on
@@ -26,7 +26,7 @@ func newQueue(now func() time.Time) *queue {
 	}
 }
 
-// due moves what has waited long enough.
+// due moves names that have waited long enough.
 func (q *queue) due() {
 	for name, at := range q.later {
 		if !at.After(q.now()) {
@@ -36,7 +36,7 @@ func (q *queue) due() {
 	}
 }
 
-// ready are the names to be worked on, sorted.
+// ready returns the names to be processed, sorted.
 func (q *queue) ready() []string {
 	if len(q.waiting) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (q *queue) ready() []string {
 	return sortedKeys(q.waiting)
 }
 
-// next is when something comes due, or zero.
+// next returns when something comes due, or zero.
 func (q *queue) next() time.Time {
 	var first time.Time
 	for _, at := range q.later {
@@ -55,13 +55,13 @@ func (q *queue) next() time.Time {
 	return first
 }
 
-// take begins to work on a name.
+// take begins to process a name.
 func (q *queue) take(name string) {
 	delete(q.waiting, name)
 	q.working[name] = true
 }
 
-// done ends it, with what the reconciler asks for
+// done ends it with the reconciler's result
 // (sigs.k8s.io/controller-runtime/pkg/internal/controller/controller.go, v0.24.1).
 func (q *queue) done(name string, result reconcile.Result, err error) {
 	switch {
@@ -116,7 +116,7 @@ func (q *queue) NumRequeues(r reconcile.Request) int { return q.failed[r.Name] }
 // Len implements workqueue.TypedInterface.
 func (q *queue) Len() int { return len(q.waiting) }
 
-// Get implements workqueue.TypedInterface. The world takes by itself.
+// Get implements workqueue.TypedInterface. The world takes names itself.
 func (q *queue) Get() (reconcile.Request, bool) { panic("not used") }
 
 // Done implements workqueue.TypedInterface.

@@ -17,27 +17,27 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// Renumbering is a range of the first pool that people replace by another, there and back,
-// with kubectl cilium-pool renumber.
+// Renumbering is a range of the first pool that users replace by another, and back, with
+// kubectl cilium-pool renumber.
 type Renumbering struct {
-	// From is there from the beginning. To has room for all nodes.
+	// From exists from the start. To has room for all nodes.
 	From, To netip.Prefix
-	// MaxConcurrent is how many pods may be on their way out at a time.
+	// MaxConcurrent is how many pods may be evicted and not gone at a time.
 	MaxConcurrent int
 	// Alone: one pod in this many has no controller. Zero: none.
 	Alone int
-	// KeepAgents: people restart agents themselves, without --restart-agents.
+	// KeepAgents: users restart agents themselves, without --restart-agents.
 	KeepAgents bool
 }
 
-// What people renumber: onward and back. Either can be aborted.
+// The commands of users: onward and back. Either can be aborted.
 const (
 	onward    = "onward"
 	backward  = "backward"
 	abortThat = "abort-"
 )
 
-// ranges are what a command leaves, and for what.
+// ranges returns the range that a command replaces, and its replacement.
 func (r *Renumbering) ranges(command string) (from, to netip.Prefix) {
 	if strings.TrimPrefix(command, abortThat) == backward {
 		return r.To, r.From
@@ -45,7 +45,7 @@ func (r *Renumbering) ranges(command string) (from, to netip.Prefix) {
 	return r.From, r.To
 }
 
-// commandLine is what people type.
+// commandLine returns the arguments that users type.
 func (r *Renumbering) commandLine(command string) []string {
 	from, to := r.ranges(command)
 	line := []string{"renumber", "--from", from.String(), "--to", to.String()}
@@ -67,7 +67,7 @@ func (w *World) enableRenumber() {
 	}
 }
 
-// controlled gives a pod a controller that would bring it back, but for some.
+// controlled gives most pods a controller that would recreate them.
 func (r *Renumbering) controlled(w *World, pod *corev1.Pod) {
 	if r == nil || r.Alone > 0 && w.pick(keyOf(pod), w.api.version, r.Alone) == 0 {
 		return
@@ -76,7 +76,7 @@ func (r *Renumbering) controlled(w *World, pod *corev1.Pod) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: &yes}}
 }
 
-// readings are what a command was answered last, and what it has done since.
+// readings are the last answers that a command received, and what it has done since.
 type readings struct {
 	pods, agents       []corev1.Pod
 	nodes              []corev1.Node
@@ -86,7 +86,7 @@ type readings struct {
 	evicted, restarted int
 }
 
-// take notes a list. agents: it is one of their pods.
+// take records a list. agents: it is one of their pods.
 func (r *readings) take(list client.ObjectList, agents bool) {
 	switch l := list.(type) {
 	case *corev1.PodList:
@@ -106,7 +106,8 @@ func (r *readings) take(list client.ObjectList, agents bool) {
 	}
 }
 
-// drains says that a pod has an address of a block of a range that had begun to drain.
+// drains reports whether a pod has an address in a block of a range, and that block had begun
+// to drain.
 func (r *readings) drains(pod *corev1.Pod, of netip.Prefix) bool {
 	return slices.ContainsFunc(r.blocks, func(b v1alpha1.PodIPBlock) bool {
 		cidr := netip.MustParsePrefix(b.Spec.CIDR)
@@ -114,7 +115,7 @@ func (r *readings) drains(pod *corev1.Pod, of netip.Prefix) bool {
 	})
 }
 
-// evict is a pod's eviction, which no budget forbids.
+// evict performs an eviction that no budget forbids.
 func (w *World) evict(key string, p *metav1.Preconditions) error {
 	pod, ok := w.api.Get(KindPod, key).(*corev1.Pod)
 	switch {
@@ -134,8 +135,8 @@ func (w *World) evict(key string, p *metav1.Preconditions) error {
 	return nil
 }
 
-// holdEviction checks that a pod that is evicted had an address of a draining block and a
-// controller, and that no more are on their way out than may.
+// holdEviction checks that an evicted pod had an address in a draining block and a controller,
+// and that no more pods are being evicted than allowed.
 func (w *World) holdEviction(pod *corev1.Pod) {
 	r, read := w.cfg.Renumbering, &w.mover.read
 	from, _ := r.ranges(w.mover.command)
@@ -156,7 +157,7 @@ func (w *World) holdEviction(pod *corev1.Pod) {
 	}
 }
 
-// restartAgent ends an agent whose pod is deleted. Its DaemonSet makes another.
+// restartAgent ends an agent whose pod is deleted. Its DaemonSet creates another.
 func (w *World) restartAgent(key string, p *metav1.Preconditions) error {
 	pod, ok := w.api.Get(KindPod, key).(*corev1.Pod)
 	if !ok {
@@ -177,8 +178,8 @@ func (w *World) restartAgent(key string, p *metav1.Preconditions) error {
 	return nil
 }
 
-// holdRestart checks that an agent that is restarted had an address of its own in the range,
-// and that all others were Ready.
+// holdRestart checks that a restarted agent had an address of its own in the range, and that
+// all other agents were Ready.
 func (w *World) holdRestart(agent *corev1.Pod) {
 	read, node := &w.mover.read, agent.Spec.NodeName
 	from, _ := w.cfg.Renumbering.ranges(w.mover.command)
@@ -205,8 +206,8 @@ func (w *World) holdRestart(agent *corev1.Pod) {
 	}
 }
 
-// holdNoneFree checks that an agent that is restarted finds no address of the range that it
-// could take: all its blocks there drain, and it has agreed to give up their free addresses.
+// holdNoneFree checks that a restarted agent finds no address in the range that it could take:
+// all its blocks there drain, and it has agreed to release their free addresses.
 func (w *World) holdNoneFree(cn *ciliumv2.CiliumNode, from netip.Prefix) {
 	used := usedByAgent(cn)
 	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
@@ -218,14 +219,14 @@ func (w *World) holdNoneFree(cn *ciliumv2.CiliumNode, from netip.Prefix) {
 	}
 }
 
-// ofPod says that a pod had an address.
+// ofPod reports whether a pod had an address.
 func (r *readings) ofPod(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.pods, func(p corev1.Pod) bool {
 		return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == addr.String() })
 	})
 }
 
-// usedByAgent are the addresses that an agent names or reports as its own.
+// usedByAgent returns the addresses that an agent names or reports as its own.
 func usedByAgent(cn *ciliumv2.CiliumNode) []netip.Addr {
 	out := ownIn(cn)
 	for _, key := range sortedKeys(cn.Status.IPAM.Used) {
@@ -255,8 +256,8 @@ func (w *World) holdPoolWrite(v Version) {
 	w.holdTakenOut(old, now)
 }
 
-// holdWrittenAsRead checks that a pool which a command writes has the spec that the command
-// was answered last.
+// holdWrittenAsRead checks that a pool that a command writes has the spec that the command last
+// read.
 func (w *World) holdWrittenAsRead(pool *v1alpha1.PodIPPool) {
 	for i := range w.mover.read.pools {
 		if p := &w.mover.read.pools[i]; p.Name == pool.Name && (p.UID != pool.UID || !equality.Semantic.DeepEqual(p.Spec, pool.Spec)) {
@@ -265,7 +266,7 @@ func (w *World) holdWrittenAsRead(pool *v1alpha1.PodIPPool) {
 	}
 }
 
-// holdTakenOut checks that a range that a command takes out of the pool was left, as far as
+// holdTakenOut checks that a range that a command removes from the pool was empty, as far as
 // the command had read.
 func (w *World) holdTakenOut(old, now *v1alpha1.PodIPPool) {
 	from, to := w.cfg.Renumbering.ranges(w.mover.command)
@@ -291,7 +292,7 @@ func (w *World) holdTakenOut(old, now *v1alpha1.PodIPPool) {
 	}
 }
 
-// rangeOf is a pool's entry of a range.
+// rangeOf returns a pool's entry for a range.
 func rangeOf(pool *v1alpha1.PodIPPool, cidr netip.Prefix) (v1alpha1.PoolCIDR, bool) {
 	cidrs, _ := ranges(pool, cidr.Addr().Is4())
 	i := slices.IndexFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == cidr.String() })
@@ -301,7 +302,7 @@ func rangeOf(pool *v1alpha1.PodIPPool, cidr netip.Prefix) (v1alpha1.PoolCIDR, bo
 	return cidrs[i], true
 }
 
-// namedIn is all that a CiliumNode names of a range, sorted.
+// namedIn returns everything that a CiliumNode names in a range, sorted.
 func namedIn(cn *ciliumv2.CiliumNode, cidr netip.Prefix) []string {
 	var out []string
 	all := slices.Concat(sortedKeys(cn.Spec.IPAM.Pool), sortedKeys(cn.Status.IPAM.Used), sortedKeys(cn.Status.IPAM.ReleaseIPs))

@@ -13,9 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// holdRest checks what must hold once everything has come to rest: every pod
-// has its addresses as far as there are any, nothing is under way, and no block
-// is held that its node can do without.
+// holdRest checks what must hold at rest: every pod has its addresses as far as there are any,
+// nothing is pending, and no node holds a block that it does not need.
 func (w *World) holdRest(when string) {
 	for _, m := range w.machines {
 		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
@@ -48,9 +47,9 @@ func (w *World) holdRest(when string) {
 	w.holdScheduledRest(when)
 }
 
-// holdAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node.
-// One that was removed by force is recreated if a pool could have cut it, and is
-// foreign from then on if none could (docs/reliability.md).
+// holdAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
+// block that was removed by force is recreated if a pool could have cut it, and is foreign from
+// then on otherwise (docs/reliability.md).
 func (w *World) holdAssignedRest(when string, m *machine, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if ok && b.Spec.NodeName != m.name || !ok && w.onAnyGrid(m.name, l) {
@@ -58,8 +57,7 @@ func (w *World) holdAssignedRest(when string, m *machine, l listed) {
 	}
 }
 
-// onAnyGrid says that a pool that is not being deleted could have cut a CIDR for a
-// node.
+// onAnyGrid reports whether a pool that is not being deleted could have cut a CIDR for a node.
 func (w *World) onAnyGrid(node string, l listed) bool {
 	c := l.cidr
 	for _, name := range w.api.Keys(KindPool) {
@@ -74,7 +72,7 @@ func (w *World) onAnyGrid(node string, l listed) bool {
 	return false
 }
 
-// foreign says that a pool entry lies in no block of the node.
+// foreign reports whether a pool entry lies in no block of the node.
 func (w *World) foreign(node, key string) bool {
 	cn, _ := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
 	addr, err := netip.ParseAddr(key)
@@ -113,14 +111,14 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// heldBlock is a block of a node, at rest.
+// heldBlock is a block of a node at rest.
 type heldBlock struct {
 	name   string
 	cidr   netip.Prefix
 	open   int // its addresses in the pool that pods may get
 	used   int
 	pinned bool // by the agent's own address
-	// unretired is an address of the agent's own that it takes up again when it restarts.
+	// unretired is an address of the agent's own that it takes again when it restarts.
 	unretired string
 }
 
@@ -144,7 +142,7 @@ func (w *World) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	w.holdWithheldRest(when, m, cn, held)
 }
 
-// wrongAtRest says why a block cannot be at rest as it is; "": it can.
+// wrongAtRest returns why a block may not be in its state at rest; "": it may.
 func (w *World) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool) string {
 	hasRoom := w.room(obj.Spec.NodeName) > 0
 	switch {
@@ -208,13 +206,13 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// isEdge says that an address is a block's first or last, which pods do not get
-// here. One of an adopted block may be in use and stay published.
+// isEdge reports whether an address is a block's first or last, which pods do not get here. In
+// an adopted block it may be in use and stay published.
 func isEdge(cidr netip.Prefix, addr netip.Addr) bool {
 	return cidr.Bits() < addr.BitLen()-1 && (addr == cidr.Addr() || !cidr.Contains(addr.Next()))
 }
 
-// holdReclaim checks that no block is left that reclaim should have taken.
+// holdReclaim checks that reclaim has left no block that it should have taken.
 func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	if m.phase != serving {
 		return
@@ -244,7 +242,7 @@ func (w *World) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, he
 	}
 }
 
-// reported is how many addresses of a family an agent reports.
+// reported returns how many addresses of a family an agent reports.
 func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	n := 0
 	for key := range cn.Status.IPAM.Used {
@@ -255,7 +253,7 @@ func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	return n
 }
 
-// asked says that a block has to go, whatever its use.
+// asked reports whether a block has to leave, whatever its use.
 func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
 	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
 	if !ok {
@@ -265,7 +263,8 @@ func (w *World) asked(b *v1alpha1.PodIPBlock) bool {
 	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR)) || w.mustMove(b, pool)
 }
 
-// without is how many pods of the node have no address of a family that its agent reports.
+// without returns how many pods of the node have no address of a family, according to the
+// agent's report.
 func (w *World) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	owners := map[string]bool{}
 	for key, ip := range cn.Status.IPAM.Used {
@@ -282,8 +281,8 @@ func (w *World) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) i
 	return n
 }
 
-// room is how many blocks are free for a node of the family that has fewest: without
-// one of each an agent does not come up, and no block is replaced.
+// room returns how many blocks are free for a node, in the family that has fewest: without one
+// of each an agent does not start, and no block is replaced.
 func (w *World) room(node string) int {
 	n := w.freeBlocks(node, true, crd.DefaultCiliumPool)
 	if len(w.cfg.Families) > 1 && !w.ipv6Over {
@@ -292,8 +291,8 @@ func (w *World) room(node string) int {
 	return n
 }
 
-// freeBlocks counts the blocks that are neither held nor named by a CiliumNode, in a
-// family's open ranges of the pools that select a node, for one of Cilium's pools.
+// freeBlocks counts the blocks that are neither held nor named by a CiliumNode, in a family's
+// open ranges of the pools that select a node, for a Cilium pool.
 func (w *World) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
 	for _, name := range w.api.Keys(KindPool) {
@@ -306,10 +305,10 @@ func (w *World) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	return n
 }
 
-// enoughFree is where counting free blocks ends.
+// enoughFree is where counting free blocks stops.
 const enoughFree = 16
 
-// freeOf is how many of them one pool has, and no more than enoughFree.
+// freeOf returns how many of them one pool has, at most enoughFree.
 func (w *World) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	n := 0
 	cidrs, bits := ranges(pool, v4)
@@ -324,7 +323,7 @@ func (w *World) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	return n
 }
 
-// ranges are a pool's of a family, and the length of their blocks.
+// ranges returns a pool's ranges of a family, and the length of their blocks.
 func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {
 	switch {
 	case v4 && pool.Spec.IPv4 != nil:
@@ -352,7 +351,7 @@ func (w *World) isFree(cidr netip.Prefix, pool *v1alpha1.PodIPPoolSpec) bool {
 			return false
 		}
 	}
-	// Agents that have whole blocks give out each address of one.
+	// Agents that have whole blocks use every address.
 	allOrNone := w.whole() || w.fixed() || pool.ReservedBlockPolicy != v1alpha1.PublishRemainder
 	for _, r := range pool.Reserved {
 		reserved := netip.MustParsePrefix(r.CIDR)

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// mayRetire reports whether an address may stay released at rest: it is the agent's own, in
-// a block that people want back.
+// mayRetire reports whether an address may stay released at rest: it is the agent's own, in a
+// block that has to leave.
 func (w *World) mayRetire(m *machine, key string) bool {
 	addr, err := netip.ParseAddr(key)
 	if err != nil {
@@ -26,13 +26,13 @@ func (w *World) mayRetire(m *machine, key string) bool {
 	return false
 }
 
-// isAsked reports whether people want a block back.
+// isAsked reports whether users want a block to leave.
 func (w *World) isAsked(b *v1alpha1.PodIPBlock) bool {
 	return b.DeletionTimestamp != nil || w.asked(b)
 }
 
-// restartRetired restarts the agents that have addresses of their own which are retired.
-// It reports whether there are any.
+// restartRetired restarts the agents whose own addresses are retired, and reports whether there
+// are any.
 func (w *World) restartRetired() bool {
 	any := false
 	for _, m := range w.machines {

@@ -24,8 +24,8 @@ func (w *World) violate(rule int, format string, args ...any) {
 	w.Violations = append(w.Violations, v)
 }
 
-// stored holds each version to the rules: those that operators write. What
-// others write is taken as it is.
+// stored checks each version that operators write against the rules. What others write is
+// accepted.
 func (w *World) stored(v Version) {
 	if w.refinement != nil {
 		w.refinement.stored(v)
@@ -43,7 +43,7 @@ func (w *World) stored(v Version) {
 	}
 }
 
-// judged holds a version of what the rules are about to them.
+// judged checks a version of a kind that the rules are about.
 func (w *World) judged(v Version) {
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: w.now, New: v.New}
 	switch v.Kind {
@@ -85,7 +85,7 @@ func (w *World) judged(v Version) {
 	w.holdByKind(v)
 }
 
-// holdByKind holds what an operator has written to the rules of its kind.
+// holdByKind checks a write of an operator against the rules for its kind.
 func (w *World) holdByKind(v Version) {
 	switch v.Kind {
 	case KindCiliumNode:
@@ -100,10 +100,10 @@ func (w *World) holdByKind(v Version) {
 	}
 }
 
-// besides says that a block comes or goes that overlaps another. The judge takes
-// any claim of published addresses for a fault; but of two blocks of unlike sizes
-// the later one may be made before its claimer can know of the other, and goes
-// again unpublished. The rules here tell that apart.
+// besides reports whether a block that overlaps another is created or deleted. The judge
+// considers any claim of published addresses a fault; but of two blocks of different sizes, the
+// later one may be created before its claimer can know of the other, and is deleted again
+// unpublished. The rules here tell the two cases apart.
 func (w *World) besides(v Version) bool {
 	if v.Kind != KindBlock || v.Old != nil && v.New != nil {
 		return false
@@ -116,9 +116,9 @@ func (w *World) besides(v Version) bool {
 	return err == nil && w.overlapped(v.Key, cidr)
 }
 
-// takeIn takes in the writes of others. A block that was removed by force is still its
-// node's as long as it is assigned to the node: what an operator does that has not seen
-// the removal yet is no violation, unless another node gets the block.
+// takeIn accepts the writes of others. A block that was removed by force still belongs to its
+// node as long as it is assigned to it: what an operator does before it sees the removal is no
+// violation, unless another node gets the block.
 func (w *World) takeIn(v Version, change invariant.Change) {
 	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && w.lists(b) && !w.byMover {
 		w.torn[v.Key] = tornBlock{b, change}
@@ -147,8 +147,8 @@ func (w *World) lists(b *v1alpha1.PodIPBlock) bool {
 	return slices.ContainsFunc(w.Assigned(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
-// holdCiliumNode checks what an operator wrote against what pods really have,
-// and what it knew.
+// holdCiliumNode compares what an operator wrote with what pods really have, and with what it
+// knew.
 func (w *World) holdCiliumNode(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -172,8 +172,7 @@ func (w *World) holdCiliumNode(v Version) {
 	w.holdMarks(v.Key, old, now)
 }
 
-// holdPool checks that no pod's address left its node's pool, or came into the
-// pool of another one.
+// holdPool checks that no pod's address left its node's pool or entered another node's.
 func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
 	before, after := w.poolOf(old), w.poolOf(now)
 	for _, m := range w.machines {
@@ -194,9 +193,9 @@ func (w *World) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool)
 	}
 }
 
-// holdPublished checks that no address is published whose release entry still stands, as
-// its agent would not use it, and none of a block that was read live as another object
-// than the one decided on.
+// holdPublished checks that no address is published while it has a release entry, because its
+// agent would not use it, and none in a block that turned out, when read live, to be another
+// object than the one decided on.
 func (w *World) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
 	for key := range now.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
@@ -221,8 +220,8 @@ func (w *World) blockContains(name string, addr netip.Addr) bool {
 	return err == nil && cidr.Contains(addr)
 }
 
-// holdBlock checks a claim: only after all has been read, and of addresses that
-// nothing else has.
+// holdBlock checks a claim: it comes only after everything has been read, and its addresses are
+// free.
 func (w *World) holdBlock(v Version) {
 	switch {
 	case v.New == nil:
@@ -242,8 +241,8 @@ func (w *World) holdBlock(v Version) {
 	}
 }
 
-// holdGivenUp checks that a block has rested for as long as its reason asks for,
-// and that nothing of it is published.
+// holdGivenUp checks that a released block has cooled down for as long as its reason requires,
+// and that none of it is published.
 func (w *World) holdGivenUp(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
 	cooling := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown)
@@ -268,16 +267,16 @@ func (w *World) holdGivenUp(v Version) {
 	w.holdUnassigned(b, "given up")
 }
 
-// returnsUnseen says that the time of a block of a Node that is gone is over, and that its
-// agent has come back with the block since the operator last looked: two objects cannot be
-// read and deleted at once (docs/reliability.md).
+// returnsUnseen reports whether a block's cooldown after its Node was gone is over, and its
+// agent has returned with the block since the operator last looked: two objects cannot be read
+// and deleted atomically (docs/reliability.md).
 func (w *World) returnsUnseen(b *v1alpha1.PodIPBlock, why string) bool {
 	f := w.writer.current
 	return w.whole() && why == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
 }
 
-// holdFenced checks that what tells an agent its blocks has changed since a block began to
-// cool down, so that an older patch of it has lost.
+// holdFenced checks that the object that assigns blocks to an agent has changed since a block
+// began to cool down, so that an older patch of it has lost.
 func (w *World) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
 	carrier := w.api.Get(w.carrier(), b.Spec.NodeName)
 	if carrier == nil {
@@ -300,8 +299,8 @@ func (w *World) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdUnpublished checks that nothing of a block's addresses is published but in
-// blocks of the node that publishes them.
+// holdUnpublished checks that none of a block's addresses is published, except in other blocks
+// of the node that publishes them.
 func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string) {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	if err != nil {
@@ -320,8 +319,8 @@ func (w *World) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string)
 	}
 }
 
-// blockGone checks that no pod loses its block. The block of a gone Node may be
-// deleted, and its pods' addresses with it, though its machine runs on.
+// blockGone checks that no pod loses its block. The block of a Node that is gone may be deleted
+// along with its pods' addresses, even if the machine runs on.
 func (w *World) blockGone(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
@@ -331,7 +330,7 @@ func (w *World) blockGone(v Version) {
 	}
 	alive := w.api.Get(KindNode, m.name) != nil
 	for _, c := range b.Status.Conditions {
-		// It may be back just as its time is over.
+		// The Node may be back just when the time is over.
 		alive = alive && c.Reason != v1alpha1.ReasonNodeGone
 	}
 	if !alive && m.isLeftWith(cidr) {
@@ -350,9 +349,9 @@ func (w *World) blockGone(v Version) {
 	}
 }
 
-// isLeftWith says that the agent of a machine runs with a whole block which is given up
-// as its Node was gone. Only in kubernetes mode is it another Node's, too, that has an agent
-// already.
+// isLeftWith reports whether the agent of a machine runs with a whole block that is released
+// because its Node was gone. Only in kubernetes mode may another Node, which already has an
+// agent, have the block too.
 func (m *machine) isLeftWith(cidr netip.Prefix) bool {
 	if m.whole != nil {
 		return slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
@@ -361,11 +360,11 @@ func (m *machine) isLeftWith(cidr netip.Prefix) bool {
 	return m.w.fixed() && m.old != nil && slices.Contains(m.old.CIDRs, cidr) && (node == nil || node.GetUID() != m.node)
 }
 
-// allocated is called for each address that an agent gave to a pod.
+// allocated is called for each address that an agent assigns to a pod.
 func (w *World) allocated(m *machine, e *endpoint) {
 	for _, addr := range e.addrs() {
 		w.happened(addr, "A")
-		// The agent has yet to see that its Node was gone, and its block with it.
+		// The agent has not seen yet that its Node, and with it its block, was gone.
 		e.forfeited = e.forfeited || w.excused[addr].holds(m) && !w.inBlockOf(m.name, addr)
 	}
 	if e.forfeited {

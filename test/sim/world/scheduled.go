@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// leaving says that an address with this release entry is one that no pod can get.
+// leaving reports whether an address with this release entry can no longer go to a pod.
 func leaving(entry ipamtypes.IPReleaseStatus) bool {
 	switch entry {
 	case "marked-for-release", "ready-for-release", "released":
@@ -44,8 +44,8 @@ func (w *World) noteForPods(v Version) {
 	}
 }
 
-// needsOf is what an operator has assigned to a node of a family, for pods that wait, and
-// which blocks of any family the node should return.
+// needsOf returns how many addresses of a family an operator has assigned to a node for waiting
+// pods, and which blocks of any family the node should return.
 func (w *World) needsOf(o *Operator, node string, f ipalloc.Family) (expected int, recall []netip.Prefix) {
 	if w.sched == nil {
 		return 0, nil
@@ -53,9 +53,9 @@ func (w *World) needsOf(o *Operator, node string, f ipalloc.Family) (expected in
 	return o.parts.Node.Unscheduled.Needs(node, f, 0)
 }
 
-// holdScheduledRest checks at rest that each Node offers what there is, that no pod
-// waits for an address that a node could get, and no node for a first block that another
-// one does not need.
+// holdScheduledRest checks at rest that each Node offers what it has, that no pod waits for an
+// address that a node could get, and that no node waits for a first block that another one does
+// not need.
 func (w *World) holdScheduledRest(when string) {
 	if w.sched == nil {
 		return
@@ -73,8 +73,8 @@ func (w *World) holdScheduledRest(when string) {
 	}
 }
 
-// holdOffer checks what a Node offers of a family at rest: no more addresses than pods could
-// have, and all of them but for two, which its agent may take yet.
+// holdOffer checks at rest that a Node offers no more addresses of a family than pods could
+// have, and all of them except two, which its agent may still take.
 func (w *World) holdOffer(when string, m *machine, f ipalloc.Family) {
 	const agents = 2
 	node, ok := w.api.Get(KindNode, m.name).(*corev1.Node)
@@ -96,8 +96,8 @@ func (w *World) holdOffer(when string, m *machine, f ipalloc.Family) {
 	}
 }
 
-// inService counts the published addresses of a family of a node's blocks in service that
-// pods may have, but for the agent's.
+// inService counts the published addresses of a family in a node's blocks in service that pods
+// may have, without the agent's own.
 func (w *World) inService(m *machine, f ipalloc.Family) int {
 	cn, _ := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	n := 0
@@ -136,8 +136,8 @@ func (w *World) holdWaiting(when string, pod *corev1.Pod) {
 	}
 }
 
-// couldGet is a block of a family that a node could get, a free one or an idle one of another
-// node; "": there is none.
+// couldGet returns a block of a family that a node could get: a free one, or an idle one of
+// another node; "": there is none.
 func (w *World) couldGet(node string, f ipalloc.Family) string {
 	if n := w.freeBlocks(node, f == ipalloc.IPv4, crd.DefaultCiliumPool); n > 0 && w.blocksOf(node, f) < w.cfg.Settings.Defaults.Policy.MaxBlocks {
 		return fmt.Sprintf("one of %d free blocks", n)
@@ -151,7 +151,7 @@ func (w *World) couldGet(node string, f ipalloc.Family) string {
 }
 
 // holdFirstBlocks checks that other nodes could not spare a block of each family of which a
-// node has none. Its agent starts with a block of each, so one of them alone helps nothing.
+// node has none. Its agent needs a block of each to start, so one of them alone does not help.
 func (w *World) holdFirstBlocks(when string, m *machine) {
 	lacking, from := 0, map[ipalloc.Family]string{}
 	for _, f := range w.families() {
@@ -170,8 +170,8 @@ func (w *World) holdFirstBlocks(when string, m *machine) {
 	}
 }
 
-// lacksFirstBlock says that there is a Node without a block of a family, and that its agent
-// cannot start.
+// lacksFirstBlock reports whether a Node has no block of a family, so that its agent cannot
+// start.
 func (w *World) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok || w.api.Get(KindNode, m.name) == nil || m.phase == serving || w.blocksOf(m.name, f) > 0 {
@@ -196,9 +196,8 @@ func (w *World) blocksOf(node string, f ipalloc.Family) int {
 	return n
 }
 
-// spareBlock is a block of a family of which nothing is in use, and which a node does not
-// need for its pods and its reserve, of a pool from which another node may claim; "": there
-// is none.
+// spareBlock returns an unused block of a family that a node does not need for its pods and its
+// reserve, of a pool from which another node may claim; "": there is none.
 func (w *World) spareBlock(m *machine, by string, f ipalloc.Family) string {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	policy, ruling := w.policy(m.name, f == ipalloc.IPv4)
@@ -216,9 +215,9 @@ func (w *World) spareBlock(m *machine, by string, f ipalloc.Family) string {
 	return ""
 }
 
-// awaited is how many pods may keep a node's blocks from being idle although none of them is
-// bound: at rest, in dual stack, they wait for an address of one family, and the operator keeps
-// room for them in the other one.
+// awaited returns how many pods may keep a node's blocks from being idle although none of them
+// is bound: at rest, in dual stack, they wait for an address of one family, and the operator
+// keeps room for them in the other.
 func (w *World) awaited(m *machine) int {
 	node, ok := w.api.Get(KindNode, m.name).(*corev1.Node)
 	if w.sched == nil || !ok || len(w.cfg.Families) < 2 || len(w.lacking(node)) != 1 {
@@ -233,8 +232,8 @@ func (w *World) awaited(m *machine) int {
 	return n
 }
 
-// heldFor are a node's blocks of a family in service, with how many of their addresses pods
-// could get. Those that another node, by, could not claim are pinned.
+// heldFor returns a node's blocks of a family in service, with how many of their addresses pods
+// could get. Blocks that the node named by could not claim are pinned.
 func (w *World) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
 	for _, name := range w.api.Keys(KindBlock) {
 		obj := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -255,7 +254,7 @@ func (w *World) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipallo
 	return held, open
 }
 
-// reusable says that a block could be claimed again if it came free.
+// reusable reports whether a block could be claimed again if it were free.
 func (w *World) reusable(pool *v1alpha1.PodIPPool, cidr netip.Prefix) bool {
 	cidrs, bits := ranges(pool, cidr.Addr().Is4())
 	return bits == cidr.Bits() && slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool {
@@ -263,7 +262,7 @@ func (w *World) reusable(pool *v1alpha1.PodIPPool, cidr netip.Prefix) bool {
 	})
 }
 
-// enableNewPod is for a slot without a pod, unless pods get there by the scheduler.
+// enableNewPod enables a pod for an empty slot, unless the scheduler fills it.
 func (w *World) enableNewPod(m *machine, slot string) {
 	if w.api.Get(KindNode, m.name) == nil || w.sched.binds(slot) {
 		return

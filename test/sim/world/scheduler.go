@@ -17,26 +17,26 @@ import (
 
 // Scheduling is a scheduler that binds pods by the addresses that Nodes offer.
 type Scheduling struct {
-	// Pods is how many pods there may be at a time that it binds.
+	// Pods is how many of its pods may exist at a time.
 	Pods int
 }
 
-// schedulerName is who does what the scheduler does, and makes the pods that it binds.
+// schedulerName is the actor of the scheduler's actions, and of those that create its pods.
 const schedulerName = "scheduler"
 
 // boundWithin is how long a pod may be pending once faults have ended, in worlds in which
-// nothing holds blocks on their nodes: the agent's answer, hold and cooldown of several
-// blocks, one after the other.
+// nothing holds blocks on their nodes: the agent's answer, hold and cooldown of several blocks,
+// one after the other.
 const boundWithin = 10 * time.Minute
 
-// scheduler binds pods to Nodes as its watch has shown them. What it has bound itself it
-// knows at once.
+// scheduler binds pods to Nodes as its watch has delivered them. It knows its own bindings at
+// once.
 type scheduler struct {
 	w     *World
 	slots []string // of the pods that it binds
 	nodes map[string]*corev1.Node
 	read  int // versions of Nodes that it has seen
-	// calm is since when faults are over; zero: they are not.
+	// calm is when faults ended; zero: they have not.
 	calm time.Time
 }
 
@@ -51,10 +51,10 @@ func newScheduler(w *World, s *Scheduling) *scheduler {
 	return out
 }
 
-// binds says that the pods of a slot are the scheduler's to bind.
+// binds reports whether the scheduler binds the pods of a slot.
 func (s *scheduler) binds(slot string) bool { return s != nil && slices.Contains(s.slots, slot) }
 
-// enable tells what the scheduler, and who makes pods for it, could do next.
+// enable enables what the scheduler, and those who create pods for it, can do next.
 func (s *scheduler) enable() {
 	if s == nil {
 		return
@@ -97,7 +97,7 @@ func (s *scheduler) do(verb Verb, what string) {
 	}
 }
 
-// see takes in the next version of a Node.
+// see receives the next version of a Node.
 func (s *scheduler) see() {
 	v := s.w.api.history[KindNode][s.read]
 	s.read++
@@ -115,7 +115,7 @@ func (s *scheduler) seeAll() {
 	}
 }
 
-// faultsEnd notes that faults are over.
+// faultsEnd records that faults are over.
 func (s *scheduler) faultsEnd() {
 	if s != nil && s.calm.IsZero() {
 		s.calm = s.w.now
@@ -134,7 +134,7 @@ func (s *scheduler) dropAll() {
 	}
 }
 
-// newPod makes a pod that requests an address of each family, for one node or, for "", for
+// newPod creates a pod that requests an address of each family, for one node or, for "", for
 // any.
 func (s *scheduler) newPod(slot, node string) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
@@ -168,8 +168,8 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 	s.w.holdBind(pod)
 }
 
-// fit returns the nodes that a pod can be bound to as the scheduler knows them, and, if
-// there are none, why not.
+// fit returns the nodes to which a pod can be bound as far as the scheduler knows, and if there
+// are none, why.
 func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 	var lack [2]int
 	unlike := 0
@@ -196,12 +196,12 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 	return fit, why + "."
 }
 
-// lacking are the families of which a Node offers no address for another pod.
+// lacking returns the families of which a Node offers no address for another pod.
 func (w *World) lacking(node *corev1.Node) []ipalloc.Family {
 	return slices.DeleteFunc(w.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > w.requestsOn(node.Name) })
 }
 
-// families are those of the world's addresses.
+// families returns the families of the world's addresses.
 func (w *World) families() []ipalloc.Family {
 	var out []ipalloc.Family
 	for _, f := range w.cfg.Families {
@@ -219,18 +219,18 @@ func unschedulableSays(pod *corev1.Pod) string {
 	return ""
 }
 
-// suits says that a pod can be bound to a Node that has an address for it.
+// suits reports whether a pod could be bound to a Node that has an address for it.
 func suits(pod *corev1.Pod, node *corev1.Node) bool {
 	want := pod.Spec.NodeSelector[corev1.LabelHostname]
 	return !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && (want == "" || want == node.Labels[corev1.LabelHostname])
 }
 
-// offerOf is what a Node offers of a family; without the resource it is nothing.
+// offerOf returns what a Node offers of a family; 0 without the resource.
 func offerOf(node *corev1.Node, f ipalloc.Family) int {
 	return max(0, state.OfferIn(node.Status.Allocatable)[f])
 }
 
-// requestsOn is how many addresses of each family the pods request that are bound to a node.
+// requestsOn returns how many addresses of each family the pods bound to a node request.
 func (w *World) requestsOn(node string) int {
 	n := 0
 	for _, key := range w.api.Keys(KindPod) {
@@ -245,8 +245,8 @@ func requests(pod *corev1.Pod) bool {
 	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Containers[0].Resources.Requests) > 0
 }
 
-// holdBind checks a pod that has just been bound: an address is left for it, and it was
-// not pending for long without faults.
+// holdBind checks a pod that has just been bound: an address is left for it, and it was not
+// pending for long without faults.
 func (w *World) holdBind(pod *corev1.Pod) {
 	s, m := w.sched, w.machine(pod.Spec.NodeName)
 	if from := s.calm; w.cfg.Maintenance == nil && !from.IsZero() {
@@ -261,8 +261,8 @@ func (w *World) holdBind(pod *corev1.Pod) {
 		w.Counts.Faults["bound by an old offer"]++
 		return
 	}
-	// Between the binding of a pod that requests none and the lower offer one pod too many
-	// may be bound (docs/scheduling.md).
+	// Between the binding of a pod that requests no address and the lower offer, one pod too
+	// many may be bound (docs/scheduling.md).
 	for _, f := range w.families() {
 		if u := w.addressUse(m, f); u.waiting-u.plain > u.free {
 			w.violate(12, "pod %s was bound to node %s, where %d pods have no %s address yet and %d are left", keyOf(pod), m.name, u.waiting, f, u.free)
@@ -270,12 +270,12 @@ func (w *World) holdBind(pod *corev1.Pod) {
 	}
 }
 
-// addressUse is how a node's addresses of a family are used in truth.
+// addressUse is the actual use of a node's addresses of a family.
 type addressUse struct {
-	// free are published addresses that neither leave nor are held, but for the one that
-	// the agent has yet to take.
+	// free are published addresses that neither leave nor are held, except for the one that the
+	// agent will still take.
 	free int
-	// waiting are bound pods without an address, plain those that request none.
+	// waiting are bound pods without an address, and plain are those of them that request none.
 	waiting, plain int
 }
 

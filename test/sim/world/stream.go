@@ -12,10 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
-// stream is an operator's informer of one kind: what its cache holds, how far it has
-// read, and what its handler has not got yet, as the two are not in step
-// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a reflector,
-// which has no cache and delivers at once.
+// stream is an operator's informer of one kind: what its cache holds, how far it has read, and
+// what its handler has not received yet, because the two are not in step
+// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a reflector, which has
+// no cache and delivers at once.
 type stream struct {
 	name    string
 	kind    Kind
@@ -27,34 +27,34 @@ type stream struct {
 	cluster *knownCluster
 	agents  *knownAgents
 
-	// cache is what the store was last given, where there is one.
+	// cache is what the store last received, if there is one.
 	cache map[string]client.Object
-	// read is how many versions of the kind's history the cache has taken in.
+	// read is how many versions of the kind's history the cache has received.
 	read int
-	// listed are the changes of a list, to be taken in one by one before the watch goes
-	// on, and version is the list's.
+	// listed are the changes of a list, received one by one before the watch continues, and
+	// version is the list's.
 	listed  []delta
 	version string
-	// undelivered are the changes that the handler has not got yet. The first initial of
+	// undelivered are the changes that the handler has not received yet. The first initial of
 	// them came with the first list.
 	undelivered []notice
 	initial     int
 }
 
-// delta is a change of the cache. A nil object is gone.
+// delta is a change of the cache. A nil object was deleted.
 type delta struct {
 	key  string
 	obj  client.Object
 	last client.Object // of one that is gone; nil: the cache's
 }
 
-// notice is a change as the handler gets it.
+// notice is a change as the handler receives it.
 type notice struct {
 	old, now client.Object
 	missed   bool // its deletion was not watched
 }
 
-// next is the next change that the watch shows, if it has one.
+// next returns the next change that the watch delivers, if there is one.
 func (s *stream) next(a *API) (delta, bool) {
 	if len(s.listed) > 0 {
 		return s.listed[0], true
@@ -75,7 +75,7 @@ func (s *stream) next(a *API) (delta, bool) {
 	return delta{}, false
 }
 
-// advance moves past the next change, and says whether a list has brought it.
+// advance moves past the next change, and reports whether it came with a list.
 func (s *stream) advance() (fromList bool) {
 	if len(s.listed) > 0 {
 		s.listed = s.listed[1:]
@@ -85,7 +85,7 @@ func (s *stream) advance() (fromList bool) {
 	return false
 }
 
-// take lets the cache take in the next change.
+// take applies the next change to the cache.
 func (s *stream) take(a *API) {
 	d, ok := s.next(a)
 	if !ok {
@@ -116,9 +116,9 @@ func (s *stream) take(a *API) {
 	}
 }
 
-// put gives the store the next change. What a list brings is taken in one by
-// one, and between two of them others are at work; what is missing in it comes
-// last, as in controller's records.Replace.
+// put gives the store the next change. The objects of a list arrive one by one, and other
+// actions may happen between two of them; what the list lacks comes last, as in controller's
+// records.Replace.
 func (s *stream) put(d delta) {
 	fromList := s.advance()
 	old := s.cache[d.key]
@@ -189,7 +189,7 @@ func (s *stream) tell() {
 	}
 }
 
-// list begins anew with the state after a number of versions of the kind.
+// list starts again with the state after a number of versions of the kind.
 func (s *stream) list(a *API, versions int) {
 	state := a.at(s.kind, versions)
 	s.listed, s.read, s.version = nil, versions, "0"
@@ -208,7 +208,7 @@ func (s *stream) list(a *API, versions int) {
 	}
 }
 
-// synced says that the handler knows of all that the first list brought.
+// synced reports whether the handler has received everything in the first list.
 func (s *stream) synced() bool { return s.initial == 0 }
 
 // caches reads from the streams.

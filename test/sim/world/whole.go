@@ -24,7 +24,7 @@ import (
 // whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
 func (w *World) whole() bool { return w.cfg.Settings.Mode == ciliumnode.MultiPool }
 
-// listOf returns the CIDRs that other nodes route by, which name a node's blocks:
+// listOf returns the CIDRs that other nodes use for routing, which name a node's blocks:
 // podCIDRs or, where agents are assigned whole blocks, the list of the default pool.
 func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	if w.whole() {
@@ -37,7 +37,7 @@ func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// poolOf are the addresses that an agent may give to pods.
+// poolOf returns the addresses that an agent may assign to pods.
 func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
 	if !w.whole() {
 		return cn.Spec.IPAM.Pool // in kubernetes mode there is none
@@ -51,20 +51,20 @@ func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
 	return out
 }
 
-// listed is a CIDR on an agent's list, for one of Cilium's pools.
+// listed is a CIDR on an agent's list, for a Cilium pool.
 type listed struct {
 	pool string
 	cidr netip.Prefix
 }
 
-// compare is the order in which agents write their list.
+// compare orders CIDRs as agents write their list.
 func (l listed) compare(other listed) int {
 	return cmp.Or(strings.Compare(l.pool, other.pool), l.cidr.Compare(other.cidr))
 }
 
 func (l listed) String() string { return l.cidr.String() + " of pool " + l.pool }
 
-// listedIn is an agent's list. What is parked is listed for its own pool.
+// listedIn returns an agent's list. What is parked is listed for its own pool.
 func listedIn(cn *ciliumv2.CiliumNode) []listed {
 	out := entriesOf(cn)
 	for i := range out {
@@ -73,7 +73,7 @@ func listedIn(cn *ciliumv2.CiliumNode) []listed {
 	return out
 }
 
-// entriesOf is an agent's list as it stands.
+// entriesOf returns an agent's list as it stands.
 func entriesOf(cn *ciliumv2.CiliumNode) []listed {
 	var out []listed
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
@@ -84,7 +84,7 @@ func entriesOf(cn *ciliumv2.CiliumNode) []listed {
 	return out
 }
 
-// allocatedIn are the CIDRs on an agent's list, of whatever pool.
+// allocatedIn returns the CIDRs on an agent's list, of any pool.
 func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, l := range listedIn(cn) {
@@ -93,7 +93,7 @@ func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// allocatedOf is what stands under pools.allocated of CIDRs of the default pool.
+// allocatedOf returns pools.allocated with these CIDRs of the default pool.
 func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
 	if len(cidrs) == 0 {
 		return nil
@@ -122,9 +122,9 @@ func (m *machine) bootWhole() {
 	}
 }
 
-// seesList takes in what the agent's watch shows. Of a CiliumNode that is gone it
-// goes on with what it last saw, and so it does where the list names a pool no
-// more (multiPoolManager.ciliumNodeUpdated).
+// seesList processes what the agent's watch delivers. If the CiliumNode is gone, the agent
+// continues with what it last saw, and likewise with a pool that the list no longer names
+// (multiPoolManager.ciliumNodeUpdated).
 func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	if cn == nil {
 		return
@@ -139,8 +139,8 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// update writes the list and what the agent requests, both in full, on the version
-// that it has seen (multiPoolManager.updateLocalNode).
+// update writes the list and the agent's requests, both in full, conditional on the version it
+// has seen (multiPoolManager.updateLocalNode).
 func (m *machine) update() {
 	m.wrote, m.asked = m.w.now, false
 	m.forget(func(_ waitsFor, since time.Time) bool { return m.isTired(since) })
@@ -164,8 +164,8 @@ func (m *machine) update() {
 	}
 }
 
-// holdWhole checks what an operator wrote into a list: blocks of the node alone,
-// nothing taken off, and the order in which agents themselves write it.
+// holdWhole checks what an operator wrote into a list: only blocks of the node, nothing
+// removed, and in the order in which agents themselves write it.
 func (w *World) holdWhole(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -227,8 +227,8 @@ func (w *World) holdListed(node string, l listed) {
 	}
 }
 
-// listedBefore is what a CiliumNode listed before it was last deleted, which is put
-// back as it was.
+// listedBefore returns what a CiliumNode listed before it was last deleted; it is restored like
+// that.
 func (w *World) listedBefore(node string) []listed {
 	var last *ciliumv2.CiliumNode
 	for _, v := range w.api.history[KindCiliumNode] {
@@ -242,13 +242,13 @@ func (w *World) listedBefore(node string) []listed {
 	return listedIn(last)
 }
 
-// isForeign says that a CIDR is no block, and none that a pool could make.
+// isForeign reports whether a CIDR is neither a block nor one that a pool could create.
 func (w *World) isForeign(node string, l listed) bool {
 	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(node, l)
 }
 
-// holdUnknown checks that no agent may still allocate an address of a block that is
-// deleted, or that another node gets. A machine whose Node is gone is not checked.
+// holdUnknown checks that no agent can still allocate an address of a block that is deleted, or
+// that another node gets. Machines whose Node is gone are not checked.
 func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
@@ -264,7 +264,7 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	}
 }
 
-// podSays says that a pod's status names an address of a block.
+// podSays reports whether a pod's status names an address of a block.
 func (w *World) podSays(cidr netip.Prefix) bool {
 	for _, key := range w.api.Keys(KindPod) {
 		for _, ip := range w.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
@@ -276,9 +276,9 @@ func (w *World) podSays(cidr netip.Prefix) bool {
 	return false
 }
 
-// isLost says that nothing but the status of pods of a machine names an address of a
-// block, and that nothing is left of these pods there: its agent did not restore them, or
-// has yet to give them an address again.
+// isLost reports whether only the statuses of a machine's pods name addresses of a block, and
+// these pods have no endpoint there: the agent did not restore them, or has not assigned them
+// an address again yet.
 func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 	lost := false
 	for _, slot := range w.slots {
@@ -298,8 +298,8 @@ func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 	return lost
 }
 
-// holdWholeRest checks at rest that each block of a node is assigned or was returned,
-// and that the node has what its agent requests as far as blocks are free.
+// holdWholeRest checks at rest that each block of a node is assigned or was returned, and that
+// the node has what its agent requests as far as blocks are free.
 func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	entries := listedIn(cn)
 	for _, l := range entries {
@@ -312,11 +312,11 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		case w.api.Get(KindPool, b.Spec.PoolName) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-			// Which of Cilium's pools it is for is unknown: it goes with the pod.
+			// Nothing tells which Cilium pool it is for: it leaves with the pod.
 		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
-			// It was assigned again, and returned.
+			// It was assigned again and returned.
 		case w.isPartOfListed(b, entries):
-			// It goes with the block that it overlaps.
+			// It leaves with the block that it overlaps.
 		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
 			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
@@ -329,15 +329,15 @@ func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) 
 	}
 }
 
-// isPartOfListed says that a block overlaps another one, which is assigned to its node.
+// isPartOfListed reports whether a block overlaps another that is assigned to its node.
 func (w *World) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && w.isBeside(b, b.Spec.NodeName, l.cidr) })
 }
 
-// holdRequestedRest checks at rest that a node has the addresses of a pool and a family
-// that its agent requests, as far as blocks are free. Where blocks are parked, it gets no
-// more of one family than pods use while there are none of the other.
+// holdRequestedRest checks at rest that a node has the addresses of a pool and a family that
+// its agent requests, as far as blocks are free. Where blocks are parked, it gets no more of
+// one family than pods use while the other family has none.
 func (w *World) holdRequestedRest(when string, m *machine, r ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
 	has, needed := 0, [2]int{ipalloc.IPv4: r.Needed.IPv4Addrs, ipalloc.IPv6: r.Needed.IPv6Addrs}[f]
 	for _, l := range listedIn(w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {

@@ -14,15 +14,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// An agent that starts does not restore a pod whose address is marked for release: the
-// window of the agents' protocol (docs/reliability.md). Two guards keep it narrow, and each
-// is checked here: nothing is marked while a pod is awaited, and marks are withdrawn when
-// the agent restarts. The pods lost in what is left are counted in Counts.Lost, for which
-// a search has a budget.
+// An agent that starts does not restore a pod whose address is marked for release: the window
+// of the agents' protocol (docs/reliability.md). Two guards keep it narrow, and each is checked
+// here: nothing is marked while a pod is awaited, and marks are withdrawn when the agent
+// restarts. Pods that are lost nevertheless are counted in Counts.Lost, for which a search has
+// a budget.
 
-// awaited are the pods of a node whose address of a family an operator cannot know yet:
-// they came within the AckTimeout, and neither their status nor the agent's report names
-// it.
+// awaited returns the pods of a node whose address of a family an operator cannot know yet:
+// they arrived within the AckTimeout, and neither their status nor the agent's report names the
+// address.
 func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 	view := o.parts.Node.Ledger.CiliumNode(node)
 	if view == nil {
@@ -46,7 +46,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 	return out
 }
 
-// knowWindow notes what the operator knows, as a reconcile begins, that its guards go by.
+// knowWindow records, as a reconcile begins, what the operator knows that its guards depend on.
 func (f *flight) knowWindow(o *Operator) {
 	f.awaited = [2][]string{ipalloc.IPv4: o.awaited(f.name, ipalloc.IPv4), ipalloc.IPv6: o.awaited(f.name, ipalloc.IPv6)}
 	view := o.parts.Node.Ledger.CiliumNode(f.name)
@@ -61,7 +61,7 @@ func (f *flight) knowWindow(o *Operator) {
 	slices.SortFunc(f.marked, netip.Addr.Compare)
 }
 
-// drains says that an address lies in a block of a node that drains, as an operator knows.
+// drains reports whether, as an operator knows, an address lies in a draining block of a node.
 func (o *Operator) drains(node string, addr netip.Addr) bool {
 	for _, b := range o.parts.Node.Ledger.NodeBlocks(node) {
 		if b.CIDR.Contains(addr) {
@@ -71,8 +71,8 @@ func (o *Operator) drains(node string, addr netip.Addr) bool {
 	return false
 }
 
-// stillAwaited are the pods of a family that a reconcile knew to be awaited as it began,
-// and that are so still.
+// stillAwaited returns the pods of a family that a reconcile knew to be awaited when it began,
+// and that still are.
 func (f *flight) stillAwaited(o *Operator, family ipalloc.Family) []string {
 	if len(f.awaited[family]) == 0 {
 		return nil
@@ -81,9 +81,9 @@ func (f *flight) stillAwaited(o *Operator, family ipalloc.Family) []string {
 	return slices.DeleteFunc(slices.Clone(f.awaited[family]), func(pod string) bool { return !slices.Contains(now, pod) })
 }
 
-// leaveMarks notes the marks that a reconcile has left which ended without a call, though
-// it knew of them and of the agent's restart. Operators and pools that are paused, nodes
-// that another IPAM serves, and nodes that no pool may serve withdraw nothing.
+// leaveMarks records the marks left by a reconcile that ended without a call although it knew
+// of them and of the agent's restart. Paused operators and pools, nodes that another IPAM
+// serves, and nodes that no pool may serve withdraw nothing.
 func (o *Operator) leaveMarks(f *flight) {
 	if f.err != nil || f.called || o.settings.Shadow || o.w.cfg.Move != nil || o.w.cfg.Labels != nil || o.w.everPaused() {
 		return
@@ -93,7 +93,7 @@ func (o *Operator) leaveMarks(f *flight) {
 	}
 }
 
-// everPaused says that a pool was paused at any time.
+// everPaused reports whether a pool was ever paused.
 func (w *World) everPaused() bool {
 	return slices.ContainsFunc(w.api.history[KindPool], func(v Version) bool {
 		pool, ok := v.New.(*v1alpha1.PodIPPool)
@@ -101,7 +101,7 @@ func (w *World) everPaused() bool {
 	})
 }
 
-// noteMarks notes the marks that came, and forgets those that went.
+// noteMarks records new marks and drops those that are gone.
 func (w *World) noteMarks(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -121,8 +121,8 @@ func isMarked(cn *ciliumv2.CiliumNode, key string) bool {
 	return cn != nil && expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[key]) == expand.Marked
 }
 
-// happened adds to the story of an address, and counts in which order a pod's ADD, a mark
-// and the agent's crash and restart came.
+// happened adds to the story of an address, and counts in which order a pod's ADD, a mark and
+// the agent's crash and restart came.
 func (w *World) happened(addr netip.Addr, what string) {
 	story := w.stories[addr]
 	if what == "A" {
@@ -152,21 +152,21 @@ func (m *machine) happenedToPods(what string) {
 	}
 }
 
-// Orders are the counts of Counts.Did that must move where the window is searched: the
-// agent's crash comes after the ADD, its restart after that, and the mark at any time
-// before.
+// Orders are the counts of Counts.Did that must increase where the window is searched: the
+// agent's crash follows the ADD, its restart follows the crash, and the mark comes at any time
+// before the restart.
 func Orders() []string { return []string{"order MACR", "order AMCR", "order ACMR"} }
 
-// Serves says that the agent of a node takes CNI ADDs.
+// Serves reports whether the agent of a node accepts CNI ADDs.
 func (w *World) Serves(node string) bool { return w.machine(node).phase == serving }
 
-// Settled says that an operator knows the agent of a node to run steadily.
+// Settled reports whether an operator considers the agent of a node settled.
 func (w *World) Settled(operator, node string) bool {
 	o := w.operator(operator)
 	return o.up && o.agents.settled(node)
 }
 
-// Marked says that an address of a node's pool is marked for release.
+// Marked reports whether an address of a node's pool is marked for release.
 func (w *World) Marked(node string) bool {
 	cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
 	if !ok {
@@ -180,12 +180,12 @@ func (w *World) Marked(node string) bool {
 	return false
 }
 
-// CanDrain are the published blocks of a node in service that its agent has none of its
-// own addresses of.
+// CanDrain returns the published blocks of a node in service that contain none of its agent's
+// own addresses.
 func (w *World) CanDrain(node string) []string { return w.publishedOf(node, false) }
 
-// OwnBlocks are the published blocks of a node in service that its agent has its own
-// addresses of.
+// OwnBlocks returns the published blocks of a node in service that contain some of its agent's
+// own addresses.
 func (w *World) OwnBlocks(node string) []string { return w.publishedOf(node, true) }
 
 func (w *World) publishedOf(node string, own bool) []string {

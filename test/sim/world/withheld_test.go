@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-// TestWithheldOfAgents: of a node's block an address is withheld that another node's agent
-// has as its own outside of what is its node's, and no other address.
+// TestWithheldOfAgents checks that exactly those addresses of a node's block are withheld that
+// another node's agent has as its own outside of what belongs to its node.
 func TestWithheldOfAgents(t *testing.T) {
 	first := netip.MustParseAddr("10.0.0.1")
 	tests := map[string]struct {
@@ -60,9 +60,9 @@ func TestWithheldOfAgents(t *testing.T) {
 	}
 }
 
-// TestKeptForAWithheldAddress: a node may keep a block in place of an address that is
-// another agent's own, but not where it has enough without both; and it keeps that address
-// itself only while it uses it.
+// TestKeptForAWithheldAddress checks that a node may keep a block in place of an address that
+// is another agent's own, but not if it has enough without both, and that it keeps that address
+// itself only while it is in use.
 func TestKeptForAWithheldAddress(t *testing.T) {
 	tests := map[string]struct {
 		router     string   // of n1's agent

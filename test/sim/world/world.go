@@ -25,38 +25,37 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// leaseFor is how long a lead lasts that is not renewed.
+// leaseFor is how long the lease lasts without renewal.
 const leaseFor = 15 * time.Second
 
-// Config is a world's beginning. All of it but Seed is the same for all worlds
-// of a search.
+// Config is the initial state of a world. All of it but Seed is the same for all worlds of a
+// search.
 type Config struct {
 	// Nodes, and how many pods each may have at a time.
 	Nodes, PodsPerNode int
-	// Operators are the processes, one of which leads at a time.
+	// Operators is the number of processes, one of which leads at a time.
 	Operators int
 	// Families of addresses. Empty: IPv4.
 	Families []agent.Family
-	// SwitchesFamilies: people switch the second family of agents off and on again.
+	// SwitchesFamilies: users switch the second family of agents off and on again.
 	SwitchesFamilies bool
-	// Pools that are there from the beginning; Spare are ranges that people may
-	// add to the first of them.
+	// Pools exist from the start; Spare are ranges that users may add to the first of them.
 	Pools []*v1alpha1.PodIPPool
 	Spare []v1alpha1.PoolCIDR
-	// Other is a pool that people may make and delete. Nil: none.
+	// Other is a pool that users may create and delete. Nil: none.
 	Other *v1alpha1.PodIPPool
 	// Move is another IPAM in which the world begins. Nil: none.
 	Move *Move
-	// Renumbering is a range that people replace by another. Nil: none.
+	// Renumbering is a range that users replace. Nil: none.
 	Renumbering *Renumbering
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
-	// Labels of Nodes choose among pools. Nil: they choose nothing.
+	// Labels of Nodes, by which pools select. Nil: pools select all.
 	Labels *Labels
-	// Cluster is what the cluster itself has of the pools' ranges. Nil: nothing.
+	// Cluster is what the cluster itself uses of the pools' ranges. Nil: nothing.
 	Cluster *Cluster
-	// Asking is what pods may ask for beside Cilium's pool default, in multi-pool
-	// mode. Nil: nothing.
+	// Asking is what pods may request besides Cilium's pool default, in multi-pool mode. Nil:
+	// nothing.
 	Asking *Asking
 	// Scheduling is the scheduler that binds pods, in crd mode. Nil: there is none.
 	Scheduling *Scheduling
@@ -64,24 +63,24 @@ type Config struct {
 	Settings, Upgraded controller.Settings
 	// Reserve is how many addresses agents in multi-pool mode keep free.
 	Reserve int
-	// UpdateRate is the least time between two reports of an agent.
+	// UpdateRate is the minimum time between two reports of an agent.
 	UpdateRate time.Duration
 	// Faults are those that may happen.
 	Faults Faults
-	// Seed picks the addresses that agents give to pods. Zero: the lowest.
+	// Seed picks the addresses that agents assign to pods. Zero: the lowest.
 	Seed uint64
-	// Skew is how far the clocks of operators may be off, either way.
+	// Skew is how far the clocks of operators may be off, in either direction.
 	Skew time.Duration
-	// Model: each step is held to the model of the address protocol, until one comes
-	// that the model does not have.
+	// Model: each step is held to the model of the address protocol until one comes that the
+	// model lacks.
 	Model bool
-	// ModelAlone: no other rule than that is judged.
+	// ModelAlone: no other rule is checked.
 	ModelAlone bool
 	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
 }
 
-// World is all there is. It is not safe for concurrent use.
+// World is the whole cluster. It is not safe for concurrent use.
 type World struct {
 	cfg       Config
 	api       *API
@@ -97,18 +96,19 @@ type World struct {
 	sched *scheduler // nil: none
 
 	judge *invariant.Judge
-	// writer is the operator whose write is being carried out, or nil; byMover says
-	// that it is one of kubectl cilium-pool.
+	// writer is the operator whose write is being carried out, or nil; byMover: it is a write
+	// of kubectl cilium-pool.
 	writer  *Operator
 	byMover bool
-	// dropped are pods, by UID, that were not restored; refused is when a pod's
-	// last CNI ADD failed.
+	// dropped are pods, by UID, that were not restored; refused is when a pod's last CNI ADD
+	// failed.
 	dropped map[string]error
 	refused map[string]time.Time
 	backup  map[Kind]map[string]client.Object
 	excused map[netip.Addr]excuse
-	// left are the marks that an operator did not withdraw though it knew that the agent
-	// restarts: address to node. stories are what happened to addresses: see happened.
+	// left are the marks that an operator did not withdraw although it knew that the agent had
+	// restarted, with their nodes by address. stories are what happened to addresses: see
+	// happened.
 	left, stories map[netip.Addr]string
 	torn          map[string]tornBlock
 	ipv6Over      bool                     // people are done with IPv6
@@ -132,19 +132,19 @@ type World struct {
 	known   *known // if Hash is asked for
 }
 
-// Violation is a rule seen broken.
+// Violation is a broken rule.
 type Violation struct {
-	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what people have
-	// asked for, 11 that each step is one of the model, 12 that a pod is bound only where
-	// an address is left for it.
+	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what users have asked for,
+	// 11 that each step is one of the model, 12 that a pod is bound only where an address is
+	// left for it.
 	Rule int
 	Text string
 }
 
 func (v Violation) String() string { return fmt.Sprintf("rule %d: %s", v.Rule, v.Text) }
 
-// New makes a world in which nothing has happened yet: Nodes and pools are
-// there, operators and agents are down.
+// New creates a world in which nothing has happened yet: Nodes and pools exist, operators and
+// agents are down.
 func New(cfg Config) *World {
 	cfg.Maintenance.apply(&cfg.Settings.Defaults)
 	cfg.Maintenance.apply(&cfg.Upgraded.Defaults)
@@ -195,14 +195,15 @@ func New(cfg Config) *World {
 	return w
 }
 
-// makeNode makes a Node as its kubelet registers it.
+// makeNode creates a Node as its kubelet registers it.
 func (w *World) makeNode(name string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}}}
 	w.cfg.Labels.register(w, node)
 	w.must(w.api.Create(node))
 }
 
-// policy is the one that rules a node for a family, and the pool that says so, or "".
+// policy returns the policy that applies to a node for a family, and the pool it comes from;
+// "": none.
 func (w *World) policy(node string, v4 bool) (expand.Policy, string) {
 	family := ipalloc.IPv6
 	if v4 {
@@ -223,11 +224,10 @@ func (w *World) policy(node string, v4 bool) (expand.Policy, string) {
 // Now is the true time.
 func (w *World) Now() time.Time { return w.now }
 
-// API is the API server, to look at.
+// API returns the API server, for reading.
 func (w *World) API() *API { return w.api }
 
-// pass lets time pass: who runs and leads renews its lease, who has lost it
-// exits.
+// pass lets time pass: running leaders renew their lease, and processes that have lost it exit.
 func (w *World) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, o := range w.operators {
@@ -249,7 +249,7 @@ func (w *World) pass(d time.Duration) {
 	}
 }
 
-// next is when something comes due by time alone, or zero.
+// next returns when something comes due by time alone, or zero.
 func (w *World) next() time.Time {
 	var first time.Time
 	at := func(t time.Time) {
@@ -279,7 +279,7 @@ func (w *World) next() time.Time {
 	return first
 }
 
-// dues tells when something of the agent comes due by time alone.
+// dues reports when something about the agent comes due by time alone.
 func (m *machine) dues(rate time.Duration, at func(time.Time)) {
 	if m.phase == down {
 		at(m.again)
@@ -292,7 +292,7 @@ func (m *machine) dues(rate time.Duration, at func(time.Time)) {
 	}
 }
 
-// dues tells when something of the operator comes due by time alone.
+// dues reports when something about the operator comes due by time alone.
 func (o *Operator) dues(at func(time.Time)) {
 	for _, q := range o.queues {
 		at(q.next())
@@ -322,7 +322,7 @@ func (w *World) operator(name string) *Operator {
 	return nil
 }
 
-// pick is one of n, the same for the same arguments.
+// pick returns one of n, the same for the same arguments.
 func (w *World) pick(who string, turn uint64, n int) int {
 	if w.cfg.Seed == 0 || n == 1 {
 		return 0
@@ -337,7 +337,7 @@ func (w *World) pick(who string, turn uint64, n int) int {
 	return int(h % uint64(n))
 }
 
-// must is for writes of the world's own, which cannot fail.
+// must is for the world's own writes, which cannot fail.
 func (w *World) must(_ client.Object, err error) { w.mustNot(err) }
 
 func (w *World) mustNot(err error) {
@@ -366,7 +366,7 @@ func deleted[T comparable](list []T, one T) []T {
 	return out
 }
 
-// Close ends what is under way.
+// Close ends everything in progress.
 func (w *World) Close() {
 	for _, o := range w.operators {
 		if o.up {
