@@ -93,10 +93,7 @@ func (b *bench) usual() map[string][]measure {
 // growth runs half, a quarter and an eighth of the full size, by default once each.
 func (b *bench) growth(ctx context.Context) error {
 	for _, m := range growthMeasures() {
-		for part := 8; part > 1; part /= 2 {
-			if part == 8 && m.name == "restart" {
-				continue // its pods take long to create, and growth is judged from a quarter
-			}
+		for part := fullSize / growthBase; part > 1; part /= 2 {
 			if err := b.all(ctx, m, fullSize/part); err != nil {
 				return err
 			}
