@@ -7,7 +7,8 @@ type Room struct {
 	// Free is how many addresses the Node offers, or is about to, beyond what its bound
 	// pods request. Below 0: these request more.
 	Free int
-	// Back is how many addresses it can take back of blocks that leave.
+	// Back is how many addresses it can take back of blocks that leave. A caller may add
+	// those of blocks that are being claimed.
 	Back int
 	// Blocks is how many blocks it may claim, and Addresses how many of their addresses
 	// it may publish, by its own limits.

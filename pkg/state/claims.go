@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -28,6 +29,10 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 		cidr, err := l.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
 		if errors.Is(err, ipalloc.ErrExhausted) {
 			continue
+		}
+		if err == nil {
+			l.claims[node] = append(l.claims[node], cidr)
+			l.turnover[pool.Name]++
 		}
 		return cidr, pool, err
 	}
@@ -57,6 +62,21 @@ func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
+// Claims returns the CIDRs that are reserved for a node and whose blocks do not exist yet, as
+// their writes are under way.
+func (l *Ledger) Claims(node string) []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.claims[node])
+}
+
+// Turnover returns how many blocks of each pool, by name, have been claimed or freed so far.
+func (l *Ledger) Turnover() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.turnover)
+}
+
 // MarkUnknown keeps a claim whose write may or may not have succeeded. Only a live read
 // resolves it: the watch may still deliver an older block with that CIDR.
 func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
@@ -78,9 +98,7 @@ func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
 func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
-	if i := slices.Index(l.unknown[node], cidr); i >= 0 {
-		l.forgetUnknown(node, i)
-	}
+	removeFrom(l.unknown, node, cidr)
 	l.unhold(node, cidr)
 }
 
@@ -88,6 +106,7 @@ func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 func (l *Ledger) unhold(node string, cidr netip.Prefix) {
 	_, exists := l.blocks[cidr]
 	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {
+		removeFrom(l.claims, node, cidr)
 		l.release(cidr)
 	}
 }

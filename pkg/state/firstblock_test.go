@@ -72,6 +72,7 @@ func TestFirstBlock(t *testing.T) {
 			b.Reason = expand.Reclaim
 			c.Ledger.Upsert(fixtures.At(b, 20, ipalloc.Draining))
 		}), ""},
+		"one came back, and it is claiming it": {one(func(c *Cluster, _ *corev1.Node) { c.claimFreed("x") }), ""},
 		"it has a block that leaves": {one(func(c *Cluster, _ *corev1.Node) {
 			c.Ledger.Upsert(fixtures.At(fixtures.Block("10.0.9.0/30", "gone", "x", 20), 20, ipalloc.CoolingDown))
 		}), ""},

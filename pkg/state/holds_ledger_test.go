@@ -38,6 +38,8 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
 		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(cuts[i%len(cuts)].Ranges[0]) }),
 		"UnknownClaims":                  f.each(func(i int) { f.UnknownClaims(f.node(i)) }),
+		"Claims":                         f.each(func(i int) { f.Claims(f.node(i)) }),
+		"Turnover":                       f.each(func(int) { f.Turnover() }),
 		"PoolBlocks":                     {N: len(cuts), Hold: f.longestPart},
 		"NotRunning":                     f.few(func(int) { f.NotRunning(ipalloc.IPv6, inPart) }),
 		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),

@@ -37,6 +37,10 @@ type Ledger struct {
 	// taken, and the node's next claim retries the same block, so that one need results in
 	// one block.
 	unknown map[string][]netip.Prefix
+	// claims are the CIDRs, by node, that are reserved for blocks that do not exist yet;
+	// turnover is how many blocks of each pool have been claimed or freed.
+	claims   map[string][]netip.Prefix
+	turnover map[string]uint64
 	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
 	// they would bring that node no address while this agent runs.
 	closed map[netip.Prefix]crd.Block
@@ -64,6 +68,8 @@ func NewLedger() *Ledger {
 		byNode:      map[string][]*heldBlock{},
 		byPool:      map[string][]*heldBlock{},
 		unknown:     map[string][]netip.Prefix{},
+		claims:      map[string][]netip.Prefix{},
+		turnover:    map[string]uint64{},
 		closed:      map[netip.Prefix]crd.Block{},
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
@@ -85,7 +91,8 @@ func (l *Ledger) unlock() {
 
 // release frees what a block or a claim holds.
 func (l *Ledger) release(cidr netip.Prefix) {
-	if l.space.Release(cidr) {
+	if o, held := l.space.Owner(cidr); held && l.space.Release(cidr) {
+		l.turnover[o.Pool]++
 		l.freed = append(l.freed, cidr)
 	}
 }
@@ -191,8 +198,11 @@ func (l *Ledger) set(b crd.Block) {
 	delete(l.closed, b.CIDR)
 	l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
-	if o, held := l.space.Owner(b.CIDR); held && (o.Pool != owner.Pool || o.Node != owner.Node) {
-		l.space.Release(b.CIDR) // our claim, lost to another writer
+	if o, held := l.space.Owner(b.CIDR); held {
+		removeFrom(l.claims, o.Node, b.CIDR)
+		if o.Pool != owner.Pool || o.Node != owner.Node {
+			l.space.Release(b.CIDR) // our claim, lost to another writer
+		}
 	}
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
@@ -200,17 +210,20 @@ func (l *Ledger) set(b crd.Block) {
 
 // settle resolves an unknown claim once the API server has answered.
 func (l *Ledger) settle(cidr netip.Prefix) {
-	for node, claims := range l.unknown {
-		if i := slices.Index(claims, cidr); i >= 0 {
-			l.forgetUnknown(node, i)
-		}
+	for node := range l.unknown {
+		removeFrom(l.unknown, node, cidr)
 	}
 }
 
-func (l *Ledger) forgetUnknown(node string, i int) {
-	l.unknown[node] = slices.Delete(l.unknown[node], i, i+1)
-	if len(l.unknown[node]) == 0 {
-		delete(l.unknown, node)
+// removeFrom removes a CIDR from those of a node.
+func removeFrom(of map[string][]netip.Prefix, node string, cidr netip.Prefix) {
+	i := slices.Index(of[node], cidr)
+	switch {
+	case i < 0:
+	case len(of[node]) == 1:
+		delete(of, node)
+	default:
+		of[node] = slices.Delete(of[node], i, i+1)
 	}
 }
 

@@ -209,6 +209,26 @@ func (m *ledgerModel) settle() {
 	}
 }
 
+// checkClaims checks that the claims under way are exactly what is held and has no block.
+func (m *ledgerModel) checkClaims(t *testing.T) {
+	t.Helper()
+	want, got := map[netip.Prefix]string{}, map[netip.Prefix]string{}
+	for i := range 4 {
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * i)}), 30)
+		if owner, held := m.ledger.space.Owner(cidr); held && m.ledger.blocks[cidr] == nil {
+			want[cidr] = owner.Node
+		}
+	}
+	for node, claims := range m.ledger.claims {
+		for _, cidr := range claims {
+			got[cidr] = node
+		}
+	}
+	if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
+		t.Errorf("claims under way (-want +got):\n%s", diff)
+	}
+}
+
 // check compares the settled ledger with the API server.
 func (m *ledgerModel) check(t *testing.T) {
 	t.Helper()
@@ -234,6 +254,9 @@ func (m *ledgerModel) check(t *testing.T) {
 	ofNodes := 0
 	for _, node := range modelNodes {
 		ofNodes += len(m.ledger.NodeBlocks(node))
+		if claims := m.ledger.Claims(node); len(claims) > 0 {
+			t.Errorf("%s is still claiming %v", node, claims)
+		}
 		if unsure := m.ledger.UnknownClaims(node); len(unsure) > 0 {
 			t.Errorf("%s is still in doubt about %v", node, unsure)
 		}
@@ -252,6 +275,7 @@ func TestLedgerModel(t *testing.T) {
 		for range 4 {
 			for range 40 {
 				m.step(t)
+				m.checkClaims(t)
 			}
 			m.settle()
 			m.check(t)

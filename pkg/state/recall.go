@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,10 +25,12 @@ type giver struct {
 
 // recall adds to the needs of nodes the blocks that they should return at once because
 // pods, or nodes without any block, wait for blocks of full pools: as many as are missing,
-// less those that are already being returned. Cordoned nodes come first, then those that
+// less those that are already being returned, and less those that have moved since the
+// turnover at the start of the assignment, which may have missed them: of these, it looks
+// again soon. Cordoned nodes come first, then those that
 // can spare the most. No node returns its only block, so a node keeps a first block that it
 // has just got.
-func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
+func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
 		for _, w := range missingBlocks(a, f) {
@@ -35,6 +38,10 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 				a.Scarce[f][pool] = true
 			}
 			lack := w.blocks - c.returning(w.pools, f)
+			if moved := c.moved(w.pools, turnover); moved > 0 && lack > 0 {
+				lack -= moved
+				a.sooner(now.Add(recallDelay))
+			}
 			if lack <= 0 {
 				continue
 			}
@@ -48,6 +55,20 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, now time.Time) {
 			}
 		}
 	}
+}
+
+// recallDelay is when to look again whether blocks must be recalled that were not while
+// others moved.
+const recallDelay = time.Second
+
+// moved counts the blocks of pools that were claimed or freed since an earlier turnover. It
+// must be read after what they moved from.
+func (c *Cluster) moved(pools []string, since map[string]uint64) int {
+	n, now := uint64(0), c.Ledger.Turnover()
+	for _, pool := range pools {
+		n += now[pool] - since[pool]
+	}
+	return int(min(n, math.MaxInt32))
 }
 
 // missing is how many blocks pods and nodes wait for from any of these pools.

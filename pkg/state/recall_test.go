@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -49,6 +50,16 @@ func (c *Cluster) joinIdle(name string, addrs ...string) {
 	c.Agents.Set(ReadAgent(agent), fixtures.Noon())
 }
 
+// claimFreed has b return its last block, and a node claim that: its write is under way.
+func (c *Cluster) claimFreed(node string) {
+	b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
+	c.joinAt("2", "b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
+	c.Ledger.AssumeDeleted(b)
+	if _, _, err := c.Ledger.Claim(ipalloc.IPv4, node, "", []*crd.Pool{c.Pools.Get("p")}); err != nil {
+		panic(err)
+	}
+}
+
 func TestRecall(t *testing.T) {
 	now := fixtures.Noon()
 	wait := func(n int) func(*Cluster, []corev1.Node) {
@@ -83,6 +94,14 @@ func TestRecall(t *testing.T) {
 		"one comes back already":       {leaves("10.0.1.4/30", ipalloc.Draining), ""},
 		"one cools down":               {leaves("10.0.1.4/30", ipalloc.CoolingDown), ""},
 		"one drains whose pods run on": {leaves("10.0.0.12/30", ipalloc.Draining), "a 10.0.0.8/30"},
+		"one came back, and the node is claiming it": {func(c *Cluster, nodes []corev1.Node) {
+			wait(2)(c, nodes)
+			c.claimFreed("n")
+		}, ""},
+		"one came back, and another node is claiming it": {func(c *Cluster, nodes []corev1.Node) {
+			wait(2)(c, nodes)
+			c.claimFreed("a")
+		}, "a 10.0.0.8/30"},
 		"the node is paused": {func(c *Cluster, nodes []corev1.Node) {
 			wait(10)(c, nodes)
 			nodes[1].Annotations = map[string]string{"cilium-pool.io/paused": "true"}
@@ -116,6 +135,27 @@ func TestRecall(t *testing.T) {
 				t.Errorf("%q is recalled, want %q", text, test.want)
 			}
 		})
+	}
+}
+
+// What moves while pods are assigned may have been missed, so that much less is recalled until
+// they are assigned again.
+func TestRecallWhileBlocksMove(t *testing.T) {
+	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
+	all[2].Labels = map[string]string{"name": "n"}
+	for i := range 4 {
+		c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
+	}
+	before := c.Ledger.Turnover()
+	a := c.Assign(all, now)
+	c.claimFreed("n") // freed and claimed: it moved twice
+	a.Needs, a.RequeueAt = map[string]NodeNeeds{}, time.Time{}
+	c.recall(&a, all, before, now)
+	if got := recalls(a); got != "" || !a.RequeueAt.Equal(now.Add(recallDelay)) {
+		t.Errorf("at first %q is recalled, again at %s", got, a.RequeueAt)
+	}
+	if a := c.Assign(all, now); recalls(a) != "a 10.0.0.8/30" || a.RequeueAt.Equal(now.Add(recallDelay)) {
+		t.Errorf("then %q is recalled, again at %s", recalls(a), a.RequeueAt)
 	}
 }
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Assignment determines which nodes should have room for the unscheduled pods that lack
@@ -40,6 +42,7 @@ func (a *Assignment) sooner(t time.Time) {
 // have none. It records what nodes have free: an address that stays unused although pods
 // wait is of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
+	turnover := c.Ledger.Turnover() // first: what moves from here on may be seen twice or not at all
 	kinds, again := c.Unscheduled.waiting(now)
 	out, pods, free := Assignment{RequeueAt: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
 	var bound [][2]int // requests of each candidate's bound pods
@@ -80,7 +83,7 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		}
 	}
 	out.FirstBlocks = c.firstBlocks(&out, sorted, now)
-	c.recall(&out, nodes, now)
+	c.recall(&out, nodes, turnover, now)
 	return out
 }
 
@@ -104,6 +107,7 @@ func indexes[T any](of []T) []int {
 // candidate returns what a Node has for unscheduled pods, what its bound pods request, and
 // whether it offers any addresses. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.Time) (is expand.Candidate, requested [2]int, offers bool) {
+	claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
 		return is, requested, false
@@ -116,9 +120,22 @@ func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.
 		if share := &s.Shares[i]; !share.State.NotRun {
 			offers = true
 			c.addRoom(&is, share, free, now)
+			addClaims(&is, share.Family, claims)
 		}
 	}
 	return is, requestedBy(s.Pods), offers
+}
+
+// addClaims adds to a candidate the blocks that it is claiming: they are free no more, and
+// not among its blocks yet.
+func addClaims(is *expand.Candidate, f ipalloc.Family, claims []netip.Prefix) {
+	room := &is.Room[f]
+	for _, cidr := range claims {
+		if ipalloc.FamilyOf(cidr.Addr()) == f && room.Blocks > 0 {
+			n := min(is.PerBlock[f], room.Addresses)
+			room.Back, room.Addresses, room.Blocks = room.Back+n, room.Addresses-n, room.Blocks-1
+		}
+	}
 }
 
 // addRoom adds what a node has of one family to a candidate.

@@ -120,8 +120,11 @@ func offering() *Cluster {
 
 // join adds a node whose agent uses the first of these published addresses, and the second,
 // if any, for itself.
-func (c *Cluster) join(name string, addrs ...string) {
-	cn := fixtures.Publishing(fixtures.CiliumNode(name, "1"), addrs...)
+func (c *Cluster) join(name string, addrs ...string) { c.joinAt("1", name, addrs...) }
+
+// joinAt stores a version of a node's CiliumNode.
+func (c *Cluster) joinAt(version, name string, addrs ...string) {
+	cn := fixtures.Publishing(fixtures.CiliumNode(name, version), addrs...)
 	cn.Status.IPAM.Used = fixtures.AllocationMap()
 	for i, a := range addrs[:min(len(addrs), 2)] {
 		used := fixtures.AllocationMap(a)[a]

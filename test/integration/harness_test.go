@@ -242,13 +242,14 @@ func (e *env) bareNode(name string, nodeLabels map[string]string) *corev1.Node {
 	return n
 }
 
-// changeNode edits a Node.
+// changeNode edits a Node by a patch: others, such as the operator, write it at the same time.
 func (e *env) changeNode(name string, mod func(*corev1.Node)) {
 	e.TB.Helper()
 	n := &corev1.Node{}
 	e.Read(n, "", name)
+	was := n.DeepCopy()
 	mod(n)
-	e.Update(n)
+	e.Must(e.Client.Patch(e.Ctx, n, client.MergeFrom(was)))
 }
 
 // agent boots the machine of a node, and returns its agent.

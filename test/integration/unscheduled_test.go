@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -152,6 +154,22 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	e.hasBlocks("n2", 3)
 }
 
+// slowClaims delays the creation of blocks for longer than it takes until pods are assigned
+// anew: a block that is being claimed is neither free nor the node's then.
+func slowClaims(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*v1alpha1.PodIPBlock); ok {
+				select {
+				case <-time.After(2 * time.Second):
+				case <-ctx.Done():
+				}
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+}
+
 // TestRecallForUnscheduledPods checks that another node returns an idle block while pods wait
 // for a full pool, without waiting until the block has been idle for long, and no more than
 // the pods need.
@@ -160,7 +178,7 @@ func TestRecallForUnscheduledPods(t *testing.T) {
 	s, marks := quick(), &markWatch{env: e}
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	s.Defaults.Policy.IdleFor = time.Hour
-	e.startWith(s, marks.wrap)
+	e.startWith(s, func(c client.WithWatch) client.Client { return marks.wrap(slowClaims(c)) })
 	e.pool("all", tight, "10.1.0.0/25") // four blocks
 	for _, name := range []string{"n1", "n2"} {
 		e.Must(e.node(name, map[string]string{"name": name}).WaitReady(e.Ctx))
