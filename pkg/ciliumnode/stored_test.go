@@ -2,6 +2,7 @@ package ciliumnode
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -58,6 +59,26 @@ func TestKeep(t *testing.T) {
 				t.Errorf("restored (-whole +again):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Whatever a CiliumNode names is kept from other nodes: what is published, what is in use, and
+// the agent's own, also under a spelling that is not canonical.
+func TestAddresses(t *testing.T) {
+	cn := node([]string{"10.0.0.1", "FD00::1"})
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.2": {Owner: "default/a"}}
+	cn.Spec.HealthAddressing.IPv4 = "10.0.0.3"
+	got := map[netip.Addr]bool{}
+	for addr := range ToStored(cn).Addresses() {
+		got[addr] = true
+	}
+	for _, addr := range []string{"10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3"} {
+		if !got[netip.MustParseAddr(addr)] {
+			t.Errorf("%s is missing from %v", addr, got)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("%v are named, want 4", got)
 	}
 }
 
