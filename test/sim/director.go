@@ -31,7 +31,7 @@ type fits func(world.Action) bool
 func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	return func(yield func(world.Action) bool) {
 		d := &director{w: w, r: r, s: s, yield: yield}
-		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.5) {
+		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.8) {
 			d.firstRead()
 		}
 		if s.traits.has(scheduling) && d.odds(.5) {
