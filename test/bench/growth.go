@@ -38,9 +38,26 @@ func curves(k kept) []curve {
 			if floor {
 				name = bare(c.floor).name
 			}
-			out = append(out, curve{title: c.title, floor: floor, points: points(k.by[c.measure], name, c.value)})
+			out = append(out, curve{title: c.title, floor: floor, points: points(sameMachine(k.by[c.measure]), name, c.value)})
 		}
 	}
+	return out
+}
+
+// sameMachine leaves out the sizes that were measured on another machine than the full size,
+// or the largest where that is missing: times of two machines show no growth.
+func sameMachine(bySize map[int]measured) map[int]measured {
+	if len(bySize) == 0 {
+		return bySize
+	}
+	as, full := bySize[fullSize]
+	if !full {
+		as = bySize[slices.Max(slices.Collect(maps.Keys(bySize)))]
+	}
+	out := maps.Clone(bySize)
+	maps.DeleteFunc(out, func(_ int, m measured) bool {
+		return m.run.Cores != as.run.Cores || m.run.Memory != as.run.Memory || m.run.Kernel != as.run.Kernel
+	})
 	return out
 }
 
@@ -104,7 +121,7 @@ func growthTable(k kept) string {
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where "+
-		"that is larger), where that is above %s: worse than linear.\n\n", growthBase, number(superlinear))
+		"that is larger), where that is above %s: worse than linear. Sizes that another machine measured are left out.\n\n", growthBase, number(superlinear))
 	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)

@@ -40,6 +40,20 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// What another machine measured shows no growth.
+func TestGrowthOfOneMachine(t *testing.T) {
+	of := func(kernel string, nodes int) results {
+		return results{Kernel: kernel, Nodes: nodes, Samples: []sample{{Measure: "cold", Contender: ours, Nodes: nodes, Values: map[string]float64{"seconds": 1}}}}
+	}
+	k := keep([]results{of("a", growthBase), of("a", fullSize), of("b", 4*fullSize)})
+	if table := growthTable(k); !strings.Contains(table, "| cold start | cilium-pool-operator | 1 | 1 |\n") {
+		t.Errorf("the table is\n%s", table)
+	}
+	if len(k.by["cold"]) != 3 {
+		t.Errorf("%d sizes have a table of their own, want 3", len(k.by["cold"]))
+	}
+}
+
 // Growth runs exactly what its tables show, once, and no other contender.
 func TestGrowthMeasures(t *testing.T) {
 	shown := map[string]string{} // measure: floor

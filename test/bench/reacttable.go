@@ -53,7 +53,7 @@ func reactionGrowth(k kept) string {
 	}
 	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
 	for i, g := range reactionGoals() {
-		for _, row := range reactionRows(g, k.by[g.measure], sizes) {
+		for _, row := range reactionRows(g, sameMachine(k.by[g.measure]), sizes) {
 			fmt.Fprintf(&out, "| %d | %s |\n", reactRates()[i], strings.Join(row, " | "))
 		}
 	}
