@@ -62,12 +62,15 @@ func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Claims returns the CIDRs that are reserved for a node and whose blocks do not exist yet, as
-// their writes are under way.
-func (l *Ledger) Claims(node string) []netip.Prefix {
+// Claims returns how many blocks of each family are reserved for a node and do not exist yet,
+// as their writes are under way.
+func (l *Ledger) Claims(node string) (n [2]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.claims[node])
+	for _, cidr := range l.claims[node] {
+		n[ipalloc.FamilyOf(cidr.Addr())]++
+	}
+	return n
 }
 
 // Turnover returns how many blocks of each pool, by name, have been claimed or freed so far.

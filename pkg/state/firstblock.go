@@ -1,7 +1,6 @@
 package state
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -49,11 +48,11 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
 		}
-		claimed := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
+		claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
 		s, first := c.Snapshot(node.Name, node, now), FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]
-			if share.lacksFirstBlock() && !claims(claimed, share.Family) && !a.misses(node.Name, share.Family) {
+			if share.lacksFirstBlock() && claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {
 				first.Pools[share.Family] = c.fullPools(share, free[share.Family])
 			}
 		}
@@ -62,11 +61,6 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		}
 	}
 	return out
-}
-
-// claims reports whether a block of the family is being claimed.
-func claims(claimed []netip.Prefix, f ipalloc.Family) bool {
-	return slices.ContainsFunc(claimed, func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == f })
 }
 
 // lacksFirstBlock reports whether the node has neither a block nor a published address of

@@ -2,7 +2,6 @@ package state
 
 import (
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Assignment determines which nodes should have room for the unscheduled pods that lack
@@ -120,21 +118,18 @@ func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.
 		if share := &s.Shares[i]; !share.State.NotRun {
 			offers = true
 			c.addRoom(&is, share, free, now)
-			addClaims(&is, share.Family, claims)
+			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], claims[share.Family])
 		}
 	}
 	return is, requestedBy(s.Pods), offers
 }
 
-// addClaims adds to a candidate the blocks that it is claiming: they are free no more, and
+// addClaims adds to a room the blocks that its node is claiming: they are free no more, and
 // not among its blocks yet.
-func addClaims(is *expand.Candidate, f ipalloc.Family, claims []netip.Prefix) {
-	room := &is.Room[f]
-	for _, cidr := range claims {
-		if ipalloc.FamilyOf(cidr.Addr()) == f && room.Blocks > 0 {
-			n := min(is.PerBlock[f], room.Addresses)
-			room.Back, room.Addresses, room.Blocks = room.Back+n, room.Addresses-n, room.Blocks-1
-		}
+func addClaims(room *expand.Room, perBlock, claims int) {
+	for range min(claims, room.Blocks) {
+		n := min(perBlock, room.Addresses)
+		room.Back, room.Addresses, room.Blocks = room.Back+n, room.Addresses-n, room.Blocks-1
 	}
 }
 
