@@ -101,6 +101,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.mode, "mode", o.mode, "IPAM mode of the Cilium agents, as in Cilium's ipam.mode: crd, multi-pool or kubernetes")
 	fs.BoolVar(&s.KeepCiliumPools, "keep-cilium-pod-ip-pools", s.KeepCiliumPools, "in multi-pool mode, make and delete the CiliumPodIPPools that agents look for; false: people do. Those that are not the operator's are left alone either way")
 	fs.BoolVar(&s.ParkBlocks, "park-draining-blocks", s.ParkBlocks, "in multi-pool mode, take blocks that drain off their agent's list for a second, by moving them to a reserved pool, so that no new pod gets an address of them")
+	fs.BoolVar(&s.KeepManagedFields, "keep-managed-fields", s.KeepManagedFields, "in crd mode, keep metadata.managedFields of CiliumNodes; false: the operator removes them when it next writes a pool, unless a client applies the object")
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")

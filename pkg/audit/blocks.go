@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -102,7 +103,7 @@ func (c *check) blockOf(n *node, b *crd.Block, published int) {
 	case b.Phase == ipalloc.Draining && c.drainStands(n, b, published):
 		f.Reason = DrainStuck
 		f.Says = fmt.Sprintf("drains (%s) since %s, with %d addresses left and none in use; nothing has moved for %s, and %s",
-			b.Reason, b.Since.UTC().Format(time.RFC3339), published, c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
+			b.Reason, b.Since.UTC().Format(time.RFC3339), published, c.now.Sub(n.view.lastChange()).Round(time.Second), n.agent())
 	default:
 		return
 	}
@@ -149,11 +150,14 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	return n
 }
 
+// lastChange is no earlier than the last change. Zero: unknown.
+func (cn *CiliumNode) lastChange() time.Time { return cmp.Or(cn.Changed, cn.SeenSince) }
+
 // drainStands reports whether a drain is stuck: neither block nor CiliumNode has changed for
 // long, although nothing uses the block any more. If the time of a change is unknown, so is
 // this.
 func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
-	changed := n.view.Changed
+	changed := n.view.lastChange()
 	if c.isPaused(n, b) || published == 0 || changed.IsZero() || c.now.Sub(b.Since) < c.StuckAfter || c.now.Sub(changed) < c.StuckAfter {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // spoiled has a warning and two errors, one of them for five addresses.
@@ -114,6 +116,40 @@ func TestStandSince(t *testing.T) {
 	want := []string{"StuckHandshake CiliumNode/a 10.0.0.4"}
 	if diff := cmp.Diff(want, shorts(Check(last, settings()))); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// A drain that makes no progress is found by watching, even if the CiliumNode does not say
+// when it changed.
+func TestDrainSeenToStand(t *testing.T) {
+	for name, test := range map[string]struct {
+		version func(minute int) string
+		want    []string
+	}{
+		"stands": {func(int) string { return "7" }, []string{"DrainStuck PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"}},
+		"moves":  {func(minute int) string { return strconv.Itoa(minute) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var last *Snapshot
+			for minute := range 7 {
+				w := healthy()
+				w.Time = now.Add(time.Duration(minute) * time.Minute)
+				w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long)
+				w.free("a", "10.0.0.2")
+				cn := w.cn("a")
+				cn.Used, cn.Changed, cn.ResourceVersion = nil, time.Time{}, test.version(minute)
+				if last != nil {
+					w.StandSince(last)
+				}
+				if got := w.Undated(); got != 1 {
+					t.Errorf("minute %d: %d undated, want 1", minute, got)
+				}
+				last = w.Snapshot
+			}
+			if diff := cmp.Diff(test.want, shorts(Check(last, settings()))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -48,8 +49,12 @@ type CiliumNode struct {
 	// ReleaseSince is since when entries of status.ipam.release-ips have existed, at the
 	// latest. An entry that is not in it may be new.
 	ReleaseSince map[netip.Addr]time.Time
-	// Changed is the last known change. Zero: none.
+	// Changed is the last change, if the object says when that was: only if the API server
+	// tracks its fields, which the operator ends unless it runs with --keep-managed-fields.
 	Changed time.Time
+	// SeenSince is the time of the first of several snapshots that show this version. Zero:
+	// there is one.
+	SeenSince time.Time
 }
 
 // Settings are what the audit cannot read from the cluster: flags of the operator, and how long
@@ -81,6 +86,10 @@ type Looked struct {
 	// Addresses are the entries of all CiliumNodes' pools or, if agents are assigned whole
 	// blocks, all addresses in these.
 	Addresses int `json:"addresses"`
+	// Undated are CiliumNodes with a draining block or a release entry that do not say when
+	// they changed. Only a check that watches for longer than Settings.StuckAfter sees whether
+	// these make progress; it has none.
+	Undated int `json:"undatedCiliumNodes,omitempty"`
 }
 
 // Looked counts the objects in the snapshot.
@@ -100,8 +109,25 @@ func (s *Snapshot) Looked() Looked {
 	return l
 }
 
-// StandSince dates release entries in s that also exist in an earlier snapshot, in any state,
-// back to that one.
+// Undated counts the CiliumNodes of Looked.Undated in a single snapshot.
+func (s *Snapshot) Undated() int {
+	drains := map[string]bool{}
+	for i := range s.Blocks {
+		if s.Blocks[i].Status.Phase == v1alpha1.PhaseDraining {
+			drains[s.Blocks[i].Spec.NodeName] = true
+		}
+	}
+	n := 0
+	for _, cn := range s.CiliumNodes {
+		if cn.Changed.IsZero() && (drains[cn.Name] || len(cn.Release) > 0) && (cn.BlockDemand == nil || !cn.BlockDemand.Fixed) {
+			n++
+		}
+	}
+	return n
+}
+
+// StandSince dates what s has in common with an earlier snapshot back to that one: release
+// entries, in any state, and versions of CiliumNodes.
 func (s *Snapshot) StandSince(earlier *Snapshot) {
 	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
 	for _, cn := range earlier.CiliumNodes {
@@ -112,6 +138,9 @@ func (s *Snapshot) StandSince(earlier *Snapshot) {
 		was, ok := before[cn.Name]
 		if !ok || was.UID != cn.UID {
 			continue
+		}
+		if cn.ResourceVersion == was.ResourceVersion {
+			cn.SeenSince = cmp.Or(was.SeenSince, earlier.Time)
 		}
 		for addr := range cn.Release {
 			if _, stood := was.Release[addr]; stood {

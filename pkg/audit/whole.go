@@ -154,7 +154,7 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	case b.Phase == ipalloc.Draining && !n.view.BlockDemand.Fixed && listed && c.drainStands(n, b, 1):
 		f.Reason = DrainStuck
 		f.Says = fmt.Sprintf("drains (%s) since %s, with nothing of it in use, and is listed still; nothing has moved for %s, and %s",
-			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.Changed).Round(time.Second), n.agent())
+			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.lastChange()).Round(time.Second), n.agent())
 	default:
 		return
 	}

@@ -28,6 +28,10 @@ type Client struct {
 	Reader client.Reader
 	// Mode is how blocks are assigned to agents.
 	Mode Mode
+	// DropManagedFields lets Apply remove metadata.managedFields of a CiliumNode in crd mode,
+	// unless a client applies the object. Each address is a field there, so they are half of
+	// the object and of what its writes cost the API server.
+	DropManagedFields bool
 }
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
@@ -47,6 +51,7 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 // returns the CiliumNode as written, or nil if no write was needed. A conflict means
 // that v is outdated: observe and decide again.
 func (c *Client) Apply(ctx context.Context, v *View, change Change) (*Stored, error) {
+	change.untrack = c.DropManagedFields && v.tracked
 	body, err := c.Mode.protocol().patch(v, change)
 	if err != nil || body == nil {
 		return nil, err

@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -68,6 +69,51 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	}
 	if diff := cmp.Diff(ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool); diff != "" {
 		t.Errorf("pool (-want +got):\n%s", diff)
+	}
+}
+
+// Apply removes managed fields with the write that it makes anyway, unless a client applies
+// the object, and in crd mode alone: elsewhere addresses are no fields.
+func TestApplyDropsManagedFields(t *testing.T) {
+	const drops = `{"metadata":{"resourceVersion":"7","managedFields":[{}]},`
+	update, apply := metav1.ManagedFieldsEntry{Operation: "Update"}, metav1.ManagedFieldsEntry{Operation: "Apply"}
+	tests := map[string]struct {
+		entries []metav1.ManagedFieldsEntry
+		keep    bool
+		drops   bool
+	}{
+		"updated":             {entries: []metav1.ManagedFieldsEntry{update, update}, drops: true},
+		"applied, too":        {entries: []metav1.ManagedFieldsEntry{update, apply}},
+		"none":                {},
+		"they are to be kept": {entries: []metav1.ManagedFieldsEntry{update}, keep: true},
+	}
+	for name, test := range tests {
+		for _, mode := range []Mode{CRD, MultiPool} {
+			t.Run(mode.String()+", "+name, func(t *testing.T) {
+				body := ""
+				c := fakeClient(t, interceptor.Funcs{
+					Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, p client.Patch, _ ...client.PatchOption) error {
+						data, err := p.Data(obj)
+						body += string(data)
+						return err
+					},
+				})
+				c.Mode, c.DropManagedFields = mode, !test.keep
+				cn := node(nil)
+				cn.ResourceVersion, cn.ManagedFields = "7", test.entries
+				view := mode.View(cn)
+				if _, err := c.Apply(t.Context(), view, Change{}); err != nil || body != "" {
+					t.Errorf("nothing to publish: error %v, patch %s", err, body)
+				}
+				stored := mode.ToStored(cn).View() // as a reconcile gets it
+				if _, err := c.Apply(t.Context(), stored, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+					t.Fatal(err)
+				}
+				if want := test.drops && mode == CRD; strings.HasPrefix(body, drops) != want || body == "" {
+					t.Errorf("patch %s, removes managed fields: want %t", body, want)
+				}
+			})
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ type Change struct {
 	// Park are listed blocks to park, and Unpark parked ones to list again under their
 	// own Cilium pool, in multi-pool mode.
 	Park, Unpark []netip.Prefix
+
+	// untrack: in crd mode, the patch also removes metadata.managedFields.
+	untrack bool
 }
 
 // Add adds a block that the node holds, for a Cilium pool; "": the default.
@@ -36,6 +39,10 @@ func (c *Change) Add(block netip.Prefix, ciliumPool string) {
 
 type metadata struct {
 	ResourceVersion string `json:"resourceVersion"`
+	// ManagedFields, a list of one empty entry, removes them. From then on the API server
+	// tracks no writes of the object, until a client applies it (k8s.io/apimachinery v0.36.3,
+	// util/managedfields/internal: isResetManagedFields, skipNonAppliedManager).
+	ManagedFields []struct{} `json:"managedFields,omitempty"`
 }
 
 type poolEntry struct{}
@@ -55,6 +62,9 @@ type specPatch struct {
 func (c Change) patch(v *View) ([]byte, error) {
 	var p specPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
+	if c.untrack {
+		p.Metadata.ManagedFields = []struct{}{{}}
+	}
 	entries := make(map[string]*poolEntry, len(c.Publish)+len(c.Remove))
 	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, addr := range c.Publish {

@@ -9,6 +9,7 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -65,6 +66,9 @@ type Summary struct {
 	entries []ipamtypes.IPAMPoolAllocation
 	// untouched: no agent has written the CiliumNode.
 	untouched bool
+	// tracked: the API server tracks who writes which field, and no client needs that, as
+	// clients that apply the object do.
+	tracked bool
 	// notRun: the agent does not run the family.
 	notRun [2]bool
 }
@@ -119,6 +123,9 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		}
 	}
 	v.setFamilies(cn)
+	v.tracked = len(cn.ManagedFields) > 0 && !slices.ContainsFunc(cn.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Operation == metav1.ManagedFieldsOperationApply
+	})
 	v.untouched = cn.Spec.BootID == "" && len(v.Own)+len(v.Used)+len(v.NonCanonical) == 0
 	return v
 }

@@ -43,11 +43,12 @@ type published struct {
 	Cooldown         metav1.Duration `json:"cooldown"`
 	NodeGoneCooldown metav1.Duration `json:"node-gone-cooldown"`
 
-	AgentNamespace  string          `json:"cilium-namespace"`
-	AgentSelector   string          `json:"agent-selector"`
-	AgentSettle     metav1.Duration `json:"agent-settle-time"`
-	KeepCiliumPools bool            `json:"keep-cilium-pod-ip-pools"`
-	ParkBlocks      bool            `json:"park-draining-blocks"`
+	AgentNamespace    string          `json:"cilium-namespace"`
+	AgentSelector     string          `json:"agent-selector"`
+	AgentSettle       metav1.Duration `json:"agent-settle-time"`
+	KeepCiliumPools   bool            `json:"keep-cilium-pod-ip-pools"`
+	ParkBlocks        bool            `json:"park-draining-blocks"`
+	KeepManagedFields bool            `json:"keep-managed-fields"`
 
 	IgnoreTaints      []string        `json:"ignore-node-taints"`
 	StartupTaints     []string        `json:"startup-taints"`
@@ -77,7 +78,8 @@ func (s *Settings) Publish() (string, error) {
 		Windows: s.Windows, BlocksPerHour: s.Defaults.Maintenance.BlocksPerHour,
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
 		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools, ParkBlocks: s.ParkBlocks,
-		IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
+		KeepManagedFields: s.KeepManagedFields,
+		IgnoreTaints:      s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
 		OfferFamilies: families,
 	})
 	return string(body), err
@@ -106,7 +108,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Maintenance.BlocksPerHour = p.BlocksPerHour
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
-	s.ParkBlocks = p.ParkBlocks
+	s.ParkBlocks, s.KeepManagedFields = p.ParkBlocks, p.KeepManagedFields
 	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
 	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {

@@ -28,7 +28,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
 	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
 	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
-	s.ParkBlocks = true
+	s.ParkBlocks, s.KeepManagedFields = true, true
 	body, err := s.Publish()
 	if err != nil {
 		t.Fatal(err)

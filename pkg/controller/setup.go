@@ -49,6 +49,8 @@ type Settings struct {
 	// ParkBlocks: in multi-pool mode, park blocks that drain, so that their agent
 	// allocates none of their addresses to new pods.
 	ParkBlocks bool
+	// KeepManagedFields keeps metadata.managedFields of CiliumNodes.
+	KeepManagedFields bool
 	// AgentNamespace and AgentSelector select the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector

@@ -101,7 +101,8 @@ var (
 		"serve": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
 		"reclaim": "bare writes of the handshake", "reclaim-seeing": "the same, a watch of blocks and a look at each CiliumNode", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
-		"stream": "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
+		"untracked": "merge patch, without managed fields",
+		"stream":    "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
 	}
 	// floorSays is what a bare program logs when it is ready, or done if it has nothing to
 	// wait for.

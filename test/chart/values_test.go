@@ -179,7 +179,7 @@ cooldown: 90s
 nodeGoneCooldown: 1h30m
 exhaustionHorizon: 24h
 mode: multi-pool
-cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true}
+cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true, keepManagedFields: true}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
 metrics: {port: 0, certSecret: certs}
 namespaceOverride: network

@@ -106,6 +106,7 @@ annotations:
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
 - --park-draining-blocks={{ .Values.cilium.parkDrainingBlocks }}
+- --keep-managed-fields={{ .Values.cilium.keepManagedFields }}
 - --cilium-namespace={{ .Values.cilium.namespace }}
 - {{ printf "--agent-selector=%s" .Values.cilium.agentSelector | quote }}
 - --agent-settle-time={{ .Values.cilium.agentSettleTime }}

@@ -22,7 +22,10 @@ func (r *Reader) Look(ctx context.Context, set audit.Settings, p Patience) (audi
 	if err != nil {
 		return audit.Report{}, err
 	}
-	looks := 1
+	looks, undated := 1, 0
+	if p.WatchFor < set.StuckAfter {
+		undated = last.Undated()
+	}
 	again := func() error {
 		if err := wait(ctx, p.Again); err != nil {
 			return err
@@ -47,7 +50,9 @@ func (r *Reader) Look(ctx context.Context, set audit.Settings, p Patience) (audi
 		}
 		found = audit.Persisting(found, audit.Check(last, set))
 	}
-	return audit.NewReport(last, looks, found), nil
+	report := audit.NewReport(last, looks, found)
+	report.Looked.Undated = undated
+	return report, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

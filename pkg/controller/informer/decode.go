@@ -100,8 +100,12 @@ func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	if obj == nil {
 		obj = reflect.New(d.of).Interface().(runtime.Object)
 	}
-	if err := decodeInto(obj, withoutManagedFields(data)); err != nil {
+	data, operations := withoutManagedFields(data)
+	if err := decodeInto(obj, data); err != nil {
 		return nil, &d.kind, fmt.Errorf("decoding %s: %w", d.kind.Kind, err)
+	}
+	if cn, ok := obj.(*ciliumv2.CiliumNode); ok && operations != nil {
+		cn.ManagedFields = operations
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, &d.kind, nil
@@ -118,19 +122,33 @@ func decodeInto(obj runtime.Object, data []byte) error {
 // second quote would have a backslash before it.
 var managedFields = []byte(`"managedFields":[`)
 
-// withoutManagedFields cuts metadata.managedFields out of an object, in place. It leaves
-// an object as it is that does not look as the API server writes it.
-func withoutManagedFields(object []byte) []byte {
+// What is kept of metadata.managedFields: whether there were any, and whether a client
+// applies the object. Never changed.
+var (
+	onlyUpdates = []metav1.ManagedFieldsEntry{{Operation: metav1.ManagedFieldsOperationUpdate}}
+	applies     = []metav1.ManagedFieldsEntry{{Operation: metav1.ManagedFieldsOperationApply}}
+	// applied is in an entry of such a client. It is not found within a string, either.
+	applied = []byte(`"operation":"Apply"`)
+)
+
+// withoutManagedFields cuts metadata.managedFields out of an object, in place, and returns
+// what is kept of them. It leaves an object as it is that does not look as the API server
+// writes it.
+func withoutManagedFields(object []byte) ([]byte, []metav1.ManagedFieldsEntry) {
 	begin := bytes.Index(object, managedFields)
 	if begin < 0 {
-		return object
+		return object, nil
 	}
 	list := object[begin+len(managedFields)-1:]
 	end := endOfValue(list)
 	if end < 0 || end == len(list) || list[end] != ',' {
-		return object
+		return object, nil
 	}
-	return append(object[:begin], list[end+1:]...)
+	operations := onlyUpdates
+	if bytes.Contains(list[:end], applied) {
+		operations = applies
+	}
+	return append(object[:begin], list[end+1:]...), operations
 }
 
 // endOfValue returns the length of the object or array at the beginning of data, or -1.

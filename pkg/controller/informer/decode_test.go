@@ -116,15 +116,35 @@ func TestOnePassDecodesAlike(t *testing.T) {
 	}
 }
 
-// Managed fields are removed before the object is decoded.
+// Managed fields are removed before the object is decoded, except for whether a client
+// applies it.
 func TestOnePassLeavesOutManagedFields(t *testing.T) {
-	_, quick := codecs(t)
-	_, obj, err := decoderOf(t, quick, `{"type":"ADDED","object":`+nodeObject+"}\n").Decode()
-	if err != nil {
-		t.Fatal(err)
+	entry := func(operation string) string {
+		return strings.Replace(nodeObject, `"manager":"agent"`, `"manager":"agent","operation":"`+operation+`"`, 1)
 	}
-	if cn := obj.(*ciliumv2.CiliumNode); cn.ManagedFields != nil || cn.Name != "n" || len(cn.Spec.IPAM.Pool) != 1 {
-		t.Errorf("got %+v", cn)
+	tests := map[string]struct {
+		object string
+		want   []metav1.ManagedFieldsEntry
+	}{
+		"updated": {entry("Update"), []metav1.ManagedFieldsEntry{{Operation: "Update"}}},
+		"applied": {entry("Apply"), []metav1.ManagedFieldsEntry{{Operation: "Apply"}}},
+		"neither, though a key reads like it": {
+			strings.Replace(entry("Update"), `"f:spec"`, `"k:{\"operation\":\"Apply\"}"`, 1), []metav1.ManagedFieldsEntry{{Operation: "Update"}},
+		},
+		"none": {`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"n"},"spec":{"ipam":{"pool":{"10.0.0.1":{}}}}}`, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, quick := codecs(t)
+			_, obj, err := decoderOf(t, quick, `{"type":"ADDED","object":`+test.object+"}\n").Decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cn := obj.(*ciliumv2.CiliumNode)
+			if diff := cmp.Diff(test.want, cn.ManagedFields); diff != "" || cn.Name != "n" || len(cn.Spec.IPAM.Pool) != 1 {
+				t.Errorf("managed fields (-want +got):\n%s\nof %+v", diff, cn)
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -60,12 +61,21 @@ func (w World) addCiliumNode(ctx context.Context, c client.Client, i int, node *
 	if err := c.Create(ctx, cn); err != nil {
 		return fmt.Errorf("create CiliumNode %s: %w", cn.Name, err)
 	}
-	if w.Used == 0 || w.Mode != CRD {
+	if w.Mode != CRD {
 		return nil
 	}
-	cn.Status.IPAM.Used = w.Report(i, 0)
-	if err := c.Status().Update(ctx, cn); err != nil {
-		return fmt.Errorf("update CiliumNode %s: %w", cn.Name, err)
+	if w.Used > 0 {
+		cn.Status.IPAM.Used = w.Report(i, 0)
+		if err := c.Status().Update(ctx, cn); err != nil {
+			return fmt.Errorf("update CiliumNode %s: %w", cn.Name, err)
+		}
+	}
+	if w.Blocks == 0 {
+		return nil
+	}
+	// The operator published its blocks, and removed the managed fields with the first one.
+	if err := c.Patch(ctx, cn, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))); err != nil {
+		return fmt.Errorf("patch CiliumNode %s: %w", cn.Name, err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // encodings are ways to publish one block in one write. All end in the same
-// object.
+// object, untracked without its managed fields.
 func encodings() map[string]Program {
 	each := func(write func(ctx context.Context, f *Floor, i int) error) Program {
 		return func(ctx context.Context, f *Floor) error {
@@ -20,10 +20,11 @@ func encodings() map[string]Program {
 		}
 	}
 	return map[string]Program{
-		"merge":   each(func(ctx context.Context, f *Floor, i int) error { return f.publish(ctx, i) }),
-		"json":    each(jsonPatch),
-		"apply":   each(serverSideApply),
-		"partial": each(partialAnswer),
+		"merge":     each(mergePatch),
+		"json":      each(jsonPatch),
+		"apply":     each(serverSideApply),
+		"partial":   each(partialAnswer),
+		"untracked": each(func(ctx context.Context, f *Floor, i int) error { return f.publish(ctx, i) }),
 	}
 }
 
@@ -43,6 +44,10 @@ func (f *Floor) send(ctx context.Context, kind types.PatchType, i int, body any,
 		return fmt.Errorf("%s of node %d: %w", kind, i, err)
 	}
 	return nil
+}
+
+func mergePatch(ctx context.Context, f *Floor, i int) error {
+	return f.send(ctx, types.MergePatchType, i, f.publication(i), "")
 }
 
 // jsonPatch adds the pool and the list whole: to a CiliumNode that has neither.

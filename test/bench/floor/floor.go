@@ -99,7 +99,11 @@ func (f *Floor) cidrs(i int, next bool) []netip.Prefix {
 }
 
 func (f *Floor) publish(ctx context.Context, i int) error {
-	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), f.publication(i))
+	body := f.publication(i)
+	if f.world.Blocks == 0 {
+		body["metadata"] = object{"managedFields": []object{{}}}
+	}
+	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), body)
 }
 
 func (f *Floor) publication(i int) object {
@@ -115,7 +119,8 @@ func (f *Floor) pool(i int) object {
 	return pool
 }
 
-// Claim creates a block for each node and publishes it.
+// Claim creates a block for each node and publishes it. As this operator does, it removes the
+// managed fields of a CiliumNode with the first block.
 func Claim(ctx context.Context, f *Floor) error {
 	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		if err := f.createBlock(ctx, i); err != nil {
