@@ -127,7 +127,7 @@ func TestDrainSeenToStand(t *testing.T) {
 		want    []string
 	}{
 		"stands": {func(int) string { return "7" }, []string{"DrainStuck PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"}},
-		"moves":  {func(minute int) string { return strconv.Itoa(minute) }, nil},
+		"moves":  {strconv.Itoa, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var last *Snapshot

@@ -61,10 +61,10 @@ type specPatch struct {
 // needs to change. It contains the resourceVersion, so that it conflicts with any other write.
 func (c Change) patch(v *View) ([]byte, error) {
 	var p specPatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
 	if c.untrack {
 		p.Metadata.ManagedFields = []struct{}{{}}
 	}
+	p.Metadata.ResourceVersion = v.ResourceVersion
 	entries := make(map[string]*poolEntry, len(c.Publish)+len(c.Remove))
 	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
