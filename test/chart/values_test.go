@@ -195,7 +195,7 @@ health: {port: 9999}
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",
 		"cooldown": "90s", "node-gone-cooldown": "1h30m", "exhaustion-horizon": "24h",
-		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true",
+		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true", "keep-managed-fields": "true",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 		"initial-pools": "network/" + initialPools, "scheduling-families": "",
