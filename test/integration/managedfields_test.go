@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -36,7 +37,10 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	e.running("more", 30)
 	e.hasBlocks("n1", 3)
 	cn := e.theCiliumNode("n1")
-	if !hasManager(cn, "inventory", metav1.ManagedFieldsOperationApply) || cn.Annotations["example.com/rack"] != "7" {
+	byInventory := func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == "inventory" && m.Operation == metav1.ManagedFieldsOperationApply
+	}
+	if !slices.ContainsFunc(cn.ManagedFields, byInventory) || cn.Annotations["example.com/rack"] != "7" {
 		t.Errorf("annotations %v, managed fields %v: want those applied", cn.Annotations, cn.ManagedFields)
 	}
 }
@@ -54,13 +58,4 @@ func TestManagedFieldsAreKept(t *testing.T) {
 	if cn := e.theCiliumNode("n1"); len(cn.ManagedFields) == 0 {
 		t.Error("no managed fields are left")
 	}
-}
-
-func hasManager(cn *ciliumv2.CiliumNode, name string, operation metav1.ManagedFieldsOperationType) bool {
-	for _, m := range cn.ManagedFields {
-		if m.Manager == name && m.Operation == operation {
-			return true
-		}
-	}
-	return false
 }
