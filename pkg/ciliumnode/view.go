@@ -136,6 +136,17 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 // very version precedes everything that an agent does with it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
+// Answers reports whether the agent has answered about an address to be released, or the
+// answer has been acted on but its entry still stands.
+func (s *Summary) Answers() bool {
+	for _, status := range s.Release {
+		if status != expand.Marked {
+			return true
+		}
+	}
+	return false
+}
+
 // InUse returns the addresses in use that neither the agent's report nor pods name: the
 // agent's own, and non-canonical ones, which the handshake cannot release.
 func (v *View) InUse() []netip.Addr {

@@ -149,6 +149,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		err := builder.ControllerManagedBy(mgr).Named(c.name).WatchesRawSource(c.source).
 			WithOptions(controller.Options{
 				MaxConcurrentReconciles: c.workers,
+				NewQueue:                c.newQueue,
 				EnableWarmup:            ptr.To(true),
 				// In controller-runtime v0.24.1 it can hold its lock forever at
 				// shutdown, so that leadership is released only after the grace period
@@ -169,19 +170,21 @@ type worker struct {
 	source     source.Source
 	reconciler reconcile.Reconciler
 	workers    int
+	// newQueue makes its work queue. Nil: the default.
+	newQueue func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
 func controllersOf(o *Operator, s Settings) []worker {
 	all := []worker{
-		{"node", o.Feed.NodeSource(), o.Node, s.NodeWorkers},
-		{"pool", o.Feed.PoolSource(), o.Pool, 1},
-		{"block", o.Feed.BlockSource(), o.Block, 1},
+		{name: "node", source: o.Feed.NodeSource(), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
+		{name: "pool", source: o.Feed.PoolSource(), reconciler: o.Pool, workers: 1},
+		{name: "block", source: o.Feed.BlockSource(), reconciler: o.Block, workers: 1},
 	}
 	if s.Mode.ManyPools() {
-		all = append(all, worker{"ciliumpool", o.Feed.CiliumPoolSource(), o.CiliumPool, 1})
+		all = append(all, worker{name: "ciliumpool", source: o.Feed.CiliumPoolSource(), reconciler: o.CiliumPool, workers: 1})
 	}
 	if len(s.OfferFamilies) > 0 {
-		all = append(all, worker{"unscheduled", o.Feed.UnscheduledSource(), o.Unscheduled, 1})
+		all = append(all, worker{name: "unscheduled", source: o.Feed.UnscheduledSource(), reconciler: o.Unscheduled, workers: 1})
 	}
 	for i := range all {
 		all[i].reconciler = untilShutdown{all[i].reconciler}

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -68,6 +69,7 @@ type Feed struct {
 	unscheduled          queue           // nil without Unscheduled
 	connected            chan struct{}   // closed once all queues exist
 	names                map[string]bool // all Nodes
+	order                *order          // of nodes
 }
 
 // Sources are what reflectors list and watch.
@@ -83,7 +85,9 @@ type Sources struct {
 }
 
 // NewFeed returns an empty Feed.
-func NewFeed() *Feed { return &Feed{connected: make(chan struct{}), names: map[string]bool{}} }
+func NewFeed() *Feed {
+	return &Feed{connected: make(chan struct{}), names: map[string]bool{}, order: newOrder()}
+}
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -246,18 +250,6 @@ func (f *Feed) Begin() {
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-// QueueNode has a node reconciled.
-func (f *Feed) QueueNode(name string) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if name != "" {
-		f.nodes.Add(request(name))
-		if f.Unscheduled != nil && f.Unscheduled.Any() {
-			f.unscheduled.AddAfter(request(unscheduledPods), reassignDelay)
-		}
-	}
-}
-
 // unscheduledPods is the request that stands for all unscheduled pods.
 const unscheduledPods = "pods"
 
@@ -266,13 +258,6 @@ func (f *Feed) queueUnscheduled(after time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	f.unscheduled.AddAfter(request(unscheduledPods), after)
-}
-
-// QueueNodes has nodes reconciled.
-func (f *Feed) QueueNodes(names []string) {
-	for _, name := range names {
-		f.QueueNode(name)
-	}
 }
 
 func (f *Feed) queuePool(name string, after time.Duration) {
@@ -344,7 +329,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
-	f.QueueNode(b.Node)
+	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePool(b.Pool, poolStatusDelay)
 	f.queueBlock(b.Name)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
@@ -356,7 +341,7 @@ func (f *Feed) blockMoved(b crd.Block) {
 func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
-	f.QueueNode(cn.Name)
+	f.queueNode(cn.Name, cn.Answers())
 }
 
 func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
