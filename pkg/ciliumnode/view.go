@@ -136,11 +136,10 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 // very version precedes everything that an agent does with it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
-// Answers reports whether the agent has answered about an address to be released, or the
-// answer has been acted on but its entry still stands.
+// Answers reports whether an answer of the agent about an address to be released stands.
 func (s *Summary) Answers() bool {
 	for _, status := range s.Release {
-		if status != expand.Marked {
+		if status.IsAnswer() {
 			return true
 		}
 	}

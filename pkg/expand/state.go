@@ -185,6 +185,10 @@ const (
 	Released     ReleaseStatus = "released"
 )
 
+// IsAnswer reports whether an entry is an agent's answer. It answers Released only by its
+// restart, which may be days away.
+func (s ReleaseStatus) IsAnswer() bool { return s != Marked && s != Released }
+
 // Memory is what Decide must remember between calls. The zero value is safe: it
 // restarts every wait. A Memory is never changed, only replaced. It belongs to one
 // CiliumNode, by its UID.

@@ -9,9 +9,9 @@ import (
 )
 
 // NewNodeQueue returns the work queue of nodes. It is first in, first out, except that nodes
-// with a drain that has an answer to act on precede all others. So a drain that has begun ends
-// before many more begin: if thousands begin at once, marks for release time out before the
-// agents' answers have had their turn.
+// with a drain that has moved on precede all others. So a drain that has begun ends before
+// many more begin: if thousands begin at once, marks for release time out before the agents'
+// answers have had their turn.
 func (f *Feed) NewNodeQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{

@@ -50,6 +50,7 @@ func TestNodesWithAnAnswerAreFirst(t *testing.T) {
 		f.QueueNode(name)
 	}
 	f.ciliumNode(withEntry("e", expand.Marked))
+	f.ciliumNode(withEntry("b", expand.Released))
 	f.ciliumNode(withEntry("d", expand.Ready))
 	f.ciliumNode(withEntry("f", expand.DoNotRelease))
 	f.ciliumNode(withEntry("d", expand.Ready))

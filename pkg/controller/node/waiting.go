@@ -116,13 +116,8 @@ func marks(s expand.State, p expand.Plan) (asked, answered bool) {
 		if ipalloc.FamilyOf(addr) != s.Family {
 			continue
 		}
-		switch status {
-		case expand.Marked:
-			asked = true
-		case expand.Released: // which the agent answers only by its restart
-		default:
-			answered = true
-		}
+		asked = asked || status == expand.Marked
+		answered = answered || status.IsAnswer()
 	}
 	return asked, answered
 }
