@@ -23,7 +23,7 @@ func apiSettingsColumns() []column {
 func apiSettingsTable(k kept) string {
 	var out strings.Builder
 	for _, task := range []struct{ name, title string }{{"cold", "a cold start"}, {"restart", "a restart"}} {
-		for _, measure := range k.numbersOfPods(settingsOf + task.name) {
+		for _, measure := range k.variants(settingsOf + task.name) {
 			for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
 				m := k.by[measure][nodes]
 				title := "Settings in " + task.title + strings.TrimPrefix(measure, settingsOf+task.name)

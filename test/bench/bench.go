@@ -30,6 +30,7 @@ type bench struct {
 	pods             int // per node, in measures whose world has pods; 0: each measure's own number
 	peers, keep      bool
 	only             string
+	mode             string // multiPoolOnly, or empty: every mode
 	measures         string
 	out, resultsDir  string
 	settle, patience time.Duration
@@ -49,6 +50,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
+	flags.StringVar(&b.mode, "mode", "", multiPoolOnly+": only contenders in that mode, with results of their own, for clusters in which crd mode is not measured; all modes if empty")
 	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")
 	out := ".cache/bench"
 	if name == "quick" {
@@ -64,6 +66,9 @@ func newBench(name string, args []string) (*bench, error) {
 	}
 	if err := checkPods(b.pods); err != nil {
 		return nil, err
+	}
+	if b.mode != "" && b.mode != multiPoolOnly {
+		return nil, fmt.Errorf("-mode=%s: choose %s, or leave it out", b.mode, multiPoolOnly)
 	}
 	for _, path := range []*string{&b.out, &b.store.BinDir} {
 		abs, err := filepath.Abs(*path)

@@ -106,7 +106,7 @@ var (
 	}
 	// floorSays is what a bare program logs when it is ready, or done if it has nothing to
 	// wait for.
-	floorSays = map[string]string{"react": "ready", "watch": "ready", "list": "read", "stream": "read"}
+	floorSays = map[string]string{"react": "ready", "serve": "ready", "watch": "ready", "list": "read", "stream": "read"}
 )
 
 // ciliumOperator is Cilium's own operator, run as its chart runs it except for ports and,

@@ -73,7 +73,7 @@ func memoryOf(m measured, contender string) memory {
 
 func memoryTable(k kept) string {
 	var out strings.Builder
-	for _, measure := range k.numbersOfPods("restart") {
+	for _, measure := range k.variants("restart") {
 		for _, f := range footprints(k.by[measure]) {
 			node, hasNode := f.perNode()
 			pod, hasPod := f.perPod()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +22,8 @@ const oursMultiPool = ours + ", mode multi-pool"
 // modes measures a cold start in multi-pool mode, and then agents that request more than
 // their block has, one at a time.
 func modes(peers bool, requests, rate int) measure {
-	floor := bare("serve")
-	floor.rounds, floor.mode, floor.published = 1, bed.OwnMultiPool, allocated
+	floor := bareInMultiPool("serve")
+	floor.rounds = 1
 	m := measure{name: "modes", rounds: 2, contenders: []contender{floor, inMultiPool()}, run: func(ctx context.Context, r *run) error {
 		if err := coldRun(ctx, r); err != nil {
 			return err
@@ -31,6 +34,43 @@ func modes(peers bool, requests, rate int) measure {
 		m.contenders = append(m.contenders, ciliumOperator(multiPool, bed.MultiPool, true)) // as shipped: in cold
 	}
 	return m
+}
+
+// bareInMultiPool is a bare program in multi-pool mode.
+func bareInMultiPool(program string) contender {
+	c := bare(program)
+	c.mode, c.published = bed.OwnMultiPool, allocated
+	return c
+}
+
+// multiPoolOnly is the value of -mode with which only contenders in multi-pool mode run.
+const multiPoolOnly = "multi-pool"
+
+// multiPoolMeasures returns what runs with -mode=multi-pool, in clusters that crd mode is not
+// measured in. Each is a separate measure with its own results, so that it takes nothing from
+// the tables that compare modes; modes has no other contenders anyway.
+func multiPoolMeasures(peers bool) map[string]measure {
+	serve := bareInMultiPool("serve")
+	serve.waits = true
+	floors := map[string]contender{"storm": serve, "restart": bareInMultiPool("stream"), "rest": bareInMultiPool("watch")}
+	out := map[string]measure{"modes": modes(peers, modesRequests, modesRate)}
+	for name, m := range map[string]measure{"storm": storm(), "restart": restart(peers), "rest": rest(peers, restRate, restReports)} {
+		m.name += separator + multiPoolOnly + " mode"
+		m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return c.mode != bed.OwnMultiPool && c.mode != bed.MultiPool })
+		m.contenders = append([]contender{floors[name]}, m.contenders...)
+		out[name] = m
+	}
+	return out
+}
+
+// measureInMultiPool runs the measure of that name with contenders in multi-pool mode only.
+func (b *bench) measureInMultiPool(ctx context.Context, name string) error {
+	measures := multiPoolMeasures(b.peers)
+	m, ok := measures[name]
+	if !ok {
+		return fmt.Errorf("no measure %q with -mode=%s: there are %s", name, multiPoolOnly, strings.Join(slices.Sorted(maps.Keys(measures)), ", "))
+	}
+	return b.all(ctx, m, b.nodes)
 }
 
 // requestsRun measures from the response to an agent's request until a watch shows the

@@ -10,9 +10,9 @@ import (
 const (
 	// podsPerNode is a value of samples whose clusters have pods.
 	podsPerNode = "pods per node"
-	// podsSeparator separates a measure's name from its number of pods, if that is not the
-	// measure's own.
-	podsSeparator = ", "
+	// separator separates a measure's name from how it differs from the measure of that name,
+	// such as by its number of pods.
+	separator = ", "
 )
 
 const (
@@ -32,18 +32,18 @@ func withPods(m measure, pods int) measure {
 	if m.world.Pods == 0 || pods == 0 || pods == m.world.Pods {
 		return m
 	}
-	m.name = fmt.Sprintf("%s%s%d %s", m.name, podsSeparator, pods, podsPerNode)
+	m.name = fmt.Sprintf("%s%s%d %s", m.name, separator, pods, podsPerNode)
 	m.world.Pods, m.world.Used = pods, pods
 	m.world.Blocks = max(m.world.Blocks, (pods+podsPerBlock-1)/podsPerBlock)
 	return m
 }
 
-// numbersOfPods returns the measures that a table covers: the measure itself, and those
-// with other numbers of pods, the fewest first.
-func (k kept) numbersOfPods(of string) []string {
+// variants returns the measures that a table covers: the measure itself, and those that
+// differ in the number of pods, the fewest first, or in mode.
+func (k kept) variants(of string) []string {
 	var others []string
 	for name := range k.by {
-		if strings.HasPrefix(name, of+podsSeparator) {
+		if strings.HasPrefix(name, of+separator) {
 			others = append(others, name)
 		}
 	}

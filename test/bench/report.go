@@ -75,7 +75,7 @@ func (k kept) markdown(allocator []string) string {
 	out.WriteString(k.runsList())
 	out.WriteString(goalsTable(k))
 	for _, t := range tables() {
-		for _, measure := range k.numbersOfPods(t.measure) {
+		for _, measure := range k.variants(t.measure) {
 			out.WriteString(k.tableOf(t, measure))
 		}
 	}

@@ -58,6 +58,9 @@ func measureNames() []string {
 }
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {
+	if b.mode != "" {
+		return b.measureInMultiPool(ctx, name)
+	}
 	if measures, ok := b.usual()[name]; ok {
 		for _, m := range measures {
 			if err := b.all(ctx, m, b.nodes); err != nil {

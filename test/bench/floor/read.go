@@ -85,10 +85,13 @@ func React(ctx context.Context, f *Floor) error {
 		})
 }
 
-// Serve is Allocate, and then a second block for every node whose agent requests it.
+// Serve is Allocate, unless nodes have their first block, and then a second block for every
+// node whose agent requests it.
 func Serve(ctx context.Context, f *Floor) error {
-	if err := Allocate(ctx, f); err != nil {
-		return err
+	if f.world.Blocks == 0 {
+		if err := Allocate(ctx, f); err != nil {
+			return err
+		}
 	}
 	second := *f
 	second.world.Blocks = 1

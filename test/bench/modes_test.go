@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+)
+
+// Results of contenders in one mode must not replace those in which modes are compared.
+func TestMultiPoolMeasures(t *testing.T) {
+	usual := map[string]bool{"modes": true} // has no contenders in other modes
+	for name, m := range multiPoolMeasures(true) {
+		if want := name + ", multi-pool mode"; m.name != want && !usual[name] {
+			t.Errorf("measure %q is named %q, not %q", name, m.name, want)
+		}
+		if len(m.contenders) < 2 || !strings.HasPrefix(m.contenders[0].name, "floor: ") {
+			t.Errorf("measure %q has no floor in first place, or nothing to compare with it: %d contenders", name, len(m.contenders))
+		}
+		for _, c := range m.contenders {
+			if c.mode != bed.OwnMultiPool && c.mode != bed.MultiPool {
+				t.Errorf("measure %q: %s runs in %s mode", name, c.name, c.mode)
+			}
+		}
+	}
+}
+
+func TestModeFlag(t *testing.T) {
+	for mode, ok := range map[string]bool{"": true, "multi-pool": true, "crd": false} {
+		_, err := newBench("run", []string{"-mode=" + mode, "-out=" + t.TempDir()})
+		if (err == nil) != ok {
+			t.Errorf("-mode=%s: %v", mode, err)
+		}
+	}
+}
