@@ -15,7 +15,8 @@ import (
 // NotRunning returns the nodes whose agents do not run a family.
 func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
 	out := map[string]bool{}
-	inParts(&l.mu, slices.Collect(maps.Keys(nodes)), func(name string) {
+	names := slices.AppendSeq(make([]string, 0, len(nodes)), maps.Keys(nodes))
+	inParts(&l.mu, names, func(name string) {
 		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.FamiliesNotRun()[f] {
 			out[name] = true
 		}

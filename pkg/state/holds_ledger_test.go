@@ -34,6 +34,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"NodeBlocks":                     f.each(func(i int) { f.NodeBlocks(f.node(i)) }),
 		"Nodes":                          f.few(func(int) { f.Nodes() }),
 		"Holds":                          f.each(func(i int) { f.Holds(poolName(i%len(cuts)), cuts[(i+1)%len(cuts)].Ranges[0]) }),
+		"Size":                           f.each(func(i int) { f.Size(poolName(i % len(cuts))) }),
 		"Free":                           f.each(func(i int) { f.Free(cuts[i%len(cuts)]) }),
 		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
 		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(cuts[i%len(cuts)].Ranges[0]) }),

@@ -312,6 +312,13 @@ func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
 	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
 }
 
+// Size returns how many blocks a pool has.
+func (l *Ledger) Size(pool string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.byPool[pool])
+}
+
 // Free returns how many blocks can currently be claimed from cut.
 func (l *Ledger) Free(cut ipalloc.Cut) uint64 {
 	l.mu.Lock()

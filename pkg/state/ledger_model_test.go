@@ -261,8 +261,9 @@ func (m *ledgerModel) check(t *testing.T) {
 			t.Errorf("%s is still in doubt about %v", node, unsure)
 		}
 	}
-	if ofNodes != len(m.blocks) || len(slices.Collect(m.ledger.PoolBlocks("p"))) != len(m.blocks) {
-		t.Errorf("nodes have %d blocks and the pool %d, want %d", ofNodes, len(slices.Collect(m.ledger.PoolBlocks("p"))), len(m.blocks))
+	ofPool, size := len(slices.Collect(m.ledger.PoolBlocks("p"))), m.ledger.Size("p")
+	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) {
+		t.Errorf("nodes have %d blocks and the pool %d, said to be %d, want %d", ofNodes, ofPool, size, len(m.blocks))
 	}
 }
 

@@ -87,7 +87,7 @@ func (f *Feed) ciliumPoolGone(v *ciliumpool.View) {
 func (f *Feed) ciliumPoolMoved(name string, picks bool) {
 	f.queueCiliumPool(name)
 	for _, pool := range f.Pools.Serving(name) {
-		f.queuePool(pool.Name, poolStatusDelay)
+		f.queuePoolStatus(pool.Name)
 	}
 	if picks {
 		f.allNodes()

@@ -28,8 +28,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// poolStatusDelay batches changes of a pool's blocks into one status write.
-const poolStatusDelay = time.Second
+// Changes of a pool's blocks are batched into one status write. A status counts all blocks of
+// the pool, so a large pool's is written less often: a second later for each blocksPerSecond.
+const (
+	minStatusDelay  = time.Second
+	maxStatusDelay  = 10 * time.Second
+	blocksPerSecond = 20_000
+)
 
 // wakeDelay batches freed blocks into one reconcile of each node short of addresses.
 const wakeDelay = 200 * time.Millisecond
@@ -268,6 +273,15 @@ func (f *Feed) queuePool(name string, after time.Duration) {
 	}
 }
 
+// queuePoolStatus has the status of a pool written once more changes have come together.
+func (f *Feed) queuePoolStatus(name string) {
+	f.queuePool(name, statusDelay(f.Ledger.Size(name)))
+}
+
+func statusDelay(blocks int) time.Duration {
+	return min(maxStatusDelay, minStatusDelay+time.Duration(blocks)*time.Second/blocksPerSecond)
+}
+
 func (f *Feed) queueBlock(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -323,14 +337,14 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 		f.mu.RUnlock()
 	}
 	for _, name := range append(pools, f.Pools.Touching(taken)...) {
-		f.queuePool(name, poolStatusDelay)
+		f.queuePoolStatus(name)
 	}
 }
 
 func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
-	f.queuePool(b.Pool, poolStatusDelay)
+	f.queuePoolStatus(b.Pool)
 	f.queueBlock(b.Name)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
 		f.QueueNode(other.Owner.Node)
@@ -359,7 +373,7 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	}
 	// Our own status writes come back here: without the delay they would trigger the
 	// next write at once while blocks come and go.
-	f.queuePool(p.Name, poolStatusDelay)
+	f.queuePoolStatus(p.Name)
 }
 
 // allPools queues every pool, as the outcome of an overlap has changed.

@@ -207,3 +207,13 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 		})
 	}
 }
+
+// A status counts all blocks of its pool: if it were written every second, that would take
+// most of a core with a million of them.
+func TestStatusDelay(t *testing.T) {
+	for blocks, want := range map[int]time.Duration{0: time.Second, 250: 1012500 * time.Microsecond, 50_000: 3500 * time.Millisecond, 1_000_000: 10 * time.Second} {
+		if got := statusDelay(blocks); got != want {
+			t.Errorf("a pool of %d blocks gets a status after %v, want %v", blocks, got, want)
+		}
+	}
+}

@@ -16,8 +16,8 @@ import (
 const maxReturned = 128
 
 // noteReturned adds the blocks that cool down to a history. This leader or the next one
-// sees a block while it cools down: only a cooldown shorter than poolStatusDelay may be
-// missed. An entry stays until newer ones need its place, even if a lagging process
+// sees a block while it cools down: only a cooldown shorter than the delay of a status, 1 to
+// 10 s, may be missed. An entry stays until newer ones need its place, even if a lagging process
 // sees its block in another state. A block that went back into service gets a new entry
 // when it cools down again; its PodIPBlock shows readers that it had not been returned.
 func noteReturned(h *v1alpha1.PodIPPoolHistory, coolingDown []crd.Block, now time.Time) {
