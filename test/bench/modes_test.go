@@ -33,3 +33,16 @@ func TestModeFlag(t *testing.T) {
 		}
 	}
 }
+
+// A measure that cannot run is reported before those that precede it have run.
+func TestFits(t *testing.T) {
+	for args, ok := range map[string]bool{"-measures=storm,rest": true, "-measures=storm,restart": false, "-measures=restart -nodes=20000": true} {
+		b, err := newBench("run", append([]string{"-nodes=50000", "-mode=multi-pool", "-out=" + t.TempDir()}, strings.Fields(args)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.fits(); (err == nil) != ok {
+			t.Errorf("%s with 50,000 nodes unless it says otherwise: %v", args, err)
+		}
+	}
+}

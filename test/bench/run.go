@@ -18,6 +18,9 @@ import (
 
 // run runs the measures of a full benchmark.
 func (b *bench) run(ctx context.Context) error {
+	if err := b.fits(); err != nil {
+		return err
+	}
 	if err := b.clear(); err != nil {
 		return err
 	}
@@ -34,6 +37,35 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	b.say("results are in %s; bench report writes the page", filepath.Join(b.resultsDir, b.results.file()))
 	return nil
+}
+
+// fits checks the worlds of all measures first, as some of them run for an hour.
+func (b *bench) fits() error {
+	for _, name := range strings.Split(b.measures, ",") {
+		for _, m := range b.measuresOf(name) {
+			w := withPods(m, b.pods).world
+			w.Nodes = b.nodes
+			if err := w.Fits(); err != nil {
+				return fmt.Errorf("-measures=%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// measuresOf returns the measures of a name that run at the number of nodes on the command
+// line.
+func (b *bench) measuresOf(name string) []measure {
+	switch {
+	case b.mode == multiPoolOnly:
+		if m, ok := multiPoolMeasures(b.peers)[name]; ok {
+			return []measure{m}
+		}
+		return nil
+	case name == "restart":
+		return []measure{restart(b.peers)}
+	}
+	return b.usual()[name]
 }
 
 func (b *bench) clear() error {
