@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,28 +47,18 @@ const multiPoolOnly = "multi-pool"
 // multiPoolMeasures returns what runs with -mode=multi-pool, in clusters that crd mode is not
 // measured in. Each is a separate measure with its own results, so that it takes nothing from
 // the tables that compare modes; modes has no other contenders anyway.
-func multiPoolMeasures(peers bool) map[string]measure {
+func multiPoolMeasures(peers bool) map[string][]measure {
 	serve := bareInMultiPool("serve")
 	serve.waits = true
 	floors := map[string]contender{"storm": serve, "restart": bareInMultiPool("stream"), "rest": bareInMultiPool("watch")}
-	out := map[string]measure{"modes": modes(peers, modesRequests, modesRate)}
+	out := map[string][]measure{"modes": {modes(peers, modesRequests, modesRate)}}
 	for name, m := range map[string]measure{"storm": storm(), "restart": restart(peers), "rest": rest(peers, restRate, restReports)} {
 		m.name += separator + multiPoolOnly + " mode"
 		m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return c.mode != bed.OwnMultiPool && c.mode != bed.MultiPool })
 		m.contenders = append([]contender{floors[name]}, m.contenders...)
-		out[name] = m
+		out[name] = []measure{m}
 	}
 	return out
-}
-
-// measureInMultiPool runs the measure of that name with contenders in multi-pool mode only.
-func (b *bench) measureInMultiPool(ctx context.Context, name string) error {
-	measures := multiPoolMeasures(b.peers)
-	m, ok := measures[name]
-	if !ok {
-		return fmt.Errorf("no measure %q with -mode=%s: there are %s", name, multiPoolOnly, strings.Join(slices.Sorted(maps.Keys(measures)), ", "))
-	}
-	return b.all(ctx, m, b.nodes)
 }
 
 // requestsRun measures from the response to an agent's request until a watch shows the

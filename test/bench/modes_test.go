@@ -10,7 +10,8 @@ import (
 // Results of contenders in one mode must not replace those in which modes are compared.
 func TestMultiPoolMeasures(t *testing.T) {
 	usual := map[string]bool{"modes": true} // has no contenders in other modes
-	for name, m := range multiPoolMeasures(true) {
+	for name, measures := range multiPoolMeasures(true) {
+		m := measures[0]
 		if want := name + ", multi-pool mode"; m.name != want && !usual[name] {
 			t.Errorf("measure %q is named %q, not %q", name, m.name, want)
 		}

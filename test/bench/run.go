@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,14 +57,8 @@ func (b *bench) fits() error {
 // measuresOf returns the measures of a name that run at the number of nodes on the command
 // line.
 func (b *bench) measuresOf(name string) []measure {
-	switch {
-	case b.mode == multiPoolOnly:
-		if m, ok := multiPoolMeasures(b.peers)[name]; ok {
-			return []measure{m}
-		}
-		return nil
-	case name == "restart":
-		return []measure{restart(b.peers)}
+	if b.mode == multiPoolOnly {
+		return multiPoolMeasures(b.peers)[name]
 	}
 	return b.usual()[name]
 }
@@ -90,20 +85,22 @@ func measureNames() []string {
 }
 
 func (b *bench) measureNamed(ctx context.Context, name string) error {
-	if b.mode != "" {
-		return b.measureInMultiPool(ctx, name)
-	}
-	if measures, ok := b.usual()[name]; ok {
+	if measures := b.measuresOf(name); len(measures) > 0 {
+		var err error
 		for _, m := range measures {
-			if err := b.all(ctx, m, b.nodes); err != nil {
-				return err
+			if err = b.all(ctx, m, b.nodes); err != nil {
+				break
 			}
 		}
-		return nil
+		if name == "restart" && b.mode == "" {
+			err = errors.Join(err, b.all(ctx, alone(), 1))
+		}
+		return err
+	}
+	if b.mode != "" {
+		return fmt.Errorf("no measure %q with -mode=%s: there are %s", name, b.mode, strings.Join(slices.Sorted(maps.Keys(multiPoolMeasures(b.peers))), ", "))
 	}
 	switch name {
-	case "restart":
-		return errors.Join(b.all(ctx, restart(b.peers), b.nodes), b.all(ctx, alone(), 1))
 	case "growth":
 		return b.growth(ctx)
 	case "sizes":
@@ -119,7 +116,7 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 // usual returns the measures that run only at the number of nodes on the command line.
 func (b *bench) usual() map[string][]measure {
 	return map[string][]measure{
-		"cold": {cold(b.peers)}, "join": {join()}, "failover": {failover()}, "storm": {storm()}, "reclaim": {reclaim()},
+		"cold": {cold(b.peers)}, "join": {join()}, "restart": {restart(b.peers)}, "failover": {failover()}, "storm": {storm()}, "reclaim": {reclaim()},
 		"react": reactions(reactSeconds), "rest": {rest(b.peers, restRate, restReports)},
 		"modes": {modes(b.peers, modesRequests, modesRate)}, "patches": {encodings()},
 	}
