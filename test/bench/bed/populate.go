@@ -9,46 +9,58 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // populateWorkers is how many objects are written concurrently.
 const populateWorkers = 32
 
-// populateCluster writes Nodes and pods into an empty API server.
-func (w World) populateCluster(ctx context.Context, c client.Client) error {
-	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
-		node := w.node(i)
-		if err := c.Create(ctx, node); err != nil {
-			return fmt.Errorf("create node %s: %w", node.Name, err)
-		}
-		node.Status = nodeStatus(i)
-		if err := c.Status().Update(ctx, node); err != nil {
-			return fmt.Errorf("update node %s: %w", node.Name, err)
-		}
-		return w.addPods(ctx, c, i)
-	})
+// populateCluster writes Nodes and pods into an empty API server: those of the first node
+// through it, then copies of them.
+func (w World) populateCluster(ctx context.Context, st *Stage) error {
+	if err := w.addNode(ctx, st.Client, 0); err != nil {
+		return err
+	}
+	return w.replicate(ctx, st, nodeKeys, podKeys)
 }
 
-// populate adds what depends on the mode: pools, CiliumNodes and blocks.
-func (w World) populate(ctx context.Context, c client.Client) error {
+// populate adds what depends on the mode, in the same way: pools, CiliumNodes and blocks.
+func (w World) populate(ctx context.Context, st *Stage) error {
 	if w.Mode.Owned() {
 		for _, pool := range w.pools() {
-			if err := c.Create(ctx, pool); err != nil {
+			if err := st.Client.Create(ctx, pool); err != nil {
 				return fmt.Errorf("create pool: %w", err)
 			}
 		}
 	}
-	return harness.Parallel(ctx, w.Nodes, populateWorkers, func(ctx context.Context, i int) error {
-		node := &corev1.Node{}
-		if err := c.Get(ctx, client.ObjectKey{Name: NodeName(i)}, node); err != nil {
-			return fmt.Errorf("read node %s: %w", NodeName(i), err)
-		}
-		if err := w.addCiliumNode(ctx, c, i, node); err != nil {
-			return err
-		}
-		return w.addBlocks(ctx, c, i, node)
-	})
+	if err := w.addOfMode(ctx, st.Client, 0); err != nil {
+		return err
+	}
+	return w.replicate(ctx, st, ciliumNodeKeys, blockKeys)
+}
+
+// addNode creates node i and its pods.
+func (w World) addNode(ctx context.Context, c client.Client, i int) error {
+	node := w.node(i)
+	if err := c.Create(ctx, node); err != nil {
+		return fmt.Errorf("create node %s: %w", node.Name, err)
+	}
+	node.Status = nodeStatus(i)
+	if err := c.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("update node %s: %w", node.Name, err)
+	}
+	return w.addPods(ctx, c, i)
+}
+
+// addOfMode creates the CiliumNode and the blocks of node i.
+func (w World) addOfMode(ctx context.Context, c client.Client, i int) error {
+	node := &corev1.Node{}
+	if err := c.Get(ctx, client.ObjectKey{Name: NodeName(i)}, node); err != nil {
+		return fmt.Errorf("read node %s: %w", NodeName(i), err)
+	}
+	if err := w.addCiliumNode(ctx, c, i, node); err != nil {
+		return err
+	}
+	return w.addBlocks(ctx, c, i, node)
 }
 
 // addCiliumNode creates a CiliumNode. Agents report usage only in crd mode: in multi-pool

@@ -78,13 +78,13 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 		return "", err
 	}
 	cluster, err := s.ensure(ctx, w.cluster().Key(), base, func(ctx context.Context, st *Stage) error {
-		return w.populateCluster(ctx, st.Client)
+		return w.populateCluster(ctx, st)
 	})
 	if err != nil {
 		return "", err
 	}
 	return s.ensure(ctx, w.Key(), cluster, func(ctx context.Context, st *Stage) error {
-		if err := w.populate(ctx, st.Client); err != nil || !w.Settled {
+		if err := w.populate(ctx, st); err != nil || !w.Settled {
 			return err
 		}
 		return s.Settle(ctx, st, w)

@@ -150,7 +150,7 @@ func (w World) ciliumNode(i int, node *corev1.Node) *ciliumv2.CiliumNode {
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: nodeAddress(i)}}
-	cn.Spec.BootID = fmt.Sprintf("5b4a3f0c-0000-4000-8000-%012d", i)
+	cn.Spec.BootID = bootID(i)
 	blocks := make([]iputil.Prefix, 0, w.Blocks)
 	for j := range w.Blocks {
 		blocks = append(blocks, iputil.PrefixFrom(w.block(i, j)))
@@ -199,10 +199,18 @@ func nodeAddress(i int) string {
 	return fmt.Sprintf("172.%d.%d.%d", 16+i/(250*250), i/250%250, i%250+1)
 }
 
+func zone(i int) string { return fmt.Sprintf("zone-%d", i%3) }
+
+func rack(i int) string { return fmt.Sprintf("rack-%d", i/40) }
+
+func bootID(i int) string { return fmt.Sprintf("5b4a3f0c-0000-4000-8000-%012d", i) }
+
+func machineID(i int) string { return fmt.Sprintf("%032d", i) }
+
 func (w World) node(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
 		corev1.LabelHostname: NodeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-		corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), "node.example.com/rack": fmt.Sprintf("rack-%d", i/40),
+		corev1.LabelTopologyZone: zone(i), "node.example.com/rack": rack(i),
 	}}}
 	if w.Pools > 0 {
 		n.Labels[poolLabel] = w.poolOf(i)
@@ -218,7 +226,7 @@ func nodeStatus(i int) corev1.NodeStatus {
 		},
 		NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: "v1.36.3", KernelVersion: "6.12.0", OSImage: "Debian GNU/Linux 13", OperatingSystem: "linux",
-			Architecture: "amd64", ContainerRuntimeVersion: "containerd://2.2.0", MachineID: fmt.Sprintf("%032d", i),
+			Architecture: "amd64", ContainerRuntimeVersion: "containerd://2.2.0", MachineID: machineID(i),
 		},
 	}
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {

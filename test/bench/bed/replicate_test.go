@@ -1,0 +1,117 @@
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+)
+
+// Copies of the first node's objects are what the API server stores when every object is
+// written through it, and the API server serves them.
+func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
+	for name, w := range map[string]World{
+		"crd mode, pods, many pools": {Mode: CRD, Nodes: 5, Pools: 2, Blocks: 2, Used: 35, Pods: 35, Agents: true},
+		"multi-pool mode":            {Mode: OwnMultiPool, Nodes: 41, Blocks: 3, Used: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			replicated, written := newStage(t), newStage(t)
+			harness.Must(t, w.populateCluster(t.Context(), replicated))
+			harness.Must(t, w.populate(t.Context(), replicated))
+			for i := range w.Nodes {
+				harness.Must(t, w.addNode(t.Context(), written.Client, i))
+				harness.Must(t, w.addOfMode(t.Context(), written.Client, i))
+			}
+			want, got := stored(t, written), stored(t, replicated)
+			if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
+				t.Fatalf("%d keys, want %d:\n%q\n%q", len(a), len(b), a, b)
+			}
+			for key := range want {
+				if !reflect.DeepEqual(got[key], want[key]) {
+					t.Fatalf("%s is\n%v\nwant\n%v", key, got[key], want[key])
+				}
+			}
+			uids := map[string]bool{}
+			for _, text := range served(t, replicated) {
+				uids[text] = true
+			}
+			if len(uids) != len(want) {
+				t.Errorf("the API server serves %d objects with different UIDs, want %d", len(uids), len(want))
+			}
+		})
+	}
+}
+
+func newStage(t *testing.T) *Stage {
+	t.Helper()
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir(), Log: io.Discard})
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, cluster.Stop()) })
+	scheme, err := controller.Scheme()
+	harness.Must(t, err)
+	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme})
+	harness.Must(t, err)
+	return &Stage{cluster: cluster, Client: c}
+}
+
+// varying are what two API servers store differently: times, and UIDs other than the boot ID.
+var varying = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// stored returns the objects that etcd has, without UIDs and times.
+func stored(t *testing.T, st *Stage) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for _, prefix := range []string{nodeKeys, podKeys, ciliumNodeKeys, blockKeys} {
+		all, err := st.etcd().list(t.Context(), prefix)
+		harness.Must(t, err)
+		for _, kv := range all {
+			object, err := newTemplate(kv)
+			harness.Must(t, err)
+			var value any
+			harness.Must(t, json.Unmarshal([]byte(varying.ReplaceAllStringFunc(object.text, func(s string) string {
+				if strings.HasPrefix(s, bootID(0)[:24]) {
+					return s
+				}
+				return "varies"
+			})), &value))
+			out[object.key] = value
+		}
+	}
+	return out
+}
+
+// served returns the UIDs of the objects that the API server serves.
+func served(t *testing.T, st *Stage) []string {
+	t.Helper()
+	var out []string
+	api, err := RawClient(st.Config())
+	harness.Must(t, err)
+	for _, path := range []string{Nodes, "/api/v1/pods", CiliumNodes, Blocks} {
+		raw, err := api.Get().AbsPath(path).DoRaw(context.WithoutCancel(t.Context()))
+		harness.Must(t, err)
+		var list struct {
+			Items []struct {
+				Metadata struct {
+					UID string `json:"uid"`
+				} `json:"metadata"`
+			} `json:"items"`
+		}
+		harness.Must(t, json.Unmarshal(raw, &list))
+		for _, item := range list.Items {
+			out = append(out, item.Metadata.UID)
+		}
+	}
+	return out
+}
