@@ -71,7 +71,7 @@ func restart(peers bool) measure {
 	podless.name, podless.podless = oursPodless, true
 	whole.rounds, podless.rounds, own.rounds = 1, 1, 1
 	m := measure{name: "restart", run: restartRun, contenders: []contender{bare("stream"), operator(), whole, podless, own},
-		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true}}
+		world: bed.World{Blocks: 2, Used: 20, Pods: 20, Settled: true, Still: true}}
 	if peers {
 		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
 	}

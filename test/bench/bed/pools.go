@@ -34,11 +34,16 @@ func (w World) poolName(p int) string {
 	return fmt.Sprintf("%s-%03d", PoolName, p)
 }
 
-// Fits returns an error if a pool has too few blocks for its nodes to get one more each.
+// Fits returns an error if a pool has too few blocks for its nodes, with one more for each
+// unless they are still.
 func (w World) Fits() error {
 	pools := max(1, w.Pools)
 	perPool := (w.Nodes + pools - 1) / pools
-	if want := perPool * (w.Blocks + 1); want > w.room() {
+	want := perPool * (w.Blocks + 1)
+	if w.Still {
+		want = perPool * w.Blocks
+	}
+	if want > w.room() {
 		return fmt.Errorf("%d nodes with %d blocks in %d pools: a pool has %d blocks, and %d nodes need %d. Choose fewer blocks or fewer pools",
 			w.Nodes, w.Blocks, pools, w.room(), perPool, want)
 	}

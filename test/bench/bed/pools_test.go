@@ -57,6 +57,8 @@ func TestFits(t *testing.T) {
 	}{
 		"one pool":                {World{Nodes: 50_000, Blocks: 1}, true},
 		"one pool, too many":      {World{Nodes: 50_000, Blocks: 2}, false},
+		"one pool, none is added": {World{Nodes: 50_000, Blocks: 2, Still: true}, true},
+		"one pool, not even so":   {World{Nodes: 70_000, Blocks: 2, Still: true}, false},
 		"a block left for each":   {World{Nodes: 30 * 200, Pools: 200, Blocks: 16}, true},
 		"none left for the last":  {World{Nodes: 31 * 200, Pools: 200, Blocks: 16}, false},
 		"more pools than blocks":  {World{Nodes: 1, Pools: 1 << 18, Blocks: 1}, false},

@@ -32,8 +32,8 @@ const (
 	BlockBits = 27
 	// PoolName is the name of the only PodIPPool.
 	PoolName = "bench"
-	// PoolCIDR is the range that blocks are cut from: room for two blocks and more on each
-	// of 50,000 nodes. Several pools have equal parts of it.
+	// PoolCIDR is the range that blocks are cut from: room for two blocks on each of 50,000
+	// nodes and more. Several pools have equal parts of it.
 	PoolCIDR = "10.0.0.0/10"
 
 	blockSize = 1 << (32 - BlockBits)
@@ -63,6 +63,8 @@ type World struct {
 	// Settled runs the operator on the world once, so that what it writes then is not part
 	// of the measurement.
 	Settled bool
+	// Still means that no node gets another block.
+	Still bool
 }
 
 // cluster returns the part of the world that is the same in all modes: Nodes and pods. It
