@@ -100,8 +100,10 @@ func memoryBase() footprint {
 func memoryGoals(k kept) string {
 	base := memoryBase()
 	now := footprint{}
-	if rows := footprints(k.by["restart"]); len(rows) > 0 && rows[len(rows)-1].nodes == base.nodes && rows[len(rows)-1].pods == base.pods {
-		now = rows[len(rows)-1]
+	for _, f := range footprints(k.by["restart"]) {
+		if f.nodes == base.nodes && f.pods == base.pods {
+			now = f
+		}
 	}
 	baseNode, _ := base.perNode()
 	basePod, _ := base.perPod()

@@ -72,7 +72,7 @@ func TestMemoryGoals(t *testing.T) {
 	base := memoryBase()
 	missed := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
 		restartSample(ours, fullSize, base.pods, base.with.peak, base.with.settled), restartSample(oursPodless, fullSize, 0, base.without.peak, base.without.settled),
-		restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled),
+		restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled), restartSample(ours, 4*fullSize, base.pods, 71, 70),
 	}}})
 	if got := memoryGoals(missed); strings.Count(got, "| 0.67 | **1.00** | abc |\n")+strings.Count(got, "| 0.67 | **1** | abc |\n") != 4 {
 		t.Errorf("what took as much as then:\n%s", got)

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -43,13 +44,7 @@ func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 					t.Fatalf("%s is\n%v\nwant\n%v", key, got[key], want[key])
 				}
 			}
-			uids := map[string]bool{}
-			for _, text := range served(t, replicated) {
-				uids[text] = true
-			}
-			if len(uids) != len(want) {
-				t.Errorf("the API server serves %d objects with different UIDs, want %d", len(uids), len(want))
-			}
+			compareUIDs(t, served(t, replicated), len(want))
 		})
 	}
 }
@@ -79,6 +74,11 @@ func stored(t *testing.T, st *Stage) map[string]any {
 		for _, kv := range all {
 			object, err := newTemplate(kv)
 			harness.Must(t, err)
+			encoded, err := object.encode(object.text)
+			harness.Must(t, err)
+			if !bytes.Equal(encoded, kv.Value) {
+				t.Errorf("%s is encoded as\n%q\nwant\n%q", kv.Key, encoded, kv.Value)
+			}
 			var value any
 			harness.Must(t, json.Unmarshal([]byte(varying.ReplaceAllStringFunc(object.text, func(s string) string {
 				if strings.HasPrefix(s, bootID(0)[:24]) {
@@ -92,25 +92,72 @@ func stored(t *testing.T, st *Stage) map[string]any {
 	return out
 }
 
-// served returns the UIDs of the objects that the API server serves.
-func served(t *testing.T, st *Stage) []string {
+// compareUIDs fails unless there are want objects, each with a UID of its own, and all
+// references to a Node have the UID of that Node.
+func compareUIDs(t *testing.T, objects []object, want int) {
 	t.Helper()
-	var out []string
+	uids, ofNode := map[string]bool{}, map[string]string{}
+	for _, o := range objects {
+		uids[o.Metadata.UID] = true
+		if o.path == Nodes {
+			ofNode[o.Metadata.Name] = o.Metadata.UID
+		}
+	}
+	if len(uids) != want {
+		t.Errorf("the API server serves %d objects with different UIDs, want %d", len(uids), want)
+	}
+	references := 0
+	for _, o := range objects {
+		for _, owner := range o.Metadata.OwnerReferences {
+			if references++; owner.UID == "" || owner.UID != ofNode[owner.Name] {
+				t.Errorf("%s is owned by node %s with UID %q, which has %q", o.Metadata.Name, owner.Name, owner.UID, ofNode[owner.Name])
+			}
+		}
+		if o.path != Blocks {
+			continue
+		}
+		if references++; o.Spec.NodeUID == "" || o.Spec.NodeUID != ofNode[o.Spec.NodeName] {
+			t.Errorf("block %s is of node %s with UID %q, which has %q", o.Metadata.Name, o.Spec.NodeName, o.Spec.NodeUID, ofNode[o.Spec.NodeName])
+		}
+	}
+	if references < len(ofNode) {
+		t.Errorf("%d references to %d nodes", references, len(ofNode))
+	}
+}
+
+// object is what compareUIDs reads of an object, and the path of its kind.
+type object struct {
+	path     string
+	Metadata struct {
+		Name            string `json:"name"`
+		UID             string `json:"uid"`
+		OwnerReferences []struct {
+			Name string `json:"name"`
+			UID  string `json:"uid"`
+		} `json:"ownerReferences"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName"`
+		NodeUID  string `json:"nodeUID"`
+	} `json:"spec"`
+}
+
+// served returns the objects that the API server serves.
+func served(t *testing.T, st *Stage) []object {
+	t.Helper()
+	var out []object
 	api, err := RawClient(st.Config())
 	harness.Must(t, err)
 	for _, path := range []string{Nodes, "/api/v1/pods", CiliumNodes, Blocks} {
 		raw, err := api.Get().AbsPath(path).DoRaw(context.WithoutCancel(t.Context()))
 		harness.Must(t, err)
 		var list struct {
-			Items []struct {
-				Metadata struct {
-					UID string `json:"uid"`
-				} `json:"metadata"`
-			} `json:"items"`
+			Items []object `json:"items"`
 		}
 		harness.Must(t, json.Unmarshal(raw, &list))
 		for _, item := range list.Items {
-			out = append(out, item.Metadata.UID)
+			item.path = path
+			out = append(out, item)
 		}
 	}
 	return out
