@@ -72,7 +72,7 @@ func TestFlagsPage(t *testing.T) {
 }
 
 // othersFlags are named in our pages and belong to cilium-agent, cilium-operator,
-// Helm, kube-apiserver or kube-controller-manager.
+// Helm, etcd, kube-apiserver or kube-controller-manager.
 var othersFlags = map[string]bool{
 	"skip-crd-creation": true, "controllers": true,
 	"allocate-node-cidrs":          true,
@@ -95,4 +95,5 @@ var othersFlags = map[string]bool{
 	"reuse-values":                 true,
 	"reset-then-reuse-values":      true,
 	"force-conflicts":              true,
+	"unsafe-no-fsync":              true,
 }

@@ -98,7 +98,7 @@ func replicaUID(uid string, i int) string {
 
 // names are texts that only node i's objects contain, in the same order for every node.
 func (w World) names(i int) []string {
-	out := []string{NodeName(i), podName(i, 0)[:len(podName(i, 0))-len("000")], bootID(i), machineID(i)}
+	out := []string{NodeName(i), podPrefix(i), bootID(i), machineID(i)}
 	for j := range w.Blocks {
 		out = append(out, crd.BlockName(w.block(i, j)))
 	}

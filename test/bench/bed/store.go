@@ -77,9 +77,7 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cluster, err := s.ensure(ctx, w.cluster().Key(), base, func(ctx context.Context, st *Stage) error {
-		return w.populateCluster(ctx, st)
-	})
+	cluster, err := s.ensure(ctx, w.cluster().Key(), base, w.populateCluster)
 	if err != nil {
 		return "", err
 	}

@@ -130,7 +130,9 @@ func (w World) used(i int) []netip.Addr {
 	return out
 }
 
-func podName(i, k int) string { return fmt.Sprintf("pod-%05d-%03d", i, k) }
+func podName(i, k int) string { return fmt.Sprintf("%s%03d", podPrefix(i), k) }
+
+func podPrefix(i int) string { return fmt.Sprintf("pod-%05d-", i) }
 
 // Report returns what node i's agent reports as in use. It differs with turn, as pods come
 // and go.
