@@ -39,11 +39,11 @@ func (w World) poolName(p int) string {
 func (w World) Fits() error {
 	pools := max(1, w.Pools)
 	perPool := (w.Nodes + pools - 1) / pools
-	want := perPool * (w.Blocks + 1)
-	if w.Still {
-		want = perPool * w.Blocks
+	perNode := w.Blocks
+	if !w.Still {
+		perNode++
 	}
-	if want > w.room() {
+	if want := perPool * perNode; want > w.room() {
 		return fmt.Errorf("%d nodes with %d blocks in %d pools: a pool has %d blocks, and %d nodes need %d. Choose fewer blocks or fewer pools",
 			w.Nodes, w.Blocks, pools, w.room(), perPool, want)
 	}

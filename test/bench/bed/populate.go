@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
 // populateWorkers is how many objects are written concurrently.
@@ -20,7 +21,7 @@ func (w World) populateCluster(ctx context.Context, st *Stage) error {
 	if err := w.addNode(ctx, st.Client, 0); err != nil {
 		return err
 	}
-	return w.replicate(ctx, st, nodeKeys, podKeys)
+	return w.replicate(ctx, st, gateway.Nodes, gateway.Pods)
 }
 
 // populate adds what depends on the mode, in the same way: pools, CiliumNodes and blocks.
@@ -35,7 +36,7 @@ func (w World) populate(ctx context.Context, st *Stage) error {
 	if err := w.addOfMode(ctx, st.Client, 0); err != nil {
 		return err
 	}
-	return w.replicate(ctx, st, ciliumNodeKeys, blockKeys)
+	return w.replicate(ctx, st, gateway.CiliumNodes, gateway.Blocks)
 }
 
 // addNode creates node i and its pods.

@@ -16,15 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
-)
-
-// Prefixes of keys in etcd (--etcd-prefix of kube-apiserver: /registry).
-const (
-	nodeKeys       = "/registry/minions/"
-	podKeys        = "/registry/pods/"
-	ciliumNodeKeys = "/registry/cilium.io/ciliumnodes/"
-	blockKeys      = "/registry/cilium-pool.io/podipblocks/"
 )
 
 // replicate writes into etcd, for every node but the first, copies of what it has of the
@@ -34,7 +27,7 @@ func (w World) replicate(ctx context.Context, st *Stage, prefixes ...string) err
 	etcd := st.etcd()
 	var templates []*template
 	for _, prefix := range prefixes {
-		stored, err := etcd.list(ctx, prefix)
+		stored, _, err := etcd.Range(ctx, prefix, 0, false)
 		if err != nil {
 			return err
 		}
@@ -57,33 +50,27 @@ func (w World) replicate(ctx context.Context, st *Stage, prefixes ...string) err
 	for _, t := range templates {
 		uids = append(uids, t.uid)
 	}
+	texts := w.texts(0)
 	return harness.Parallel(ctx, w.Nodes-1, populateWorkers, func(ctx context.Context, i int) error {
-		replace := w.replacer(i+1, uids)
-		copies := make([]keyValue, len(templates))
+		replace := replacer(texts, w.texts(i+1), uids, i+1)
+		copies := make([]gateway.KeyValue, len(templates))
 		for k, t := range templates {
 			value, err := t.encode(replace.Replace(t.text))
 			if err != nil {
 				return fmt.Errorf("copy %s: %w", t.key, err)
 			}
-			copies[k] = keyValue{Key: []byte(replace.Replace(t.key)), Value: value}
+			copies[k] = gateway.KeyValue{Key: []byte(replace.Replace(t.key)), Value: value}
 		}
-		return etcd.put(ctx, copies)
+		return etcd.Put(ctx, copies)
 	})
 }
 
 // replacer replaces everything that distinguishes the first node's objects by what node i's
-// objects have instead.
-func (w World) replacer(i int, uids []string) *strings.Replacer {
+// objects have instead: texts and UIDs.
+func replacer(first, texts, uids []string, i int) *strings.Replacer {
 	var pairs []string
-	names, was := w.names(i), w.names(0)
-	for k := range was {
-		pairs = append(pairs, was[k], names[k])
-	}
-	values, was := w.values(i), w.values(0)
-	for k := range was {
-		// A whole string, or one in managed fields, where its quotes are escaped. An
-		// address may begin like a longer one.
-		pairs = append(pairs, `"`+was[k]+`"`, `"`+values[k]+`"`, `"`+was[k]+`\"`, `"`+values[k]+`\"`)
+	for k := range first {
+		pairs = append(pairs, first[k], texts[k])
 	}
 	for _, uid := range uids {
 		pairs = append(pairs, uid, replicaUID(uid, i))
@@ -96,26 +83,25 @@ func replicaUID(uid string, i int) string {
 	return fmt.Sprintf("%s%012x", uid[:len(uid)-12], i)
 }
 
-// names are texts that only node i's objects contain, in the same order for every node.
-func (w World) names(i int) []string {
+// texts are what only node i's objects contain, except for UIDs, in the same order for every
+// node.
+func (w World) texts(i int) []string {
 	out := []string{NodeName(i), podPrefix(i), bootID(i), machineID(i)}
-	for j := range w.Blocks {
-		out = append(out, crd.BlockName(w.block(i, j)))
-	}
-	return out
-}
-
-// values are strings of node i's objects, in the same order for every node.
-func (w World) values(i int) []string {
-	out := []string{nodeAddress(i), zone(i), rack(i)}
+	// An address may begin like a longer one, so these are whole strings, or whole in managed
+	// fields, where their quotes are escaped.
+	whole := func(text string) { out = append(out, `"`+text+`"`, `"`+text+`\"`) }
+	whole(nodeAddress(i))
+	whole(zone(i))
+	whole(rack(i))
 	if w.Pools > 0 {
-		out = append(out, w.poolOf(i))
+		whole(w.poolOf(i))
 	}
 	for j := range w.Blocks {
 		block := w.block(i, j)
-		out = append(out, block.String())
+		out = append(out, crd.BlockName(block))
+		whole(block.String())
 		for _, addr := range Addresses(block) {
-			out = append(out, addr.String())
+			whole(addr.String())
 		}
 	}
 	return out
@@ -133,7 +119,7 @@ var protobufPrefix = []byte("k8s\x00")
 
 // newTemplate reads a stored object: protobuf of Kubernetes' own kinds, JSON of custom
 // resources.
-func newTemplate(kv keyValue) (*template, error) {
+func newTemplate(kv gateway.KeyValue) (*template, error) {
 	t := &template{key: string(kv.Key), text: string(kv.Value)}
 	t.encode = func(text string) ([]byte, error) { return []byte(text), nil }
 	if bytes.HasPrefix(kv.Value, protobufPrefix) {

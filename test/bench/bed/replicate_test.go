@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"maps"
 	"reflect"
 	"regexp"
@@ -12,10 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -51,14 +47,10 @@ func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 
 func newStage(t *testing.T) *Stage {
 	t.Helper()
-	cluster, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir(), Log: io.Discard})
+	st, err := (&Store{}).start(t.Context(), t.TempDir(), APIServer{})
 	harness.Must(t, err)
-	t.Cleanup(func() { harness.Must(t, cluster.Stop()) })
-	scheme, err := controller.Scheme()
-	harness.Must(t, err)
-	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme})
-	harness.Must(t, err)
-	return &Stage{cluster: cluster, Client: c}
+	t.Cleanup(func() { harness.Must(t, st.Close()) })
+	return st
 }
 
 // varying are what two API servers store differently: times, and UIDs other than the boot ID.
@@ -68,8 +60,8 @@ var varying = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z|[0-9a-f]{8}-[0-9a-f]{4
 func stored(t *testing.T, st *Stage) map[string]any {
 	t.Helper()
 	out := map[string]any{}
-	for _, prefix := range []string{nodeKeys, podKeys, ciliumNodeKeys, blockKeys} {
-		all, err := st.etcd().list(t.Context(), prefix)
+	for _, prefix := range []string{gateway.Nodes, gateway.Pods, gateway.CiliumNodes, gateway.Blocks} {
+		all, _, err := st.etcd().Range(t.Context(), prefix, 0, false)
 		harness.Must(t, err)
 		for _, kv := range all {
 			object, err := newTemplate(kv)

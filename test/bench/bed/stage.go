@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
 // Stage is a control plane on which one contender runs once.
@@ -30,6 +31,13 @@ func (s *Stage) Dir() string { return s.cluster.Dir() }
 
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Stage) Kubeconfig() string { return filepath.Join(s.cluster.Dir(), kubeconfigFile) }
+
+// etcd returns a client of the stage's etcd.
+func (s *Stage) etcd() *gateway.Client {
+	pid, _ := s.cluster.PIDs()
+	// Through the working directory of etcd, as a socket's path is limited to 107 bytes.
+	return gateway.New(fmt.Sprintf("/proc/%d/cwd/%s", pid, controlplane.EtcdSocket(0)))
+}
 
 // Start runs a program; a name without a slash is one of the built binaries.
 func (s *Stage) Start(name string, env []string, argv ...string) (*Process, error) {

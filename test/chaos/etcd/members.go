@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
 type statusResponse struct {
@@ -30,7 +30,7 @@ func MoveLeader(ctx context.Context, sockets ...string) (int, error) {
 	next := (leader + 1) % len(sockets)
 	req := map[string]string{"targetID": fmt.Sprint(members[next])}
 	var answer struct{}
-	return next, member(sockets[leader]).call(ctx, "/v3/maintenance/transfer-leadership", req, &answer)
+	return next, gateway.New(sockets[leader]).Call(ctx, "/v3/maintenance/transfer-leadership", req, &answer)
 }
 
 // leaderOf asks each member whether it leads, and for its ID, which is 0 if it did not answer.
@@ -38,7 +38,7 @@ func leaderOf(ctx context.Context, sockets []string) (leader int, members []uint
 	leader, members = -1, make([]uint64, len(sockets))
 	for i, socket := range sockets {
 		var got statusResponse
-		if e := member(socket).call(ctx, "/v3/maintenance/status", struct{}{}, &got); e != nil {
+		if e := gateway.New(socket).Call(ctx, "/v3/maintenance/status", struct{}{}, &got); e != nil {
 			err = errors.Join(err, e)
 			continue
 		}
@@ -52,5 +52,3 @@ func leaderOf(ctx context.Context, sockets []string) (leader int, members []uint
 	}
 	return leader, members, nil
 }
-
-func member(socket string) *Store { return New(runtime.NewScheme(), socket) }

@@ -13,11 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -31,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
 // Store reads from an etcd cluster.
@@ -38,29 +36,14 @@ type Store struct {
 	// Managers keeps the managedFields of objects, which are large.
 	Managers bool
 
-	http    *http.Client
+	gateway *gateway.Client
 	decoder runtime.Decoder
 }
 
 // New returns a Store for the etcd whose members listen on these unix sockets; it uses any of
 // them. The scheme must know the kinds that are read.
 func New(scheme *runtime.Scheme, sockets ...string) *Store {
-	var dialer net.Dialer
-	var dials atomic.Uint64
-	return &Store{
-		decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(),
-		http: &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-				first := dials.Add(1)
-				for i := range uint64(len(sockets)) {
-					if conn, err = dialer.DialContext(ctx, "unix", sockets[(first+i)%uint64(len(sockets))]); err == nil {
-						break
-					}
-				}
-				return conn, err
-			},
-		}},
-	}
+	return &Store{decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(), gateway: gateway.New(sockets...)}
 }
 
 // List reads a list at exactly the version that the options request, else at the newest.
@@ -74,7 +57,7 @@ func (s *Store) List(ctx context.Context, list client.ObjectList, opts ...client
 		return err
 	}
 	partial, metadataOnly := list.(*metav1.PartialObjectMetadataList)
-	kvs, at, err := s.readRange(ctx, k.prefix, at, metadataOnly)
+	kvs, at, err := s.gateway.Range(ctx, k.prefix, at, metadataOnly)
 	if err != nil {
 		return fmt.Errorf("list %s in etcd: %w", k.prefix, err)
 	}
@@ -108,10 +91,10 @@ func (s *Store) Watch(ctx context.Context, list client.ObjectList, opts ...clien
 		return nil, err
 	}
 	var req watchRequest
-	req.Create.Key, req.Create.RangeEnd = []byte(k.prefix), end(k.prefix)
+	req.Create.Key, req.Create.RangeEnd = []byte(k.prefix), gateway.End(k.prefix)
 	req.Create.StartRevision, req.Create.Fragment = from+1, true
 	ctx, cancel := context.WithCancel(ctx)
-	answer, err := s.post(ctx, "/v3/watch", req)
+	answer, err := s.gateway.Post(ctx, "/v3/watch", req)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("watch %s in etcd: %w", k.prefix, err)
@@ -124,6 +107,34 @@ func (s *Store) Watch(ctx context.Context, list client.ObjectList, opts ...clien
 		w.deliver(json.NewDecoder(answer))
 	}()
 	return w, nil
+}
+
+// Requests and responses of a watch (etcd v3.6, api/etcdserverpb/rpc.proto).
+
+type watchRequest struct {
+	Create struct {
+		Key           []byte `json:"key"`
+		RangeEnd      []byte `json:"range_end"`
+		StartRevision uint64 `json:"start_revision,string"`
+		Fragment      bool   `json:"fragment"`
+	} `json:"create_request"`
+}
+
+type watchResponse struct {
+	Result struct {
+		Canceled        bool    `json:"canceled"`
+		CancelReason    string  `json:"cancel_reason"`
+		CompactRevision uint64  `json:"compact_revision,string"`
+		Events          []event `json:"events"`
+	} `json:"result"`
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+type event struct {
+	Type string           `json:"type"` // PUT if it is missing, else DELETE
+	KV   gateway.KeyValue `json:"kv"`
 }
 
 type watcher struct {
@@ -184,7 +195,7 @@ func (w *watcher) send(e watch.Event) bool {
 	}
 }
 
-func (s *Store) decode(kv keyValue) (client.Object, error) {
+func (s *Store) decode(kv gateway.KeyValue) (client.Object, error) {
 	decoded, _, err := s.decoder.Decode(kv.Value, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read %s of etcd: %w", kv.Key, err)
@@ -203,15 +214,14 @@ func (s *Store) decode(kv keyValue) (client.Object, error) {
 	return object, nil
 }
 
-// kind describes where objects of a kind are stored (kube-apiserver v1.36,
-// --etcd-prefix=/registry; Nodes are called minions there).
+// kind describes where objects of a kind are stored.
 type kind struct {
 	prefix string
 	object func() client.Object
 }
 
 // name sets the name and namespace of an object from its key, and its resourceVersion.
-func (k kind) name(o client.Object, kv keyValue) {
+func (k kind) name(o client.Object, kv gateway.KeyValue) {
 	name := strings.TrimPrefix(string(kv.Key), k.prefix)
 	if namespace, rest, found := strings.Cut(name, "/"); found {
 		o.SetNamespace(namespace)
@@ -241,17 +251,17 @@ func kindOf(list client.ObjectList) (kind, error) {
 	}
 	switch name {
 	case "Node":
-		return kind{"/registry/minions/", func() client.Object { return &corev1.Node{} }}, nil
+		return kind{gateway.Nodes, func() client.Object { return &corev1.Node{} }}, nil
 	case "Pod":
-		return kind{"/registry/pods/", func() client.Object { return &corev1.Pod{} }}, nil
+		return kind{gateway.Pods, func() client.Object { return &corev1.Pod{} }}, nil
 	case "Lease":
-		return kind{"/registry/leases/", func() client.Object { return &coordinationv1.Lease{} }}, nil
+		return kind{gateway.Leases, func() client.Object { return &coordinationv1.Lease{} }}, nil
 	case "CiliumNode":
-		return kind{"/registry/cilium.io/ciliumnodes/", func() client.Object { return &ciliumv2.CiliumNode{} }}, nil
+		return kind{gateway.CiliumNodes, func() client.Object { return &ciliumv2.CiliumNode{} }}, nil
 	case "PodIPBlock":
-		return kind{"/registry/cilium-pool.io/podipblocks/", func() client.Object { return &v1alpha1.PodIPBlock{} }}, nil
+		return kind{gateway.Blocks, func() client.Object { return &v1alpha1.PodIPBlock{} }}, nil
 	case "PodIPPool":
-		return kind{"/registry/cilium-pool.io/podippools/", func() client.Object { return &v1alpha1.PodIPPool{} }}, nil
+		return kind{gateway.Pools, func() client.Object { return &v1alpha1.PodIPPool{} }}, nil
 	}
 	return kind{}, fmt.Errorf("%w: %T %s", errKind, list, name)
 }

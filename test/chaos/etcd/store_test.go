@@ -244,7 +244,7 @@ func TestWatchBeyondCompactionSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var answer struct{}
-	harness.Must(t, b.store.call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer))
+	harness.Must(t, b.store.gateway.Call(t.Context(), "/v3/kv/compaction", map[string]string{"revision": strconv.FormatUint(now, 10)}, &answer))
 	w, err := b.store.Watch(t.Context(), &corev1.NodeList{}, at(before))
 	if err != nil {
 		t.Fatal(err)
