@@ -52,8 +52,7 @@ type Reconciler struct {
 	// Unrecorded are pools that must not go yet; nil: every pool may.
 	Unrecorded *state.Unrecorded
 
-	// histories are those of the pools, by name; one worker uses them.
-	histories map[string]*knownHistory
+	histories histories
 }
 
 // Reconcile reconciles the status and the finalizer of one pool.
@@ -66,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if apierrors.IsNotFound(err) {
 			r.Metrics.forget(req.Name)
 			r.Shared.ForgetPool(req.Name)
-			delete(r.histories, req.Name)
+			r.histories.forget(req.Name)
 			r.Events.ForgetWrites(writesOf(req.Name))
 			r.Events.ForgetWrites(historyWritesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -30,6 +31,33 @@ type knownHistory struct {
 	failing bool
 }
 
+// histories are those of the pools, by name. Only the worker that reconciles a pool uses its
+// history.
+type histories struct {
+	mu     sync.Mutex
+	byPool map[string]*knownHistory
+}
+
+func (h *histories) of(pool string) *knownHistory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.byPool[pool]
+	if known == nil {
+		known = &knownHistory{}
+		if h.byPool == nil {
+			h.byPool = map[string]*knownHistory{}
+		}
+		h.byPool[pool] = known
+	}
+	return known
+}
+
+func (h *histories) forget(pool string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.byPool, pool)
+}
+
 // noteHistory updates the PodIPPoolHistory of a pool before the pool's status is
 // written. A new leader that takes over between the two writes finds the same blocks
 // cooling down and the same number held, and records nothing twice. The records derive
@@ -39,14 +67,7 @@ type knownHistory struct {
 // It returns the current history, nil if it cannot be read, and when to retry a
 // failure; 0: nothing failed.
 func (r *Reconciler) noteHistory(ctx context.Context, pool *v1alpha1.PodIPPool, u poolUsage, now time.Time) (*v1alpha1.PodIPPoolHistory, time.Duration) {
-	known := r.histories[pool.Name]
-	if known == nil {
-		known = &knownHistory{}
-		if r.histories == nil {
-			r.histories = map[string]*knownHistory{}
-		}
-		r.histories[pool.Name] = known
-	}
+	known := r.histories.of(pool.Name)
 	if known.noted == nil || !crd.IsHistoryOf(known.noted, pool) {
 		read, err := r.readHistory(ctx, pool)
 		if err != nil {

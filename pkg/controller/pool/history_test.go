@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -328,12 +329,35 @@ func TestPoolForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.poolLook()
-	if n := len(b.r.histories); n > 0 {
+	if n := len(b.r.histories.byPool); n > 0 {
 		t.Errorf("%d histories are kept", n)
 	}
 	if n, _ := b.Pacing.Budget(paced, b.Clock.Now()); n != 1 {
 		t.Errorf("%d blocks may drain in a new pool, want one", n)
 	}
+}
+
+// Pools are reconciled at once, each by one worker.
+func TestHistoriesOfManyPools(t *testing.T) {
+	h := &histories{}
+	var workers sync.WaitGroup
+	for i := range 8 {
+		pool := fmt.Sprint("pool", i)
+		workers.Go(func() {
+			for range 100 {
+				known := h.of(pool)
+				known.failing = true
+				if again := h.of(pool); again != known || !again.failing {
+					t.Errorf("%s has another history", pool)
+				}
+				h.forget(pool)
+				if h.of(pool).failing {
+					t.Errorf("%s has a history that was forgotten", pool)
+				}
+			}
+		})
+	}
+	workers.Wait()
 }
 
 // However many blocks come and go, the history stays within the CRD's limits.
