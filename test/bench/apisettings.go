@@ -21,7 +21,7 @@ const settingsOf = "settings of "
 type apiSetting struct {
 	// name is the setting as passed to the program; "": the defaults.
 	name      string
-	apiServer bed.APIServer
+	controlPlane bed.ControlPlane
 	env       []string // of the operator
 	// account: the operator runs as a ServiceAccount, not as an administrator.
 	account bool
@@ -60,7 +60,7 @@ func apiSettings() []apiSetting {
 		return func(values map[string]float64) bool { return values[value] > 0 }
 	}
 	of := func(arg string, took func(map[string]float64) bool) apiSetting {
-		return apiSetting{name: arg, apiServer: bed.APIServer{Args: []string{arg}}, took: took}
+		return apiSetting{name: arg, controlPlane: bed.ControlPlane{Args: []string{arg}}, took: took}
 	}
 	gogc := "GOGC=200"
 	return []apiSetting{
@@ -72,19 +72,19 @@ func apiSettings() []apiSetting {
 		of("--feature-gates=WatchList=false", none(streamedLists)),
 		{name: "KUBE_FEATURE_WatchListClient=false", env: []string{"KUBE_FEATURE_WatchListClient=false"}, took: none(streamedLists)},
 		of(serveCBOR, some(servedCBOR)),
-		{name: strings.Join([]string{serveCBOR, allowCBOR, preferCBOR}, " "), apiServer: bed.APIServer{Args: []string{serveCBOR}},
+		{name: strings.Join([]string{serveCBOR, allowCBOR, preferCBOR}, " "), controlPlane: bed.ControlPlane{Args: []string{serveCBOR}},
 			env: []string{allowCBOR, preferCBOR}, took: some(servedCBOR)},
 		of(noFairness, none(dispatched)),
 		{name: asAccount, account: true, took: some(limitedRequests)},
-		{name: asAccount + " " + noFairness, account: true, apiServer: bed.APIServer{Args: []string{noFairness}}, took: none(dispatched)},
-		{name: gogc, apiServer: bed.APIServer{Env: []string{gogc}}},
+		{name: asAccount + " " + noFairness, account: true, controlPlane: bed.ControlPlane{Args: []string{noFairness}}, took: none(dispatched)},
+		{name: gogc, controlPlane: bed.ControlPlane{Env: []string{gogc}}},
 	}
 }
 
 // contender returns this operator with the setting.
 func (s apiSetting) contender() contender {
 	c := operator()
-	c.name, c.settings, c.apiServer, c.env = s.name, "", s.apiServer, s.env
+	c.name, c.settings, c.controlPlane, c.env = s.name, "", s.controlPlane, s.env
 	if s.account {
 		argv := c.argv
 		c.argv = func(st *bed.Stage, w bed.World) ([]string, error) {
@@ -165,7 +165,7 @@ func (b *bench) settings(ctx context.Context) error {
 	settings, patience := apiSettings(), b.patience
 	defer func() { b.patience = patience }()
 	for _, m := range settingMeasures(settings) {
-		m = withPods(m, b.pods)
+		m = b.adapted(m)
 		b.patience = patience
 		var defaults map[string]float64
 		for round := range cmp.Or(b.rounds, m.rounds) {

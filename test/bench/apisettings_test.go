@@ -77,7 +77,7 @@ func TestSettingMeasures(t *testing.T) {
 			names = append(names, c.name)
 		}
 		first := m.contenders[0]
-		if first.name != defaultSetting || len(first.apiServer.Args)+len(first.apiServer.Env)+len(first.env) > 0 {
+		if first.name != defaultSetting || len(first.controlPlane.Args)+len(first.controlPlane.Env)+len(first.env) > 0 {
 			t.Errorf("%s begins with %q", m.name, first.name)
 		}
 	}

@@ -29,6 +29,7 @@ type bench struct {
 	rounds           int // of every measure; 0: each measure's own number
 	pods             int // per node, in measures whose world has pods; 0: each measure's own number
 	peers, keep      bool
+	fsync            bool
 	only             string
 	mode             string // multiPoolOnly, or empty: every mode
 	measures         string
@@ -48,7 +49,8 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.IntVar(&b.pools, "pools", fullPools, "number of pools of the measure pools")
 	flags.IntVar(&b.pods, "pods", 0, "pods per node of the measures whose clusters have pods, with the blocks that they need (default: what a measure sets, 20 for restart)")
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
-	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run made: only where no CRD has changed since")
+	flags.BoolVar(&b.fsync, "fsync", false, "etcd waits until the disk has each write, with results of their own")
+	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run of the same binaries made")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
 	flags.StringVar(&b.mode, "mode", "", multiPoolOnly+": only contenders in that mode, with results of their own, for clusters in which crd mode is not measured; all modes if empty")
 	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")

@@ -142,18 +142,22 @@ func TestKeep(t *testing.T) {
 }
 
 func TestGoals(t *testing.T) {
-	of := func(contender string, seconds float64) sample {
-		return sample{Measure: "cold", Contender: contender, Nodes: fullSize, Values: map[string]float64{"seconds": seconds}}
+	of := func(contender string, round int, seconds float64) sample {
+		return sample{Measure: "cold", Contender: contender, Nodes: fullSize, Round: round, Values: map[string]float64{"seconds": seconds, "versions": 5}}
 	}
+	claim := bare("claim").name
 	table := goalsTable(keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
-		of(bare("claim").name, 10), of(ours, 12), of(ours, 14), of(ours, 11), of(clusterPool, 8),
+		of(claim, 0, 10), of(ours, 0, 12), of(claim, 1, 10), of(ours, 1, 14), of(claim, 2, 10), of(ours, 2, 11),
+		of(clusterPool, 0, 8), of(multiPool, 0, 10), of(multiPool, 1, 10),
 	}}}))
 	for _, want := range []string{
-		"| cold start | " + bare("claim").name + " | 1.30 | 1.20 | abc |\n",
-		"| cold start | " + clusterPool + " | 1 | **1.50** | abc |\n",
-		"| cold start | " + multiPool + " | 1 | not measured | - |\n",
-		"| reaction at 1000 bound pods/s, 99th percentile | " + bare("react").name + " | 1.30 | not measured | - |\n",
-		"| growth per node, cold start | its own at 1250 nodes | 1.10 | not measured | see Growth |\n",
+		"| cold start | " + claim + " | 1.30 | 1.20 (1.10–1.40) | 3 | undecided | abc |\n",
+		"| cold start | " + clusterPool + " | 1 | 1.50 | 1 | **missed**, once | abc |\n",
+		"| cold start | " + multiPool + " | 1 | 1.20 (1.20–1.40) | 2 | **missed** | abc |\n",
+		"| cold start | " + clusterPoolAsIs + " | 0.20 | not measured | - | - | - |\n",
+		"| versions that every agent receives | " + claim + " | 1 | 1 | 3 | met | abc |\n",
+		"| reaction at 1000 bound pods/s, 99th percentile | " + bare("react").name + " | 1.30 | not measured | - | - | - |\n",
+		"| growth per node, cold start, from the first node on | its own at 1250 nodes | 1.10 | not measured | - | - | see Growth |\n",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
@@ -164,7 +168,7 @@ func TestGoals(t *testing.T) {
 // Each goal compares contenders that its measure has.
 func TestGoalsNameContenders(t *testing.T) {
 	of := map[string][]contender{}
-	for _, m := range append([]measure{cold(true), join(), restart(true), storm(), reclaim(), rest(true, 1, 1), modes(true, 1, 1)}, reactions(1)...) {
+	for _, m := range append([]measure{cold(true), join(), restart(true), storm(), stormInMultiPool(true), reclaim(), rest(true, 1, 1), modes(true, 1, 1)}, reactions(1)...) {
 		of[m.name] = m.contenders
 	}
 	for _, g := range goals() {

@@ -35,11 +35,11 @@ type contender struct {
 	waits bool
 	// podless: its cluster has no pods.
 	podless bool
-	// settings are the settings that matter for speed, as text for the page.
+	// settings are those that are not in argv, as text for the page; "": no row on the page.
 	settings string
-	// apiServer is how the API server that it talks to differs; env is the contender's own
+	// controlPlane is how the control plane that it talks to differs; env is the contender's own
 	// environment, in addition to that of all contenders.
-	apiServer bed.APIServer
+	controlPlane bed.ControlPlane
 	env       []string
 	argv      func(st *bed.Stage, w bed.World) ([]string, error)
 	// says are texts that its log contains once it has read everything and may decide.
@@ -57,13 +57,9 @@ const leaseFlag = "--leader-elect-lease-duration="
 // operator is this operator, with its defaults except for the given flags and a longer
 // Lease: on an overloaded machine a run should be slow rather than fail.
 func operator(flags ...string) contender {
-	settings := "defaults (no client-side limit, `--node-workers=32`)"
-	for _, flag := range flags {
-		settings += ", `" + flag + "`"
-	}
 	return contender{
 		name: ours, mode: bed.CRD, waits: true, path: bed.CiliumNodes, published: podCIDRs,
-		settings: settings,
+		settings: fmt.Sprintf("its defaults, so no client-side limit and `--node-workers=%d`", floor.Workers),
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),
@@ -99,7 +95,7 @@ func bare(program string) contender {
 var (
 	floorNames = map[string]string{
 		"serve": "bare creates and patches of pools.allocated", "claim": "bare creates and pool patches", "join": "bare creates and pool patches", "cidr": "bare patches of podCIDRs alone",
-		"reclaim": "bare writes of the handshake", "reclaim-seeing": "the same, a watch of blocks and a look at each CiliumNode", "react": "bare watch, create and patch",
+		"reclaim": "bare writes of the handshake", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
 		"untracked": "merge patch, without managed fields",
 		"stream":    "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
@@ -113,7 +109,7 @@ var (
 // like this operator, a longer Lease.
 func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 	c := contender{name: name, mode: mode, rounds: 1, path: bed.CiliumNodes, published: podCIDRs, says: []string{"Initialization complete"},
-		settings: "its defaults of `--operator-k8s-client-qps=100` and `--operator-k8s-client-burst=200`, its check of its CRDs at start"}
+		settings: "its defaults, so 100 requests per second, bursts of 200, and a check of its CRDs at start"}
 	c.argv = func(st *bed.Stage, _ bed.World) ([]string, error) {
 		port, err := controlplane.FreePort("127.0.0.1")
 		if err != nil {
@@ -139,7 +135,7 @@ func ciliumOperator(name string, mode bed.Mode, lifted bool) contender {
 		c.published = allocated
 	}
 	if lifted {
-		c.rounds, c.settings = 2, "`--operator-k8s-client-qps=100000`, `--operator-k8s-client-burst=100000`, `--skip-crd-creation`"
+		c.rounds, c.settings = 2, "otherwise its defaults"
 	}
 	return c
 }
@@ -154,7 +150,7 @@ func allocated(event []byte, n int) bool {
 func nodeipam() contender {
 	return contender{
 		name: nodeIPAM, mode: bed.ClusterPool, path: bed.Nodes,
-		settings:  "`--kube-api-qps=100000`, `--kube-api-burst=100000`, `--controllers=node-ipam-controller`",
+		settings:  "otherwise its defaults",
 		published: func(event []byte, _ int) bool { return bytes.Contains(event, []byte(`"podCIDR":"`)) },
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			port, err := controlplane.FreePort("127.0.0.1")

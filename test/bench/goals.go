@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -52,28 +55,29 @@ func goals() []goal {
 // goalsTable returns a table of the goals and the measured values.
 func goalsTable(k kept) string {
 	var out strings.Builder
-	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run; memory of a node and of a pod is compared with what it was at an earlier commit. In bold: missed.\n\n" +
-		"| goal | compared with | at most | measured | commit |\n| --- | --- | --- | --- | --- |\n")
+	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run, and the range of the ratios of each round. A goal is undecided if it was met in " +
+		"some rounds and missed in others; a single round decides only what is counted. " +
+		"Memory of a node and of a pod is compared with what it was at an earlier commit.\n\n" +
+		"| goal | compared with | at most | measured | rounds | | commit |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {
 		against := g.of
 		if against == "" {
 			against = "-"
 		}
-		text, commit := notMeasured, "-"
 		m := k.by[g.measure][fullSize]
+		text, rounds, outcome, commit := notMeasured, "-", "-", "-"
 		if v, ok := g.measured(m); ok {
+			byRound := g.byRound(m)
+			text, rounds, outcome = number(v)+spread(v, byRound), strconv.Itoa(len(byRound)), g.outcome(v, byRound)
 			commit = strings.Join(m.commits(), ", ")
-			if text = number(v); v > g.atMost {
-				text = "**" + text + "**"
-			}
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", g.about, against, number(g.atMost), text, commit)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", g.about, against, number(g.atMost), text, rounds, outcome, commit)
 	}
 	out.WriteString(memoryGoals(k))
 	for _, l := range curves(k) {
 		if !l.floor {
-			text, base := l.goal()
-			fmt.Fprintf(&out, "| growth per node, %s | its own at %d nodes | %s | %s | see Growth |\n", l.title, base, number(superlinear), text)
+			text, outcome, base := l.goal()
+			fmt.Fprintf(&out, "| growth per node, %s | its own at %d nodes | %s | %s | - | %s | see Growth |\n", l.title, base, number(superlinear), text, outcome)
 		}
 	}
 	return out.String() + "\n"
@@ -121,25 +125,18 @@ func memoryGoals(k kept) string {
 		{"peak memory of a pod, restart", "bytes", pod.peak, basePod.peak, hasPod},
 		{"settled memory of a pod, restart", "bytes", pod.settled, basePod.settled, hasPod},
 	} {
-		text, of := notMeasured, "-"
+		text, outcome, of := notMeasured, "-", "-"
 		if g.known {
-			of = commit
-			if text = number(g.now / g.base); g.now/g.base > memoryShare {
-				text = "**" + text + "**"
-			}
+			text, outcome, of = number(g.now/g.base), outcomeOf(g.now/g.base <= memoryShare), commit
 		}
-		fmt.Fprintf(&out, "| %s | %s %s at %s | %s | %s | %s |\n", g.about, number(g.base), g.unit, memoryBaseCommit, number(memoryShare), text, of)
+		fmt.Fprintf(&out, "| %s | %s %s at %s | %s | %s | - | %s | %s |\n", g.about, number(g.base), g.unit, memoryBaseCommit, number(memoryShare), text, outcome, of)
 	}
 	return out.String()
 }
 
 // measured returns the goal's value, or its ratio, if the samples contain it.
 func (g goal) measured(m measured) (float64, bool) {
-	name := g.contender
-	if name == "" {
-		name = ours
-	}
-	own := m.values(name, g.value)
+	own := m.values(g.name(), g.value)
 	if len(own) == 0 {
 		return 0, false
 	}
@@ -150,16 +147,70 @@ func (g goal) measured(m measured) (float64, bool) {
 	return median(own) / other, other > 0
 }
 
-// goal returns how many times as much a node takes at the largest size as at the base, and
-// the number of nodes of the base.
-func (c curve) goal() (text string, base int) {
+// name returns the name of the measured contender.
+func (g goal) name() string { return cmp.Or(g.contender, ours) }
+
+// byRound returns the value, or the ratio, of each round that both contenders have.
+func (g goal) byRound(m measured) []float64 {
+	values := func(contender string) map[int]float64 {
+		out := map[int]float64{}
+		for _, s := range m.samples {
+			if v, ok := s.Values[g.value]; ok && s.Contender == contender {
+				out[s.Round] = v
+			}
+		}
+		return out
+	}
+	own, other := values(g.name()), values(g.of)
+	var out []float64
+	for _, round := range slices.Sorted(maps.Keys(own)) {
+		switch {
+		case g.of == "":
+			out = append(out, own[round])
+		case other[round] > 0:
+			out = append(out, own[round]/other[round])
+		}
+	}
+	return out
+}
+
+// outcome says whether a goal was met.
+func (g goal) outcome(v float64, byRound []float64) string {
+	switch {
+	case len(byRound) < 2 && !g.counted():
+		return outcomeOf(v <= g.atMost) + ", once"
+	case len(byRound) > 1 && slices.Min(byRound) <= g.atMost && slices.Max(byRound) > g.atMost:
+		return "undecided"
+	}
+	return outcomeOf(v <= g.atMost)
+}
+
+// counted reports whether the value is a number of requests, which a busy machine does not
+// change.
+func (g goal) counted() bool { return strings.Contains(g.value, "writes") || g.value == "versions" }
+
+func outcomeOf(met bool) string {
+	if met {
+		return "met"
+	}
+	return "**missed**"
+}
+
+// spread formats the range of values, unless all look like v.
+func spread(v float64, values []float64) string {
+	if len(values) < 2 || number(slices.Min(values)) == number(v) && number(slices.Max(values)) == number(v) {
+		return ""
+	}
+	return fmt.Sprintf(" (%s–%s)", number(slices.Min(values)), number(slices.Max(values)))
+}
+
+// goal returns how many times as much a node takes at the largest size as at the base,
+// whether that is a goal that was met, and the number of nodes of the base.
+func (c curve) goal() (text, outcome string, base int) {
 	from := c.base()
 	if from.value == 0 || c.points[len(c.points)-1].nodes <= from.nodes {
-		return notMeasured, growthBase
+		return notMeasured, "-", growthBase
 	}
 	times := c.perNode(c.points[len(c.points)-1])
-	if text = number(times); times > superlinear {
-		text = "**" + text + "**"
-	}
-	return text, from.nodes
+	return number(times), outcomeOf(times <= superlinear), from.nodes
 }

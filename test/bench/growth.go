@@ -10,19 +10,34 @@ import (
 // grown returns what the growth curve shows: one line each for this operator and its floor.
 func grown() []growing {
 	return []growing{
-		{"cold", "cold start", "seconds", "claim"}, {"restart", "restart", "seconds", "stream"}, {"storm", "scale-up storm", "seconds", "claim"},
-		{"reclaim", "reclaim storm", "seconds", "reclaim"}, {"join", "cold start without CiliumNodes", "seconds", "join"}, {"rest", "own CPU at rest", "cpu s", "watch"},
+		{"cold", "cold start, from the first node on", "seconds", "first s", "claim", true},
+		{"restart", "restart", "seconds", "", "stream", true},
+		{"storm", "scale-up storm", "seconds", "", "claim", true},
+		{"reclaim", "reclaim storm", "seconds", "", "reclaim", true},
+		{"join", "cold start without CiliumNodes, from the first node on", "seconds", "first s", "join", true},
+		{"rest", "own CPU at rest", "cpu s", "", "watch", true},
+		{"cold", "own CPU, cold start", "cpu s", "", "claim", false},
+		{"restart", "own CPU, restart", "cpu s", "", "stream", false},
+		{"storm", "own CPU, scale-up storm", "cpu s", "", "claim", false},
+		{"reclaim", "own CPU, reclaim storm", "cpu s", "", "reclaim", false},
+		{"join", "own CPU, cold start without CiliumNodes", "cpu s", "", "join", false},
 	}
 }
 
 // growing is a value of a measure, in seconds.
-type growing struct{ measure, title, value, floor string }
+type growing struct {
+	measure, title, value string
+	// less is a value to subtract: what does not grow would hide how the rest grows.
+	less, floor string
+	// drawn: the plot shows it too.
+	drawn bool
+}
 
 // curve is a value by size, for one contender.
 type curve struct {
-	title  string
-	floor  bool
-	points []point
+	title        string
+	floor, drawn bool
+	points       []point
 }
 
 type point struct {
@@ -38,7 +53,7 @@ func curves(k kept) []curve {
 			if floor {
 				name = bare(c.floor).name
 			}
-			out = append(out, curve{title: c.title, floor: floor, points: points(sameMachine(k.by[c.measure]), name, c.value)})
+			out = append(out, curve{title: c.title, floor: floor, drawn: c.drawn, points: points(sameMachine(k.by[c.measure]), name, c.value, c.less)})
 		}
 	}
 	return out
@@ -61,11 +76,17 @@ func sameMachine(bySize map[int]measured) map[int]measured {
 	return out
 }
 
-// points returns the medians of a contender's value, by size.
-func points(bySize map[int]measured, contender, value string) []point {
+// points returns the medians of a contender's value, less another one, by size.
+func points(bySize map[int]measured, contender, value, less string) []point {
 	var out []point
 	for _, n := range slices.Sorted(maps.Keys(bySize)) {
-		if values := bySize[n].values(contender, value); len(values) > 0 {
+		var values []float64
+		for _, s := range bySize[n].samples {
+			if v, ok := s.Values[value]; ok && s.Contender == contender {
+				values = append(values, v-s.Values[less])
+			}
+		}
+		if len(values) > 0 {
 			out = append(out, point{n, median(values)})
 		}
 	}

@@ -21,6 +21,8 @@ type measure struct {
 	// rounds is the number of rounds unless the command line sets one; 0: usualRounds. Slow
 	// measures have fewer, so that the whole run takes at most 90 minutes.
 	rounds int
+	// synced: etcd waits for the disk.
+	synced bool
 }
 
 // sample is the result of one contender in one round.
@@ -70,12 +72,18 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("out of patience"))
 	defer cancel()
-	st, err := b.store.OpenWith(ctx, w, c.apiServer)
+	with := c.controlPlane
+	with.EtcdSyncs = m.synced
+	st, err := b.store.OpenWith(ctx, w, with)
 	if err != nil {
 		return sample{}, err
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	argv, err := c.argv(st, w)
+	if err != nil {
+		return sample{}, errors.Join(err, st.Close())
+	}
 	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}, fail: fail}
 	err = m.run(ctx, r)
 	for _, o := range r.observers {
@@ -91,18 +99,19 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 		r.values[podsPerNode], r.values["blocks per node"] = float64(w.Pods), float64(w.Blocks)
 	}
 	r.values["took s"] = time.Since(begin).Seconds()
-	b.results.set(m.name, c.name, c.settings)
+	b.results.set(m.name, c.name, describe(c.settings, argv))
 	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
 	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
 	return s, nil
 }
 
 // all runs every contender of a measure, interleaved, so that other load on the machine
-// affects them equally.
+// affects them equally. Each round begins with another contender.
 func (b *bench) all(ctx context.Context, m measure, nodes int) error {
-	m = withPods(m, b.pods)
+	m = b.adapted(m)
 	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
-		for _, c := range m.contenders {
+		for i := range m.contenders {
+			c := m.contenders[(round+i)%len(m.contenders)]
 			if b.skips(c, round) {
 				continue
 			}

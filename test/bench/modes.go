@@ -44,16 +44,17 @@ func bareInMultiPool(program string) contender {
 // multiPoolOnly is the value of -mode with which only contenders in multi-pool mode run.
 const multiPoolOnly = "multi-pool"
 
+// inThatMode follows the names of measures whose contenders all run in multi-pool mode.
+const inThatMode = separator + multiPoolOnly + " mode"
+
 // multiPoolMeasures returns what runs with -mode=multi-pool, in clusters that crd mode is not
 // measured in. Each is a separate measure with its own results, so that it takes nothing from
 // the tables that compare modes; modes has no other contenders anyway.
 func multiPoolMeasures(peers bool) map[string][]measure {
-	serve := bareInMultiPool("serve")
-	serve.waits = true
-	floors := map[string]contender{"storm": serve, "restart": bareInMultiPool("stream"), "rest": bareInMultiPool("watch")}
-	out := map[string][]measure{"modes": {modes(peers, modesRequests, modesRate)}}
-	for name, m := range map[string]measure{"storm": storm(), "restart": restart(peers), "rest": rest(peers, restRate, restReports)} {
-		m.name += separator + multiPoolOnly + " mode"
+	floors := map[string]contender{"restart": bareInMultiPool("stream"), "rest": bareInMultiPool("watch")}
+	out := map[string][]measure{"modes": {modes(peers, modesRequests, modesRate)}, "storm": {stormInMultiPool(peers)}}
+	for name, m := range map[string]measure{"restart": restart(peers), "rest": rest(peers, restRate, restReports)} {
+		m.name += inThatMode
 		m.contenders = slices.DeleteFunc(m.contenders, func(c contender) bool { return c.mode != bed.OwnMultiPool && c.mode != bed.MultiPool })
 		m.contenders = append([]contender{floors[name]}, m.contenders...)
 		out[name] = []measure{m}

@@ -38,8 +38,18 @@ func withPods(m measure, pods int) measure {
 	return m
 }
 
+// adapted returns a measure as -pods and -fsync change it.
+func (b *bench) adapted(m measure) measure {
+	m = withPods(m, b.pods)
+	if b.fsync && !m.synced {
+		m.name += separator + "with fsync"
+		m.synced = true
+	}
+	return m
+}
+
 // variants returns the measures that a table covers: the measure itself, and those that
-// differ in the number of pods, the fewest first, or in mode.
+// differ in the number of pods, the fewest first, in mode, or in etcd.
 func (k kept) variants(of string) []string {
 	var others []string
 	for name := range k.by {

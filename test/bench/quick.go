@@ -47,7 +47,7 @@ func (c check) wrong(values map[string]float64) string {
 
 // always returns checks that hold for every measure: writes of objects other than blocks
 // and CiliumNodes are limited by time, not by nodes. A pool's status and its history are
-// each written once a second (poolStatusDelay in pkg/controller/informer), in addition to
+// each written once a second at most (minStatusDelay in pkg/controller/informer), in addition to
 // the writes at start, and only these may conflict with another write. The only events are
 // those of the Lease.
 func always() []check {
@@ -72,6 +72,7 @@ func quickSteps(nodes int) []step {
 		{restart(false), append(always(), equal("lists of nodes", 1), equal("lists of ciliumnodes", 1), equal("lists of podipblocks", 1),
 			equal("lists of podippools", 1), equal("lists of pods", 2), equal("writes", 0))}, // pods that need an address, and the agents'
 		{storm(), writes(n, n, 0, n)},
+		{stormInMultiPool(false), writes(n, n, 0, n)},
 		{reclaim(), reclaimChecks(n)},
 		{react(30, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{react(1000, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
@@ -101,7 +102,7 @@ func (b *bench) quick(ctx context.Context) error {
 		if !slices.Contains(strings.Split(b.measures, ","), strings.Fields(s.m.name)[0]) {
 			continue
 		}
-		s.m = withPods(s.m, b.pods)
+		s.m = b.adapted(s.m)
 		if err := b.all(ctx, s.m, b.nodes); err != nil {
 			return err
 		}

@@ -84,7 +84,7 @@ func reactionRows(g goal, bySize map[int]measured, sizes []int) [][]string {
 
 // latency formats a contender's 99th percentile at a size, and its ratio to the base.
 func latency(bySize map[int]measured, contender string, nodes int) string {
-	line := curve{points: points(bySize, contender, "p99 ms")}
+	line := curve{points: points(bySize, contender, "p99 ms", "")}
 	i := slices.IndexFunc(line.points, func(p point) bool { return p.nodes == nodes })
 	if i < 0 {
 		return "-"

@@ -62,15 +62,17 @@ const resting = 20 * time.Second
 func rest(peers bool, rate, reportsPerNode int) measure {
 	m := measure{name: "rest", rounds: 2, world: bed.World{Blocks: 1, Used: 15}, contenders: []contender{bare("watch"), operator(), inMultiPool()},
 		run: func(ctx context.Context, r *run) error {
-			return restRun(ctx, r, peers, rate, reportsPerNode*r.world.Nodes)
+			return restRun(ctx, r, rate, reportsPerNode*r.world.Nodes)
 		}}
 	if peers {
-		m.contenders = append(m.contenders, ciliumOperator(clusterPool, bed.ClusterPool, true), ciliumOperator(multiPool, bed.MultiPool, true))
+		slow := ciliumOperator(clusterPool, bed.ClusterPool, true)
+		slow.rounds = 1
+		m.contenders = append(m.contenders, slow, ciliumOperator(multiPool, bed.MultiPool, true))
 	}
 	return m
 }
 
-func restRun(ctx context.Context, r *run, peers bool, rate, reports int) error {
+func restRun(ctx context.Context, r *run, rate, reports int) error {
 	o, err := r.observe(ctx, bed.CiliumNodes)
 	if err != nil {
 		return err
@@ -78,10 +80,8 @@ func restRun(ctx context.Context, r *run, peers bool, rate, reports int) error {
 	if err := r.ready(ctx); err != nil {
 		return err
 	}
-	if peers { // without peers no contender has pending work
-		if _, err := r.IdleFor(ctx, r.process, resting); err != nil {
-			return err
-		}
+	if _, err := r.IdleFor(ctx, r.process, resting); err != nil {
+		return err
 	}
 	before, err := r.Usage(ctx, r.process)
 	if err != nil {

@@ -44,7 +44,7 @@ func (b *bench) run(ctx context.Context) error {
 func (b *bench) fits() error {
 	for _, name := range strings.Split(b.measures, ",") {
 		for _, m := range b.measuresOf(name) {
-			w := withPods(m, b.pods).world
+			w := b.adapted(m).world
 			w.Nodes = b.nodes
 			if err := w.Fits(); err != nil {
 				return fmt.Errorf("-measures=%s: %w", name, err)
@@ -116,7 +116,7 @@ func (b *bench) measureNamed(ctx context.Context, name string) error {
 // usual returns the measures that run only at the number of nodes on the command line.
 func (b *bench) usual() map[string][]measure {
 	return map[string][]measure{
-		"cold": {cold(b.peers)}, "join": {join()}, "restart": {restart(b.peers)}, "failover": {failover()}, "storm": {storm()}, "reclaim": {reclaim()},
+		"cold": {cold(b.peers)}, "join": {join()}, "restart": {restart(b.peers)}, "failover": {failover()}, "storm": {storm(), stormInMultiPool(b.peers)}, "reclaim": {reclaim()},
 		"react": reactions(reactSeconds), "rest": {rest(b.peers, restRate, restReports)},
 		"modes": {modes(b.peers, modesRequests, modesRate)}, "patches": {encodings()},
 	}

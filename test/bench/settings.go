@@ -21,13 +21,34 @@ const settingsNote = "One replica of each, on all cores, without GOGC, GOMEMLIMI
 	"cilium-operator and kube-controller-manager " + leaseDuration + ", " + renewDeadline + " and 2s. Bare programs have none.\n\n" +
 	"A client-side limit is a number of requests per second (QPS), and a burst that may exceed it. A row \"in\" a measure has what differs there.\n\n"
 
+// places are flags of contenders that say where something is, which is different in each run.
+func places() []string {
+	return []string{"kubeconfig", "k8s-kubeconfig-path", "metrics-bind-address", "health-probe-bind-address", "operator-api-serve-addr", "bind-address", "secure-port", "cert-dir"}
+}
+
+// describe adds the flags of a command line to text; "": no text, no description.
+func describe(text string, argv []string) string {
+	if text == "" {
+		return ""
+	}
+	var out []string
+	for _, arg := range argv {
+		name, isFlag := strings.CutPrefix(arg, "--")
+		name, _, _ = strings.Cut(name, "=")
+		if isFlag && !slices.Contains(places(), name) {
+			out = append(out, "`"+arg+"`")
+		}
+	}
+	return strings.Join(append(out, text), ", ")
+}
+
 // settings returns those of each contender in each measure that the page shows: those of
-// the largest size if sizes differ.
+// the latest run if sizes differ.
 func (k kept) settings() map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for measure, bySize := range k.by {
-		for _, nodes := range slices.Sorted(maps.Keys(bySize)) {
-			for contender, text := range bySize[nodes].run.Settings[measure] {
+		for _, m := range slices.SortedFunc(maps.Values(bySize), func(a, b measured) int { return a.run.Began.Compare(b.run.Began) }) {
+			for contender, text := range m.run.Settings[measure] {
 				if out[contender] == nil {
 					out[contender] = map[string]string{}
 				}

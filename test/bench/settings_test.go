@@ -29,6 +29,16 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
+func TestDescribe(t *testing.T) {
+	argv := []string{"/bin/operator", "--kubeconfig=/a", "--mode=multi-pool", "floor", "--secure-port=1", "--leader-elect"}
+	if got, want := describe("else defaults", argv), "`--mode=multi-pool`, `--leader-elect`, else defaults"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if got := describe("", argv); got != "" {
+		t.Errorf("without text: %s", got)
+	}
+}
+
 // Results from when settings were by contender only can still be read, and saved results
 // are read back unchanged.
 func TestEarlierSettings(t *testing.T) {

@@ -19,13 +19,24 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// storm makes every node need one more block at once, by an edit of the pool. In multi-pool
-// mode agents decide what they need, so all of them request it.
+// storm makes every node need one more block at once, by an edit of the pool.
 func storm() measure {
-	own := inMultiPool()
-	own.rounds = 1
-	return measure{name: "storm", run: stormRun, rounds: 2, contenders: []contender{bare("claim"), operator(), own},
-		world: bed.World{Blocks: 1, Used: 15}}
+	return measure{name: "storm", run: stormRun, rounds: 2, contenders: []contender{bare("claim"), operator()}, world: bed.World{Blocks: 1, Used: 15}}
+}
+
+// stormInMultiPool is storm in multi-pool mode, in which agents decide what they need: all of
+// them request another block. It is a measure of its own, as these requests take time too.
+func stormInMultiPool(peers bool) measure {
+	m := storm()
+	serve := bareInMultiPool("serve")
+	serve.waits = true
+	m.name, m.rounds, m.contenders = m.name+inThatMode, 1, []contender{serve, inMultiPool()}
+	if peers {
+		peer := ciliumOperator(multiPool, bed.MultiPool, true)
+		peer.waits = true
+		m.contenders = append(m.contenders, peer)
+	}
+	return m
 }
 
 func stormRun(ctx context.Context, r *run) error {
@@ -34,7 +45,7 @@ func stormRun(ctx context.Context, r *run) error {
 		return err
 	}
 	o.Expect(r.world.Nodes, func(event []byte) bool { return r.c.published(event, 2) })
-	if r.world.Mode != bed.OwnMultiPool {
+	if r.world.Mode == bed.CRD {
 		// 15 of 30 addresses are in use.
 		return r.triggered(ctx, o, o, r.edit(`{"spec":{"expand":{"thresholdPercent":40}}}`))
 	}
@@ -90,10 +101,8 @@ func (r *run) triggered(ctx context.Context, waited, versions *bed.Observer, tri
 // reclaim edits the pool so that every node returns one of its two blocks, with all waits
 // zero and no pacing.
 func reclaim() measure {
-	seeing := bare("reclaim-seeing")
-	seeing.rounds = 1
 	return measure{name: "reclaim", run: reclaimRun, rounds: 1, world: bed.World{Blocks: 2, Used: 4, Agents: true},
-		contenders: []contender{bare("reclaim"), seeing, unpaced()}}
+		contenders: []contender{bare("reclaim"), unpaced()}}
 }
 
 // unpaced is the operator with all waits of a reclaim zero and no pacing.

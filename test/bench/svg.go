@@ -32,11 +32,11 @@ func (a axis) at(v float64) float64 {
 
 // growthPlot draws seconds by number of nodes: this operator as solid lines, floors dashed.
 func growthPlot(k kept) string {
-	lines := curves(k)
+	lines := slices.DeleteFunc(curves(k), func(c curve) bool { return !c.drawn })
 	x := axis{low: math.Inf(1), high: math.Inf(-1), from: plotLeft, to: plotWidth - plotRight}
 	y := axis{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - plotBottom, to: plotTop}
 	for _, l := range lines {
-		for _, p := range l.drawn() {
+		for _, p := range l.shown() {
 			x.low, x.high = min(x.low, math.Log2(float64(p.nodes))), max(x.high, math.Log2(float64(p.nodes)))
 			y.low, y.high = min(y.low, math.Floor(math.Log2(p.value))), max(y.high, math.Ceil(math.Log2(p.value)))
 		}
@@ -55,8 +55,8 @@ func growthPlot(k kept) string {
 	return out.String()
 }
 
-// drawn returns the points that have a logarithm: a floor may use too little CPU to count.
-func (c curve) drawn() []point {
+// shown returns the points that have a logarithm: a floor may use too little CPU to count.
+func (c curve) shown() []point {
 	return slices.DeleteFunc(slices.Clone(c.points), func(p point) bool { return p.value <= 0 })
 }
 
@@ -76,11 +76,11 @@ func grid(out *strings.Builder, x, y axis) {
 }
 
 func draw(out *strings.Builder, l curve, x, y axis, colour string) {
-	if len(l.drawn()) == 0 {
+	if len(l.shown()) == 0 {
 		return
 	}
 	var points []string
-	for _, p := range l.drawn() {
+	for _, p := range l.shown() {
 		px, py := x.at(float64(p.nodes)), y.at(p.value)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", px, py))
 		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", px, py, colour)
@@ -91,7 +91,7 @@ func draw(out *strings.Builder, l curve, x, y axis, colour string) {
 func legend(out *strings.Builder, lines []curve) {
 	const step = 20
 	for i, l := range lines {
-		if len(l.drawn()) == 0 {
+		if len(l.shown()) == 0 {
 			continue
 		}
 		at, left := plotTop+10+i*step, plotWidth-plotRight+14

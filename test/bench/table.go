@@ -33,7 +33,7 @@ func tables() []table {
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"versions", "versions", true}}, spent)},
 		{"restart", "Restart", "Blocks and running pods on every node, all as it should be. Time: until everything is read and the process leads; for cilium-operator until it says that it is initialized; what it does after that is in the time at rest. It watches all pods, this operator those that need an address. The floor receives what this operator watches and decodes nothing.",
 			slices.Concat([]column{{"blocks per node", "blocks per node", false}, {podsPerNode, "pods per node", false}, seconds, {"rest s", "at rest, s", false}}, spent, []column{{"writes", "writes", false}, {"watched MiB", "received by watches, MiB", false}}, memory, others)},
-		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block. In multi-pool mode each agent requests one, 32 at once: these requests are not among the writes and versions, and the API server's CPU has them.",
+		{"storm", "Scale-up storm", "One edit of the pool makes every node need one more block. In multi-pool mode each agent requests one instead, 32 at once: these requests are not among the writes and versions, but the time and the API server's CPU include them.",
 			slices.Concat([]column{seconds, {"writes", "writes", true}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
 		{"reclaim", "Reclaim storm", "One edit of the pool makes every node give a block of 30 addresses back; all waits are zero and nothing is paced. Agents answer at once.",
 			slices.Concat([]column{seconds, {"writes per block", "own writes per block", true}, {"events", "events", false}, {"refused writes", "refused", false}, {"versions", "versions", true}}, spent)},
@@ -86,11 +86,8 @@ func cell(values, base []float64, ratio bool) string {
 	if len(values) == 0 {
 		return "-"
 	}
-	m, low, high := median(values), slices.Min(values), slices.Max(values)
-	text := number(m)
-	if number(low) != text || number(high) != text {
-		text += fmt.Sprintf(" (%s–%s)", number(low), number(high))
-	}
+	m := median(values)
+	text := number(m) + spread(m, values)
 	if b := median(base); ratio && b > 0 {
 		text += fmt.Sprintf(", **%s×**", number(m/b))
 	}

@@ -69,6 +69,8 @@ type Options struct {
 	CRDs []*apiextensionsv1.CustomResourceDefinition
 	// EtcdMembers is how many members etcd has. 0: one.
 	EtcdMembers int
+	// EtcdSyncs makes etcd wait until the disk has each write, as it does unless told otherwise.
+	EtcdSyncs bool
 	// Join makes this an additional kube-apiserver on the etcd of another cluster, with the
 	// same certificates, and starts no etcd. EtcdServers is the address at which it reaches
 	// that etcd.

@@ -53,7 +53,7 @@ func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
 		all = append(all, EtcdMember(n)+"=unix://"+peerSocket(n))
 	}
 	name, client, peer := EtcdMember(i), "unix://"+EtcdSocket(i), "unix://"+peerSocket(i)
-	p, err := c.startProcess(etcdName, name, []string{
+	args := []string{
 		"--name=" + name,
 		"--data-dir=" + dataDir(i),
 		"--listen-client-urls=" + client,
@@ -62,8 +62,11 @@ func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + strings.Join(all, ","),
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
-		"--unsafe-no-fsync",
-	}, nil, EtcdSocket(i), peerSocket(i))
+	}
+	if !c.opts.EtcdSyncs {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	p, err := c.startProcess(etcdName, name, args, nil, EtcdSocket(i), peerSocket(i))
 	if err != nil {
 		return err
 	}

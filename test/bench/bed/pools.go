@@ -44,8 +44,11 @@ func (w World) Fits() error {
 		perNode++
 	}
 	if want := perPool * perNode; want > w.room() {
-		return fmt.Errorf("%d nodes with %d blocks in %d pools: a pool has %d blocks, and %d nodes need %d. Choose fewer blocks or fewer pools",
-			w.Nodes, w.Blocks, pools, w.room(), perPool, want)
+		advice := "Choose fewer nodes, or fewer blocks or pods per node"
+		if w.Pools > 0 {
+			advice = "Choose fewer blocks or fewer pools"
+		}
+		return fmt.Errorf("%d nodes with %d blocks each in %d pools: a pool has %d blocks, and its %d nodes need %d. %s", w.Nodes, w.Blocks, pools, w.room(), perPool, want, advice)
 	}
 	return nil
 }

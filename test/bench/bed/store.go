@@ -2,6 +2,8 @@ package bed
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -37,12 +39,46 @@ type Store struct {
 	Install func(ctx context.Context, s *Stage) error
 	// Settle runs the operator on a world that should be settled.
 	Settle func(ctx context.Context, s *Stage, w World) error
+
+	made string // see maker
 }
 
-// ensure returns the folder of a world, and creates the world if it does not exist.
+// maker identifies what makes worlds: these binaries, with or without Install. Others may make
+// other worlds.
+func (s *Store) maker() (string, error) {
+	if s.made != "" {
+		return s.made, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, path := range []string{self, filepath.Join(s.BinDir, "cilium-pool-operator")} {
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the operator, which only settled worlds need
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(sum, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return "", err
+		}
+	}
+	s.made = fmt.Sprintf("%s, installed: %t", hex.EncodeToString(sum.Sum(nil)), s.Install != nil)
+	return s.made, nil
+}
+
+// ensure returns the folder of a world, and creates the world unless these binaries have.
 func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx context.Context, st *Stage) error) (string, error) {
 	dir := filepath.Join(s.Dir, "worlds", key)
-	if _, err := os.Stat(filepath.Join(dir, doneFile)); err == nil {
+	maker, err := s.maker()
+	if err != nil {
+		return "", err
+	}
+	if made, err := os.ReadFile(filepath.Join(dir, doneFile)); err == nil && string(made) == maker {
 		return dir, nil
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -54,7 +90,7 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 		}
 	}
 	begin := time.Now()
-	st, err := s.start(ctx, dir, APIServer{})
+	st, err := s.start(ctx, dir, ControlPlane{})
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +98,7 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 		return "", fmt.Errorf("make world %s: %w", key, err)
 	}
 	s.Say("world %s made in %.0f s", key, time.Since(begin).Seconds())
-	return dir, os.WriteFile(filepath.Join(dir, doneFile), nil, 0o600)
+	return dir, os.WriteFile(filepath.Join(dir, doneFile), []byte(maker), 0o600)
 }
 
 // Make creates a world if it does not exist yet. Modes share its Nodes and pods, which take
@@ -89,17 +125,22 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	})
 }
 
-// APIServer is what an API server is started with in addition to the defaults of a stage.
-type APIServer struct{ Args, Env []string }
+// ControlPlane is how a control plane differs from the usual one of a stage.
+type ControlPlane struct {
+	// Args and Env are the API server's, in addition.
+	Args, Env []string
+	// EtcdSyncs makes etcd wait for the disk.
+	EtcdSyncs bool
+}
 
 // Open starts a control plane on a copy of a world.
 func (s *Store) Open(ctx context.Context, w World) (*Stage, error) {
-	return s.OpenWith(ctx, w, APIServer{})
+	return s.OpenWith(ctx, w, ControlPlane{})
 }
 
-// OpenWith is Open with different settings of the API server. The world is created without
-// these, so that all runs have the same data.
-func (s *Store) OpenWith(ctx context.Context, w World, with APIServer) (*Stage, error) {
+// OpenWith is Open with a different control plane. The world is created with the usual one,
+// so that all runs have the same data.
+func (s *Store) OpenWith(ctx context.Context, w World, with ControlPlane) (*Stage, error) {
 	from, err := s.Make(ctx, w)
 	if err != nil {
 		return nil, err
@@ -114,11 +155,11 @@ func (s *Store) OpenWith(ctx context.Context, w World, with APIServer) (*Stage, 
 	return s.start(ctx, dir, with)
 }
 
-func (s *Store) start(ctx context.Context, dir string, with APIServer) (*Stage, error) {
+func (s *Store) start(ctx context.Context, dir string, with ControlPlane) (*Stage, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	cluster, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, BinDir: s.BinDir, Log: io.Discard, APIServerArgs: with.Args, APIServerEnv: with.Env,
+		Dir: dir, BinDir: s.BinDir, Log: io.Discard, APIServerArgs: with.Args, APIServerEnv: with.Env, EtcdSyncs: with.EtcdSyncs,
 	})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type Program func(ctx context.Context, f *Floor) error
 func Programs() map[string]Program {
 	all := encodings()
 	for name, p := range map[string]Program{
-		"serve": Serve, "claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "reclaim-seeing": ReclaimSeeing, "react": React, "list": List, "stream": Stream, "watch": Watch,
+		"serve": Serve, "claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "react": React, "list": List, "stream": Stream, "watch": Watch,
 	} {
 		all[name] = p
 	}

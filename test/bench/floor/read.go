@@ -127,10 +127,7 @@ func (f *Floor) react(ctx context.Context, path, selector string, named func(eve
 	f.say("ready")
 	seen := map[int]bool{}
 	err = events.Run(ctx, func(event []byte) {
-		// The number of a node is what its name ends with.
-		node := named(event)
-		i, err := strconv.Atoi(node[strings.LastIndexByte(node, '-')+1:])
-		if err == nil && !seen[i] {
+		if i, ok := numberOf(named(event)); ok && !seen[i] {
 			seen[i] = true
 			queue <- i
 		}
@@ -139,6 +136,12 @@ func (f *Floor) react(ctx context.Context, path, selector string, named func(eve
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// numberOf returns the number of a node, with which its name ends.
+func numberOf(node string) (int, bool) {
+	i, err := strconv.Atoi(node[strings.LastIndexByte(node, '-')+1:])
+	return i, err == nil
 }
 
 func after(text, mark string) string {
