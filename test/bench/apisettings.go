@@ -20,9 +20,9 @@ const settingsOf = "settings of "
 // for this operator.
 type apiSetting struct {
 	// name is the setting as passed to the program; "": the defaults.
-	name      string
+	name         string
 	controlPlane bed.ControlPlane
-	env       []string // of the operator
+	env          []string // of the operator
 	// account: the operator runs as a ServiceAccount, not as an administrator.
 	account bool
 	// took reports whether a run's values show that the setting had an effect; nil: the

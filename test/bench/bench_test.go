@@ -201,6 +201,15 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Each step runs unless -measures leaves it out.
+func TestQuickStepsRun(t *testing.T) {
+	for _, s := range quickSteps(10) {
+		if !slices.Contains(measureNames(), s.flag()) {
+			t.Errorf("%q is the step of a measure %q, which there is not", s.m.name, s.flag())
+		}
+	}
+}
+
 func TestAllocations(t *testing.T) {
 	if err := allocations(); err != nil {
 		t.Error(err)

@@ -40,8 +40,8 @@ type contender struct {
 	// controlPlane is how the control plane that it talks to differs; env is the contender's own
 	// environment, in addition to that of all contenders.
 	controlPlane bed.ControlPlane
-	env       []string
-	argv      func(st *bed.Stage, w bed.World) ([]string, error)
+	env          []string
+	argv         func(st *bed.Stage, w bed.World) ([]string, error)
 	// says are texts that its log contains once it has read everything and may decide.
 	says []string
 	// path is the resource that it writes to; published reports whether an event of that

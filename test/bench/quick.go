@@ -60,6 +60,11 @@ type step struct {
 	checks []check
 }
 
+// flag returns the name of the step's measure in -measures.
+func (s step) flag() string {
+	return strings.FieldsFunc(s.m.name, func(r rune) bool { return strings.ContainsRune(separator, r) })[0]
+}
+
 func quickSteps(nodes int) []step {
 	n := float64(nodes)
 	equal := func(value string, want float64) check { return check{value: value, want: want} }
@@ -99,7 +104,7 @@ func (b *bench) quick(ctx context.Context) error {
 	}
 	var wrong []error
 	for _, s := range quickSteps(b.nodes) {
-		if !slices.Contains(strings.Split(b.measures, ","), strings.Fields(s.m.name)[0]) {
+		if !slices.Contains(strings.Split(b.measures, ","), s.flag()) {
 			continue
 		}
 		s.m = b.adapted(s.m)
