@@ -25,15 +25,23 @@ func noteReturned(h *v1alpha1.PodIPPoolHistory, coolingDown []crd.Block, now tim
 		since := metav1.NewTime(now.Truncate(time.Second))
 		h.ReturnedBlocksSince = &since
 	}
-	kept := slices.Clone(h.ReturnedBlocks)
+	type key struct {
+		cidr  string
+		since int64
+	}
+	kept, index := slices.Clone(h.ReturnedBlocks), map[key]int{}
+	for i, r := range kept {
+		index[key{r.CIDR, r.Since.Unix()}] = i
+	}
 	for _, b := range coolingDown {
 		r := v1alpha1.ReturnedBlock{
 			CIDR: b.CIDR.String(), NodeName: b.Node, Since: metav1.NewTime(b.Created), Until: metav1.NewTime(b.Since),
 			Reason: string(b.Reason),
 		}
-		i := slices.IndexFunc(kept, func(k v1alpha1.ReturnedBlock) bool { return k.CIDR == r.CIDR && k.Since.Equal(&r.Since) })
-		switch {
-		case i < 0:
+		k := key{r.CIDR, r.Since.Unix()}
+		switch i, known := index[k]; {
+		case !known:
+			index[k] = len(kept)
 			kept = append(kept, r)
 		case kept[i].Until.Before(&r.Until):
 			kept[i] = r

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -129,6 +130,28 @@ func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := state.ReadyLedger(blocks...)
 	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.coolingDown, now)
+}
+
+// It makes no difference whether blocks are recorded together or one after the other, in any
+// order.
+func TestNoteReturnedInAnyOrder(t *testing.T) {
+	blocks := manyCoolingDown(3 * maxReturned)
+	again := blocks[len(blocks)-1] // it was in service meanwhile, and cools down a second time
+	again.Since = again.Since.Add(time.Minute)
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		random.Shuffle(len(blocks), func(i, j int) { blocks[i], blocks[j] = blocks[j], blocks[i] })
+		together := v1alpha1.PodIPPoolHistory{ReturnedBlocks: many(maxReturned), ReturnedBlocksSince: since(-1)}
+		oneByOne := *together.DeepCopy()
+		noteReturned(&together, append(slices.Clone(blocks), again), hour(9))
+		for i := range blocks {
+			noteReturned(&oneByOne, blocks[i:i+1], hour(9))
+		}
+		noteReturned(&oneByOne, []crd.Block{again}, hour(9))
+		if diff := cmp.Diff(oneByOne, together); diff != "" {
+			t.Fatalf("seed %d, one by one (-) and together (+):\n%s", seed, diff)
+		}
+	}
 }
 
 // More blocks may cool down than are listed. Another reconcile must change nothing, nor claim
