@@ -76,7 +76,7 @@ func serve(ctx context.Context, o *options) error {
 // settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
-		Scheme: scheme, Cache: informer.CacheOptions(), NewClient: informer.NewClient,
+		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: informer.NewCache, NewClient: informer.NewClient,
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
 		LeaseDuration:    &o.leaseDuration, RenewDeadline: new(renewDeadline(o.leaseDuration)), RetryPeriod: new(retryPeriod(o.leaseDuration)),

@@ -187,7 +187,7 @@ func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) clien
 		e.TB.Fatal(err)
 	}
 	options := ctrl.Options{
-		Scheme: scheme, Cache: informer.CacheOptions(), NewClient: informer.NewClient, Logger: zapr.NewLogger(e.log),
+		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: informer.NewCache, NewClient: informer.NewClient, Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(30 * time.Second),

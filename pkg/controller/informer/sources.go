@@ -15,9 +15,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// SourcesFrom returns what the feed lists and watches itself.
+// SourcesFrom returns what the feed lists and watches itself, over a connection of its own.
 func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
-	l := lists{config: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme()}
+	own, err := ownConnection(mgr.GetConfig())
+	if err != nil {
+		return Sources{}, err
+	}
+	l := lists{config: mgr.GetConfig(), http: own, scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
 	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {

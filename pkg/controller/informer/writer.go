@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
-	"net/http"
-	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,16 +16,7 @@ import (
 
 // NewClient returns a client for a manager that decodes the responses to writes of
 // CiliumNodes and PodIPBlocks in one pass. They have no managed fields.
-//
-// It has a connection of its own. A busy API server closes a watch whose events it cannot send
-// for a tenth of a second (k8s.io/apiserver v0.36.3, pkg/storage/cacher, cacheWatcher.add), and
-// behind the responses to many writes on the same connection it often cannot.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
-	own, err := ownConnection(config)
-	if err != nil {
-		return nil, err
-	}
-	options.HTTPClient = own
 	c, err := client.New(config, options)
 	if err != nil {
 		return nil, err
@@ -47,19 +35,6 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	}
 	return w, nil
 }
-
-// ownConnection returns an HTTP client that shares no connection with others of the same
-// config, unless the config has a transport.
-func ownConnection(config *rest.Config) (*http.Client, error) {
-	config = rest.CopyConfig(config)
-	if config.Dial == nil { // client-go shares what has the same settings, and no dialer
-		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	return rest.HTTPClientFor(config)
-}
-
-// dialTimeout is that of client-go (transport/cache.go, v0.36.3), also between keep-alives.
-const dialTimeout = 30 * time.Second
 
 // writer writes the kinds that it knows itself, where a write has no options.
 type writer struct {

@@ -71,26 +71,6 @@ func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
 	return plain, quick
 }
 
-// Writes and watches do not share a connection, and writes of all kinds do.
-func TestOwnConnection(t *testing.T) {
-	var from []string
-	plain, quick := writers(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from = append(from, r.RemoteAddr)
-		(&answering{code: http.StatusOK, body: blockObject}).ServeHTTP(w, r)
-	}))
-	for _, c := range []client.Client{plain, plain, quick, quick} {
-		if err := c.Get(t.Context(), types.NamespacedName{Name: "b"}, &v1alpha1.PodIPBlock{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := quick.Update(t.Context(), &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "b"}}); err != nil {
-		t.Fatal(err)
-	}
-	if from[0] != from[1] || from[1] == from[2] || from[2] != from[3] || from[3] != from[4] {
-		t.Errorf("requests came from %q, want the first two from one connection and the others from another", from)
-	}
-}
-
 // used returns a CiliumNode with an entry that the response lacks.
 func used() *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
