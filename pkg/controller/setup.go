@@ -164,10 +164,10 @@ func Setup(mgr manager.Manager, s Settings) error {
 	return nil
 }
 
-// poolWorkers is how many pools are reconciled at once. In a surge each write takes a good part
-// of a second, as the node workers keep the API server busy: one worker would then need
+// PoolWorkers is how many pools are reconciled at once. In a surge each write takes hundreds
+// of milliseconds, as the node workers keep the API server busy: one worker would then need
 // minutes for the statuses of 200 pools.
-const poolWorkers = 8
+const PoolWorkers = 8
 
 // worker is a controller and its parts.
 type worker struct {
@@ -182,7 +182,7 @@ type worker struct {
 func controllersOf(o *Operator, s Settings) []worker {
 	all := []worker{
 		{name: "node", source: o.Feed.NodeSource(), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
-		{name: "pool", source: o.Feed.PoolSource(), reconciler: o.Pool, workers: poolWorkers},
+		{name: "pool", source: o.Feed.PoolSource(), reconciler: o.Pool, workers: PoolWorkers},
 		{name: "block", source: o.Feed.BlockSource(), reconciler: o.Block, workers: 1},
 	}
 	if s.Mode.ManyPools() {

@@ -34,8 +34,8 @@ func BenchmarkPoolUsage(b *testing.B) {
 	}
 }
 
-// BenchmarkNoteReturned records how many blocks cool down, as each reconcile of their pool does:
-// the time per block must not grow with their number.
+// BenchmarkNoteReturned records n blocks that are cooling down, as each reconcile of their pool
+// does: the time per block must not grow with their number.
 func BenchmarkNoteReturned(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -50,12 +50,13 @@ func BenchmarkNoteReturned(b *testing.B) {
 	}
 }
 
-// manyCoolingDown returns blocks of which 50 begin to cool down each second.
+// manyCoolingDown returns blocks of which 50 begin to cool down each second, all of them later
+// than what many lists.
 func manyCoolingDown(n int) []crd.Block {
 	var out []crd.Block
 	for i := range n {
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 11), byte(i >> 3), byte(i << 5)}), 27)
-		b := coolingDown(claimed(cidr.String(), "n", 0), 0, expand.Returned)
+		b := coolingDown(claimed(cidr.String(), "n", 0), maxReturned, expand.Returned)
 		b.Since = b.Since.Add(time.Duration(i/50) * time.Second)
 		out = append(out, b)
 	}

@@ -237,8 +237,11 @@ func (o *Operator) running() bool { return o.up && !o.frozen }
 
 // workers returns how many reconciles of a controller may run concurrently.
 func (o *Operator) workers(c int) int {
-	if c == nodes {
+	switch c {
+	case nodes:
 		return o.settings.NodeWorkers
+	case pools:
+		return min(2, controller.PoolWorkers) // two interleave in every way that more do
 	}
 	return 1
 }
