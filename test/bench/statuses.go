@@ -54,12 +54,8 @@ type poolStatus struct {
 // countStatuses begins to watch blocks and pools, which must be idle.
 func (r *run) countStatuses(ctx context.Context, fail func(error)) (*statuses, error) {
 	s := &statuses{last: map[string]v1alpha1.StateCounts{}, phase: map[string]v1alpha1.BlockPhase{}}
-	api, err := bed.RawClient(r.Config())
-	if err != nil {
-		return nil, err
-	}
 	for path, take := range map[string]func([]byte, time.Time) error{bed.Blocks: s.takeBlock, bed.Pools: s.takePool} {
-		f, err := bed.Follow(ctx, api, path, "")
+		f, err := bed.Follow(ctx, r.Config(), path, "")
 		if err != nil {
 			return nil, err
 		}

@@ -138,11 +138,7 @@ func reclaimRun(ctx context.Context, r *run) error {
 // answer acts as the agents: they agree to release marked addresses, with one request per
 // node, however many addresses are marked.
 func (r *run) answer(ctx context.Context, fail func(error)) error {
-	api, err := bed.RawClient(r.Config())
-	if err != nil {
-		return err
-	}
-	f, err := bed.Follow(ctx, api, bed.CiliumNodes, "")
+	f, err := bed.Follow(ctx, r.Config(), bed.CiliumNodes, "")
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // RawClient sends and receives JSON unmodified, without a client-side limit.
@@ -29,23 +31,43 @@ func RawClient(config *rest.Config) (*rest.RESTClient, error) {
 // Follower is a watch of raw events.
 type Follower struct {
 	api            *rest.RESTClient
+	dialer         *connrotation.Dialer
 	path, selector string
 	version        string
 	body           io.ReadCloser
 }
 
 // Follow begins to watch, from now on, the objects at path that a field selector selects.
-func Follow(ctx context.Context, api *rest.RESTClient, path, selector string) (*Follower, error) {
-	data, err := api.Get().AbsPath(path).Param("limit", "1").DoRaw(ctx)
+//
+// It has a connection of its own, as the operator's watches share none with its writes. Behind
+// the responses to many writes events would be late, and the API server might end the watch.
+func Follow(ctx context.Context, config *rest.Config, path, selector string) (*Follower, error) {
+	f := &Follower{dialer: connrotation.NewDialer((&net.Dialer{}).DialContext), path: path, selector: selector}
+	config = rest.CopyConfig(config)
+	config.Dial = f.dialer.DialContext // client-go shares no connections of a config with a dialer
+	var err error
+	if f.api, err = RawClient(config); err != nil {
+		return nil, err
+	}
+	if err := f.begin(ctx); err != nil {
+		f.dialer.CloseAll()
+		return nil, err
+	}
+	return f, nil
+}
+
+// begin begins the watch at the current version.
+func (f *Follower) begin(ctx context.Context) error {
+	data, err := f.api.Get().AbsPath(f.path).Param("limit", "1").DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", path, err)
+		return fmt.Errorf("watch %s: %w", f.path, err)
 	}
 	var list metav1.PartialObjectMetadataList
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", path, err)
+		return fmt.Errorf("watch %s: %w", f.path, err)
 	}
-	f := &Follower{api: api, path: path, selector: selector, version: list.ResourceVersion}
-	return f, f.connect(ctx)
+	f.version = list.ResourceVersion
+	return f.connect(ctx)
 }
 
 // notReady is how long to wait before retrying if the API server cannot serve a watch yet.
@@ -76,8 +98,10 @@ func (f *Follower) connect(ctx context.Context) error {
 }
 
 // Run passes every event to take until ctx ends. The API server ends the watch of a client
-// that cannot keep up for a moment; Run then resumes it where it was.
+// that cannot keep up for a moment; Run then resumes it where it was. At the end it closes the
+// connection.
 func (f *Follower) Run(ctx context.Context, take func(event []byte)) error {
+	defer f.dialer.CloseAll()
 	var err error
 	for err == nil {
 		err = f.drain(take)

@@ -47,12 +47,8 @@ type goal struct {
 
 // Observe begins to watch at path, from now on.
 func (s *Stage) Observe(ctx context.Context, path string) (*Observer, error) {
-	api, err := RawClient(s.Config())
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	f, err := Follow(ctx, api, path, "")
+	f, err := Follow(ctx, s.Config(), path, "")
 	if err != nil {
 		cancel()
 		return nil, err

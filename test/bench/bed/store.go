@@ -71,7 +71,8 @@ func (s *Store) maker() (string, error) {
 	return s.made, nil
 }
 
-// ensure returns the folder of a world, and creates the world unless these binaries have.
+// ensure returns the folder of a world, and creates the world unless these binaries
+// have already made it.
 func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx context.Context, st *Stage) error) (string, error) {
 	dir := filepath.Join(s.Dir, "worlds", key)
 	maker, err := s.maker()

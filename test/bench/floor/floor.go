@@ -52,6 +52,13 @@ func New(kubeconfig string, w bed.World, say func(string)) (*Floor, error) {
 	return &Floor{config: config, api: api, world: w, say: say}, err
 }
 
+// connect opens the connection for writes, as the operator's is open before it has work. Many
+// writes at once would each open one.
+func (f *Floor) connect(ctx context.Context) error {
+	_, err := f.api.Get().AbsPath("/version").DoRaw(ctx)
+	return err
+}
+
 type object = map[string]any
 
 func (f *Floor) post(ctx context.Context, path string, body any) error {

@@ -58,11 +58,11 @@ func List(ctx context.Context, f *Floor) error {
 
 // Watch takes in every event of CiliumNodes and pods, and throws it away.
 func Watch(ctx context.Context, f *Floor) error {
-	nodes, err := bed.Follow(ctx, f.api, bed.CiliumNodes, "")
+	nodes, err := bed.Follow(ctx, f.config, bed.CiliumNodes, "")
 	if err != nil {
 		return err
 	}
-	pods, err := bed.Follow(ctx, f.api, podsPath, podFields)
+	pods, err := bed.Follow(ctx, f.config, podsPath, podFields)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,11 @@ func Serve(ctx context.Context, f *Floor) error {
 
 // react does something, once, for every node that an event from now on names.
 func (f *Floor) react(ctx context.Context, path, selector string, named func(event []byte) string, do func(ctx context.Context, i int) error) error {
-	events, err := bed.Follow(ctx, f.api, path, selector)
+	events, err := bed.Follow(ctx, f.config, path, selector)
 	if err != nil {
+		return err
+	}
+	if err := f.connect(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -17,8 +17,11 @@ import (
 // cools down, the entries are deleted, the block goes. While an agent has not answered, the
 // worker goes on with another node.
 func Reclaim(ctx context.Context, f *Floor) error {
-	watch, err := bed.Follow(ctx, f.api, bed.CiliumNodes, "")
+	watch, err := bed.Follow(ctx, f.config, bed.CiliumNodes, "")
 	if err != nil {
+		return err
+	}
+	if err := f.connect(ctx); err != nil {
 		return err
 	}
 	answered := make(chan int, f.world.Nodes)
