@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.IntVar(&b.pools, "pools", fullPools, "number of pools of the measure pools")
 	flags.IntVar(&b.pods, "pods", 0, "pods per node of the measures whose clusters have pods, with the blocks that they need (default: what a measure sets, 20 for restart)")
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
-	flags.BoolVar(&b.fsync, "fsync", false, "etcd waits until the disk has each write, with results of their own")
+	flags.BoolVar(&b.fsync, "fsync", false, "etcd syncs each write to disk; results go into tables of their own")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run of the same binaries made")
 	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
 	flags.StringVar(&b.mode, "mode", "", multiPoolOnly+": only contenders in that mode, with results of their own, for clusters in which crd mode is not measured; all modes if empty")
@@ -72,6 +73,11 @@ func newBench(name string, args []string) (*bench, error) {
 	if b.mode != "" && b.mode != multiPoolOnly {
 		return nil, fmt.Errorf("-mode=%s: choose %s, or leave it out", b.mode, multiPoolOnly)
 	}
+	if name == "run" {
+		if err := b.checkFsync(); err != nil {
+			return nil, err
+		}
+	}
 	for _, path := range []*string{&b.out, &b.store.BinDir} {
 		abs, err := filepath.Abs(*path)
 		if err != nil {
@@ -92,6 +98,32 @@ func newBench(name string, args []string) (*bench, error) {
 	b.store.Dir, b.store.Say, b.store.Settle = b.out, b.say, settle
 	b.results = newResults(b.began, "bench "+strings.Join(append([]string{name}, args...), " "), b.nodes)
 	return b, os.MkdirAll(b.out, 0o755)
+}
+
+// checkFsync refuses -fsync for measures whose results with it no table would show.
+func (b *bench) checkFsync() error {
+	hidden := func(name string) bool { return !b.hasTables(name) }
+	names := strings.Split(b.measures, ",")
+	if !b.fsync || !slices.ContainsFunc(names, hidden) {
+		return nil
+	}
+	shown := slices.DeleteFunc(append(measureNames(), "settings"), hidden)
+	refused := slices.DeleteFunc(names, func(name string) bool { return !hidden(name) })
+	return fmt.Errorf("-fsync: no table would show the results of %s with it; choose from -measures=%s", strings.Join(refused, ", "), strings.Join(shown, ","))
+}
+
+// hasTables reports whether the page has tables for variants of a measure of -measures.
+func (b *bench) hasTables(name string) bool {
+	if name == "settings" {
+		return b.mode == ""
+	}
+	measures := b.measuresOf(name)
+	for _, m := range measures {
+		if !slices.ContainsFunc(tables(), func(t table) bool { return strings.HasPrefix(m.name+separator, t.measure+separator) }) {
+			return false
+		}
+	}
+	return len(measures) > 0
 }
 
 func (b *bench) say(format string, args ...any) {

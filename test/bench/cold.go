@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
@@ -38,7 +39,8 @@ func coldRun(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	o.Expect(r.world.Nodes, func(event []byte) bool { return r.c.published(event, 1) })
+	reached, first := announced(func(event []byte) bool { return r.c.published(event, 1) })
+	o.Expect(r.world.Nodes, reached)
 	before, err := r.Usage(ctx, nil)
 	if err != nil {
 		return err
@@ -46,10 +48,53 @@ func coldRun(ctx context.Context, r *run) error {
 	if err := r.start(); err != nil {
 		return err
 	}
+	cpu := r.cpuAt(ctx, first)
 	if err := r.published(ctx, o, r.process.Started); err != nil {
 		return err
 	}
+	used, err := cpu()
+	if err != nil {
+		return err
+	}
+	r.values[firstCPU] = used.Seconds()
 	return r.spent(ctx, before, o, bed.Observed{})
+}
+
+// firstCPU is the CPU that the contender had used when the first node was published.
+const firstCPU = "first cpu s"
+
+// announced returns reached, and a channel that is closed once it has returned true.
+func announced(reached func(event []byte) bool) (func(event []byte) bool, <-chan struct{}) {
+	first := make(chan struct{})
+	announce := sync.OnceFunc(func() { close(first) })
+	return func(event []byte) bool {
+		ok := reached(event)
+		if ok {
+			announce()
+		}
+		return ok
+	}, first
+}
+
+// cpuAt reads the contender's CPU when a channel is closed. The returned function waits for
+// that.
+func (r *run) cpuAt(ctx context.Context, when <-chan struct{}) func() (time.Duration, error) {
+	var use bed.Use
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-when:
+			use, err = r.process.Use()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}()
+	return func() (time.Duration, error) {
+		<-ended
+		return use.CPU, err
+	}
 }
 
 // published waits for what o expects, and records how long after begin that was.

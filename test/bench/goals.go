@@ -52,35 +52,42 @@ func goals() []goal {
 	})
 }
 
+// verdict is what the table says about a goal.
+type verdict struct{ measured, rounds, result, commits string }
+
+func unmeasured() verdict { return verdict{notMeasured, "-", "-", "-"} }
+
+// row formats a row of the goals table.
+func (v verdict) row(about, against, atMost string) string {
+	return "| " + strings.Join([]string{about, against, atMost, v.measured, v.rounds, v.result, v.commits}, " | ") + " |\n"
+}
+
 // goalsTable returns a table of the goals and the measured values.
 func goalsTable(k kept) string {
 	var out strings.Builder
-	out.WriteString("### Goals\n\nRatios of medians at 5,000 nodes, all of one run, and the range of the ratios of each round. A goal is undecided if it was met in " +
-		"some rounds and missed in others; a single round decides only what is counted. " +
-		"Memory of a node and of a pod is compared with what it was at an earlier commit.\n\n" +
-		"| goal | compared with | at most | measured | rounds | | commit |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	out.WriteString("### Goals\n\nMedians at 5,000 nodes, or ratios of medians over the rounds of one run that both contenders have, and the range of " +
+		"the values of each round. A goal is undecided if it was met in some rounds and missed in others. One round is enough for counts such as writes; " +
+		"any other goal measured in one round is marked \"once\". " +
+		"Memory of a node and of a pod is compared with what it was at an earlier commit. Growth compares two sizes, which may be of two runs: " +
+		"if these measured different commits, the goal is marked \"other commit\".\n\n" +
+		"| goal | compared with | at most | measured | rounds | result | commit |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	var of []measured
 	for _, g := range goals() {
-		against := g.of
-		if against == "" {
-			against = "-"
-		}
 		m := k.by[g.measure][fullSize]
-		text, rounds, outcome, commit := notMeasured, "-", "-", "-"
-		if v, ok := g.measured(m); ok {
-			byRound := g.byRound(m)
-			text, rounds, outcome = number(v)+spread(v, byRound), strconv.Itoa(len(byRound)), g.outcome(v, byRound)
-			commit = strings.Join(m.commits(), ", ")
-		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", g.about, against, number(g.atMost), text, rounds, outcome, commit)
+		of = append(of, m)
+		out.WriteString(g.verdict(m).row(g.about, cmp.Or(g.of, "-"), number(g.atMost)))
 	}
 	out.WriteString(memoryGoals(k))
+	of = append(of, k.by["restart"][1])
 	for _, l := range curves(k) {
-		if !l.floor {
-			text, outcome, base := l.goal()
-			fmt.Fprintf(&out, "| growth per node, %s | its own at %d nodes | %s | %s | - | %s | see Growth |\n", l.title, base, number(superlinear), text, outcome)
+		if l.floor {
+			continue
 		}
+		v, base := l.goal()
+		out.WriteString(v.row("growth per node, "+l.title, fmt.Sprintf("its own at %d nodes", base), number(superlinear)))
+		of = append(of, l.base().of, l.last().of)
 	}
-	return out.String() + "\n"
+	return out.String() + "\n" + notes(of...)
 }
 
 const (
@@ -88,7 +95,8 @@ const (
 	memoryBaseCommit = "7a3b22b4d74c"
 	// memoryShare is the share of the memory at memoryBaseCommit that a node and a pod may
 	// take.
-	memoryShare = 2.0 / 3
+	memoryShare     = 2.0 / 3
+	memoryShareText = "2/3"
 )
 
 // memoryBase is what a restart took then: the operator of that commit, run by this benchmark
@@ -113,29 +121,62 @@ func memoryGoals(k kept) string {
 	basePod, _ := base.perPod()
 	node, hasNode := now.perNode()
 	pod, hasPod := now.perPod()
-	commit := strings.Join(commitsOf(k.by["restart"], base.nodes, 1), ", ")
+	restarts := k.by["restart"]
+	rounds := func(nodes int, contender string) int { return len(restarts[nodes].values(contender, "peak MiB")) }
+	with, without, alone := rounds(base.nodes, ours), rounds(base.nodes, oursPodless), rounds(1, oursPodless)
+	nodeCommits, podCommits := commitsOf(restarts, base.nodes, 1), commitsOf(restarts, base.nodes)
 	var out strings.Builder
 	for _, g := range []struct {
 		about, unit string
 		now, base   float64
 		known       bool
+		rounds      int
+		commits     []string
 	}{
-		{"peak memory of a node, restart", "KiB", node.peak, baseNode.peak, hasNode},
-		{"settled memory of a node, restart", "KiB", node.settled, baseNode.settled, hasNode},
-		{"peak memory of a pod, restart", "bytes", pod.peak, basePod.peak, hasPod},
-		{"settled memory of a pod, restart", "bytes", pod.settled, basePod.settled, hasPod},
+		{"peak memory of a node, restart", "KiB", node.peak, baseNode.peak, hasNode, min(without, alone), nodeCommits},
+		{"settled memory of a node, restart", "KiB", node.settled, baseNode.settled, hasNode, min(without, alone), nodeCommits},
+		{"peak memory of a pod, restart", "bytes", pod.peak, basePod.peak, hasPod, min(with, without), podCommits},
+		{"settled memory of a pod, restart", "bytes", pod.settled, basePod.settled, hasPod, min(with, without), podCommits},
 	} {
-		text, outcome, of := notMeasured, "-", "-"
+		v := unmeasured()
 		if g.known {
-			text, outcome, of = number(g.now/g.base), outcomeOf(g.now/g.base <= memoryShare), commit
+			share := g.now / g.base
+			v = verdict{telling(share, memoryShare), strconv.Itoa(g.rounds), outcomeOf(share <= memoryShare, g.rounds), strings.Join(g.commits, ", ")}
 		}
-		fmt.Fprintf(&out, "| %s | %s %s at %s | %s | %s | - | %s | %s |\n", g.about, number(g.base), g.unit, memoryBaseCommit, number(memoryShare), text, outcome, of)
+		out.WriteString(v.row(g.about, number(g.base)+" "+g.unit+" at "+memoryBaseCommit, memoryShareText))
 	}
 	return out.String()
 }
 
+// verdict compares the measured value, or ratio, with the limit.
+func (g goal) verdict(m measured) verdict {
+	v, ok := g.measured(m)
+	if !ok {
+		return unmeasured()
+	}
+	byRound := g.byRound(m)
+	text := func(v float64) string { return telling(v, g.atMost) }
+	return verdict{text(v) + spread(v, byRound, text), strconv.Itoa(len(byRound)), g.outcome(v, byRound), strings.Join(m.commits(), ", ")}
+}
+
+// telling formats a value like number, with more decimals where rounding would hide whether
+// it is above the limit.
+func telling(v, limit float64) string {
+	const mostDecimals = 7
+	text := number(v)
+	_, fraction, _ := strings.Cut(text, ".")
+	for decimals := len(fraction) + 1; decimals <= mostDecimals; decimals++ {
+		if rounded, err := strconv.ParseFloat(text, 64); err != nil || (rounded > limit) == (v > limit) {
+			break
+		}
+		text = strconv.FormatFloat(v, 'f', decimals, 64)
+	}
+	return text
+}
+
 // measured returns the goal's value, or its ratio, if the samples contain it.
 func (g goal) measured(m measured) (float64, bool) {
+	m = g.paired(m)
 	own := m.values(g.name(), g.value)
 	if len(own) == 0 {
 		return 0, false
@@ -147,21 +188,42 @@ func (g goal) measured(m measured) (float64, bool) {
 	return median(own) / other, other > 0
 }
 
+// paired returns the samples of the rounds that both contenders have, or all if there are
+// none: a ratio of medians over other rounds may be outside the range of the rounds' ratios.
+func (g goal) paired(m measured) measured {
+	if g.of == "" {
+		return m
+	}
+	own, other := g.rounds(m, g.name()), g.rounds(m, g.of)
+	both := measured{run: m.run}
+	for _, s := range m.samples {
+		if _, ok := own[s.Round]; ok && other[s.Round] > 0 {
+			both.samples = append(both.samples, s)
+		}
+	}
+	if len(both.samples) == 0 {
+		return m
+	}
+	return both
+}
+
+// rounds returns a contender's value in each round.
+func (g goal) rounds(m measured, contender string) map[int]float64 {
+	out := map[int]float64{}
+	for _, s := range m.samples {
+		if v, ok := s.Values[g.value]; ok && s.Contender == contender {
+			out[s.Round] = v
+		}
+	}
+	return out
+}
+
 // name returns the name of the measured contender.
 func (g goal) name() string { return cmp.Or(g.contender, ours) }
 
 // byRound returns the value, or the ratio, of each round that both contenders have.
 func (g goal) byRound(m measured) []float64 {
-	values := func(contender string) map[int]float64 {
-		out := map[int]float64{}
-		for _, s := range m.samples {
-			if v, ok := s.Values[g.value]; ok && s.Contender == contender {
-				out[s.Round] = v
-			}
-		}
-		return out
-	}
-	own, other := values(g.name()), values(g.of)
+	own, other := g.rounds(m, g.name()), g.rounds(m, g.of)
 	var out []float64
 	for _, round := range slices.Sorted(maps.Keys(own)) {
 		switch {
@@ -176,41 +238,54 @@ func (g goal) byRound(m measured) []float64 {
 
 // outcome says whether a goal was met.
 func (g goal) outcome(v float64, byRound []float64) string {
-	switch {
-	case len(byRound) < 2 && !g.counted():
-		return outcomeOf(v <= g.atMost) + ", once"
-	case len(byRound) > 1 && slices.Min(byRound) <= g.atMost && slices.Max(byRound) > g.atMost:
+	rounds := len(byRound)
+	if rounds > 1 && slices.Min(byRound) <= g.atMost && slices.Max(byRound) > g.atMost {
 		return "undecided"
 	}
-	return outcomeOf(v <= g.atMost)
+	if g.counted() {
+		rounds = max(rounds, enoughRounds)
+	}
+	return outcomeOf(v <= g.atMost, rounds)
 }
 
 // counted reports whether the value is a number of requests, which a busy machine does not
 // change.
 func (g goal) counted() bool { return strings.Contains(g.value, "writes") || g.value == "versions" }
 
-func outcomeOf(met bool) string {
+// enoughRounds is how many rounds a verdict needs to stand unmarked.
+const enoughRounds = 2
+
+func outcomeOf(met bool, rounds int) string {
+	out := "**missed**"
 	if met {
-		return "met"
+		out = "met"
 	}
-	return "**missed**"
+	if rounds < enoughRounds {
+		out += ", once"
+	}
+	return out
 }
 
 // spread formats the range of values, unless all look like v.
-func spread(v float64, values []float64) string {
-	if len(values) < 2 || number(slices.Min(values)) == number(v) && number(slices.Max(values)) == number(v) {
+func spread(v float64, values []float64, text func(float64) string) string {
+	if len(values) < 2 || text(slices.Min(values)) == text(v) && text(slices.Max(values)) == text(v) {
 		return ""
 	}
-	return fmt.Sprintf(" (%s–%s)", number(slices.Min(values)), number(slices.Max(values)))
+	return fmt.Sprintf(" (%s–%s)", text(slices.Min(values)), text(slices.Max(values)))
 }
 
-// goal returns how many times as much a node takes at the largest size as at the base,
-// whether that is a goal that was met, and the number of nodes of the base.
-func (c curve) goal() (text, outcome string, base int) {
-	from := c.base()
-	if from.value == 0 || c.points[len(c.points)-1].nodes <= from.nodes {
-		return notMeasured, "-", growthBase
+// goal compares what a node takes at the largest size with what it takes at the base, whose
+// number of nodes it returns too.
+func (c curve) goal() (v verdict, base int) {
+	from, to := c.base(), c.last()
+	if from.value == 0 || to.nodes <= from.nodes {
+		return unmeasured(), growthBase
 	}
-	times := c.perNode(c.points[len(c.points)-1])
-	return number(times), outcomeOf(times <= superlinear), from.nodes
+	times, rounds := c.perNode(to), min(len(from.of.samples), len(to.of.samples))
+	v = verdict{telling(times, superlinear), strconv.Itoa(rounds), outcomeOf(times <= superlinear, rounds), from.commits()}
+	if from.commits() != to.commits() {
+		v.result += ", other commit"
+		v.commits = fmt.Sprintf("%d: %s; %d: %s", from.nodes, from.commits(), to.nodes, to.commits())
+	}
+	return v, from.nodes
 }

@@ -16,18 +16,20 @@ func grown() []growing {
 		{"reclaim", "reclaim storm", "seconds", "", "reclaim", true},
 		{"join", "cold start without CiliumNodes, from the first node on", "seconds", "first s", "join", true},
 		{"rest", "own CPU at rest", "cpu s", "", "watch", true},
-		{"cold", "own CPU, cold start", "cpu s", "", "claim", false},
+		{"cold", "own CPU, cold start, from the first node on", "cpu s", firstCPU, "claim", false},
 		{"restart", "own CPU, restart", "cpu s", "", "stream", false},
 		{"storm", "own CPU, scale-up storm", "cpu s", "", "claim", false},
 		{"reclaim", "own CPU, reclaim storm", "cpu s", "", "reclaim", false},
-		{"join", "own CPU, cold start without CiliumNodes", "cpu s", "", "join", false},
+		{"join", "own CPU, cold start without CiliumNodes, from the first node on", "cpu s", firstCPU, "join", false},
 	}
 }
 
 // growing is a value of a measure, in seconds.
 type growing struct {
 	measure, title, value string
-	// less is a value to subtract: what does not grow would hide how the rest grows.
+	// less is a value to subtract, "" for none: what it took until the first node. That is the
+	// start of the process, which would hide how the rest grows, and its first read of
+	// everything, whose growth the restart shows.
 	less, floor string
 	// drawn: the plot shows it too.
 	drawn bool
@@ -43,7 +45,11 @@ type curve struct {
 type point struct {
 	nodes int
 	value float64
+	// of are the samples that the value is the median of.
+	of measured
 }
+
+func (p point) commits() string { return strings.Join(p.of.commits(), ", ") }
 
 func curves(k kept) []curve {
 	var out []curve
@@ -76,18 +82,22 @@ func sameMachine(bySize map[int]measured) map[int]measured {
 	return out
 }
 
-// points returns the medians of a contender's value, less another one, by size.
+// points returns the medians of a contender's value, less another one, by size. Samples that
+// lack either are left out.
 func points(bySize map[int]measured, contender, value, less string) []point {
 	var out []point
 	for _, n := range slices.Sorted(maps.Keys(bySize)) {
+		of := measured{run: bySize[n].run}
 		var values []float64
 		for _, s := range bySize[n].samples {
-			if v, ok := s.Values[value]; ok && s.Contender == contender {
-				values = append(values, v-s.Values[less])
+			v, ok := s.Values[value]
+			minus, known := s.Values[less]
+			if s.Contender == contender && ok && (known || less == "") {
+				values, of.samples = append(values, v-minus), append(of.samples, s)
 			}
 		}
 		if len(values) > 0 {
-			out = append(out, point{n, median(values)})
+			out = append(out, point{n, median(values), of})
 		}
 	}
 	return out
@@ -116,6 +126,30 @@ func (c curve) base() point {
 	return point{}
 }
 
+// last returns the point of the largest size.
+func (c curve) last() point {
+	if len(c.points) == 0 {
+		return point{}
+	}
+	return c.points[len(c.points)-1]
+}
+
+// commits names the commit of the smallest size, and that of each size that was measured at
+// another one.
+func (c curve) commits() string {
+	if len(c.points) == 0 {
+		return "-"
+	}
+	first := c.points[0].commits()
+	out := []string{first}
+	for _, p := range c.points[1:] {
+		if p.commits() != first {
+			out = append(out, fmt.Sprintf("%d: %s", p.nodes, p.commits()))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
 // perNode returns how many times as much a node takes at a point as at the base; 0 if the
 // base took too little to tell.
 func (c curve) perNode(p point) float64 {
@@ -129,44 +163,50 @@ func (c curve) perNode(p point) float64 {
 func growthTable(k kept) string {
 	lines := curves(k)
 	var sizes []int
+	var of []measured
 	for _, l := range lines {
 		for _, p := range l.points {
-			if !slices.Contains(sizes, p.nodes) {
-				sizes = append(sizes, p.nodes)
-			}
+			sizes, of = append(sizes, p.nodes), append(of, p.of)
 		}
 	}
 	slices.Sort(sizes)
-	if len(sizes) < 2 {
+	if sizes = slices.Compact(sizes); len(sizes) < 2 {
 		return ""
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where "+
-		"that is larger), where that is above %s: worse than linear. Sizes that another machine measured are left out.\n\n", growthBase, number(superlinear))
+	fmt.Fprintf(&out, "### Growth\n\nSeconds by number of nodes. In bold: how many times as much a node takes as at %d nodes (at the smallest size measured, where that "+
+		"is larger), where that is above %s: worse than linear. \"From the first node on\" is less what it took until the first node was published: the start of the process and "+
+		"its first read of everything. Sizes that another machine measured are left out. "+
+		"Commits: that of the smallest size, and of each size that was measured at another one.\n\n", growthBase, number(superlinear))
 	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)
 	}
-	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
+	out.WriteString(" commits |\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)+1) + "\n")
 	for _, l := range lines {
-		name := ours
-		if l.floor {
-			name = "floor"
-		}
-		fmt.Fprintf(&out, "| %s | %s |", l.title, name)
-		for _, n := range sizes {
-			i := slices.IndexFunc(l.points, func(p point) bool { return p.nodes == n })
-			if i < 0 {
-				out.WriteString(" - |")
-				continue
-			}
-			out.WriteString(" " + number(l.points[i].value))
-			if times := l.perNode(l.points[i]); n > l.base().nodes && times > superlinear {
-				out.WriteString(", **" + number(times) + "×**")
-			}
-			out.WriteString(" |")
-		}
-		out.WriteString("\n")
+		out.WriteString(l.row(sizes))
 	}
-	return out.String() + "\n"
+	return out.String() + "\n" + notes(of...)
+}
+
+// row formats a row of the growth table.
+func (c curve) row(sizes []int) string {
+	name := ours
+	if c.floor {
+		name = "floor"
+	}
+	out := fmt.Sprintf("| %s | %s |", c.title, name)
+	for _, n := range sizes {
+		i := slices.IndexFunc(c.points, func(p point) bool { return p.nodes == n })
+		if i < 0 {
+			out += " - |"
+			continue
+		}
+		out += " " + number(c.points[i].value)
+		if times := c.perNode(c.points[i]); n > c.base().nodes && times > superlinear {
+			out += ", **" + telling(times, superlinear) + "×**"
+		}
+		out += " |"
+	}
+	return out + " " + c.commits() + " |\n"
 }

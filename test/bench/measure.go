@@ -110,11 +110,7 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 	m = b.adapted(m)
 	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
-		for i := range m.contenders {
-			c := m.contenders[(round+i)%len(m.contenders)]
-			if b.skips(c, round) {
-				continue
-			}
+		for _, c := range order(m.contenders, round, b.skips) {
 			s, err := b.once(ctx, m, c, nodes, round)
 			if err != nil {
 				return err
@@ -123,6 +119,17 @@ func (b *bench) all(ctx context.Context, m measure, nodes int) error {
 		}
 	}
 	return b.save()
+}
+
+// order returns the contenders that run in a round, beginning with the next one after that
+// which began the round before: where several run, rounds in a row begin with different ones.
+func order(contenders []contender, round int, skips func(c contender, round int) bool) []contender {
+	queue := contenders
+	for before := range round {
+		first := slices.IndexFunc(queue, func(c contender) bool { return !skips(c, before) })
+		queue = slices.Concat(queue[first+1:], queue[:first+1])
+	}
+	return slices.DeleteFunc(slices.Clone(queue), func(c contender) bool { return skips(c, round) })
 }
 
 // skips reports whether a contender does not run in a round.

@@ -67,6 +67,36 @@ func TestMemoryTable(t *testing.T) {
 	}
 }
 
+// Results with another etcd, or another number of pods, have rows that say so.
+func TestMemoryTableOfVariants(t *testing.T) {
+	samples := []sample{restartSample(ours, fullSize, 20, 200, 200), restartSample(ours, fullSize, 20, 300, 300), restartSample(ours, fullSize, 40, 400, 400)}
+	samples[1].Measure, samples[2].Measure = "restart, with fsync", "restart, 40 pods per node"
+	table := memoryTable(keep([]results{{Commit: "abc", Nodes: fullSize, Samples: samples}}))
+	for _, want := range []string{"| 5000 | 2 | 20 | 200, 200 |", "| 5000, with fsync | 2 | 20 | 300, 300 |", "| 5000, 40 pods per node | 2 | 40 | 400, 400 |"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+}
+
+// The rounds of a memory goal are those of the contender with the fewest, and its commits
+// those of the sizes that it compares.
+func TestMemoryGoalRounds(t *testing.T) {
+	base := memoryBase()
+	restarted := func(round int, s sample) sample { s.Round = round; return s }
+	k := keep([]results{
+		{Commit: "abc", Nodes: fullSize, Samples: []sample{
+			restartSample(ours, fullSize, base.pods, 90, 90), restarted(1, restartSample(ours, fullSize, base.pods, 90, 90)), restarted(2, restartSample(ours, fullSize, base.pods, 90, 90)),
+			restartSample(oursPodless, fullSize, 0, 80, 80), restarted(1, restartSample(oursPodless, fullSize, 0, 80, 80)),
+		}},
+		{Commit: "xyz", Nodes: 1, Samples: []sample{restartSample(oursPodless, 1, 0, 50, 50)}},
+	})
+	got := memoryGoals(k)
+	if strings.Count(got, "| 1 | met, once | abc, xyz |\n") != 2 || strings.Count(got, "| 2 | met | abc |\n") != 2 {
+		t.Errorf("a node should have one round, a pod two:\n%s", got)
+	}
+}
+
 // Memory is compared with memoryBase only at its size and with its number of pods.
 func TestMemoryGoals(t *testing.T) {
 	base := memoryBase()
@@ -74,13 +104,13 @@ func TestMemoryGoals(t *testing.T) {
 		restartSample(ours, fullSize, base.pods, base.with.peak, base.with.settled), restartSample(oursPodless, fullSize, 0, base.without.peak, base.without.settled),
 		restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled), restartSample(ours, 4*fullSize, base.pods, 71, 70),
 	}}})
-	if got := memoryGoals(missed); strings.Count(got, "| 0.67 | 1 | - | **missed** | abc |\n") != 4 {
+	if got := memoryGoals(missed); strings.Count(got, "| 2/3 | 1 | 1 | **missed**, once | abc |\n") != 4 {
 		t.Errorf("what took as much as then:\n%s", got)
 	}
 	met := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{
 		restartSample(ours, fullSize, base.pods, 90, 90), restartSample(oursPodless, fullSize, 0, 80, 80), restartSample(oursPodless, 1, 0, base.alone.peak, base.alone.settled),
 	}}})
-	if got := memoryGoals(met); strings.Count(got, "| - | met | abc |\n") != 4 {
+	if got := memoryGoals(met); strings.Count(got, "| 1 | met, once | abc |\n") != 4 {
 		t.Errorf("what took less than two thirds:\n%s", got)
 	}
 	other := keep([]results{{Commit: "abc", Nodes: fullSize, Samples: []sample{

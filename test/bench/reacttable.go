@@ -52,12 +52,14 @@ func reactionGrowth(k kept) string {
 		fmt.Fprintf(&out, " %d |", n)
 	}
 	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
+	var of []measured
 	for i, g := range reactionGoals() {
+		of = append(of, inOrder(sameMachine(k.by[g.measure]))...)
 		for _, row := range reactionRows(g, sameMachine(k.by[g.measure]), sizes) {
 			fmt.Fprintf(&out, "| %d | %s |\n", reactRates()[i], strings.Join(row, " | "))
 		}
 	}
-	return out.String() + "\n"
+	return out.String() + "\n" + notes(of...)
 }
 
 // reactionRows returns the rows for one rate.
@@ -68,7 +70,7 @@ func reactionRows(g goal, bySize map[int]measured, sizes []int) [][]string {
 		m := bySize[n]
 		times := "-"
 		if v, ok := g.measured(m); ok {
-			if times = number(v) + "×"; v > g.atMost {
+			if times = telling(v, g.atMost) + "×"; v > g.atMost {
 				times = "**" + times + "**"
 			}
 		}

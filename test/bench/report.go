@@ -80,7 +80,7 @@ func (k kept) markdown(allocator []string) string {
 		}
 	}
 	out.WriteString(memoryTable(k))
-	out.WriteString(apiSettingsTable(k))
+	out.WriteString(apiSettingsTable(k) + notes(k.apiSettings()...))
 	out.WriteString(settingsTable(k))
 	if len(allocator) > 1 {
 		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
@@ -88,8 +88,8 @@ func (k kept) markdown(allocator []string) string {
 	out.WriteString(growthTable(k))
 	out.WriteString(reactionGrowth(k))
 	out.WriteString(failoverTable(k))
-	out.WriteString(poolsTable(k))
-	out.WriteString(sizesTable(k))
+	out.WriteString(poolsTable(k) + notes(inOrder(k.by["pools"])...))
+	out.WriteString(sizesTable(k) + notes(measured{run: k.sizes}))
 	return out.String()
 }
 
@@ -107,9 +107,44 @@ func (k kept) tableOf(t table, measure string) string {
 			title += fmt.Sprintf(", %d nodes", nodes)
 		}
 		fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
+		out.WriteString(notes(m))
 	}
 	return out.String()
 }
+
+// apiSettings returns what apiSettingsTable shows.
+func (k kept) apiSettings() []measured {
+	var out []measured
+	for _, task := range []string{"cold", "restart"} {
+		for _, measure := range k.variants(settingsOf + task) {
+			out = append(out, inOrder(k.by[measure])...)
+		}
+	}
+	return out
+}
+
+// notes repeats under a table the notes on the runs that it is written from.
+func notes(of ...measured) string {
+	var runs []*results
+	for _, m := range of {
+		if m.run != nil && !slices.Contains(runs, m.run) {
+			runs = append(runs, m.run)
+		}
+	}
+	var out strings.Builder
+	for _, r := range runs {
+		which := "this run"
+		if len(runs) > 1 {
+			which = "the run of commit " + r.Commit + ", begun " + r.began()
+		}
+		if r.Note != "" {
+			fmt.Fprintf(&out, "Note on %s: %s\n\n", which, r.Note)
+		}
+	}
+	return out.String()
+}
+
+func (r *results) began() string { return r.Began.UTC().Format("2006-01-02 15:04 UTC") }
 
 // runsList lists the runs that the tables come from.
 func (k kept) runsList() string {
@@ -117,7 +152,7 @@ func (k kept) runsList() string {
 	out.WriteString("### Runs\n\nThe tables are written from [the results of these runs](../test/bench/results):\n\n")
 	for _, r := range k.used() {
 		fmt.Fprintf(&out, "- `%s`, commit %s, begun %s, %.0f minutes, on %d cores (%s; %s; %s).", r.Command, r.Commit,
-			r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go)
+			r.began(), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go)
 		if r.Note != "" {
 			out.WriteString(" " + r.Note)
 		}

@@ -90,7 +90,9 @@ func restRun(ctx context.Context, r *run, rate, reports int) error {
 	seen := o.Seen()
 	pods := reports / 10
 	if r.world.Mode != bed.CRD {
-		reports = 0
+		// There is nothing but pods: fewer would be over before the contender collects
+		// garbage once.
+		pods, reports = 4*pods, 0
 	}
 	feed := r.report(ctx, rate, r.world.Nodes, reports)
 	churned, podErr := r.churn(ctx, pods)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,6 +186,15 @@ func (m measured) commits() []string {
 		if !slices.Contains(out, commit) {
 			out = append(out, commit)
 		}
+	}
+	return out
+}
+
+// inOrder returns what was measured at each size, the smallest first.
+func inOrder(bySize map[int]measured) []measured {
+	var out []measured
+	for _, nodes := range slices.Sorted(maps.Keys(bySize)) {
+		out = append(out, bySize[nodes])
 	}
 	return out
 }

@@ -21,7 +21,7 @@ const settingsNote = "One replica of each, on all cores, without GOGC, GOMEMLIMI
 	"cilium-operator and kube-controller-manager " + leaseDuration + ", " + renewDeadline + " and 2s. Bare programs have none.\n\n" +
 	"A client-side limit is a number of requests per second (QPS), and a burst that may exceed it. A row \"in\" a measure has what differs there.\n\n"
 
-// places are flags of contenders that say where something is, which is different in each run.
+// places are flags that name files, addresses and ports, which differ in each run.
 func places() []string {
 	return []string{"kubeconfig", "k8s-kubeconfig-path", "metrics-bind-address", "health-probe-bind-address", "operator-api-serve-addr", "bind-address", "secure-port", "cert-dir"}
 }
@@ -78,7 +78,7 @@ func settingsTable(k kept) string {
 			}
 		}
 		for _, text := range slices.Sorted(maps.Keys(others)) {
-			fmt.Fprintf(&out, "| %s, in %s | %s |\n", name, strings.Join(others[text], ", "), text)
+			fmt.Fprintf(&out, "| %s, in %s | %s |\n", name, strings.Join(others[text], "; "), text)
 		}
 	}
 	return out.String() + "\n"

@@ -20,7 +20,7 @@ func TestSettingsTable(t *testing.T) {
 		Samples: []sample{of("cold", ours), of("cold", multiPool), of("reclaim", ours), of("failover", ours), of("rest", ours)}}
 	late.Settings["rest"] = map[string]string{ours: "defaults"}
 	_, got, _ := strings.Cut(settingsTable(keep([]results{early, late})), "| --- | --- |\n")
-	want := "| " + multiPool + " | qps |\n| " + ours + " | defaults |\n| " + ours + ", in failover, reclaim | unpaced |\n\n"
+	want := "| " + multiPool + " | qps |\n| " + ours + " | defaults |\n| " + ours + ", in failover; reclaim | unpaced |\n\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

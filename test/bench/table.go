@@ -87,7 +87,7 @@ func cell(values, base []float64, ratio bool) string {
 		return "-"
 	}
 	m := median(values)
-	text := number(m) + spread(m, values)
+	text := number(m) + spread(m, values, number)
 	if b := median(base); ratio && b > 0 {
 		text += fmt.Sprintf(", **%s×**", number(m/b))
 	}
