@@ -12,6 +12,8 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -106,6 +108,8 @@ type Agent struct {
 	store allocator // nil while not ready
 	ready chan struct{}
 	kill  context.CancelFunc
+	// failed is the previous run, if it failed.
+	failed *corev1.ContainerStateTerminated
 }
 
 // endpoint is what a pod on the node has.
@@ -152,13 +156,17 @@ func (a *Agent) Name() string { return a.opts.NodeName }
 func (a *Agent) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		alive, kill := context.WithCancel(ctx)
-		run := a.begin(kill)
+		run, started := a.begin(kill), metav1.Now()
 		err := a.live(alive, run)
 		killed := alive.Err() != nil
 		a.down()
 		if killed {
+			a.setFailed(nil)
 			continue
 		}
+		a.setFailed(&corev1.ContainerStateTerminated{
+			ExitCode: 1, Reason: "Error", ContainerID: a.containerID(run), StartedAt: started, FinishedAt: metav1.Now(),
+		})
 		a.opts.OnEvent(Event{Kind: Crashed, Err: err})
 		sleep(ctx, a.opts.CrashBackoff)
 	}
@@ -170,6 +178,18 @@ func (a *Agent) begin(kill context.CancelFunc) (run uint64) {
 	a.kill = kill
 	a.runs++
 	return a.runs
+}
+
+func (a *Agent) setFailed(run *corev1.ContainerStateTerminated) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = run
+}
+
+func (a *Agent) lastFailed() *corev1.ContainerStateTerminated {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failed
 }
 
 // down ends the current run, if any, and closes the agent to pods.

@@ -183,6 +183,28 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
+// An agent that lacks addresses of a family fails again and again, which its pod shows, as
+// kubelet would, until it has some.
+func TestFailedStart(t *testing.T) {
+	b := newBed(t, Options{Families: []Family{IPv4, IPv6}, Pod: true})
+	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })
+	lastEnd := func() *corev1.ContainerStateTerminated {
+		pod := &corev1.Pod{}
+		harness.Must(t, b.c.Get(b.ctx, types.NamespacedName{Namespace: agentNamespace, Name: b.agent.PodName()}, pod))
+		return pod.Status.ContainerStatuses[0].LastTerminationState.Terminated
+	}
+	if end := lastEnd(); end != nil {
+		t.Errorf("its first run follows %v", end)
+	}
+
+	b.patch(false, fourAddresses)
+	b.eventually("its pod shows a run that failed", func() bool { end := lastEnd(); return end != nil && end.ExitCode != 0 })
+	b.patch(false, `{"spec":{"ipam":{"pool":{"fd00::1":{},"fd00::2":{}}}}}`)
+	b.waitReady()
+	harness.Must(t, b.agent.Restart(b.ctx))
+	b.eventually("it was stopped, and did not fail", func() bool { return lastEnd() == nil })
+}
+
 func TestHandshakeAndRestart(t *testing.T) {
 	b := newBed(t, Options{})
 	b.eventually("CiliumNode is made", func() bool { return b.get().UID != "" })

@@ -70,6 +70,7 @@ func (a *Agent) writePodOnce(ctx context.Context, run containerRun, ready bool) 
 		State: corev1.ContainerState{
 			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(run.started)},
 		},
+		LastTerminationState: corev1.ContainerState{Terminated: a.lastFailed()},
 	}}
 	return a.client.Status().Patch(ctx, pod, client.MergeFrom(base))
 }

@@ -154,7 +154,7 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	p := e.pool("old", priority(10), "10.1.0.0/24")
 	e.pool("new", nil, "10.2.0.0/24")
 	a := e.node("n1", nil)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	e.Delete(p)
 	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting); !strings.Contains(m, "n1") {

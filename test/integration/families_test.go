@@ -46,7 +46,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	}, "10.1.0.0/24")
 	e.bareNode("n1", nil)
 	a := e.agent("n1", agent.IPv4)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
 	e.event("n1", event.ReasonFamilyNotRun)
 	held := e.ofFamily(false)
@@ -70,7 +70,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 		return nil
 	})
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionFalse, "")
 	e.Pods("n1", "dual", 20)
 	e.running("dual", 20)
@@ -93,7 +93,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	}, "10.1.0.0/24")
 	for _, name := range []string{"n1", "n2"} {
 		e.bareNode(name, nil)
-		e.Must(e.agent(name, agent.IPv4).WaitReady(e.Ctx))
+		e.ready(e.agent(name, agent.IPv4))
 	}
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
 	e.Pods("n1", "load", 20)
@@ -101,7 +101,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}}}`))))
 	a := e.agent("n2", agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.Eventually("the blocks of the agent without IPv6 are back", func() error {
 		for _, b := range e.Blocks("n1") {
 			if netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
@@ -125,11 +125,11 @@ func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
 	}, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.reported("n1", 2)
 	before := e.router6("n1")
 	a = e.agent("n1", agent.IPv4)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
 	if got := e.router6("n1"); got != before || got == "" {
 		t.Fatalf("the agent names router %q, want still %q", got, before)
@@ -144,7 +144,7 @@ func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"blockSize":126,"cidrs":[{"cidr":"fd00:10::/112"}]}}}`))))
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.reported("n1", 2)
 	if got := e.router6("n1"); got == before || got == "" {
 		t.Errorf("the agent names router %q with IPv6 on again, want another than %q", got, before)
@@ -173,7 +173,7 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
 	}, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.Eventually("the pool counts the node's IPv6 blocks", func() error {
 		p := &v1alpha1.PodIPPool{}
 		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "both"}, p); err != nil {

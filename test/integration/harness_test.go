@@ -257,6 +257,25 @@ func (e *env) agent(name string, families ...agent.Family) *agent.Agent {
 	return e.fleet.Boot(e.Ctx, name, families...).Agent
 }
 
+// ready waits until an agent accepts CNI ADDs.
+func (e *env) ready(a *agent.Agent) {
+	e.TB.Helper()
+	e.within(a.WaitReady)
+}
+
+// restart restarts an agent, and waits until it accepts CNI ADDs again.
+func (e *env) restart(a *agent.Agent) {
+	e.TB.Helper()
+	e.within(a.Restart)
+}
+
+func (e *env) within(wait func(context.Context) error) {
+	e.TB.Helper()
+	ctx, cancel := context.WithTimeout(e.Ctx, patience)
+	defer cancel()
+	e.Must(wait(ctx))
+}
+
 // held returns the addresses that the agent of a node has allocated.
 func (e *env) held(node string) map[netip.Addr]string { return e.fleet.Machine(node).Addresses() }
 

@@ -25,7 +25,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("first block is %s of %+v, want the lowest", got.Name, got.Spec)
 	}
 	a := e.agent("n1")
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 }
 
 func TestJoinDualStack(t *testing.T) {
@@ -35,7 +35,7 @@ func TestJoinDualStack(t *testing.T) {
 		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}
 	}, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.Pods("n1", "dual", 5)
 	e.running("dual", 5)
 	cn := e.theCiliumNode("n1")
@@ -75,7 +75,7 @@ func TestBurstGetsAllItsBlocksAtOnce(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.Pods("n1", "burst", 100)
 	e.running("burst", 100)
 	e.hasBlocks("n1", 5)

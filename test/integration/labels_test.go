@@ -60,7 +60,7 @@ func TestLateLabels(t *testing.T) {
 	e.changeNode("n1", func(n *corev1.Node) {
 		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "beijing"}, nil
 	})
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.onlyFrom("n1", "beijing")
 }
 
@@ -84,7 +84,7 @@ func TestLateLabelsWithoutTaint(t *testing.T) {
 	n.Status.NodeInfo.BootID = "5b4a3f0c-0000-4000-8000-000000000001"
 	e.UpdateStatus(n)
 	a := e.agent("n1")
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	e.onlyFrom("n1", "beijing")
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")

@@ -128,7 +128,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 		return nil
 	})
 	for range 3 {
-		e.Must(a.Restart(e.Ctx))
+		e.restart(a)
 	}
 	if after := len(a.Endpoints()); after != kept {
 		t.Errorf("%d endpoints after the restarts, %d before", after, kept)

@@ -29,7 +29,7 @@ func TestDrainAtAddressLimit(t *testing.T) {
 			e.start(s)
 			e.pool("all", nil, "10.1.0.0/24")
 			a := e.node("n1", nil)
-			e.Must(a.WaitReady(e.Ctx))
+			e.ready(a)
 			e.hasBlocks("n1", 1)
 			e.eventuallyOn("max-allocate is written", "n1", func(cn *ciliumv2.CiliumNode) error {
 				cn.Spec.IPAM.MaxAllocate = c.maxAllocate
@@ -68,7 +68,7 @@ func TestDrainAtMaxBlocks(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	agent := e.node("n1", nil)
-	e.Must(agent.WaitReady(e.Ctx))
+	e.ready(agent)
 	e.Pods("n1", "load", 79)
 	e.running("load", 79)
 	e.hasBlocks("n1", 3)

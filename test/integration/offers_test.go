@@ -116,7 +116,7 @@ func TestOffers(t *testing.T) {
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	op := e.startWith(s, marks.wrap)
 	e.pool("all", nil, "10.1.0.0/24")
-	e.Must(e.node("n1", nil).WaitReady(e.Ctx))
+	e.ready(e.node("n1", nil))
 	e.offers("n1", 28) // the agent has an address, and may take another
 
 	e.requestingPods("n1", "load", 40)
@@ -154,7 +154,7 @@ func TestOffersOfKilledOperators(t *testing.T) {
 	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	e.pool("all", nil, "10.1.0.0/24")
 	stop := e.keepCrashing(s, 2)
-	e.Must(e.node("n1", nil).WaitReady(e.Ctx))
+	e.ready(e.node("n1", nil))
 	e.requestingPods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)

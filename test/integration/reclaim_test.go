@@ -136,7 +136,7 @@ func TestLastBlockAndRouterBlockStay(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	b := e.Blocks("n1")[0]
 	e.Delete(&b)
 	e.eventuallyOn("the free addresses of the deleted block are gone, the router's stays", "n1", func(cn *ciliumv2.CiliumNode) error {

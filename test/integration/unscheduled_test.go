@@ -122,7 +122,7 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	op := e.start(s)
 	e.pool("all", tight, "10.1.0.0/23")
 	for _, name := range []string{"n1", "n2"} {
-		e.Must(e.node(name, map[string]string{"name": name}).WaitReady(e.Ctx))
+		e.ready(e.node(name, map[string]string{"name": name}))
 		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil }) // the API server adds not-ready
 		e.offers(name, 28)
 	}
@@ -181,7 +181,7 @@ func TestRecallForUnscheduledPods(t *testing.T) {
 	e.startWith(s, func(c client.WithWatch) client.Client { return marks.wrap(slowClaims(c)) })
 	e.pool("all", tight, "10.1.0.0/25") // four blocks
 	for _, name := range []string{"n1", "n2"} {
-		e.Must(e.node(name, map[string]string{"name": name}).WaitReady(e.Ctx))
+		e.ready(e.node(name, map[string]string{"name": name}))
 		e.changeNode(name, func(n *corev1.Node) { n.Spec.Taints = nil })
 		e.offers(name, 28)
 	}

@@ -29,7 +29,7 @@ func TestNodesMoveOffAPool(t *testing.T) {
 	e.pool("b", zone("b"), "10.2.0.0/24")
 	nodes := []string{"n1", "n2", "n3"}
 	for _, name := range nodes {
-		e.Must(e.node(name, map[string]string{"zone": "a"}).WaitReady(e.Ctx))
+		e.ready(e.node(name, map[string]string{"zone": "a"}))
 		e.Pods(name, "on-"+name, 5)
 		e.running("on-"+name, 5)
 	}
@@ -102,7 +102,7 @@ func (e *env) moves(node string) {
 	e.TB.Helper()
 	e.DeletePods("on-"+node, nil)
 	e.retired(node, e.Blocks(node)[0].Spec.CIDR) // or the agent may take an address that a pod has just left
-	e.Must(e.fleet.Machine(node).Restart(e.Ctx))
+	e.restart(e.fleet.Machine(node).Agent)
 	e.Eventually(node+" has moved", func() error {
 		if old, now := e.blocksIn(node, "10.1.0.0/24"), e.blocksIn(node, "10.2.0.0/24"); old > 0 || now == 0 {
 			return fmt.Errorf("it has %d blocks of its old zone, and %d of the new one", old, now)

@@ -22,7 +22,7 @@ func TestVacate(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	a := e.node("n1", nil)
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	first := e.Blocks("n1")[0].Spec.CIDR
 	e.drain("all", v1alpha1.AllocationDrain)
 	e.retired("n1", first)
@@ -40,7 +40,7 @@ func TestVacate(t *testing.T) {
 		}
 		return nil
 	})
-	e.Must(a.Restart(e.Ctx))
+	e.restart(a)
 	if now := ownAddress(t, e, a); now != own {
 		t.Errorf("the agent's address is %s after a restart, and was %s", now, own)
 	}
@@ -48,7 +48,7 @@ func TestVacate(t *testing.T) {
 	// It is requested again, and the agent restarts.
 	e.drain("all", v1alpha1.AllocationDrain)
 	e.retired("n1", first)
-	e.Must(a.Restart(e.Ctx))
+	e.restart(a)
 	if now := ownAddress(t, e, a); netip.MustParsePrefix(first).Contains(now) {
 		t.Errorf("the agent has taken %s again", now)
 	}
@@ -108,7 +108,7 @@ func (e *env) blockSays(cidr, text string) {
 // ownAddress returns the router's address of an agent that is ready.
 func ownAddress(t *testing.T, e *env, a *agent.Agent) netip.Addr {
 	t.Helper()
-	e.Must(a.WaitReady(e.Ctx))
+	e.ready(a)
 	for addr, owner := range a.Addresses() {
 		if owner == "router" {
 			return addr
