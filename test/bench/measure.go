@@ -49,6 +49,8 @@ type run struct {
 	process *bed.Process
 	values  map[string]float64
 	counts  bed.Counts
+	// calm is how long the contender has to be idle before spent counts; 0: the usual time.
+	calm time.Duration
 	// observers end with the run.
 	observers []*bed.Observer
 	// fail ends the run.
@@ -175,7 +177,7 @@ func (r *run) ready(ctx context.Context) error {
 // spent waits until the contender is idle, and records what it, the API server and etcd
 // have used since before, and what was written and seen.
 func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen bed.Observed) error {
-	rest, err := r.Idle(ctx, r.process)
+	rest, err := r.IdleFor(ctx, r.process, cmp.Or(r.calm, bed.Calm))
 	if err != nil {
 		return err
 	}

@@ -92,13 +92,15 @@ const (
 	idleStep = 250 * time.Millisecond
 	// idleShare is the CPU that an idle process may use in a step.
 	idleShare = 30 * time.Millisecond
-	idleFor   = 1500 * time.Millisecond
 )
 
-// Idle waits until p has used next to no CPU for 1.5 s, and returns when that idle time
-// began.
+// Calm is for how long Idle waits.
+const Calm = 1500 * time.Millisecond
+
+// Idle waits until p has used next to no CPU for a while (Calm), and returns when that idle
+// time began.
 func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
-	return s.IdleFor(ctx, p, idleFor)
+	return s.IdleFor(ctx, p, Calm)
 }
 
 // IdleFor waits until p has used next to no CPU for that long, and returns when that idle
