@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
@@ -64,7 +65,7 @@ func TestConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = sources.CiliumNodes.Watch(metav1.ListOptions{Watch: true})
+	_, _ = toolscache.ToListerWatcherWithContext(sources.CiliumNodes).WatchWithContext(t.Context(), metav1.ListOptions{Watch: true})
 	if _, err := mgr.GetCache().GetInformer(t.Context(), &v1alpha1.PodIPBlock{}); err == nil {
 		go func() { _ = mgr.GetCache().Start(t.Context()) }()
 	}
