@@ -13,8 +13,10 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientfeatures "k8s.io/client-go/features"
 	clientfeaturestesting "k8s.io/client-go/features/testing"
@@ -44,6 +46,18 @@ func (a *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, a.body)
 }
 
+// clusterKinds maps the kinds without namespaces that clients and caches of these tests use.
+func clusterKinds() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace"),
+		ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), v1alpha1.GroupVersion.WithKind("PodIPBlock"),
+	} {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	return mapper
+}
+
 // writers returns controller-runtime's client and the one of NewClient.
 func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
 	t.Helper()
@@ -53,15 +67,12 @@ func writers(t testing.TB, api http.Handler) (plain, quick client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), meta.RESTScopeRoot)
-	mapper.Add(v1alpha1.GroupVersion.WithKind("PodIPBlock"), meta.RESTScopeRoot)
 	config := &rest.Config{Host: server.URL, QPS: -1, UserAgent: "operator"}
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}
+	options := client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: clusterKinds()}
 	if plain, err = client.New(config, options); err != nil {
 		t.Fatal(err)
 	}
