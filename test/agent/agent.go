@@ -108,8 +108,6 @@ type Agent struct {
 	store allocator // nil while not ready
 	ready chan struct{}
 	kill  context.CancelFunc
-	// failed is the previous run, if it failed.
-	failed *corev1.ContainerStateTerminated
 }
 
 // endpoint is what a pod on the node has.
@@ -154,19 +152,20 @@ func (a *Agent) Name() string { return a.opts.NodeName }
 
 // Run keeps the agent up until ctx ends: it restarts after a crash or a Restart.
 func (a *Agent) Run(ctx context.Context) {
+	var failed *corev1.ContainerStateTerminated // the previous run, if it failed
 	for ctx.Err() == nil {
 		alive, kill := context.WithCancel(ctx)
 		run, started := a.begin(kill), metav1.Now()
-		err := a.live(alive, run)
+		err := a.live(alive, run, failed)
 		killed := alive.Err() != nil
 		a.down()
 		if killed {
-			a.setFailed(nil)
+			failed = nil
 			continue
 		}
-		a.setFailed(&corev1.ContainerStateTerminated{
+		failed = &corev1.ContainerStateTerminated{
 			ExitCode: 1, Reason: "Error", ContainerID: a.containerID(run), StartedAt: started, FinishedAt: metav1.Now(),
-		})
+		}
 		a.opts.OnEvent(Event{Kind: Crashed, Err: err})
 		sleep(ctx, a.opts.CrashBackoff)
 	}
@@ -178,18 +177,6 @@ func (a *Agent) begin(kill context.CancelFunc) (run uint64) {
 	a.kill = kill
 	a.runs++
 	return a.runs
-}
-
-func (a *Agent) setFailed(run *corev1.ContainerStateTerminated) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.failed = run
-}
-
-func (a *Agent) lastFailed() *corev1.ContainerStateTerminated {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.failed
 }
 
 // down ends the current run, if any, and closes the agent to pods.
@@ -225,12 +212,12 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 }
 
 // live is one run of the agent (configureDaemon, daemon/cmd/daemon.go:140).
-func (a *Agent) live(ctx context.Context, run uint64) error {
+func (a *Agent) live(ctx context.Context, run uint64, failed *corev1.ContainerStateTerminated) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	pod := containerRun{id: a.containerID(run), restarts: run - 1, started: time.Now()}
+	pod := containerRun{id: a.containerID(run), restarts: run - 1, started: time.Now(), after: failed}
 	a.writePod(ctx, pod, false)
 
 	node, err := a.node(ctx)

@@ -22,6 +22,8 @@ type containerRun struct {
 	id       string
 	restarts uint64
 	started  time.Time
+	// after is the previous run, if it failed.
+	after *corev1.ContainerStateTerminated
 }
 
 func (a *Agent) containerID(run uint64) string {
@@ -70,7 +72,7 @@ func (a *Agent) writePodOnce(ctx context.Context, run containerRun, ready bool) 
 		State: corev1.ContainerState{
 			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(run.started)},
 		},
-		LastTerminationState: corev1.ContainerState{Terminated: a.lastFailed()},
+		LastTerminationState: corev1.ContainerState{Terminated: run.after},
 	}}
 	return a.client.Status().Patch(ctx, pod, client.MergeFrom(base))
 }
