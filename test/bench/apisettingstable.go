@@ -31,6 +31,7 @@ func apiSettingsTable(k kept) string {
 					title += fmt.Sprintf(", %d nodes", nodes)
 				}
 				fmt.Fprintf(&out, "### %s\n\n%sCommit %s.\n\n%s\n", title, apiSettingsNote, strings.Join(m.commits(), ", "), settingRows(m.samples))
+				out.WriteString(notes(m))
 			}
 		}
 	}

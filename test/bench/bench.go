@@ -102,13 +102,11 @@ func newBench(name string, args []string) (*bench, error) {
 
 // checkFsync refuses -fsync for measures whose results with it no table would show.
 func (b *bench) checkFsync() error {
-	hidden := func(name string) bool { return !b.hasTables(name) }
-	names := strings.Split(b.measures, ",")
-	if !b.fsync || !slices.ContainsFunc(names, hidden) {
+	refused := slices.DeleteFunc(strings.Split(b.measures, ","), b.hasTables)
+	if !b.fsync || len(refused) == 0 {
 		return nil
 	}
-	shown := slices.DeleteFunc(append(measureNames(), "settings"), hidden)
-	refused := slices.DeleteFunc(names, func(name string) bool { return !hidden(name) })
+	shown := slices.DeleteFunc(append(measureNames(), "settings"), func(name string) bool { return !b.hasTables(name) })
 	return fmt.Errorf("-fsync: no table would show the results of %s with it; choose from -measures=%s", strings.Join(refused, ", "), strings.Join(shown, ","))
 }
 

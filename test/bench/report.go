@@ -80,7 +80,7 @@ func (k kept) markdown(allocator []string) string {
 		}
 	}
 	out.WriteString(memoryTable(k))
-	out.WriteString(apiSettingsTable(k) + notes(k.apiSettings()...))
+	out.WriteString(apiSettingsTable(k))
 	out.WriteString(settingsTable(k))
 	if len(allocator) > 1 {
 		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
@@ -110,17 +110,6 @@ func (k kept) tableOf(t table, measure string) string {
 		out.WriteString(notes(m))
 	}
 	return out.String()
-}
-
-// apiSettings returns what apiSettingsTable shows.
-func (k kept) apiSettings() []measured {
-	var out []measured
-	for _, task := range []string{"cold", "restart"} {
-		for _, measure := range k.variants(settingsOf + task) {
-			out = append(out, inOrder(k.by[measure])...)
-		}
-	}
-	return out
 }
 
 // notes repeats under a table the notes on the runs that it is written from.
