@@ -47,7 +47,8 @@ type Ledger struct {
 	// shown are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
 	shown, gone map[types.UID]bool
-	shownNow    chan struct{}
+	// awaited are closed once WaitShown may return for a block, or must look again.
+	awaited map[types.UID]chan struct{}
 
 	ciliumNodes ciliumNodes
 	// excluded are the addresses of nodes and Services.
@@ -73,7 +74,7 @@ func NewLedger() *Ledger {
 		closed:      map[netip.Prefix]crd.Block{},
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
-		shownNow:    make(chan struct{}),
+		awaited:     map[types.UID]chan struct{}{},
 		ciliumNodes: newCiliumNodes(),
 	}
 }
@@ -134,7 +135,7 @@ func (l *Ledger) Upsert(b crd.Block) {
 	l.set(b)
 	if !l.shown[b.UID] {
 		l.shown[b.UID] = true
-		l.notifyShown()
+		l.wake(b.UID)
 	}
 }
 
@@ -170,7 +171,7 @@ func (l *Ledger) bury(b crd.Block) {
 	l.gone[b.UID] = true
 	delete(l.ciliumNodes.fenced, b.UID)
 	delete(l.shown, b.UID)
-	l.notifyShown()
+	l.wake(b.UID)
 }
 
 // Assume stores a block that the API server has just returned, before the watch delivers
@@ -238,27 +239,42 @@ func (l *Ledger) drop(b crd.Block) {
 	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
-func (l *Ledger) notifyShown() {
-	close(l.shownNow)
-	l.shownNow = make(chan struct{})
+// wake lets those look again that wait for a block.
+func (l *Ledger) wake(uid types.UID) {
+	if next, ok := l.awaited[uid]; ok {
+		close(next)
+		delete(l.awaited, uid)
+	}
+}
+
+// await returns a channel that is closed when to look again for a block, or nil once the
+// watch has delivered it or it is gone.
+func (l *Ledger) await(uid types.UID) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown[uid] || l.gone[uid] {
+		return nil
+	}
+	if _, ok := l.awaited[uid]; !ok {
+		l.awaited[uid] = make(chan struct{})
+	}
+	return l.awaited[uid]
 }
 
 // WaitShown waits until the watch has delivered a block, and thereby all blocks created
 // before it.
 func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
-	for {
-		l.mu.Lock()
-		shown, next := l.shown[uid] || l.gone[uid], l.shownNow
-		l.mu.Unlock()
-		if shown {
-			return nil
-		}
+	for next := l.await(uid); next != nil; next = l.await(uid) {
 		select {
 		case <-next:
 		case <-ctx.Done():
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.wake(uid) // nothing stays behind; others that wait look again
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // Shown reports whether the watch has delivered a block.

@@ -243,6 +243,33 @@ func TestLedgerWaitShown(t *testing.T) {
 	})
 }
 
+func TestLedgerWaitShownByTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ReadyLedger()
+		b := fixtures.Block("10.0.0.0/30", "p", "a", 10)
+		first, cancel := context.WithCancel(t.Context())
+		ended, done := make(chan error, 1), make(chan error, 1)
+		go func() { ended <- l.WaitShown(first, b.UID) }()
+		go func() { done <- l.WaitShown(t.Context(), b.UID) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that the context ended", err)
+		}
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("the other came back when the first gave up")
+		}
+		l.Upsert(b)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(l.awaited) > 0 {
+			t.Errorf("%d waits stay behind", len(l.awaited))
+		}
+	})
+}
+
 func TestLedgerOverlaps(t *testing.T) {
 	l := ReadyLedger(fixtures.Block("10.0.0.0/24", "p", "a", 1), fixtures.Block("10.0.0.32/27", "p", "b", 2), fixtures.Block("10.0.1.0/24", "p", "b", 3))
 	for cidr, want := range map[string]int{"10.0.0.0/24": 1, "10.0.0.32/27": 1, "10.0.1.0/24": 0, "10.0.0.0/16": 3} {
