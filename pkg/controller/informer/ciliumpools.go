@@ -39,12 +39,12 @@ func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 	}
 	var reflectors sync.WaitGroup
 	defer reflectors.Wait()
-	hasSynced, err := f.begin(ctx, w, &reflectors)
+	initial, err := f.begin(ctx, w, &reflectors)
 	if err != nil {
 		logger.Error(err, "cannot watch a kind that the API server has come to know; restart the operator")
 		return
 	}
-	if toolscache.WaitForCacheSync(ctx.Done(), hasSynced) {
+	if toolscache.WaitFor(ctx, "", initial) {
 		w.found()
 	}
 }

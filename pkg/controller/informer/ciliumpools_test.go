@@ -132,9 +132,9 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		feed.Pools, feed.Awaiting = state.NewPools(fixtures.Defaults(), feed.Ledger), &state.Awaiting{}
 		feed.Agents = state.NewAgents(0)
 		feed.nodes, feed.ciliumPools = listening{add: func(string) {}}, listening{add: func(string) { pools.Add(1) }}
-		var cached atomic.Bool
-		cached.Store(true)
-		feed.Cache = slowCache{synced: &cached}
+		cached := &initialList{}
+		cached.stored()
+		feed.Cache = slowCache{synced: cached}
 		feed.From = Sources{
 			Pods: slowWatch(synced, fixtures.Pod("a", "1", "n")), Agents: slowWatch(synced, fixtures.AgentPod("1", "c", true)),
 			CiliumNodes: slowWatch(synced, fixtures.CiliumNode("n", "5", "10.0.0.0/30")),

@@ -146,7 +146,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	defer reflectors.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var synced []toolscache.InformerSynced
+	var synced []toolscache.DoneChecker
 	for _, w := range f.Watches(logger) {
 		if w.Known != nil {
 			known, err := w.Known()
@@ -159,13 +159,13 @@ func (f *Feed) Start(ctx context.Context) error {
 			}
 			w.found()
 		}
-		hasSynced, err := f.begin(ctx, w, &reflectors)
+		initial, err := f.begin(ctx, w, &reflectors)
 		if err != nil {
 			return err
 		}
-		synced = append(synced, hasSynced)
+		synced = append(synced, initial)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !toolscache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
 	f.Begin()
@@ -196,14 +196,15 @@ func (w Watch) found() {
 	}
 }
 
-// begin watches a kind until ctx ends. The function it returns reports whether the
-// initial list has been stored.
-func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.InformerSynced, error) {
+// begin watches a kind until ctx ends, and does not wait: an API server often answers a list
+// only after a tenth of a second, and lists of several kinds take no longer together. What it
+// returns is done once the initial list has been stored.
+func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.DoneChecker, error) {
 	if w.Store != nil {
 		reflectors.Go(func() { w.fill(ctx) })
-		return w.Store.HasSynced, nil
+		return w.Store.HasSyncedChecker(), nil
 	}
-	informer, err := f.Cache.GetInformer(ctx, w.Object)
+	informer, err := f.Cache.GetInformer(ctx, w.Object, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watching %T: %w", w.Object, err)
 	}
@@ -211,7 +212,7 @@ func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (
 	if err != nil {
 		return nil, fmt.Errorf("watching %T: %w", w.Object, err)
 	}
-	return registration.HasSynced, nil
+	return registration.HasSyncedChecker(), nil
 }
 
 // fill lets a reflector fill Store until ctx ends.

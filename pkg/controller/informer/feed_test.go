@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,16 +103,23 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 // slowCache delivers its objects once the test lets it sync.
 type slowCache struct {
 	cache.Cache
-	synced *atomic.Bool
+	synced *initialList
 }
 
-func (c slowCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+func (c slowCache) GetInformer(ctx context.Context, _ client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	var o cache.InformerGetOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
+		toolscache.WaitFor(ctx, "", c.synced)
+	}
 	return slowInformer{synced: c.synced}, nil
 }
 
 type slowInformer struct {
 	cache.Informer
-	synced *atomic.Bool
+	synced *initialList
 }
 
 func (i slowInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
@@ -122,10 +128,10 @@ func (i slowInformer) AddEventHandler(toolscache.ResourceEventHandler) (toolscac
 
 type slowHandler struct {
 	toolscache.ResourceEventHandlerRegistration
-	synced *atomic.Bool
+	synced *initialList
 }
 
-func (h slowHandler) HasSynced() bool { return h.synced.Load() }
+func (h slowHandler) HasSyncedChecker() toolscache.DoneChecker { return h.synced }
 
 // slowWatch streams its object once synced is closed.
 func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher {
@@ -148,16 +154,17 @@ func slowWatch(synced chan struct{}, obj client.Object) toolscache.ListerWatcher
 	}}
 }
 
-// Decisions begin once every watch, including that of agents, has delivered its initial state.
+// Decisions begin once every watch, including that of agents, has delivered its initial state. No
+// watch waits for another.
 func TestFeedWaitsForEveryWatch(t *testing.T) {
 	for _, last := range []string{"the cache", "pods", "agents", "CiliumNodes"} {
 		t.Run(last+" last", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var cached atomic.Bool
+				cached := &initialList{}
 				pods, agents, ciliumNodes := make(chan struct{}), make(chan struct{}), make(chan struct{})
 				ledger := state.NewLedger()
 				feed := NewFeed()
-				feed.Cache = slowCache{synced: &cached}
+				feed.Cache = slowCache{synced: cached}
 				feed.From = Sources{
 					Pods: slowWatch(pods, fixtures.Pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, fixtures.AgentPod("1", "c", true)),
 					CiliumNodes:     slowWatch(ciliumNodes, fixtures.CiliumNode("n", "5", "10.0.0.0/30")),
@@ -173,7 +180,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				ended := make(chan error)
 				go func() { ended <- feed.Start(ctx) }()
 				show := map[string]func(){
-					"the cache": func() { cached.Store(true) }, "pods": func() { close(pods) }, "agents": func() { close(agents) },
+					"the cache": cached.stored, "pods": func() { close(pods) }, "agents": func() { close(agents) },
 					"CiliumNodes": func() { close(ciliumNodes) },
 				}
 				for name, shown := range show {
@@ -184,6 +191,9 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				time.Sleep(time.Minute)
 				if begun() {
 					t.Error("decisions begin before everything has been read")
+				}
+				if last != "CiliumNodes" && feed.Ledger.CiliumNode("n") == nil {
+					t.Error("CiliumNodes are read only after other kinds")
 				}
 				show[last]()
 				time.Sleep(time.Minute)

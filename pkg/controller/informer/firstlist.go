@@ -59,7 +59,7 @@ func (l firstList) ListWithContext(ctx context.Context, o metav1.ListOptions) (r
 // WatchWithContext watches. A watch that begins with a list passes that to the store.
 func (l firstList) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.ListerWatcherWithContext.WatchWithContext(ctx, o)
-	if err != nil || o.SendInitialEvents == nil || !*o.SendInitialEvents || l.store.HasSynced() {
+	if err != nil || o.SendInitialEvents == nil || !*o.SendInitialEvents || toolscache.IsDone(l.store.HasSyncedChecker()) {
 		return w, err
 	}
 	return newListWatch(w, l.store.BeginFirst()), nil

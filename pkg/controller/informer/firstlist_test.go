@@ -59,8 +59,8 @@ func TestFirstList(t *testing.T) {
 		holds := func(when string, synced bool, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			if diff := cmp.Diff(want, names(feed.Pods, "n")); diff != "" || store.HasSynced() != synced {
-				t.Errorf("%s: synced %t, pods (-want +got):\n%s", when, store.HasSynced(), diff)
+			if diff := cmp.Diff(want, names(feed.Pods, "n")); diff != "" || toolscache.IsDone(store.HasSyncedChecker()) != synced {
+				t.Errorf("%s: synced %t, pods (-want +got):\n%s", when, toolscache.IsDone(store.HasSyncedChecker()), diff)
 			}
 		}
 

@@ -23,8 +23,8 @@ import (
 // Store stores what a reflector lists and watches.
 type Store interface {
 	toolscache.ReflectorStore
-	// HasSynced reports whether the initial list has been stored.
-	HasSynced() bool
+	// HasSyncedChecker returns what is done once the initial list has been stored.
+	HasSyncedChecker() toolscache.DoneChecker
 }
 
 // records is a Store that keeps no object: it extracts the fields that decisions need,
@@ -39,10 +39,8 @@ type records[O client.Object, R any] struct {
 	// which has their UID not among listed.
 	missing func(listed map[types.UID]bool, version string) []R
 
-	first arriving
-
-	mu     sync.Mutex
-	synced bool
+	first  arriving
+	synced initialList
 }
 
 // record is the extract of an object, under its UID, as a streamed list returns it.
@@ -109,20 +107,48 @@ func (s *records[O, R]) Replace(list []any, version string) error {
 			s.gone(r)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.synced = true
+	s.synced.stored()
 	return nil
 }
 
 // Resync does nothing: records do not expire.
 func (s *records[O, R]) Resync() error { return nil }
 
-// HasSynced reports whether a first list has been stored.
-func (s *records[O, R]) HasSynced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced
+// HasSyncedChecker returns what is done once a first list has been stored.
+func (s *records[O, R]) HasSyncedChecker() toolscache.DoneChecker { return &s.synced }
+
+// initialList is done once the initial list of a kind has been stored.
+type initialList struct {
+	mu   sync.Mutex
+	done chan struct{}
+	is   bool
+}
+
+// Name names it in logs.
+func (l *initialList) Name() string { return "initial list" }
+
+// Done returns a channel that is closed once the list has been stored.
+func (l *initialList) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.channel()
+}
+
+func (l *initialList) channel() chan struct{} {
+	if l.done == nil {
+		l.done = make(chan struct{})
+	}
+	return l.done
+}
+
+// stored records that a list has been stored.
+func (l *initialList) stored() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.is {
+		l.is = true
+		close(l.channel())
+	}
 }
 
 // lists builds the ListWatches of reflectors.

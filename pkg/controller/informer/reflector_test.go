@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -37,14 +38,14 @@ func names(pods *state.Pods, node string) []string {
 func TestReplaceForgetsWhatHasGone(t *testing.T) {
 	feed, queued := podBed()
 	s := feed.podStore()
-	if s.HasSynced() {
+	if toolscache.IsDone(s.HasSyncedChecker()) {
 		t.Error("synced before the first list")
 	}
 	first := []any{fixtures.Pod("a", "1", "n", "10.0.0.1"), fixtures.Pod("b", "2", "n"), fixtures.Pod("c", "3", "m"), fixtures.Pod("d", "4", "o")}
 	if err := s.Replace(first, "7"); err != nil {
 		t.Fatal(err)
 	}
-	if !s.HasSynced() {
+	if !toolscache.IsDone(s.HasSyncedChecker()) {
 		t.Error("not synced after the first list")
 	}
 	clear(queued)
@@ -132,7 +133,7 @@ func TestStoreRefusesOtherKinds(t *testing.T) {
 			t.Error("no error for what is no pod")
 		}
 	}
-	if s.HasSynced() {
+	if toolscache.IsDone(s.HasSyncedChecker()) {
 		t.Error("synced by a list that could not be read")
 	}
 }
