@@ -31,7 +31,7 @@ func join() measure {
 
 // encodings compares the ways to write one pool of 30 addresses and a podCIDR.
 func encodings() measure {
-	return measure{name: "patches", run: coldRun, rounds: 1, contenders: []contender{bare("merge"), bare("untracked"), bare("partial"), bare("json"), bare("apply")}}
+	return measure{name: "patches", run: coldRun, rounds: 1, contenders: []contender{bare("merge"), bare("untracked"), bare("least"), bare("partial"), bare("json"), bare("apply")}}
 }
 
 func coldRun(ctx context.Context, r *run) error {

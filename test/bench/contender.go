@@ -99,6 +99,7 @@ var (
 		"reclaim": "bare writes of the handshake", "react": "bare watch, create and patch",
 		"merge": "merge patch", "json": "JSON patch", "apply": "server-side apply", "partial": "merge patch, metadata in return",
 		"untracked": "merge patch, without managed fields",
+		"least":     "merge patch, without managed fields, metadata in return",
 		"stream":    "bare streaming lists, thrown away", "list": "bare whole lists, decoded", "watch": "bare watches, thrown away",
 	}
 	// floorSays is what a bare program logs when it is ready, or done if it has nothing to

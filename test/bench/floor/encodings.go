@@ -25,6 +25,7 @@ func encodings() map[string]Program {
 		"apply":     each(serverSideApply),
 		"partial":   each(partialAnswer),
 		"untracked": each(func(ctx context.Context, f *Floor, i int) error { return f.publish(ctx, i) }),
+		"least":     each(leastAnswer),
 	}
 }
 
@@ -66,6 +67,13 @@ func serverSideApply(ctx context.Context, f *Floor, i int) error {
 
 // partialAnswer is a merge patch that asks for the metadata alone in return.
 func partialAnswer(ctx context.Context, f *Floor, i int) error {
-	return f.send(ctx, types.MergePatchType, i, f.publication(i),
-		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	return f.send(ctx, types.MergePatchType, i, f.publication(i), metadataAlone)
 }
+
+// leastAnswer does the same without managed fields.
+func leastAnswer(ctx context.Context, f *Floor, i int) error {
+	return f.send(ctx, types.MergePatchType, i, f.untracked(i), metadataAlone)
+}
+
+// metadataAlone asks for the metadata of an object alone.
+const metadataAlone = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -106,11 +106,16 @@ func (f *Floor) cidrs(i int, next bool) []netip.Prefix {
 }
 
 func (f *Floor) publish(ctx context.Context, i int) error {
+	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), f.untracked(i))
+}
+
+// untracked is a publication that removes the managed fields with the first block.
+func (f *Floor) untracked(i int) object {
 	body := f.publication(i)
 	if f.world.Blocks == 0 {
 		body["metadata"] = object{"managedFields": []object{{}}}
 	}
-	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), body)
+	return body
 }
 
 func (f *Floor) publication(i int) object {
