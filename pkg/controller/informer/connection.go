@@ -5,15 +5,35 @@ import (
 	"net/http"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// NewCache returns a cache for a manager whose watches have a connection of their own.
+// NewCache returns a cache for a manager whose watches have a connection of their own. It
+// decodes PodIPBlocks in one pass.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
-	var err error
-	if options.HTTPClient, err = ownConnection(config); err != nil {
+	own, err := ownConnection(config)
+	if err != nil {
 		return nil, err
+	}
+	options.HTTPClient = own
+	l := lists{config: config, http: own, scheme: options.Scheme}
+	blocks, err := l.of(v1alpha1.GroupVersion.WithKind("PodIPBlock"), "podipblocks", metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	if err != nil {
+		return nil, err
+	}
+	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if _, is := obj.(*v1alpha1.PodIPBlock); is {
+			from = blocks
+		}
+		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
 	}
 	return cache.New(config, options)
 }

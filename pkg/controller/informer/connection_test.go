@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -102,4 +104,35 @@ func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 		t.Fatal(err)
 	}
 	return mgr
+}
+
+// The cache decodes PodIPBlocks in one pass: it cuts out what other decoders would not read.
+func TestCacheDecodesBlocksInOnePass(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for _, event := range []string{
+			`{"type":"ADDED","object":{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"managedFields":["no entry"],"name":"b","resourceVersion":"1","uid":"u"},"spec":{"cidr":"10.0.0.0/27"}}}`,
+			`{"type":"BOOKMARK","object":{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"2"}}}`,
+		} {
+			_, _ = fmt.Fprintln(w, event)
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	mgr := managerOf(t, &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	go func() { _ = mgr.GetCache().Start(ctx) }()
+	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.PodIPBlock{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+		t.Fatal("the block was not read")
+	}
+	block := &v1alpha1.PodIPBlock{}
+	if err := mgr.GetCache().Get(ctx, types.NamespacedName{Name: "b"}, block); err != nil || block.Spec.CIDR != "10.0.0.0/27" || block.UID != "u" {
+		t.Errorf("got %v, %v", block, err)
+	}
 }
