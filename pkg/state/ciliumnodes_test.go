@@ -157,3 +157,32 @@ func TestChangedNamesWhatIsForeign(t *testing.T) {
 		t.Errorf("its block is gone: freed %v; want %v", freed, want)
 	}
 }
+
+// The watches of blocks and of CiliumNodes are not in step: whichever comes first, the same is
+// reserved.
+func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
+	cn := fixtures.CiliumNode("n", "5", "10.0.0.0/30")
+	cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.1", "10.0.0.5")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.6", "10.0.0.9")
+	blocks := []func(*Ledger){
+		func(l *Ledger) { l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1)) },
+		func(l *Ledger) { l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 2)) }, // not listed
+	}
+	node := func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(cn)) }
+	for name, events := range map[string][]func(*Ledger){
+		"blocks first":         {blocks[0], blocks[1], node},
+		"the CiliumNode first": {node, blocks[1], blocks[0]},
+		"between":              {blocks[1], node, blocks[0]},
+	} {
+		l := NewLedger()
+		for _, event := range events {
+			event(l)
+		}
+		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.ciliumNodes.foreign["n"], want) {
+			t.Errorf("%s: foreign are %v, want %v", name, l.ciliumNodes.foreign["n"], want)
+		}
+		if n := l.space.Reservations(fixtures.Prefix("10.0.0.4/30")); n != 0 {
+			t.Errorf("%s: %d reservations in a block of the node's own", name, n)
+		}
+	}
+}

@@ -16,11 +16,12 @@ type heldBlock struct {
 	inPool int
 }
 
-// index stores a block and replaces one with the same CIDR.
-func (l *Ledger) index(b crd.Block) {
+// index stores a block and replaces one with the same CIDR. It reports whether the node held no
+// such block of that pool.
+func (l *Ledger) index(b crd.Block) (isNew bool) {
 	if held, ok := l.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
 		held.Block = b
-		return
+		return false
 	}
 	l.unindex(b.CIDR)
 	held := &heldBlock{b, len(l.byPool[b.Pool])}
@@ -28,6 +29,7 @@ func (l *Ledger) index(b crd.Block) {
 	l.byPool[b.Pool] = append(l.byPool[b.Pool], held)
 	i, _ := slices.BinarySearchFunc(l.byNode[b.Node], b.CIDR, (*heldBlock).compare)
 	l.byNode[b.Node] = slices.Insert(l.byNode[b.Node], i, held)
+	return true
 }
 
 func (h *heldBlock) compare(cidr netip.Prefix) int { return h.CIDR.Compare(cidr) }

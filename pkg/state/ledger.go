@@ -47,7 +47,7 @@ type Ledger struct {
 	// shown are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
 	shown, gone map[types.UID]bool
-	// awaited are closed once WaitShown may return for a block, or must look again.
+	// awaited are closed when it is time for WaitShown to look for a block again.
 	awaited map[types.UID]chan struct{}
 
 	ciliumNodes ciliumNodes
@@ -197,7 +197,7 @@ func (l *Ledger) set(b crd.Block) {
 		}
 	}
 	delete(l.closed, b.CIDR)
-	l.index(b)
+	isNew := l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held {
 		removeFrom(l.claims, o.Node, b.CIDR)
@@ -207,6 +207,9 @@ func (l *Ledger) set(b crd.Block) {
 	}
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
+	if isNew { // it covers what the node's CiliumNode names
+		l.setForeign(b.Node, l.foreignOf(b.Node))
+	}
 }
 
 // settle resolves an unknown claim once the API server has answered.
@@ -239,7 +242,7 @@ func (l *Ledger) drop(b crd.Block) {
 	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
-// wake lets those look again that wait for a block.
+// wake makes those who wait for a block look again.
 func (l *Ledger) wake(uid types.UID) {
 	if next, ok := l.awaited[uid]; ok {
 		close(next)
@@ -247,8 +250,8 @@ func (l *Ledger) wake(uid types.UID) {
 	}
 }
 
-// await returns a channel that is closed when to look again for a block, or nil once the
-// watch has delivered it or it is gone.
+// await returns a channel that is closed when it is time to look for a block again, or nil
+// once the watch has delivered it or it is gone.
 func (l *Ledger) await(uid types.UID) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

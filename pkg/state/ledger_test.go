@@ -260,6 +260,11 @@ func TestLedgerWaitShownByTwo(t *testing.T) {
 		if len(done) > 0 {
 			t.Fatal("the other came back when the first gave up")
 		}
+		before := l.await(b.UID)
+		l.Upsert(fixtures.Block("10.0.0.4/30", "p", "a", 9))
+		if l.await(b.UID) != before {
+			t.Error("another block wakes those who wait for this one")
+		}
 		l.Upsert(b)
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -133,7 +133,7 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		feed.Agents = state.NewAgents(0)
 		feed.nodes, feed.ciliumPools = listening{add: func(string) {}}, listening{add: func(string) { pools.Add(1) }}
 		cached := &initialList{}
-		cached.stored()
+		cached.setStored()
 		feed.Cache = slowCache{synced: cached}
 		feed.From = Sources{
 			Pods: slowWatch(synced, fixtures.Pod("a", "1", "n")), Agents: slowWatch(synced, fixtures.AgentPod("1", "c", true)),

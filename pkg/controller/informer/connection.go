@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,7 +18,8 @@ import (
 )
 
 // NewCache returns a cache for a manager whose watches have a connection of their own. It
-// decodes PodIPBlocks in one pass.
+// decodes PodIPBlocks in one pass, and of Nodes only what it keeps. It lists and watches all of
+// both, whatever the options select.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	own, err := ownConnection(config)
 	if err != nil {
@@ -29,9 +31,16 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := l.pruned(corev1.SchemeGroupVersion.WithKind("Node"), node, "nodes", metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	if err != nil {
+		return nil, err
+	}
 	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		if _, is := obj.(*v1alpha1.PodIPBlock); is {
+		switch obj.(type) {
+		case *v1alpha1.PodIPBlock:
 			from = blocks
+		case *corev1.Node:
+			from = nodes
 		}
 		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
 	}

@@ -106,7 +106,8 @@ func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 	return mgr
 }
 
-// The cache decodes PodIPBlocks in one pass: it cuts out what other decoders would not read.
+// The cache decodes PodIPBlocks in one pass: it cuts out managed fields, on which other decoders
+// would fail here.
 func TestCacheDecodesBlocksInOnePass(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

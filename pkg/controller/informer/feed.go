@@ -197,8 +197,8 @@ func (w Watch) found() {
 }
 
 // begin watches a kind until ctx ends, and does not wait: an API server often answers a list
-// only after a tenth of a second, and lists of several kinds take no longer together. What it
-// returns is done once the initial list has been stored.
+// only after a tenth of a second, and lists of several kinds together take no longer than one.
+// The checker that it returns is done once the initial list has been stored.
 func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.DoneChecker, error) {
 	if w.Store != nil {
 		reflectors.Go(func() { w.fill(ctx) })

@@ -180,7 +180,7 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				ended := make(chan error)
 				go func() { ended <- feed.Start(ctx) }()
 				show := map[string]func(){
-					"the cache": cached.stored, "pods": func() { close(pods) }, "agents": func() { close(agents) },
+					"the cache": cached.setStored, "pods": func() { close(pods) }, "agents": func() { close(agents) },
 					"CiliumNodes": func() { close(ciliumNodes) },
 				}
 				for name, shown := range show {

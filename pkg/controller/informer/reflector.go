@@ -23,7 +23,7 @@ import (
 // Store stores what a reflector lists and watches.
 type Store interface {
 	toolscache.ReflectorStore
-	// HasSyncedChecker returns what is done once the initial list has been stored.
+	// HasSyncedChecker returns a checker that is done once the initial list has been stored.
 	HasSyncedChecker() toolscache.DoneChecker
 }
 
@@ -39,8 +39,8 @@ type records[O client.Object, R any] struct {
 	// which has their UID not among listed.
 	missing func(listed map[types.UID]bool, version string) []R
 
-	first  arriving
-	synced initialList
+	first   arriving
+	initial initialList
 }
 
 // record is the extract of an object, under its UID, as a streamed list returns it.
@@ -107,21 +107,21 @@ func (s *records[O, R]) Replace(list []any, version string) error {
 			s.gone(r)
 		}
 	}
-	s.synced.stored()
+	s.initial.setStored()
 	return nil
 }
 
 // Resync does nothing: records do not expire.
 func (s *records[O, R]) Resync() error { return nil }
 
-// HasSyncedChecker returns what is done once a first list has been stored.
-func (s *records[O, R]) HasSyncedChecker() toolscache.DoneChecker { return &s.synced }
+// HasSyncedChecker returns a checker that is done once a first list has been stored.
+func (s *records[O, R]) HasSyncedChecker() toolscache.DoneChecker { return &s.initial }
 
 // initialList is done once the initial list of a kind has been stored.
 type initialList struct {
-	mu   sync.Mutex
-	done chan struct{}
-	is   bool
+	mu     sync.Mutex
+	stored bool
+	done   chan struct{} // made when it is first needed
 }
 
 // Name names it in logs.
@@ -141,12 +141,12 @@ func (l *initialList) channel() chan struct{} {
 	return l.done
 }
 
-// stored records that a list has been stored.
-func (l *initialList) stored() {
+// setStored records that a list has been stored.
+func (l *initialList) setStored() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.is {
-		l.is = true
+	if !l.stored {
+		l.stored = true
 		close(l.channel())
 	}
 }
@@ -162,6 +162,20 @@ type lists struct {
 // use protobuf.
 func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := l.client(gvk)
+	return listsWith(c, err, resource, namespace, by, field)
+}
+
+// pruned lists and watches a kind of Kubernetes' core group as of does. Of its objects only
+// what is kept is decoded.
+func (l lists) pruned(gvk schema.GroupVersionKind, object kept, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
+	config := l.configOf("/api", gvk.GroupVersion())
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.NegotiatedSerializer = pruned{serializer.NewCodecFactory(l.scheme).WithoutConversion(), gvk, object}
+	c, err := rest.RESTClientForConfigAndClient(config, l.http)
+	return listsWith(c, err, resource, namespace, by, field)
+}
+
+func listsWith(c rest.Interface, err error, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
@@ -179,10 +193,15 @@ func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
-	config.APIPath, config.GroupVersion = "/apis", &version
+	config := l.configOf("/apis", gvk.GroupVersion())
 	// Whatever client-go prefers (KUBE_FEATURE_ClientsPreferCBOR), onePass reads JSON.
 	config.ContentType = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, reflect.TypeOf(obj).Elem()}
 	return rest.RESTClientForConfigAndClient(config, l.http)
+}
+
+func (l lists) configOf(path string, version schema.GroupVersion) *rest.Config {
+	config := rest.CopyConfig(l.config)
+	config.APIPath, config.GroupVersion = path, &version
+	return config
 }

@@ -23,7 +23,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	}
 	l := lists{config: mgr.GetConfig(), http: own, scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
+	pods, err := l.pruned(pod, boundPod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}
@@ -31,7 +31,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err != nil {
 		return Sources{}, err
 	}
-	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
+	agentPods, err := l.pruned(pod, agentPod, "pods", agentNamespace, agents, fields.Everything())
 	if err != nil {
 		return Sources{}, err
 	}
