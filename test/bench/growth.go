@@ -24,6 +24,12 @@ func grown() []growing {
 	}
 }
 
+// showsGrowth reports whether the tables of growth show a measure.
+func showsGrowth(measure string) bool {
+	return slices.ContainsFunc(grown(), func(g growing) bool { return g.measure == measure }) ||
+		slices.ContainsFunc(reactRates(), func(rate int) bool { return reactName(rate) == measure })
+}
+
 // growing is a value of a measure, in seconds.
 type growing struct {
 	measure, title, value string

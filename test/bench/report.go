@@ -93,14 +93,15 @@ func (k kept) markdown(allocator []string) string {
 	return out.String()
 }
 
-// tableOf returns the tables of a measure, for each size that is not a point of the growth
-// curve.
+// tableOf returns the tables of a measure, for each size that is not only a point of the growth
+// curve, as sizes below the full one are.
 func (k kept) tableOf(t table, measure string) string {
 	var out strings.Builder
 	for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
 		m := k.by[measure][nodes]
-		if nodes < fullSize && nodes < m.run.Nodes || nodes == 1 {
-			continue // a point of the growth curve, or the process alone
+		_, full := k.by[measure][fullSize]
+		if nodes < fullSize && (nodes < m.run.Nodes || full && showsGrowth(measure)) || nodes == 1 {
+			continue // the process alone
 		}
 		title := t.title + strings.TrimPrefix(measure, t.measure)
 		if nodes != fullSize {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,29 @@ func TestNotesUnderTables(t *testing.T) {
 		section, _, _ = strings.Cut(section, "\n### ")
 		if !found || strings.Contains(section, "\n\nNote on ") != want || strings.Contains(section, ": Slow.\n") != want {
 			t.Errorf("%s: want a note: %t, but there is\n%s", title, want, section)
+		}
+	}
+}
+
+// A size below the full one has tables of its own only where growth does not show it.
+func TestTablesOfSmallSizes(t *testing.T) {
+	of := func(measure string, nodes int) sample {
+		return sample{Measure: measure, Contender: ours, Nodes: nodes, Values: map[string]float64{"seconds": 1, "p99 ms": 1}}
+	}
+	small := results{Nodes: growthBase, Samples: []sample{of("storm", growthBase), of(reactName(30), growthBase), of("storm"+inThatMode, growthBase)}}
+	full := results{Nodes: fullSize, Samples: []sample{of("storm", fullSize), of(reactName(30), fullSize)}}
+	for name, test := range map[string]struct {
+		kept []results
+		want []string
+	}{
+		"the small alone": {[]results{small}, []string{"Scale-up storm, 1250 nodes", "Reaction at 30 pods/s, 1250 nodes", "Scale-up storm, multi-pool mode, 1250 nodes"}},
+		"both":            {[]results{small, full}, []string{"Scale-up storm, multi-pool mode, 1250 nodes"}},
+	} {
+		page := keep(test.kept).markdown(nil)
+		for _, title := range []string{"Scale-up storm, 1250 nodes", "Reaction at 30 pods/s, 1250 nodes", "Scale-up storm, multi-pool mode, 1250 nodes"} {
+			if has := strings.Contains(page, "### "+title+"\n"); has != slices.Contains(test.want, title) {
+				t.Errorf("%s: there is %q: %t", name, title, has)
+			}
 		}
 	}
 }
