@@ -27,7 +27,7 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	}
 	options.HTTPClient = own
 	l := lists{config: config, http: own, scheme: options.Scheme}
-	blocks, err := l.of(v1alpha1.GroupVersion.WithKind("PodIPBlock"), "podipblocks", metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	blocks, err := l.of(v1alpha1.GroupVersion.WithKind("PodIPBlock"), "podipblocks", fields.Everything())
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func wholeMeta(by *rand.Rand) metav1.ObjectMeta {
 		Name: "web-0", GenerateName: "web-", Namespace: "team", UID: "1b4e28ba-2fa1-11d2-883f-0016d3cca427", ResourceVersion: "123456", Generation: 3,
 		CreationTimestamp: metav1.Unix(1_700_000_000, 0),
 		OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "u", Controller: ptr.To(true)}},
-		ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}}},
+		ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)}},
 	}
 	if by.IntN(2) == 0 {
 		m.Labels = map[string]string{"app": "web", "zone": "a"}

@@ -158,15 +158,14 @@ type lists struct {
 	scheme *runtime.Scheme
 }
 
-// of lists and watches a kind in a namespace, "" for all. Kinds built into Kubernetes
-// use protobuf.
-func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
+// of lists and watches a kind in all namespaces. Kinds built into Kubernetes use protobuf.
+func (l lists) of(gvk schema.GroupVersionKind, resource string, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := l.client(gvk)
-	return listsWith(c, err, resource, namespace, by, field)
+	return listsWith(c, err, resource, metav1.NamespaceAll, labels.Everything(), field)
 }
 
-// pruned lists and watches a kind of Kubernetes' core group as of does. Of its objects only
-// what is kept is decoded.
+// pruned lists and watches a kind of Kubernetes' core group in a namespace, "" for all. Of its
+// objects only what is kept is decoded.
 func (l lists) pruned(gvk schema.GroupVersionKind, object kept, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	config := l.configOf("/api", gvk.GroupVersion())
 	config.ContentType = runtime.ContentTypeProtobuf

@@ -27,7 +27,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err != nil {
 		return Sources{}, err
 	}
-	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.UnscheduledFields())
+	unscheduled, err := l.of(pod, "pods", state.UnscheduledFields())
 	if err != nil {
 		return Sources{}, err
 	}
@@ -38,12 +38,12 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	kind, plural := mode.Resource()
 	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
 	hasServiceCIDRs := func() (bool, error) { return Serves(mgr.GetRESTMapper(), services) }
-	ciliumNodes, err := l.of(kind, plural, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	ciliumNodes, err := l.of(kind, plural, fields.Everything())
 	if err != nil || !mode.ManyPools() {
 		return Sources{Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
 	}
 	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
-	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, fields.Everything())
 	return Sources{
 		Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
 		HasServiceCIDRs: hasServiceCIDRs,
