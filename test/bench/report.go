@@ -99,8 +99,10 @@ func (k kept) tableOf(t table, measure string) string {
 	var out strings.Builder
 	for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
 		m := k.by[measure][nodes]
-		_, full := k.by[measure][fullSize]
-		if nodes < fullSize && (nodes < m.run.Nodes || full && showsGrowth(measure)) || nodes == 1 {
+		if _, full := k.by[measure][fullSize]; nodes < fullSize && (nodes < m.run.Nodes || full && showsGrowth(measure)) {
+			continue // a point of the growth curve
+		}
+		if nodes == 1 {
 			continue // the process alone
 		}
 		title := t.title + strings.TrimPrefix(measure, t.measure)

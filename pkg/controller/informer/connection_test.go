@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -124,16 +125,26 @@ func TestCacheDecodesBlocksInOnePass(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	mgr := managerOf(t, &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	readCached(ctx, t, mgr, block)
+	if block.Spec.CIDR != "10.0.0.0/27" || block.UID != "u" {
+		t.Errorf("got %v", block)
+	}
+}
+
+// readCached starts the cache of a manager, and reads an object of a name from it once all of
+// its kind have been read.
+func readCached(ctx context.Context, t *testing.T, mgr manager.Manager, obj client.Object) {
+	t.Helper()
 	go func() { _ = mgr.GetCache().Start(ctx) }()
-	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.PodIPBlock{}, cache.BlockUntilSynced(false))
+	informer, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-		t.Fatal("the block was not read")
+		t.Fatalf("no %T was read", obj)
 	}
-	block := &v1alpha1.PodIPBlock{}
-	if err := mgr.GetCache().Get(ctx, types.NamespacedName{Name: "b"}, block); err != nil || block.Spec.CIDR != "10.0.0.0/27" || block.UID != "u" {
-		t.Errorf("got %v, %v", block, err)
+	if err := mgr.GetCache().Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+		t.Fatal(err)
 	}
 }

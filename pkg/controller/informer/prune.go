@@ -147,7 +147,7 @@ var errMalformed = errors.New("an object in malformed protobuf")
 // prune cuts from a message, in place, the fields that are not kept, and on request those of
 // which nothing is left. That is harmless where fields are messages, which are merged if they
 // are repeated, or are of a list in which empty ones do not count.
-func (k kept) prune(message []byte, empty bool) ([]byte, error) {
+func (k kept) prune(message []byte, dropEmpty bool) ([]byte, error) {
 	out := message[:0]
 	for rest := message; len(rest) > 0; {
 		number, kind, tag := protowire.ConsumeTag(rest)
@@ -173,7 +173,7 @@ func (k kept) prune(message []byte, empty bool) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			if len(value) > 0 || !empty { // it still lies behind what is written here
+			if len(value) > 0 || !dropEmpty { // it still lies behind what is written here
 				out = protowire.AppendVarint(append(out, field[:tag]...), uint64(len(value)))
 				out = append(out, value...)
 			}

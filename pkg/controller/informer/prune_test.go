@@ -20,13 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -277,18 +275,8 @@ func TestWatchesPrune(t *testing.T) {
 	if got, is := event.Object.(*corev1.Pod); !ok || !is || got.Name != pod.Name || got.Spec.Volumes != nil {
 		t.Errorf("the watch of pods shows %v", event.Object)
 	}
-	go func() { _ = mgr.GetCache().Start(ctx) }()
-	informer, err := mgr.GetCache().GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-		t.Fatal("the Node was not read")
-	}
-	got := &corev1.Node{}
-	if err := mgr.GetCache().Get(ctx, types.NamespacedName{Name: n.Name}, got); err != nil {
-		t.Fatal(err)
-	}
+	got := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	readCached(ctx, t, mgr, got)
 	if diff := cmp.Diff(stripped(t, n.DeepCopy()), got); diff != "" {
 		t.Errorf("Node in the cache (-want +got):\n%s", diff)
 	}

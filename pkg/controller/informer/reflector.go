@@ -161,7 +161,10 @@ type lists struct {
 // of lists and watches a kind in all namespaces. Kinds built into Kubernetes use protobuf.
 func (l lists) of(gvk schema.GroupVersionKind, resource string, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := l.client(gvk)
-	return listsWith(c, err, resource, metav1.NamespaceAll, labels.Everything(), field)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource, err)
+	}
+	return listerWatcherOf(c, resource, metav1.NamespaceAll, labels.Everything(), field), nil
 }
 
 // pruned lists and watches a kind of Kubernetes' core group in a namespace, "" for all. Of its
@@ -171,16 +174,16 @@ func (l lists) pruned(gvk schema.GroupVersionKind, object kept, resource, namesp
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.NegotiatedSerializer = pruned{serializer.NewCodecFactory(l.scheme).WithoutConversion(), gvk, object}
 	c, err := rest.RESTClientForConfigAndClient(config, l.http)
-	return listsWith(c, err, resource, namespace, by, field)
-}
-
-func listsWith(c rest.Interface, err error, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
+	return listerWatcherOf(c, resource, namespace, by, field), nil
+}
+
+func listerWatcherOf(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
 	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
 		o.LabelSelector, o.FieldSelector = by.String(), field.String()
-	}), nil
+	})
 }
 
 func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
