@@ -53,13 +53,13 @@ func goals() []goal {
 }
 
 // verdict is what the table says about a goal.
-type verdict struct{ measured, rounds, result, commits string }
+type verdict struct{ measured, rounds, result, machine, commits string }
 
-func unmeasured() verdict { return verdict{notMeasured, "-", "-", "-"} }
+func unmeasured() verdict { return verdict{notMeasured, "-", "-", "-", "-"} }
 
 // row formats a row of the goals table.
 func (v verdict) row(about, against, atMost string) string {
-	return "| " + strings.Join([]string{about, against, atMost, v.measured, v.rounds, v.result, v.commits}, " | ") + " |\n"
+	return "| " + strings.Join([]string{about, against, atMost, v.measured, v.rounds, v.result, v.machine, v.commits}, " | ") + " |\n"
 }
 
 // goalsTable returns a table of the goals and the measured values.
@@ -69,8 +69,9 @@ func goalsTable(k kept) string {
 		"the values of each round. A goal is undecided if it was met in some rounds and missed in others. One round is enough for counts such as writes; " +
 		"any other goal measured in one round is marked \"once\". " +
 		"Memory of a node and of a pod is compared with what it was at an earlier commit. Growth compares two sizes, which may be of two runs: " +
-		"if these measured different commits, the goal is marked \"other commit\".\n\n" +
-		"| goal | compared with | at most | measured | rounds | result | commit |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+		"if these measured different commits, the goal is marked \"other commit\". Machine: how many times as much CPU the same fixed work took " +
+		"meanwhile. Above 1, the machine was slower for what is measured than for what it is compared with, and the measured ratio is too high.\n\n" +
+		"| goal | compared with | at most | measured | rounds | result | machine | commit |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	var of []measured
 	for _, g := range goals() {
 		m := k.by[g.measure][fullSize]
@@ -141,7 +142,7 @@ func memoryGoals(k kept) string {
 		v := unmeasured()
 		if g.known {
 			share := g.now / g.base
-			v = verdict{telling(share, memoryShare), strconv.Itoa(g.rounds), outcomeOf(share <= memoryShare, g.rounds), strings.Join(g.commits, ", ")}
+			v = verdict{telling(share, memoryShare), strconv.Itoa(g.rounds), outcomeOf(share <= memoryShare, g.rounds), "-", strings.Join(g.commits, ", ")}
 		}
 		out.WriteString(v.row(g.about, number(g.base)+" "+g.unit+" at "+memoryBaseCommit, memoryShareText))
 	}
@@ -156,7 +157,20 @@ func (g goal) verdict(m measured) verdict {
 	}
 	byRound := g.byRound(m)
 	text := func(v float64) string { return telling(v, g.atMost) }
-	return verdict{text(v) + spread(v, byRound, text), strconv.Itoa(len(byRound)), g.outcome(v, byRound), strings.Join(m.commits(), ", ")}
+	return verdict{text(v) + spread(v, byRound, text), strconv.Itoa(len(byRound)), g.outcome(v, byRound), g.machine(m), strings.Join(m.commits(), ", ")}
+}
+
+// machine returns the ratio of the CPU times of the fixed work, where the goal is a ratio that
+// depends on the machine's speed.
+func (g goal) machine(m measured) string {
+	if g.of == "" || g.counted() || strings.HasSuffix(g.value, "MiB") {
+		return "-"
+	}
+	work := goal{contender: g.contender, of: g.of, value: fixedWork}
+	if v, ok := work.measured(g.paired(m)); ok {
+		return number(v)
+	}
+	return "-"
 }
 
 // telling formats a value like number, with more decimals where rounding would hide whether
@@ -282,10 +296,19 @@ func (c curve) goal() (v verdict, base int) {
 		return unmeasured(), growthBase
 	}
 	times, rounds := c.perNode(to), min(len(from.of.samples), len(to.of.samples))
-	v = verdict{telling(times, superlinear), strconv.Itoa(rounds), outcomeOf(times <= superlinear, rounds), from.commits()}
+	v = verdict{telling(times, superlinear), strconv.Itoa(rounds), outcomeOf(times <= superlinear, rounds), slower(from, to), from.commits()}
 	if from.commits() != to.commits() {
 		v.result += ", other commit"
 		v.commits = fmt.Sprintf("%d: %s; %d: %s", from.nodes, from.commits(), to.nodes, to.commits())
 	}
 	return v, from.nodes
+}
+
+// slower returns how many times as much CPU the fixed work took at one point as at another.
+func slower(from, to point) string {
+	work := func(p point) float64 { return median(p.of.values(p.of.samples[0].Contender, fixedWork)) }
+	if work(from) == 0 || work(to) == 0 {
+		return "-"
+	}
+	return number(work(to) / work(from))
 }

@@ -90,6 +90,13 @@ func at(nodes int, value float64, commit string, rounds int) point {
 	return point{nodes, value, measured{run: &results{Commit: commit}, samples: make([]sample, rounds)}}
 }
 
+// worked is at, once, where the fixed work took that long.
+func worked(nodes int, value, work float64) point {
+	p := at(nodes, value, "a", 1)
+	p.of.samples[0].Values = map[string]float64{fixedWork: work}
+	return p
+}
+
 // Growth is judged relative to 1,250 nodes if that size was measured, and only above it. A
 // verdict says what the sizes lack: rounds, or a commit in common.
 func TestGrowthBase(t *testing.T) {
@@ -98,12 +105,13 @@ func TestGrowthBase(t *testing.T) {
 		want   verdict
 		base   int
 	}{
-		"from 1,250 nodes":        {[]point{at(625, 20, "a", 1), at(1250, 10, "a", 2), at(5000, 60, "a", 3)}, verdict{"1.50", "2", "**missed**", "a"}, 1250},
-		"from the smallest size":  {[]point{at(625, 20, "a", 2), at(5000, 160, "a", 2)}, verdict{"1", "2", "met", "a"}, 625},
-		"once":                    {[]point{at(1250, 10, "a", 3), at(5000, 40, "a", 1)}, verdict{"1", "1", "met, once", "a"}, 1250},
-		"other commit":            {[]point{at(1250, 10, "a", 1), at(5000, 60, "b", 3)}, verdict{"1.50", "1", "**missed**, once, other commit", "1250: a; 5000: b"}, 1250},
-		"other commit between":    {[]point{at(1250, 10, "a", 2), at(2500, 20, "b", 2), at(5000, 60, "a", 2)}, verdict{"1.50", "2", "**missed**", "a"}, 1250},
-		"just above the limit":    {[]point{at(1250, 10, "a", 2), at(5000, 44.16, "a", 2)}, verdict{"1.104", "2", "**missed**", "a"}, 1250},
+		"from 1,250 nodes":        {[]point{at(625, 20, "a", 1), at(1250, 10, "a", 2), at(5000, 60, "a", 3)}, verdict{"1.50", "2", "**missed**", "-", "a"}, 1250},
+		"from the smallest size":  {[]point{at(625, 20, "a", 2), at(5000, 160, "a", 2)}, verdict{"1", "2", "met", "-", "a"}, 625},
+		"once":                    {[]point{at(1250, 10, "a", 3), at(5000, 40, "a", 1)}, verdict{"1", "1", "met, once", "-", "a"}, 1250},
+		"other commit":            {[]point{at(1250, 10, "a", 1), at(5000, 60, "b", 3)}, verdict{"1.50", "1", "**missed**, once, other commit", "-", "1250: a; 5000: b"}, 1250},
+		"other commit between":    {[]point{at(1250, 10, "a", 2), at(2500, 20, "b", 2), at(5000, 60, "a", 2)}, verdict{"1.50", "2", "**missed**", "-", "a"}, 1250},
+		"just above the limit":    {[]point{at(1250, 10, "a", 2), at(5000, 44.16, "a", 2)}, verdict{"1.104", "2", "**missed**", "-", "a"}, 1250},
+		"on a slower machine":     {[]point{worked(1250, 10, 1000), worked(5000, 48, 1250)}, verdict{"1.20", "1", "**missed**, once", "1.25", "a"}, 1250},
 		"up to 1,250 nodes":       {[]point{at(625, 20, "a", 2), at(1250, 10, "a", 2)}, unmeasured(), 1250},
 		"from too little to tell": {[]point{at(1250, 0, "a", 2), at(5000, 1, "a", 2)}, unmeasured(), 1250},
 		"one size":                {[]point{at(5000, 1, "a", 2)}, unmeasured(), 1250},

@@ -40,6 +40,10 @@ type sample struct {
 	Note string `json:"note,omitempty"`
 }
 
+// fixedWork is the value that shows how fast the machine was: the CPU time of the same piece of
+// work, in µs.
+const fixedWork = "fixed work µs"
+
 // run is one contender on a control plane of its own.
 type run struct {
 	*bed.Stage
@@ -50,7 +54,8 @@ type run struct {
 	values  map[string]float64
 	counts  bed.Counts
 	// calm is how long the contender has to be idle before spent counts; 0: the usual time.
-	calm time.Duration
+	calm  time.Duration
+	speed *bed.Speedometer
 	// observers end with the run.
 	observers []*bed.Observer
 	// fail ends the run.
@@ -86,7 +91,9 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 	if err != nil {
 		return sample{}, errors.Join(err, st.Close())
 	}
-	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}, fail: fail}
+	speed := bed.StartSpeedometer()
+	defer speed.Stop()
+	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}, speed: speed, fail: fail}
 	err = m.run(ctx, r)
 	for _, o := range r.observers {
 		err = errors.Join(err, o.Close())
@@ -182,6 +189,13 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 		return err
 	}
 	r.values["rest s"] = rest.Sub(before.At).Seconds()
+	work, err := r.speed.Between(before.At, rest)
+	if err != nil {
+		return fmt.Errorf("measure the machine's speed: %w", err)
+	}
+	if work > 0 {
+		r.values[fixedWork] = float64(work) / float64(time.Microsecond)
+	}
 	select {
 	case <-time.After(r.bench.settle):
 	case <-ctx.Done():

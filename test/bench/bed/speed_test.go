@@ -1,0 +1,56 @@
+package bed
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSpeedometerRepeatsTheSameWork(t *testing.T) {
+	a, b := newWork(), newWork()
+	if first, again, other := a.do(), a.do(), b.do(); first != again || first != other {
+		t.Errorf("checksums %d, %d and %d: it is not the same work", first, again, other)
+	}
+	seen := 0
+	for at := a.next[0]; at != 0; at = a.next[at] {
+		seen++
+	}
+	if seen != workSlots-1 {
+		t.Errorf("the way through memory returns to its beginning after %d of %d steps", seen+1, workSlots)
+	}
+}
+
+func TestSpeedometerTakesTheMeanOfAPeriod(t *testing.T) {
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	s := &Speedometer{laps: []lap{{at(0), 50}, {at(1), 10}, {at(2), 20}, {at(3), 30}, {at(4), 90}}}
+	for _, tt := range []struct {
+		name     string
+		from, to int
+		want     time.Duration
+	}{
+		{"several", 1, 3, 20},
+		{"one", 4, 4, 90},
+		{"none", 5, 9, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := s.Between(at(tt.from), at(tt.to))
+			if err != nil || got != tt.want {
+				t.Errorf("%v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestSpeedometerMeasures(t *testing.T) {
+	begin := time.Now()
+	s := StartSpeedometer()
+	defer s.Stop()
+	for {
+		if mean, err := s.Between(begin, time.Now()); err != nil {
+			t.Fatal(err)
+		} else if mean > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
