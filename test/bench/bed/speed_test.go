@@ -5,17 +5,9 @@ import (
 	"time"
 )
 
-func TestSpeedometerRepeatsTheSameWork(t *testing.T) {
-	a, b := newWork(), newWork()
-	if first, again, other := a.do(), a.do(), b.do(); first != again || first != other {
-		t.Errorf("checksums %d, %d and %d: it is not the same work", first, again, other)
-	}
-	seen := 0
-	for at := a.next[0]; at != 0; at = a.next[at] {
-		seen++
-	}
-	if seen != workSlots-1 {
-		t.Errorf("the way through memory returns to its beginning after %d of %d steps", seen+1, workSlots)
+func TestSpeedometerWorks(t *testing.T) {
+	if !newWork().do() {
+		t.Error("the text is not valid, so that parsing ends early")
 	}
 }
 
