@@ -25,7 +25,7 @@ func cold(peers bool) measure {
 
 // join is cold where the CiliumNodes do not exist yet either.
 func join() measure {
-	return measure{name: "join", run: coldRun, rounds: 1, world: bed.World{NoCiliumNodes: true},
+	return measure{name: "join", run: coldRun, world: bed.World{NoCiliumNodes: true},
 		contenders: []contender{bare("join"), operator()}}
 }
 

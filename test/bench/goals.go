@@ -80,12 +80,18 @@ func goalsTable(k kept) string {
 	}
 	out.WriteString(memoryGoals(k))
 	of = append(of, k.by["restart"][1])
-	for _, l := range curves(k) {
+	var floor curve
+	for _, l := range curves(k) { // each floor precedes what it is the floor of
 		if l.floor {
+			floor = l
 			continue
 		}
 		v, base := l.goal()
-		out.WriteString(v.row("growth per node, "+l.title, fmt.Sprintf("its own at %d nodes", base), number(superlinear)))
+		against := fmt.Sprintf("its own at %d nodes", base)
+		if last := floor.last(); last.nodes == l.last().nodes && floor.perNode(last) > 0 {
+			against += "; the floor's growth: " + number(floor.perNode(last))
+		}
+		out.WriteString(v.row("growth per node, "+l.title, against, number(superlinear)))
 		of = append(of, l.base().of, l.last().of)
 	}
 	return out.String() + "\n" + notes(of...)

@@ -134,6 +134,27 @@ func TestGrowthBase(t *testing.T) {
 	}
 }
 
+// A goal of growth also says how the floor grows, where that was measured at the same size.
+func TestGrowthGoalsNameTheFloors(t *testing.T) {
+	of := func(contender string, nodes int, seconds float64) sample {
+		return sample{Measure: "storm", Contender: contender, Nodes: nodes, Values: map[string]float64{"seconds": seconds}}
+	}
+	floor := bare("claim").name
+	samples := []sample{of(ours, growthBase, 10), of(floor, growthBase, 10), of(ours, fullSize, 48), of(floor, fullSize, 60)}
+	const both, alone = "its own at 1250 nodes; the floor's growth: 1.50 | 1.10 | 1.20 |", "its own at 1250 nodes | 1.10 | 1.20 |"
+	for name, test := range map[string]struct {
+		samples []sample
+		want    string
+	}{
+		"both":                  {samples, both},
+		"no floor at that size": {samples[:3], alone},
+	} {
+		if table := goalsTable(keep([]results{{Commit: "abc", Nodes: fullSize, Samples: test.samples}})); !strings.Contains(table, "| growth per node, scale-up storm | "+test.want) {
+			t.Errorf("%s: the table lacks %q:\n%s", name, test.want, table)
+		}
+	}
+}
+
 // A row names the commits of all sizes, and which size was measured at which.
 func TestGrowthCommits(t *testing.T) {
 	tests := map[string]struct {
