@@ -172,8 +172,8 @@ func (g goal) machine(m measured) string {
 	if g.of == "" || g.counted() || strings.HasSuffix(g.value, "MiB") {
 		return "-"
 	}
-	work := goal{contender: g.contender, of: g.of, value: fixedWork}
-	if v, ok := work.measured(g.paired(m)); ok {
+	g.value = fixedWork
+	if v, ok := g.measured(m); ok {
 		return number(v)
 	}
 	return "-"

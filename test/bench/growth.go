@@ -25,9 +25,8 @@ func grown() []growing {
 }
 
 // showsGrowth reports whether the tables of growth show a measure.
-func showsGrowth(measure string) bool {
-	return slices.ContainsFunc(grown(), func(g growing) bool { return g.measure == measure }) ||
-		slices.ContainsFunc(reactRates(), func(rate int) bool { return reactName(rate) == measure })
+func showsGrowth(name string) bool {
+	return slices.ContainsFunc(growthMeasures(), func(m measure) bool { return m.name == name })
 }
 
 // growing is a value of a measure, in seconds.

@@ -9,9 +9,9 @@ import (
 
 // reactionTables returns the tables of the full size, one for each rate.
 func reactionTables() []table {
-	columns := []column{{"pods", "pods", false}, {"pods/s reached", "pods/s reached", false}, {"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true},
-		{"max ms", "max, ms", true}, {"seconds", "all pods, s", true}, {"writes per burst", "writes per pod", false}, {"reports", "reports meanwhile", false}, {"cpu s", "own CPU, s", false},
-		{"apiserver cpu s", "API server CPU, s", true}, {"etcd cpu s", "etcd CPU, s", true}, machine()}
+	columns := append([]column{{"pods", "pods", false}, {"pods/s reached", "pods/s reached", false}, {"p50 ms", "p50, ms", true}, {"p99 ms", "p99, ms", true},
+		{"max ms", "max, ms", true}, {"seconds", "all pods, s", true}, {"writes per burst", "writes per pod", false}, {"reports", "reports meanwhile", false}},
+		spentColumns()...)
 	var out []table
 	for i, rate := range reactRates() {
 		note := "The same at another rate."

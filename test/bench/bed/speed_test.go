@@ -1,12 +1,18 @@
 package bed
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 func TestSpeedometerWorks(t *testing.T) {
-	if !newWork().do() {
+	if !json.Valid(workText()) {
 		t.Error("the text is not valid, so that parsing ends early")
 	}
 }
@@ -34,15 +40,18 @@ func TestSpeedometerTakesTheMeanOfAPeriod(t *testing.T) {
 }
 
 func TestSpeedometerMeasures(t *testing.T) {
-	begin := time.Now()
-	s := StartSpeedometer()
-	defer s.Stop()
-	for {
-		if mean, err := s.Between(begin, time.Now()); err != nil {
-			t.Fatal(err)
-		} else if mean > 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+		defer cancel()
+		begin := time.Now()
+		s := StartSpeedometer()
+		defer s.Stop()
+		harness.Must(t, harness.Until(ctx, lapEvery, func(context.Context) error {
+			mean, err := s.Between(begin, time.Now())
+			if err == nil && mean <= 0 {
+				err = errors.New("nothing has been measured")
+			}
+			return err
+		}))
+	})
 }
