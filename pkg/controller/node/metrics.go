@@ -13,8 +13,7 @@ import (
 type Metrics struct {
 	decisions  *prometheus.CounterVec
 	steps      *prometheus.CounterVec
-	demand     *prometheus.GaugeVec
-	capacity   *prometheus.GaugeVec
+	sizes      *sizes
 	shortages  *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	unselected *prometheus.GaugeVec
@@ -27,15 +26,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		decisions:  metrics.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, retire, clear, remove.", "step"),
-		demand:     metrics.Gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
-		capacity:   metrics.Gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
+		sizes:      newSizes(),
 		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),
 		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: a PodIPPool selects it, or Cilium does not run there.", "node"),
 		offered:    metrics.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		waiting:    newWaiting(),
 	}
-	return m, metrics.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
+	return m, metrics.Register(r, m.decisions, m.steps, m.sizes, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -58,8 +56,7 @@ func (m *Metrics) sized(node string, plans []familyPlan) {
 		capacity[p.Family] += p.plan.Capacity
 	}
 	for _, p := range plans {
-		m.demand.WithLabelValues(node, p.Family.String()).Set(float64(demand[p.Family]))
-		m.capacity.WithLabelValues(node, p.Family.String()).Set(float64(capacity[p.Family]))
+		m.sizes.set(nodeSize{sizeKey{node, p.Family}, demand[p.Family], capacity[p.Family]})
 	}
 }
 
@@ -88,7 +85,8 @@ func (m *Metrics) offers(node string, f ipalloc.Family, n int) {
 
 // forget drops the series of a node and family that are no longer decided on.
 func (m *Metrics) forget(node string, f ipalloc.Family) {
-	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
+	m.sizes.forget(node, f)
+	for _, g := range []*prometheus.GaugeVec{m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}
 	m.waiting.forget(node, f)
