@@ -12,13 +12,24 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// NotRunning returns the nodes whose agents do not run a family.
-func (l *Ledger) NotRunning(f ipalloc.Family, nodes map[string]bool) map[string]bool {
-	out := map[string]bool{}
-	names := slices.AppendSeq(make([]string, 0, len(nodes)), maps.Keys(nodes))
-	inParts(&l.mu, names, func(name string) {
-		if seen := l.ciliumNodes.seen[name]; seen != nil && !l.ciliumNodes.gone[name] && seen.FamiliesNotRun()[f] {
-			out[name] = true
+// NotRunning returns the nodes with a block of a pool whose agents do not run a family, sorted.
+// It walks the blocks of the pool only if there is such an agent at all.
+func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
+	l.mu.Lock()
+	there := l.ciliumNodes.notRunning[f] > 0
+	l.mu.Unlock()
+	if !there {
+		return nil
+	}
+	var names []string
+	for b := range l.PoolBlocks(pool) {
+		names = append(names, b.Node)
+	}
+	slices.Sort(names)
+	var out []string
+	inParts(&l.mu, slices.Compact(names), func(name string) {
+		if l.ciliumNodes.lacks(name, f) {
+			out = append(out, name)
 		}
 	})
 	return out
@@ -35,6 +46,9 @@ type ciliumNodes struct {
 	// deleted.
 	seen map[string]*ciliumnode.Stored
 	gone map[string]bool
+	// notRunning is how many of seen are not deleted and have an agent that does not run a
+	// family.
+	notRunning [2]int
 	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has changed
 	// since, so that an older patch of it conflicts. The value is the block's version at
 	// that time, because a block that has returned to service may be published again.
@@ -55,6 +69,36 @@ func newCiliumNodes() ciliumNodes {
 	}
 }
 
+// set stores the latest version of a CiliumNode, or the last one of a deleted CiliumNode.
+func (c *ciliumNodes) set(cn *ciliumnode.Stored, gone bool) {
+	c.forget(cn.Name)
+	c.seen[cn.Name] = cn
+	if gone {
+		c.gone[cn.Name] = true
+	}
+	c.count(cn.Name, 1)
+}
+
+func (c *ciliumNodes) forget(name string) {
+	c.count(name, -1)
+	delete(c.seen, name)
+	delete(c.gone, name)
+}
+
+func (c *ciliumNodes) count(name string, by int) {
+	for _, f := range ipalloc.Families() {
+		if c.lacks(name, f) {
+			c.notRunning[f] += by
+		}
+	}
+}
+
+// lacks reports whether there is a CiliumNode whose agent does not run a family.
+func (c *ciliumNodes) lacks(name string, f ipalloc.Family) bool {
+	cn := c.seen[name]
+	return cn != nil && !c.gone[name] && cn.FamiliesNotRun()[f]
+}
+
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
 // returned, unless a later version is known, as either may be late. It reports whether the
 // addresses taken because of it have changed.
@@ -64,9 +108,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 	if l.knowsLater(cn) {
 		return false
 	}
-	delete(l.ciliumNodes.gone, cn.Name)
 	was := l.ciliumNodes.seen[cn.Name]
-	l.ciliumNodes.seen[cn.Name] = cn
+	l.ciliumNodes.set(cn, false)
 	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
 			l.taken = append(l.taken, held.CIDR)
@@ -83,8 +126,7 @@ func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 	if l.knowsLater(cn) {
 		return
 	}
-	l.ciliumNodes.seen[cn.Name] = cn
-	l.ciliumNodes.gone[cn.Name] = true
+	l.ciliumNodes.set(cn, true)
 }
 
 // knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
@@ -155,8 +197,7 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	if l.ciliumNodes.seen[name] != nil && !l.ciliumNodes.gone[name] {
 		return false
 	}
-	delete(l.ciliumNodes.gone, name)
-	delete(l.ciliumNodes.seen, name)
+	l.ciliumNodes.forget(name)
 	delete(l.ciliumNodes.restored, name)
 	return l.setForeign(name, nil)
 }

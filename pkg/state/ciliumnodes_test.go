@@ -186,3 +186,42 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		}
 	}
 }
+
+// The nodes whose agents do not run a family are those with a block of the pool and a CiliumNode
+// that says so.
+func TestNotRunning(t *testing.T) {
+	agent := func(version string, own ...string) *ciliumnode.Stored {
+		cn := fixtures.IPv4Agent()
+		cn.ResourceVersion = version
+		for _, addr := range own {
+			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
+		}
+		return ciliumnode.ToStored(cn)
+	}
+	l := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1), fixtures.Block("10.0.0.8/29", "p", "n", 2), fixtures.Block("10.0.0.16/29", "q", "m", 3))
+	for i, step := range []struct {
+		do   func()
+		want []string // of p, in IPv6
+	}{
+		{func() {}, nil},
+		{func() { l.UpsertCiliumNode(agent("4")) }, []string{"n"}},
+		{func() { l.UpsertCiliumNode(agent("5", "fd00::1")) }, nil},
+		{func() { l.UpsertCiliumNode(agent("6")) }, []string{"n"}},
+		{func() { l.RemoveCiliumNode(agent("7")) }, nil},
+		{func() { l.UpsertCiliumNode(agent("8")) }, []string{"n"}},
+		{func() { l.Remove(fixtures.Block("10.0.0.0/29", "p", "n", 1)) }, []string{"n"}},
+		{func() { l.Remove(fixtures.Block("10.0.0.8/29", "p", "n", 2)) }, nil},
+	} {
+		step.do()
+		if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %v, want %v", i, got, step.want)
+		}
+		if got := append(l.NotRunning(ipalloc.IPv4, "p"), l.NotRunning(ipalloc.IPv6, "q")...); len(got) > 0 {
+			t.Errorf("step %d: in IPv4, or of q: %v", i, got)
+		}
+	}
+	l.RemoveCiliumNode(agent("9"))
+	if l.ForgetCiliumNode("n"); l.ciliumNodes.notRunning != [2]int{} {
+		t.Errorf("forgotten, it counts %v", l.ciliumNodes.notRunning)
+	}
+}

@@ -27,6 +27,9 @@ func (l *Ledger) index(b crd.Block) (isNew bool) {
 	held := &heldBlock{b, len(l.byPool[b.Pool])}
 	l.blocks[b.CIDR] = held
 	l.byPool[b.Pool] = append(l.byPool[b.Pool], held)
+	if !l.hasOf(b.Node, b.Pool) {
+		l.nodesOf[b.Pool]++
+	}
 	i, _ := slices.BinarySearchFunc(l.byNode[b.Node], b.CIDR, (*heldBlock).compare)
 	l.byNode[b.Node] = slices.Insert(l.byNode[b.Node], i, held)
 	return true
@@ -54,6 +57,17 @@ func (l *Ledger) unindex(cidr netip.Prefix) {
 	if len(l.byNode[held.Node]) == 0 {
 		delete(l.byNode, held.Node)
 	}
+	if l.hasOf(held.Node, held.Pool) {
+		return
+	}
+	if l.nodesOf[held.Pool]--; l.nodesOf[held.Pool] == 0 {
+		delete(l.nodesOf, held.Pool)
+	}
+}
+
+// hasOf reports whether a node has a block of a pool.
+func (l *Ledger) hasOf(node, pool string) bool {
+	return slices.ContainsFunc(l.byNode[node], func(h *heldBlock) bool { return h.Pool == pool })
 }
 
 // PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no

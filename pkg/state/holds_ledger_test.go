@@ -21,10 +21,6 @@ func (f *largeFleet) ledgerCalls() map[string]holds.Call {
 }
 
 func (f *largeFleet) ledgerReads() map[string]holds.Call {
-	inPart := map[string]bool{}
-	for _, name := range f.names[:min(partNodes, len(f.names))] {
-		inPart[name] = true
-	}
 	cuts := f.cuts
 	return map[string]holds.Call{
 		"Ready":                          f.each(func(int) { f.Ready() }),
@@ -35,6 +31,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Nodes":                          f.few(func(int) { f.Nodes() }),
 		"Holds":                          f.each(func(i int) { f.Holds(poolName(i%len(cuts)), cuts[(i+1)%len(cuts)].Ranges[0]) }),
 		"Size":                           f.each(func(i int) { f.Size(poolName(i % len(cuts))) }),
+		"SizeInNodes":                    f.each(func(i int) { f.SizeInNodes(poolName(i % len(cuts))) }),
 		"Free":                           f.each(func(i int) { f.Free(cuts[i%len(cuts)]) }),
 		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
 		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(cuts[i%len(cuts)].Ranges[0]) }),
@@ -42,7 +39,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Claims":                         f.each(func(i int) { f.Claims(f.node(i)) }),
 		"Turnover":                       f.each(func(int) { f.Turnover() }),
 		"PoolBlocks":                     {N: len(cuts), Hold: f.longestPart},
-		"NotRunning":                     f.few(func(int) { f.NotRunning(ipalloc.IPv6, inPart) }),
+		"NotRunning":                     f.each(func(i int) { f.NotRunning(ipalloc.IPv6, poolName(i%len(cuts))) }),
 		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),
 		"LastCiliumNode":                 f.each(func(i int) { f.LastCiliumNode(f.node(i)) }),
 		"Restored":                       f.each(func(i int) { f.Restored(f.nodes[i%len(f.nodes)].View()) }),

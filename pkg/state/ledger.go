@@ -33,6 +33,8 @@ type Ledger struct {
 	blocks map[netip.Prefix]*heldBlock
 	// byNode are the blocks of each node, sorted by address; byPool are those of each pool.
 	byNode, byPool map[string][]*heldBlock
+	// nodesOf is how many nodes have a block of each pool.
+	nodesOf map[string]int
 	// unknown are the claims, by node, whose write was sent but not answered. They stay
 	// taken, and the node's next claim retries the same block, so that one need results in
 	// one block.
@@ -68,6 +70,7 @@ func NewLedger() *Ledger {
 		blocks:      map[netip.Prefix]*heldBlock{},
 		byNode:      map[string][]*heldBlock{},
 		byPool:      map[string][]*heldBlock{},
+		nodesOf:     map[string]int{},
 		unknown:     map[string][]netip.Prefix{},
 		claims:      map[string][]netip.Prefix{},
 		turnover:    map[string]uint64{},
@@ -336,6 +339,13 @@ func (l *Ledger) Size(pool string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.byPool[pool])
+}
+
+// SizeInNodes returns how many nodes have a block of a pool.
+func (l *Ledger) SizeInNodes(pool string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodesOf[pool]
 }
 
 // Free returns how many blocks can currently be claimed from cut.

@@ -251,9 +251,10 @@ func (m *ledgerModel) check(t *testing.T) {
 	if got, want := m.ledger.Free(cut), uint64(4-len(m.blocks)); got != want {
 		t.Errorf("%d blocks are free, want %d", got, want)
 	}
-	ofNodes := 0
+	ofNodes, holders := 0, 0
 	for _, node := range modelNodes {
-		ofNodes += len(m.ledger.NodeBlocks(node))
+		n := len(m.ledger.NodeBlocks(node))
+		ofNodes, holders = ofNodes+n, holders+min(n, 1)
 		if claims := m.ledger.Claims(node); claims != [2]int{} {
 			t.Errorf("%s is still claiming %v", node, claims)
 		}
@@ -264,6 +265,9 @@ func (m *ledgerModel) check(t *testing.T) {
 	ofPool, size := len(slices.Collect(m.ledger.PoolBlocks("p"))), m.ledger.Size("p")
 	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) {
 		t.Errorf("nodes have %d blocks and the pool %d, said to be %d, want %d", ofNodes, ofPool, size, len(m.blocks))
+	}
+	if n := m.ledger.SizeInNodes("p"); n != holders {
+		t.Errorf("the pool is said to be on %d nodes, want %d", n, holders)
 	}
 }
 

@@ -4,7 +4,6 @@ package pool
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,10 +80,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))
-	usage := usageOf(counted, r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
+	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
 	usage.excluded = excluded
 	r.press(counted, usage)
-	done, err := r.finalize(ctx, obj, len(usage.nodes) == 0)
+	done, err := r.finalize(ctx, obj, usage.held == 0)
 	if err != nil || done {
 		r.reportWrites(writesOf(obj.Name), obj, err)
 		return retry.AfterConflict(err)
@@ -134,7 +133,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
 	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
-	r.setFamilies(obj, pool, usage, now)
+	r.setFamilies(obj, pool, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(&obj.Status, history, pool, usage, now)
 	setForecast(obj, seen, history != nil, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
@@ -211,7 +210,7 @@ func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 		ready = 1
 	}
 	r.Metrics.ready.WithLabelValues(obj.Name).Set(ready)
-	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(len(u.nodes)))
+	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.nodes))
 	for _, f := range u.families {
 		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
 		for state, n := range states(f.status.Blocks) {
@@ -228,11 +227,14 @@ func states(c v1alpha1.StateCounts) map[string]int64 {
 		"cooling_down": c.CoolingDown, "free": c.Free}
 }
 
-// nodesLine names the first few nodes, for messages.
-func nodesLine(set map[string]bool) string {
-	nodes := slices.Sorted(maps.Keys(set))
-	if len(nodes) > 5 {
-		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:5], ", "), len(nodes)-5)
+// namedNodes is how many nodes a message names at most.
+const namedNodes = 5
+
+// nodesLine names the first few of n nodes, for messages.
+func nodesLine(nodes []string, n int) string {
+	named := strings.Join(nodes[:min(len(nodes), namedNodes)], ", ")
+	if n > namedNodes {
+		return fmt.Sprintf("%s and %d more", named, n-namedNodes)
 	}
-	return strings.Join(nodes, ", ")
+	return named
 }

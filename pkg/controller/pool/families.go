@@ -21,8 +21,8 @@ const (
 
 // setFamilies reports on a pool that agents do not run one of its families. If they run
 // all of them, the pool gets no such condition unless it was True.
-func (r *Reconciler) setFamilies(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.Time) {
-	status, reason, message := r.familiesAre(pool, u)
+func (r *Reconciler) setFamilies(obj *v1alpha1.PodIPPool, pool *crd.Pool, now time.Time) {
+	status, reason, message := r.familiesAre(pool)
 	if status == metav1.ConditionFalse && meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolFamilyNotRun) == nil {
 		return
 	}
@@ -32,7 +32,7 @@ func (r *Reconciler) setFamilies(obj *v1alpha1.PodIPPool, pool *crd.Pool, u pool
 	})
 }
 
-func (r *Reconciler) familiesAre(pool *crd.Pool, u poolUsage) (status metav1.ConditionStatus, reason, message string) {
+func (r *Reconciler) familiesAre(pool *crd.Pool) (status metav1.ConditionStatus, reason, message string) {
 	var parts []string
 	for _, f := range ipalloc.Families() {
 		if pool == nil {
@@ -41,8 +41,8 @@ func (r *Reconciler) familiesAre(pool *crd.Pool, u poolUsage) (status metav1.Con
 		if _, has := pool.Ranges(f); !has {
 			continue
 		}
-		if nodes := r.Ledger.NotRunning(f, u.nodes); len(nodes) > 0 {
-			parts = append(parts, fmt.Sprintf("the agents of %s do not run %s", nodesLine(nodes), f))
+		if nodes := r.Ledger.NotRunning(f, pool.Name); len(nodes) > 0 {
+			parts = append(parts, fmt.Sprintf("the agents of %s do not run %s", nodesLine(nodes, len(nodes)), f))
 		}
 	}
 	if len(parts) > 0 {

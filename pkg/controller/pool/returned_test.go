@@ -128,7 +128,7 @@ func since(n int) *metav1.Time {
 // noteAll records which blocks of a pool cool down.
 func noteAll(s *v1alpha1.PodIPPoolHistory, now time.Time, blocks ...crd.Block) {
 	ledger := state.ReadyLedger(blocks...)
-	usage := usageOf(nil, ledger.PoolBlocks("p"), ledger.Free)
+	usage := usageOf(nil, ledger.SizeInNodes("p"), ledger.PoolBlocks("p"), ledger.Free)
 	noteReturned(s, usage.coolingDown, now)
 }
 

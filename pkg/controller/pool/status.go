@@ -41,7 +41,9 @@ const (
 
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
-	nodes       map[string]bool
+	nodes int
+	// first are the first few of the nodes, sorted.
+	first       []string
 	held        int // blocks, of any size
 	families    []familyUsage
 	coolingDown []crd.Block // in no order
@@ -63,14 +65,14 @@ func (u *poolUsage) phasesOut() bool {
 	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
 }
 
-// usageOf counts a pool's blocks. A nil pool, one that was never valid, has none.
-func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
-	u := poolUsage{nodes: map[string]bool{}}
+// usageOf counts the blocks that a pool has on some nodes. A nil pool, one that was never valid, has none.
+func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
+	u := poolUsage{nodes: nodes}
 	readable := pool != nil && !pool.Frozen()
 	var held [2]v1alpha1.FamilyStatus
 	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
-		u.nodes[b.Node] = true
+		u.first = withFirst(u.first, b.Node)
 		u.held++
 		if b.Phase == ipalloc.CoolingDown {
 			u.coolingDown = append(u.coolingDown, b)
@@ -101,6 +103,22 @@ func usageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) 
 		}
 	}
 	return u
+}
+
+// withFirst adds a node to the first few, unless it comes after them or is one of them.
+func withFirst(first []string, node string) []string {
+	full := len(first) == namedNodes
+	if full && node >= first[namedNodes-1] {
+		return first
+	}
+	i, there := slices.BinarySearch(first, node)
+	if there {
+		return first
+	}
+	if full {
+		first = first[:namedNodes-1]
+	}
+	return slices.Insert(first, i, node)
 }
 
 func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
@@ -157,7 +175,7 @@ func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 
 // fill writes the counts into a status.
 func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
-	s.Nodes = int32(min(len(u.nodes), math.MaxInt32))
+	s.Nodes = int32(min(u.nodes, math.MaxInt32))
 	s.IPv4, s.IPv6, s.UtilizationPercent = nil, nil, nil
 	for _, f := range u.families {
 		status := f.status
@@ -209,7 +227,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	}
 	switch {
 	case obj.DeletionTimestamp != nil:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.nodes))
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.first, u.nodes))
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". "+servesMeanwhile(pool))
@@ -221,7 +239,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	case u.phasesOut() && u.held == 0:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.held, nodesLine(u.nodes)))
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.held, nodesLine(u.first, u.nodes)))
 	case overlap != "":
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
 	case exhausted != "":

@@ -3,7 +3,10 @@ package pool
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +33,7 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	obj = obj.DeepCopy()
-	usage := usageOf(pools.Get(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
+	usage := usageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
 	usage.fill(&obj.Status)
 	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
 	return obj.Status
@@ -206,7 +209,7 @@ func TestPoolConditions(t *testing.T) {
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)
-	usage := usageOf(pool, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
+	usage := usageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
 	for _, invalid := range []error{nil, errors.New("wrong")} {
 		setConditions(obj, pool, invalid, usage, fixtures.Noon())
 		usage.fill(&obj.Status)
@@ -260,5 +263,27 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 				t.Errorf("Ready is %+v", ready)
 			}
 		})
+	}
+}
+
+// The first few nodes are those of a sorted list of all, in whichever order blocks come.
+func TestFirstNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var first []string
+		all := map[string]bool{}
+		for range r.IntN(20) {
+			node := fmt.Sprint("n", r.IntN(10))
+			first, all[node] = withFirst(first, node), true
+		}
+		want := slices.Sorted(maps.Keys(all))
+		if want = want[:min(len(want), namedNodes)]; !slices.Equal(first, want) {
+			t.Fatalf("first are %v, want %v", first, want)
+		}
+	}
+	for want, nodes := range map[string][]string{"a, b": {"a", "b"}, "a, b, c, d, e": {"a", "b", "c", "d", "e"}, "a, b, c, d, e and 2 more": {"a", "b", "c", "d", "e", "f", "g"}} {
+		if got := nodesLine(nodes, len(nodes)); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
