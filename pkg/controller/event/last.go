@@ -1,35 +1,50 @@
 package event
 
 import (
+	"slices"
 	"sync"
 )
 
 // Last is what was last reported about each object, so that nothing is reported twice.
 // It is safe for concurrent use.
 type Last struct {
-	mu    sync.Mutex
-	notes map[string]map[string]string // by name and topic
+	mu sync.Mutex
+	// notes are those about each object: one or a few, none of them empty.
+	notes map[string][]note
 }
+
+type note struct{ topic, text string }
 
 // Changed records a note on a topic about an object, "" for none, and reports whether it
 // differs from the last one.
-func (l *Last) Changed(name, topic, note string) bool {
+func (l *Last) Changed(name, topic, text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch last := l.notes[name][topic]; {
-	case last == note:
+	notes := l.notes[name]
+	i := slices.IndexFunc(notes, func(n note) bool { return n.topic == topic })
+	switch {
+	case i < 0 && text == "", i >= 0 && notes[i].text == text:
 		return false
-	case note == "":
-		delete(l.notes[name], topic)
-		return true
-	case l.notes == nil:
-		l.notes = map[string]map[string]string{}
+	case i < 0:
+		notes = append(notes, note{topic, text})
+	case text == "":
+		notes = slices.Delete(notes, i, i+1)
+	default:
+		notes[i].text = text
 	}
-	if l.notes[name] == nil {
-		l.notes[name] = map[string]string{}
-	}
-	l.notes[name][topic] = note
+	l.set(name, notes)
 	return true
+}
+
+func (l *Last) set(name string, notes []note) {
+	if len(notes) == 0 {
+		delete(l.notes, name)
+		return
+	}
+	if l.notes == nil {
+		l.notes = map[string][]note{}
+	}
+	l.notes[name] = notes
 }
 
 // Forget drops the notes about an object that is gone.

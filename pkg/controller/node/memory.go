@@ -26,8 +26,8 @@ type memory struct {
 type nodeState struct {
 	// conflicts counts consecutive write conflicts.
 	conflicts int
-	// shares holds one entry for each of Cilium's pools; "" is the default one.
-	shares map[string]*shareState
+	// shares are in no order. A node has one, or a few in multi-pool mode.
+	shares []shareState
 	// requested is the CiliumNode whose agent was last asked for a report.
 	requested types.UID
 	// first are its blocks while its agent has not started yet.
@@ -38,6 +38,8 @@ type nodeState struct {
 
 // shareState is what is remembered of one of Cilium's pools on a node.
 type shareState struct {
+	// ciliumPool is "" for the default one.
+	ciliumPool string
 	// memory is of one CiliumNode: a successor with the same name starts empty.
 	of     types.UID
 	memory [2]expand.Memory
@@ -56,18 +58,30 @@ func (m *memory) stateOf(node string) *nodeState {
 		m.nodes = map[string]*nodeState{}
 	}
 	if m.nodes[node] == nil {
-		m.nodes[node] = &nodeState{shares: map[string]*shareState{}}
+		m.nodes[node] = &nodeState{}
 	}
 	return m.nodes[node]
 }
 
-// shareOf is stateOf for one of Cilium's pools. The caller holds m.mu.
+// share returns the state of one of Cilium's pools, or nil.
+func (n *nodeState) share(ciliumPool string) *shareState {
+	for i := range n.shares {
+		if n.shares[i].ciliumPool == ciliumPool {
+			return &n.shares[i]
+		}
+	}
+	return nil
+}
+
+// shareOf is stateOf for one of Cilium's pools. The result is valid until the next call. The
+// caller holds m.mu.
 func (m *memory) shareOf(node, ciliumPool string) *shareState {
 	n := m.stateOf(node)
-	if n.shares[ciliumPool] == nil {
-		n.shares[ciliumPool] = &shareState{}
+	if s := n.share(ciliumPool); s != nil {
+		return s
 	}
-	return n.shares[ciliumPool]
+	n.shares = append(n.shares, shareState{ciliumPool: ciliumPool})
+	return &n.shares[len(n.shares)-1]
 }
 
 // recall returns what Decide asked to remember of a share.
@@ -78,7 +92,7 @@ func (m *memory) recall(o *observation, share *state.Share) expand.Memory {
 	if n == nil {
 		return expand.Memory{}
 	}
-	if s := n.shares[share.CiliumPool]; s != nil && s.of == o.uid() {
+	if s := n.share(share.CiliumPool); s != nil && s.of == o.uid() {
 		return s.memory[share.Family]
 	}
 	return expand.Memory{}

@@ -166,9 +166,10 @@ func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) 
 	log.FromContext(ctx).V(level).Info("decided", append(about, "needs", p.Demand, "has", p.Capacity, "plan", line)...)
 }
 
-func planTopic(share *state.Share) string {
-	return "plan " + share.Family.String() + " " + share.CiliumPool
-}
+// planTopics are the topics of plans for the default pool; the name of another one follows.
+var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 "}
+
+func planTopic(share *state.Share) string { return planTopics[share.Family] + share.CiliumPool }
 
 // setNodeCondition writes the condition when it first becomes true and when it changes;
 // a Node without any shortage so far has none.
