@@ -27,13 +27,33 @@ func CacheOptions() cache.Options {
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		// Pools and blocks must not be in ByObject: creating a manager fails for kinds
 		// that the API server does not serve yet.
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: stripDefault,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:      {Transform: shared.stripNode},
 			&corev1.Namespace{}: {Transform: stripNamespace},
 		},
 	}
 }
+
+// stripDefault removes the managed fields of an object, and lets blocks share what many of them
+// have in common.
+func stripDefault(obj any) (any, error) {
+	obj, err := cache.TransformStripManagedFields()(obj)
+	if b, ok := obj.(*v1alpha1.PodIPBlock); ok {
+		b.Spec.PoolName, b.Status.Phase = share(b.Spec.PoolName), share(b.Status.Phase)
+		if slices.Equal(b.Finalizers, onlyOurs) {
+			b.Finalizers = onlyOurs
+		}
+	}
+	return obj, err
+}
+
+// onlyOurs are the finalizers of nearly all blocks. Never changed.
+var onlyOurs = []string{v1alpha1.Finalizer}
+
+// share returns an equal text that all callers share. The garbage collector visits every text
+// that it finds in memory.
+func share[T ~string](text T) T { return unique.Make(text).Value() }
 
 // sharedResources lets Nodes with the same resources share the lists of them: each is a map,
 // which takes 700 bytes for one resource.
@@ -72,7 +92,7 @@ func (s *sharedResources) stripNode(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	n.ManagedFields, n.Labels = nil, sharingKeys(n.Labels)
+	n.ManagedFields, n.Labels = nil, sharing(n.Name, n.Labels)
 	if paused, ok := n.Annotations[v1alpha1.PausedAnnotation]; ok {
 		n.Annotations = map[string]string{v1alpha1.PausedAnnotation: paused}
 	} else {
@@ -87,14 +107,18 @@ func (s *sharedResources) stripNode(obj any) (any, error) {
 	return n, nil
 }
 
-// sharingKeys returns labels whose keys all objects share.
-func sharingKeys(labels map[string]string) map[string]string {
+// sharing returns the labels of a node with texts that all nodes share, but for its name.
+func sharing(node string, labels map[string]string) map[string]string {
 	if len(labels) == 0 {
 		return nil
 	}
 	out := make(map[string]string, len(labels))
 	for key, value := range labels {
-		out[unique.Make(key).Value()] = value
+		if value == node {
+			out[share(key)] = node
+		} else {
+			out[share(key)] = share(value)
+		}
 	}
 	return out
 }

@@ -26,7 +26,8 @@ import (
 )
 
 // BenchmarkMemory stores many objects of a kind as the watches deliver them, decoded one by
-// one, and reports the bytes that stay in memory for each. In a cluster a node has a Node,
+// one, and reports the bytes and the allocations that stay in memory for each: the garbage collector
+// follows every pointer to one. In a cluster a node has a Node,
 // a CiliumNode, an agent's pod and one or more blocks.
 //
 //	go test -run '^$' -bench Memory -benchtime 1x ./pkg/controller/informer
@@ -57,27 +58,29 @@ func BenchmarkMemory(b *testing.B) {
 		{"Agent", nodes, agents},
 	} {
 		b.Run(test.name, func(b *testing.B) {
-			var bytes int64
+			var bytes, allocations int64
 			for b.Loop() {
 				f := newMemoryFeed(b)
-				before := liveBytes()
+				bytesBefore, allocationsBefore := live()
 				for i := range test.n {
 					test.add(b, f, i)
 				}
-				bytes = liveBytes() - before
+				bytes, allocations = live()
+				bytes, allocations = bytes-bytesBefore, allocations-allocationsBefore
 				runtime.KeepAlive(f)
 			}
 			b.ReportMetric(float64(bytes)/float64(test.n), "B/object")
+			b.ReportMetric(float64(allocations)/float64(test.n), "allocations/object")
 		})
 	}
 }
 
-func liveBytes() int64 {
+func live() (bytes, allocations int64) {
 	runtime.GC()
 	runtime.GC() // what finalizers and weak pointers kept
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return int64(m.HeapAlloc), int64(m.HeapObjects)
 }
 
 // memoryFeed is a feed that queues nothing, with the indexers of the cache.
