@@ -32,6 +32,19 @@ type Client struct {
 	// unless a client applies the object. Each address is a field there, so they are half of
 	// the object and of what its writes cost the API server.
 	DropManagedFields bool
+	// Known, if set, returns the CiliumNode that obj is if exactly this version has been read
+	// already, or nil: the watch often delivers a version before the response to the write.
+	Known func(obj metav1.Object) *Stored
+}
+
+// stored returns what a write has returned.
+func (c *Client) stored(obj client.Object) *Stored {
+	if c.Known != nil {
+		if known := c.Known(obj); known != nil {
+			return known
+		}
+	}
+	return c.Mode.ToStored(obj)
 }
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
@@ -67,7 +80,7 @@ func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*Stored, 
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
-	return c.Mode.ToStored(cn), nil
+	return c.stored(cn), nil
 }
 
 // Release changes entries of the handshake in one patch of the status, conditional on
@@ -92,7 +105,7 @@ func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []b
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
 	}
-	return c.Mode.ToStored(cn), nil
+	return c.stored(cn), nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
@@ -134,7 +147,7 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*Stored, 
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return c.Mode.ToStored(cn), nil
+	return c.stored(cn), nil
 }
 
 // Delete deletes the CiliumNode in v, if it is still the same object. A missing one is

@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"context"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,6 +71,42 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	if diff := cmp.Diff(ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool); diff != "" {
 		t.Errorf("pool (-want +got):\n%s", diff)
 	}
+}
+
+// A version that the watch has delivered before the response to its write is not read again.
+func TestWriteReturnsTheKnownVersion(t *testing.T) {
+	c := fakeClient(t, interceptor.Funcs{}, node(nil))
+	var delivered *Stored
+	c.Known = func(obj metav1.Object) *Stored {
+		if delivered != nil && delivered.ResourceVersion == obj.GetResourceVersion() {
+			return delivered
+		}
+		return nil
+	}
+	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
+		v := live(t, c, "n1")
+		written, err := c.Apply(t.Context(), v, Change{Publish: addrs(addr), Blocks: cidrs("10.0.0.0/30")})
+		if err != nil || written == delivered || !written.View().Publishes(addrs(addr)[0]) {
+			t.Fatalf("unknown, it is %+v, %v", written, err)
+		}
+		if v = live(t, c, "n1"); written.ResourceVersion != v.ResourceVersion {
+			t.Errorf("it is of version %s, want %s", written.ResourceVersion, v.ResourceVersion)
+		}
+		delivered = &Stored{Summary: Summary{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}}
+		if written, err = c.Release(t.Context(), v, Entries{Mark: addrs(addr)}); err != nil || written != delivered {
+			t.Fatalf("known, it is %+v, %v", written, err)
+		}
+	}
+}
+
+// next is the version after one of the fake API server.
+func next(t *testing.T, version string) string {
+	t.Helper()
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(n + 1)
 }
 
 // Apply removes managed fields with the write that it makes anyway, unless a client applies

@@ -72,7 +72,9 @@ func New(c Connections, s Settings) (*Operator, error) {
 	return &Operator{
 		Node: &node.Reconciler{
 			Cluster: cluster, Cache: c.Cache, Live: c.Live,
-			CiliumNodes: &ciliumnode.Client{Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields},
+			CiliumNodes: &ciliumnode.Client{
+				Writer: c.Client, Reader: c.Live, Mode: s.Mode, DropManagedFields: !s.KeepManagedFields, Known: ledger.CiliumNodeAt,
+			},
 			Blocks: &node.BlockClient{
 				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
 			},

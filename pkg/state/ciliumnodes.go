@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -161,6 +162,19 @@ func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 		return nil
 	}
 	return seen.View()
+}
+
+// CiliumNodeAt returns the CiliumNode that obj is, if exactly this version is the latest known,
+// and otherwise nil. Each version that this process writes arrives twice, in the response to the
+// write and from the watch, in either order, and needs to be read once.
+func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.Stored {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen, version := l.ciliumNodes.seen[obj.GetName()], obj.GetResourceVersion()
+	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() || l.ciliumNodes.gone[seen.Name] {
+		return nil
+	}
+	return seen
 }
 
 // LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.

@@ -8,6 +8,7 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -223,5 +224,32 @@ func TestNotRunning(t *testing.T) {
 	l.RemoveCiliumNode(agent("9"))
 	if l.ForgetCiliumNode("n"); l.ciliumNodes.notRunning != [2]int{} {
 		t.Errorf("forgotten, it counts %v", l.ciliumNodes.notRunning)
+	}
+}
+
+// Only the latest version of a CiliumNode that is there is known.
+func TestCiliumNodeAt(t *testing.T) {
+	at := func(uid types.UID, version string) *ciliumv2.CiliumNode {
+		cn := fixtures.CiliumNode("n", version)
+		cn.UID = uid
+		return cn
+	}
+	l := ReadyLedger()
+	l.UpsertCiliumNode(ciliumnode.ToStored(at("u", "5")))
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("without", "")))
+	for name, cn := range map[string]*ciliumv2.CiliumNode{
+		"earlier": at("u", "4"), "later": at("u", "6"), "another object": at("v", "5"),
+		"another name": fixtures.CiliumNode("m", "5"), "no version": fixtures.CiliumNode("without", ""),
+	} {
+		if l.CiliumNodeAt(cn) != nil {
+			t.Errorf("%s: it is known", name)
+		}
+	}
+	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.ciliumNodes.seen["n"] {
+		t.Errorf("the same version: %v is known", known)
+	}
+	l.RemoveCiliumNode(ciliumnode.ToStored(at("u", "7")))
+	if l.CiliumNodeAt(at("u", "7")) != nil {
+		t.Error("a deleted one is known")
 	}
 }

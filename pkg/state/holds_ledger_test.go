@@ -41,6 +41,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"PoolBlocks":                     {N: len(cuts), Hold: f.longestPart},
 		"NotRunning":                     f.each(func(i int) { f.NotRunning(ipalloc.IPv6, poolName(i%len(cuts))) }),
 		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),
+		"CiliumNodeAt":                   f.each(func(i int) { f.CiliumNodeAt(f.object(i)) }),
 		"LastCiliumNode":                 f.each(func(i int) { f.LastCiliumNode(f.node(i)) }),
 		"Restored":                       f.each(func(i int) { f.Restored(f.nodes[i%len(f.nodes)].View()) }),
 		"Fenced":                         f.each(func(i int) { f.Fenced(f.block(i)) }),

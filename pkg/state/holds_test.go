@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -138,6 +139,12 @@ func (f *largeFleet) next() string { f.version++; return fmt.Sprint(f.version) }
 func (f *largeFleet) block(i int) crd.Block { return f.blocks[i*7919%len(f.blocks)] }
 
 func (f *largeFleet) node(i int) string { return f.names[i%len(f.names)] }
+
+// object returns the CiliumNode of a node as it is known.
+func (f *largeFleet) object(i int) *ciliumv2.CiliumNode {
+	seen := f.nodes[i%len(f.nodes)]
+	return &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: seen.Name, UID: seen.UID, ResourceVersion: seen.ResourceVersion}}
+}
 
 func (f *largeFleet) pool(i int) *crd.Pool { return f.all[i%len(f.all)] }
 

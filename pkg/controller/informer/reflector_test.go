@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -102,6 +104,26 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"m", "n"}, slices.Sorted(maps.Keys(queued))); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+// A CiliumNode whose version is known, from the response to a write, is not read again, and its
+// node is queued all the same.
+func TestCiliumNodeKnownFromAWrite(t *testing.T) {
+	feed, queued := podBed()
+	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
+	written := feed.Mode.ToStored(fixtures.CiliumNode("n", "5", "10.0.0.0/30"))
+	feed.Ledger.UpsertCiliumNode(written)
+	s := feed.ciliumNodeStore().(*records[client.Object, *ciliumnode.Stored])
+	if got := s.read(fixtures.CiliumNode("n", "5", "10.0.0.0/30")); got != written {
+		t.Error("it is read again")
+	}
+	if got := s.read(fixtures.CiliumNode("n", "6")); got == written || len(got.PodCIDRs) > 0 {
+		t.Errorf("a later version is taken for %+v", got)
+	}
+	if err := s.Add(fixtures.CiliumNode("n", "5", "10.0.0.0/30")); err != nil || len(queued) != 1 {
+		t.Errorf("%v; queued %v", err, queued)
 	}
 }
 

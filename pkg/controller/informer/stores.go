@@ -13,8 +13,14 @@ import (
 // need are kept.
 
 func (f *Feed) ciliumNodeStore() Store {
+	read := func(obj client.Object) *ciliumnode.Stored {
+		if known := f.Ledger.CiliumNodeAt(obj); known != nil {
+			return known
+		}
+		return f.Mode.ToStored(obj)
+	}
 	return &records[client.Object, *ciliumnode.Stored]{
-		read: f.Mode.ToStored, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
+		read: read, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
 	}
 }
 
