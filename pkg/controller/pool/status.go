@@ -65,7 +65,8 @@ func (u *poolUsage) phasesOut() bool {
 	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
 }
 
-// usageOf counts the blocks that a pool has on some nodes. A nil pool, one that was never valid, has none.
+// usageOf counts the blocks that a pool has on this many nodes. A nil pool, one that was never
+// valid, has none.
 func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
 	u := poolUsage{nodes: nodes}
 	readable := pool != nil && !pool.Frozen()
