@@ -32,12 +32,12 @@ type Client struct {
 	// unless a client applies the object. Each address is a field there, so they are half of
 	// the object and of what its writes cost the API server.
 	DropManagedFields bool
-	// Known, if set, returns the CiliumNode that obj is if exactly this version has been read
-	// already, or nil: the watch often delivers a version before the response to the write.
+	// Known, if set, returns the stored form of exactly this version of obj if there is one, and
+	// otherwise nil. The watch often delivers a version before the response to the write arrives.
 	Known func(obj metav1.Object) *Stored
 }
 
-// stored returns what a write has returned.
+// stored returns the stored form of what a write has returned.
 func (c *Client) stored(obj client.Object) *Stored {
 	if c.Known != nil {
 		if known := c.Known(obj); known != nil {

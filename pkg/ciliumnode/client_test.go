@@ -94,8 +94,17 @@ func TestWriteReturnsTheKnownVersion(t *testing.T) {
 		}
 		delivered = &Stored{Summary: Summary{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}}
 		if written, err = c.Release(t.Context(), v, Entries{Mark: addrs(addr)}); err != nil || written != delivered {
-			t.Fatalf("known, it is %+v, %v", written, err)
+			t.Fatalf("released, it is %+v, %v", written, err)
 		}
+		v = live(t, c, "n1")
+		delivered = &Stored{Summary: Summary{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}}
+		if written, err = c.Apply(t.Context(), v, Change{Remove: addrs(addr), Blocks: cidrs("10.0.0.0/30")}); err != nil || written != delivered {
+			t.Fatalf("applied, it is %+v, %v", written, err)
+		}
+	}
+	delivered = &Stored{Summary: Summary{Name: "n2", ResourceVersion: "1"}}
+	if written, err := c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}); err != nil || written != delivered {
+		t.Fatalf("created, it is %+v, %v", written, err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // NotRunning returns the nodes with a block of a pool whose agents do not run a family, sorted.
-// It walks the blocks of the pool only if there is such an agent at all.
+// It walks the blocks of the pool only if there is such an agent in the cluster.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
 	there := l.ciliumNodes.notRunning[f] > 0
@@ -22,18 +22,17 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	if !there {
 		return nil
 	}
-	var names []string
+	var nodes, out []string
 	for b := range l.PoolBlocks(pool) {
-		names = append(names, b.Node)
+		nodes = append(nodes, b.Node)
 	}
-	slices.Sort(names)
-	var out []string
-	inParts(&l.mu, slices.Compact(names), func(name string) {
-		if l.ciliumNodes.lacks(name, f) {
-			out = append(out, name)
+	inParts(&l.mu, nodes, func(node string) {
+		if l.ciliumNodes.lacks(node, f) {
+			out = append(out, node)
 		}
 	})
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // ciliumNodes is what the ledger remembers of CiliumNodes.
@@ -72,10 +71,12 @@ func newCiliumNodes() ciliumNodes {
 
 // set stores the latest version of a CiliumNode, or the last one of a deleted CiliumNode.
 func (c *ciliumNodes) set(cn *ciliumnode.Stored, gone bool) {
-	c.forget(cn.Name)
+	c.count(cn.Name, -1)
 	c.seen[cn.Name] = cn
 	if gone {
 		c.gone[cn.Name] = true
+	} else {
+		delete(c.gone, cn.Name)
 	}
 	c.count(cn.Name, 1)
 }
@@ -86,6 +87,7 @@ func (c *ciliumNodes) forget(name string) {
 	delete(c.gone, name)
 }
 
+// count keeps notRunning, before a CiliumNode changes and after.
 func (c *ciliumNodes) count(name string, by int) {
 	for _, f := range ipalloc.Families() {
 		if c.lacks(name, f) {
@@ -164,9 +166,9 @@ func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	return seen.View()
 }
 
-// CiliumNodeAt returns the CiliumNode that obj is, if exactly this version is the latest known,
-// and otherwise nil. Each version that this process writes arrives twice, in the response to the
-// write and from the watch, in either order, and needs to be read once.
+// CiliumNodeAt returns the stored form of obj if exactly this version is the latest known, and
+// otherwise nil. Each version that this process writes arrives twice, in the response to the write
+// and from the watch, in either order: the second one need not be stored again.
 func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()

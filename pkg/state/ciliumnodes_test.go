@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -221,7 +222,23 @@ func TestNotRunning(t *testing.T) {
 			t.Errorf("step %d: in IPv4, or of q: %v", i, got)
 		}
 	}
+	for _, node := range []string{"y", "x"} {
+		cn := agent("10")
+		cn.Name = node
+		l.UpsertCiliumNode(cn)
+	}
+	for i, node := range []string{"y", "x", "y", "x"} {
+		l.Upsert(fixtures.Block(fmt.Sprintf("10.0.1.%d/29", 8*i), "p", node, 20+i))
+	}
+	if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("two nodes with two blocks each: %v", got)
+	}
 	l.RemoveCiliumNode(agent("9"))
+	for _, node := range []string{"x", "y"} {
+		gone := agent("11")
+		gone.Name = node
+		l.RemoveCiliumNode(gone)
+	}
 	if l.ForgetCiliumNode("n"); l.ciliumNodes.notRunning != [2]int{} {
 		t.Errorf("forgotten, it counts %v", l.ciliumNodes.notRunning)
 	}

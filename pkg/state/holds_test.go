@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -156,8 +157,17 @@ func (f *largeFleet) each(do func(i int)) holds.Call {
 // few is for calls that walk all nodes or all pods.
 func (f *largeFleet) few(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
 
+// withoutIPv6 returns the CiliumNode of an agent that does not run IPv6.
+func withoutIPv6() *ciliumnode.Stored {
+	cn := fixtures.CiliumNode("without-ipv6", "1")
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "192.0.2.1"}}
+	cn.Status.IPAM.Used = fixtures.AllocationMap("192.0.2.1")
+	return ciliumnode.ToStored(cn)
+}
+
 func (f *largeFleet) stores() []store {
 	f.part, f.one = large(4, partNodes*blocksPerNode), large(1, blocksPerNode)
+	f.part.UpsertCiliumNode(withoutIPv6())
 	return []store{
 		{f.Ledger, f.ledgerCalls(), []string{"WaitReady", "WaitShown"}},
 		{f.pools, f.poolsCalls(), nil},

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,13 +21,13 @@ import (
 // number of addresses and not with the size of objects. Objects from the cache are
 // shared: copy before modifying.
 func CacheOptions() cache.Options {
-	shared := &sharedResources{lists: map[string]corev1.ResourceList{}}
+	shared := newShared()
 	return cache.Options{
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		// Pools and blocks must not be in ByObject: creating a manager fails for kinds
 		// that the API server does not serve yet.
-		DefaultTransform: stripDefault,
+		DefaultTransform: shared.strip,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:      {Transform: shared.stripNode},
 			&corev1.Namespace{}: {Transform: stripNamespace},
@@ -35,38 +35,58 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// stripDefault removes the managed fields of an object, and lets blocks share what many of them
-// have in common.
-func stripDefault(obj any) (any, error) {
-	obj, err := cache.TransformStripManagedFields()(obj)
+// shared lets objects share what many of them have in common: the garbage collector follows each
+// pointer to a copy.
+type shared struct {
+	mu sync.Mutex
+	// lists are the resources of Nodes: each is a map, which takes 700 bytes for one resource.
+	lists map[string]corev1.ResourceList
+	texts map[string]string
+}
+
+func newShared() *shared {
+	return &shared{lists: map[string]corev1.ResourceList{}, texts: map[string]string{}}
+}
+
+// strip removes the managed fields of an object, and lets blocks share texts.
+func (s *shared) strip(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(nil)
+	}
 	if b, ok := obj.(*v1alpha1.PodIPBlock); ok {
-		b.Spec.PoolName, b.Status.Phase = share(b.Spec.PoolName), share(b.Status.Phase)
+		b.Spec.PoolName, b.Status.Phase = s.text(b.Spec.PoolName), v1alpha1.BlockPhase(s.text(string(b.Status.Phase)))
 		if slices.Equal(b.Finalizers, onlyOurs) {
 			b.Finalizers = onlyOurs
 		}
 	}
-	return obj, err
+	return obj, nil
 }
 
 // onlyOurs are the finalizers of nearly all blocks. Never changed.
 var onlyOurs = []string{v1alpha1.Finalizer}
 
-// share returns an equal text that all callers share. The garbage collector visits every text
-// that it finds in memory.
-func share[T ~string](text T) T { return unique.Make(text).Value() }
+// maxSharedTexts bounds how many texts are kept to be shared, as some labels are of one Node.
+const maxSharedTexts = 4096
 
-// sharedResources lets Nodes with the same resources share the lists of them: each is a map,
-// which takes 700 bytes for one resource.
-type sharedResources struct {
-	mu    sync.Mutex
-	lists map[string]corev1.ResourceList
+// text returns an equal text to be used in place of this one.
+func (s *shared) text(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.texts[text]; ok {
+		return known
+	}
+	if len(s.texts) >= maxSharedTexts {
+		clear(s.texts)
+	}
+	s.texts[text] = text
+	return text
 }
 
 // maxSharedLists bounds how many lists are kept to be shared, as offers change.
 const maxSharedLists = 1024
 
-// of returns a list to be used in place of an equal one.
-func (s *sharedResources) of(list corev1.ResourceList) corev1.ResourceList {
+// resources returns an equal list to be used in place of this one.
+func (s *shared) resources(list corev1.ResourceList) corev1.ResourceList {
 	if len(list) == 0 {
 		return nil
 	}
@@ -87,12 +107,12 @@ func (s *sharedResources) of(list corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-func (s *sharedResources) stripNode(obj any) (any, error) {
+func (s *shared) stripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil
 	}
-	n.ManagedFields, n.Labels = nil, sharing(n.Name, n.Labels)
+	n.ManagedFields, n.Labels = nil, s.labels(n.Name, n.Labels)
 	if paused, ok := n.Annotations[v1alpha1.PausedAnnotation]; ok {
 		n.Annotations = map[string]string{v1alpha1.PausedAnnotation: paused}
 	} else {
@@ -102,22 +122,22 @@ func (s *sharedResources) stripNode(obj any) (any, error) {
 	capacity, allocatable := state.KeepResources(&n.Status)
 	n.Status = corev1.NodeStatus{
 		Addresses: ipAddresses(n.Status.Addresses), Conditions: shortageOf(n.Status.Conditions),
-		Capacity: s.of(capacity), Allocatable: s.of(allocatable),
+		Capacity: s.resources(capacity), Allocatable: s.resources(allocatable),
 	}
 	return n, nil
 }
 
-// sharing returns the labels of a node with texts that all nodes share, but for its name.
-func sharing(node string, labels map[string]string) map[string]string {
+// labels returns the labels of a Node with shared texts. A value that is the Node's name shares that.
+func (s *shared) labels(node string, labels map[string]string) map[string]string {
 	if len(labels) == 0 {
 		return nil
 	}
 	out := make(map[string]string, len(labels))
 	for key, value := range labels {
-		if value == node {
-			out[share(key)] = node
+		if value != node {
+			out[s.text(key)] = s.text(value)
 		} else {
-			out[share(key)] = share(value)
+			out[s.text(key)] = node
 		}
 	}
 	return out

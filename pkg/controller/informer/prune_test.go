@@ -180,7 +180,7 @@ func TestPrunedObjectsReadTheSame(t *testing.T) {
 
 func stripped(t *testing.T, obj runtime.Object) *corev1.Node {
 	t.Helper()
-	s := &sharedResources{lists: map[string]corev1.ResourceList{}}
+	s := newShared()
 	n, err := s.stripNode(obj)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 )
@@ -36,5 +38,31 @@ func TestSizes(t *testing.T) {
 	}
 	if len(s.all)+len(s.at)+len(fakeapi.Series(t, s)) > 0 {
 		t.Errorf("all forgotten, it remembers %v", s.all)
+	}
+}
+
+// BenchmarkScrape gathers what 20,000 nodes need and have, from sizes and, for comparison, from
+// gauges, as before.
+func BenchmarkScrape(b *testing.B) {
+	const nodes = 20_000
+	s := newSizes()
+	demand, capacity := metrics.Gauge("demand", "", "node", "family"), metrics.Gauge("capacity", "", "node", "family")
+	for i := range nodes {
+		node := fmt.Sprintf("ip-10-200-%d-%d.eu-west-1.compute.internal", i/256, i%256)
+		s.set(nodeSize{sizeKey{node, ipalloc.IPv4}, i, i})
+		demand.WithLabelValues(node, "ipv4").Set(float64(i))
+		capacity.WithLabelValues(node, "ipv4").Set(float64(i))
+	}
+	for name, collectors := range map[string][]prometheus.Collector{"sizes": {s}, "gauges": {demand, capacity}} {
+		b.Run(name, func(b *testing.B) {
+			r := prometheus.NewRegistry()
+			r.MustRegister(collectors...)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

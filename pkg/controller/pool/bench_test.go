@@ -28,8 +28,8 @@ func BenchmarkPoolUsage(b *testing.B) {
 	pool := pools.Get("p7")
 	b.ReportAllocs()
 	for b.Loop() {
-		if u := usageOf(pool, ledger.SizeInNodes("p7"), ledger.PoolBlocks("p7"), ledger.Free); u.held != 250 {
-			b.Fatal(u.held)
+		if u := usageOf(pool, ledger.SizeInNodes("p7"), ledger.PoolBlocks("p7"), ledger.Free); u.held != 250 || u.nodes != 25 {
+			b.Fatal(u.held, u.nodes)
 		}
 	}
 }

@@ -232,9 +232,10 @@ const namedNodes = 5
 
 // nodesLine names the first few of n nodes, for messages.
 func nodesLine(nodes []string, n int) string {
-	named := strings.Join(nodes[:min(len(nodes), namedNodes)], ", ")
-	if n > namedNodes {
-		return fmt.Sprintf("%s and %d more", named, n-namedNodes)
+	named := nodes[:min(len(nodes), namedNodes)]
+	line := strings.Join(named, ", ")
+	if n > len(named) && len(named) > 0 {
+		line += fmt.Sprintf(" and %d more", n-len(named))
 	}
-	return named
+	return line
 }

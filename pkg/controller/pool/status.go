@@ -41,7 +41,7 @@ const (
 
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
-	nodes int
+	nodes int // with a block
 	// first are the first few of the nodes, sorted.
 	first       []string
 	held        int // blocks, of any size
@@ -65,10 +65,10 @@ func (u *poolUsage) phasesOut() bool {
 	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
 }
 
-// usageOf counts the blocks that a pool has on this many nodes. A nil pool, one that was never
+// usageOf counts a pool's blocks, which this many nodes have. A nil pool, one that was never
 // valid, has none.
 func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) poolUsage {
-	u := poolUsage{nodes: nodes}
+	var u poolUsage
 	readable := pool != nil && !pool.Frozen()
 	var held [2]v1alpha1.FamilyStatus
 	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
@@ -89,6 +89,7 @@ func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 			}
 		}
 	}
+	u.nodes = max(len(u.first), min(nodes, u.held)) // blocks may have come or gone since
 	if !readable {
 		return u
 	}
@@ -108,18 +109,12 @@ func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 
 // withFirst adds a node to the first few, unless it comes after them or is one of them.
 func withFirst(first []string, node string) []string {
-	full := len(first) == namedNodes
-	if full && node >= first[namedNodes-1] {
-		return first
-	}
 	i, there := slices.BinarySearch(first, node)
-	if there {
+	if there || i == namedNodes {
 		return first
 	}
-	if full {
-		first = first[:namedNodes-1]
-	}
-	return slices.Insert(first, i, node)
+	first = slices.Insert(first, i, node)
+	return first[:min(len(first), namedNodes)]
 }
 
 func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {

@@ -281,9 +281,27 @@ func TestFirstNodes(t *testing.T) {
 			t.Fatalf("first are %v, want %v", first, want)
 		}
 	}
-	for want, nodes := range map[string][]string{"a, b": {"a", "b"}, "a, b, c, d, e": {"a", "b", "c", "d", "e"}, "a, b, c, d, e and 2 more": {"a", "b", "c", "d", "e", "f", "g"}} {
-		if got := nodesLine(nodes, len(nodes)); got != want {
+	five := []string{"a", "b", "c", "d", "e"}
+	for want, got := range map[string]string{
+		"a, b": nodesLine(five[:2], 2), "a, b, c, d, e": nodesLine(five, 5), "a, b, c, d, e and 2 more": nodesLine(five, 7),
+		"a, b, c, d, e and 1 more": nodesLine(append(five, "f"), 6), "a and 6 more": nodesLine(five[:1], 7), "": nodesLine(nil, 7),
+	} {
+		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// A count of nodes that was read before the blocks, which came and went meanwhile, does not
+// contradict them.
+func TestNodesOfBlocks(t *testing.T) {
+	blocks := []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("10.0.0.4/30", "p", "b", 2), fixtures.Block("10.0.0.8/30", "p", "b", 3)}
+	for counted, want := range []int{2, 2, 2, 3, 3} {
+		if u := usageOf(nil, counted, slices.Values(blocks), nil); u.nodes != want {
+			t.Errorf("counted %d: %d nodes, want %d", counted, u.nodes, want)
+		}
+	}
+	if u := usageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.nodes != 0 {
+		t.Errorf("without a block: %d nodes", u.nodes)
 	}
 }
