@@ -98,8 +98,16 @@ func (c *ciliumNodes) count(name string, by int) {
 
 // lacks reports whether there is a CiliumNode whose agent does not run a family.
 func (c *ciliumNodes) lacks(name string, f ipalloc.Family) bool {
-	cn := c.seen[name]
-	return cn != nil && !c.gone[name] && cn.FamiliesNotRun()[f]
+	cn := c.current(name)
+	return cn != nil && cn.FamiliesNotRun()[f]
+}
+
+// current returns the latest version of a CiliumNode, or nil if it is deleted or unknown.
+func (c *ciliumNodes) current(name string) *ciliumnode.Stored {
+	if c.gone[name] {
+		return nil
+	}
+	return c.seen[name]
 }
 
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
@@ -147,8 +155,8 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) [
 	l.mu.Unlock()
 	var out []*ciliumnode.Stored
 	inParts(&l.mu, names, func(name string) {
-		cn := l.ciliumNodes.seen[name]
-		if cn != nil && !l.ciliumNodes.gone[name] && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
+		cn := l.ciliumNodes.current(name)
+		if cn != nil && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
 			out = append(out, cn.At(version))
 		}
 	})
@@ -158,9 +166,9 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) [
 // CiliumNode returns a CiliumNode in the latest version known, or nil.
 func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
-	seen, gone := l.ciliumNodes.seen[name], l.ciliumNodes.gone[name]
+	seen := l.ciliumNodes.current(name)
 	l.mu.Unlock()
-	if seen == nil || gone {
+	if seen == nil {
 		return nil
 	}
 	return seen.View()
@@ -172,8 +180,8 @@ func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen, version := l.ciliumNodes.seen[obj.GetName()], obj.GetResourceVersion()
-	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() || l.ciliumNodes.gone[seen.Name] {
+	seen, version := l.ciliumNodes.current(obj.GetName()), obj.GetResourceVersion()
+	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() {
 		return nil
 	}
 	return seen
@@ -210,7 +218,7 @@ func (l *Ledger) Restored(v *ciliumnode.View) bool {
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	if l.ciliumNodes.seen[name] != nil && !l.ciliumNodes.gone[name] {
+	if l.ciliumNodes.current(name) != nil {
 		return false
 	}
 	l.ciliumNodes.forget(name)

@@ -28,7 +28,7 @@ func (l *Ledger) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) 
 	l.mu.Lock()
 	defer l.unlock()
 	var addrs []netip.Addr
-	if cn := l.ciliumNodes.seen[name]; cn != nil && !l.ciliumNodes.gone[name] {
+	if cn := l.ciliumNodes.current(name); cn != nil {
 		addrs = slices.Clone(cn.Host)
 		for _, addr := range cn.Own {
 			if !l.isNodes(cn, addr) {

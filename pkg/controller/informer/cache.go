@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,52 +37,66 @@ func CacheOptions() cache.Options {
 // shared lets objects share what many of them have in common: the garbage collector follows each
 // pointer to a copy.
 type shared struct {
-	mu sync.Mutex
 	// lists are the resources of Nodes: each is a map, which takes 700 bytes for one resource.
-	lists map[string]corev1.ResourceList
-	texts map[string]string
+	lists *table[corev1.ResourceList]
+	texts *table[string]
 }
 
+const (
+	// maxSharedLists bounds how many lists are kept to be shared, as offers change, and
+	// maxSharedTexts how many texts, as some labels are of one Node.
+	maxSharedLists = 1024
+	maxSharedTexts = 4096
+)
+
 func newShared() *shared {
-	return &shared{lists: map[string]corev1.ResourceList{}, texts: map[string]string{}}
+	return &shared{lists: newTable[corev1.ResourceList](maxSharedLists), texts: newTable[string](maxSharedTexts)}
 }
+
+// table keeps values to be shared, up to a number of them. It is safe for concurrent use.
+type table[V any] struct {
+	most int
+
+	mu   sync.Mutex
+	kept map[string]V
+}
+
+func newTable[V any](most int) *table[V] { return &table[V]{most: most, kept: map[string]V{}} }
+
+// of returns the value kept under a key, or keeps this one.
+func (t *table[V]) of(key string, value V) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.kept[key]; ok {
+		return known
+	}
+	if len(t.kept) >= t.most {
+		clear(t.kept)
+	}
+	t.kept[key] = value
+	return value
+}
+
+// stripManagedFields removes the managed fields of an object.
+var stripManagedFields = cache.TransformStripManagedFields()
 
 // strip removes the managed fields of an object, and lets blocks share texts.
 func (s *shared) strip(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
-	}
+	obj, err := stripManagedFields(obj)
 	if b, ok := obj.(*v1alpha1.PodIPBlock); ok {
 		b.Spec.PoolName, b.Status.Phase = s.text(b.Spec.PoolName), v1alpha1.BlockPhase(s.text(string(b.Status.Phase)))
 		if slices.Equal(b.Finalizers, onlyOurs) {
 			b.Finalizers = onlyOurs
 		}
 	}
-	return obj, nil
+	return obj, err
 }
 
 // onlyOurs are the finalizers of nearly all blocks. Never changed.
 var onlyOurs = []string{v1alpha1.Finalizer}
 
-// maxSharedTexts bounds how many texts are kept to be shared, as some labels are of one Node.
-const maxSharedTexts = 4096
-
 // text returns an equal text to be used in place of this one.
-func (s *shared) text(text string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.texts[text]; ok {
-		return known
-	}
-	if len(s.texts) >= maxSharedTexts {
-		clear(s.texts)
-	}
-	s.texts[text] = text
-	return text
-}
-
-// maxSharedLists bounds how many lists are kept to be shared, as offers change.
-const maxSharedLists = 1024
+func (s *shared) text(text string) string { return s.texts.of(text, text) }
 
 // resources returns an equal list to be used in place of this one.
 func (s *shared) resources(list corev1.ResourceList) corev1.ResourceList {
@@ -95,16 +108,7 @@ func (s *shared) resources(list corev1.ResourceList) corev1.ResourceList {
 		quantity := list[name]
 		fmt.Fprintf(&key, "%s=%s,", name, quantity.String())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.lists[key.String()]; ok {
-		return known
-	}
-	if len(s.lists) >= maxSharedLists {
-		clear(s.lists)
-	}
-	s.lists[key.String()] = list
-	return list
+	return s.lists.of(key.String(), list)
 }
 
 func (s *shared) stripNode(obj any) (any, error) {

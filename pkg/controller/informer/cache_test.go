@@ -170,8 +170,8 @@ func TestSharedTexts(t *testing.T) {
 	}
 	for i := range 3 * maxSharedTexts {
 		node(i)
-		if len(s.texts) > maxSharedTexts {
-			t.Fatalf("%d texts are kept", len(s.texts))
+		if len(s.texts.kept) > maxSharedTexts {
+			t.Fatalf("%d texts are kept", len(s.texts.kept))
 		}
 	}
 }

@@ -43,14 +43,22 @@ func Register(r prometheus.Registerer, collectors ...prometheus.Collector) error
 	return nil
 }
 
+// namespace begins the names of all metrics of the operator.
+const namespace = "cilium_pool"
+
 // Counter is a counter of the operator.
 func Counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 // Gauge is a gauge of the operator.
 func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "cilium_pool", Name: name, Help: help}, labels)
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// Desc describes a metric of the operator that a collector makes on each scrape.
+func Desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
 // Wrote counts a write of an object and returns its error, as a *refusal.Error if the API

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -34,12 +35,9 @@ type nodeSize struct {
 }
 
 func newSizes() *sizes {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName("cilium_pool", "", name), help, []string{"node", "family"}, nil)
-	}
 	return &sizes{
-		demand:   desc("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one."),
-		capacity: desc("node_capacity_addresses", "Addresses a node can use."),
+		demand:   metrics.Desc("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
+		capacity: metrics.Desc("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
 		at:       map[sizeKey]int{},
 	}
 }

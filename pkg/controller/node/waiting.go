@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -35,10 +36,9 @@ type waitKey struct {
 }
 
 func newWaiting() *waiting {
-	name := func(s string) string { return prometheus.BuildFQName("cilium_pool", "", s) }
 	return &waiting{
-		blocks: prometheus.NewDesc(name("drain_wait_blocks"), "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
-		marks:  prometheus.NewDesc(name("mark_unanswered_timestamp_seconds"), "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
+		blocks: metrics.Desc("drain_wait_blocks", "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", "pool", "family", "reason"),
+		marks:  metrics.Desc("mark_unanswered_timestamp_seconds", "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", "pool", "family"),
 		nodes:  map[string]map[state.ShareKey]nodeWaiting{},
 	}
 }
