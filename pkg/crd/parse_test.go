@@ -23,12 +23,12 @@ func TestPoolFrom(t *testing.T) {
 		Priority:     10,
 		Paused:       true,
 		IPv4: &v1alpha1.IPv4Ranges{
-			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/19"}, {CIDR: "100.163.0.0/20", AllocationPolicy: v1alpha1.AllocationDrain}},
+			CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.66.224.0/19"}, {CIDR: "100.67.0.0/20", AllocationPolicy: v1alpha1.AllocationDrain}},
 			BlockSize: 27,
 			EdgeIPs:   v1alpha1.EdgeIPs{AllowFirstIP: true},
 		},
 		IPv6:     ipv6(122, "fd00:10::/48"),
-		Reserved: reserve("100.162.224.0/28", "100.162.224.16/28", "fd00:10::/64"),
+		Reserved: reserve("100.66.224.0/28", "100.66.224.16/28", "fd00:10::/64"),
 		Expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](90), MaxBlocksPerNode: ptr[int32](3)},
 		Reclaim:  v1alpha1.ReclaimPolicy{IdleFor: ptr[v1alpha1.Duration]("1h"), Mode: v1alpha1.ReclaimNever},
 		Cooldown: ptr[v1alpha1.Duration]("1h"),
@@ -56,9 +56,9 @@ func TestPoolFrom(t *testing.T) {
 		Generation: 7, Created: birth(1).Time, Priority: 10, Paused: true, Deleting: true,
 		// A node that is gone must not cool down for less time than one that exists.
 		Policy: policy, Cooldown: time.Hour, NodeGone: time.Hour,
-		Reserved: prefixes("100.162.224.0/27", "fd00:10::/64"),
+		Reserved: prefixes("100.66.224.0/27", "fd00:10::/64"),
 		IPv4: crd.Ranges{Bits: 27, AllowFirst: true, CIDRs: []crd.Range{
-			{CIDR: prefixes("100.162.224.0/19")[0]}, {CIDR: prefixes("100.163.0.0/20")[0], Policy: v1alpha1.AllocationDrain},
+			{CIDR: prefixes("100.66.224.0/19")[0]}, {CIDR: prefixes("100.67.0.0/20")[0], Policy: v1alpha1.AllocationDrain},
 		}},
 		IPv6: crd.Ranges{Bits: 122, CIDRs: []crd.Range{{CIDR: prefixes("fd00:10::/48")[0]}}},
 	}

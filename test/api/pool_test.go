@@ -36,11 +36,11 @@ nodeSelector:
 priority: 10
 paused: true
 ipv4:
-  cidrs: [{cidr: 100.162.224.0/19}, {cidr: 100.163.0.0/20, allocationPolicy: Drain}]
+  cidrs: [{cidr: 100.66.224.0/19}, {cidr: 100.67.0.0/20, allocationPolicy: Drain}]
   blockSize: 27
   allowFirstIP: true
   allowLastIP: true
-reserved: [{cidr: 100.162.224.0/28, reason: gateways}, {cidr: 100.163.1.1/32}]
+reserved: [{cidr: 100.66.224.0/28, reason: gateways}, {cidr: 100.67.1.1/32}]
 reservedBlockPolicy: PublishRemainder
 expand: {thresholdPercent: 80, minFree: 4, maxBlocksPerNode: 16}
 reclaim: {thresholdPercent: 50, idleFor: 1h10m500ms, mode: Never}

@@ -92,18 +92,18 @@ func TestRouterTellsWhatIsAnnounced(t *testing.T) {
 
 	s := speaker(t, port)
 	next("up", "")
-	added := path(t, "100.162.224.0/27")
+	added := path(t, "100.66.224.0/27")
 	ids, err := s.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{added}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := next("announce", "100.162.224.0/27"); e.Via == "" || e.Peer != loopback || e.At.IsZero() {
+	if e := next("announce", "100.66.224.0/27"); e.Via == "" || e.Peer != loopback || e.At.IsZero() {
 		t.Errorf("announced as %+v", e)
 	}
 	if err := s.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{added}}); err != nil {
 		t.Fatal(err, ids)
 	}
-	next("withdraw", "100.162.224.0/27")
+	next("withdraw", "100.66.224.0/27")
 	cancel()
 	go func() { _, _ = io.Copy(io.Discard, read) }()
 	if err := <-done; err != nil {

@@ -132,7 +132,7 @@ func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
-		Data:       map[string]string{"ipam": "cluster-pool", "ipv4-native-routing-cidr": "100.160.0.0/12"},
+		Data:       map[string]string{"ipam": "cluster-pool", "ipv4-native-routing-cidr": "100.64.0.0/12"},
 	}
 	b.Create(config)
 	b.node("n1", "beijing") // 192.0.2.7
@@ -142,7 +142,7 @@ func TestPreflight(t *testing.T) {
 	})
 	values := writeFile(t, fmt.Sprintf(`
 pools:
-  good: {ipv4: {blockSize: 28, cidrs: [{cidr: 100.162.224.0/26}]}}
+  good: {ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}}
   bad: {ipv4: {blockSize: 28, cidrs: [{cidr: 192.0.2.0/24}, {cidr: %s/30}]}}
 `, kubernetes.Spec.ClusterIP))
 
@@ -161,7 +161,7 @@ pools:
 			b.setIPAM(config, "crd")
 			warnings := []string{
 				"192.0.2.0/24 of pool bad overlaps 192.0.2.7, an address of Node n1",
-				"192.0.2.0/24 of pool bad is not within 100.160.0.0/12",
+				"192.0.2.0/24 of pool bad is not within 100.64.0.0/12",
 				"/30 of pool bad overlaps " + kubernetes.Spec.ClusterIP + ", the address of the Service kubernetes",
 				", a range of Services",
 			}

@@ -126,7 +126,7 @@ func TestExampleValuesOfCilium(t *testing.T) {
 		"routing-mode": "native", "auto-direct-node-routes": "true",
 	}
 	for file, want := range map[string]map[string]string{
-		"cilium-values.yaml":            {"enable-ipv4": "true", "enable-ipv6": "false", "ipv4-native-routing-cidr": "100.160.0.0/12"},
+		"cilium-values.yaml":            {"enable-ipv4": "true", "enable-ipv6": "false", "ipv4-native-routing-cidr": "100.64.0.0/12"},
 		"cilium-values-dual-stack.yaml": {"enable-ipv4": "true", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
 		"cilium-values-ipv6.yaml":       {"enable-ipv4": "false", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
 	} {

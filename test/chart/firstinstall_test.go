@@ -137,7 +137,7 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	notes := b.helm("install", release, chart)
 	wantAll(b.T, notes, "There is no pool yet")
 	b.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
-		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.162.224.0/26"}}},
+		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.66.224.0/26"}}},
 	}})
 	if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
 		b.Errorf("the notes do not see the pool:\n%s", notes)

@@ -81,7 +81,7 @@ func TestPoolsOfAFirstInstallation(t *testing.T) { poolsOfAFirstInstallation(new
 func poolsOfAFirstInstallation(b *bed) {
 	metrics, health := freePorts(b.T)
 	values := []string{"-f", writeFile(b.T, fmt.Sprintf(initialValues, metrics, health)), "--wait", "--timeout"}
-	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.164.0.0/26\"}]}}"
+	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.68.0.0/26\"}]}}"
 	// No Deployment controller runs: nothing becomes ready.
 	if _, err := b.tryHelm(append([]string{"install", release, chart, second}, append(values, "3s")...)...); err == nil {
 		b.Fatal("an installation whose Deployment is never ready succeeded")
@@ -93,8 +93,8 @@ func poolsOfAFirstInstallation(b *bed) {
 	op.kill()
 
 	// Once the last pool of the ConfigMap is created, all earlier ones have been processed.
-	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.165.0.0/26}]}}")
-	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.166.0.0/26}]}}")
+	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.69.0.0/26}]}}")
+	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.70.0.0/26}]}}")
 	op = b.startOperator("--metrics-bind-address=0")
 	b.awaitPool("zunyi")
 	if err := b.gone("shanghai"); err != nil {

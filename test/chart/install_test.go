@@ -29,7 +29,7 @@ const installValues = `
 pools:
   beijing:
     nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
-    ipv4: {blockSize: 28, cidrs: [{cidr: 100.162.224.0/26}]}
+    ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
 metrics: {port: %d}
 health: {port: %d}
 reclaim: {enabled: false}
@@ -105,8 +105,8 @@ func installUpgradeRollbackUninstall(b *bed) {
 	}
 	b.hasColumns("after an upgrade", true)
 	b.Create(&v1alpha1.PodIPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "100.162.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.162.224.16/28", PoolName: "beijing", NodeName: "n1", NodeUID: "u"},
+		ObjectMeta: metav1.ObjectMeta{Name: "100.66.224.16-28", Finalizers: []string{v1alpha1.Finalizer}},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.66.224.16/28", PoolName: "beijing", NodeName: "n1", NodeUID: "u"},
 	})
 
 	b.helm("rollback", release, "1", "--wait", "--timeout", "2m")
@@ -128,7 +128,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 	b.helm("uninstall", release, "--wait", "--timeout", "2m")
 	b.samePool("uninstalling", pool)
 	block := &v1alpha1.PodIPBlock{}
-	if b.Read(block, "", "100.162.224.16-28"); block.DeletionTimestamp != nil {
+	if b.Read(block, "", "100.66.224.16-28"); block.DeletionTimestamp != nil {
 		b.Error("uninstalling deleted a block")
 	}
 	d := &appsv1.Deployment{}

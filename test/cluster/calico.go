@@ -19,8 +19,8 @@ var calicoManifest string
 // calicoCIDR is the CIDR of the IPPool that selects the nodes, calicoReserved its
 // IPReservation.
 var (
-	calicoCIDR     = netip.MustParsePrefix("100.168.0.0/20")
-	calicoReserved = netip.MustParsePrefix("100.168.0.0/28")
+	calicoCIDR     = netip.MustParsePrefix("100.72.0.0/20")
+	calicoReserved = netip.MustParsePrefix("100.72.0.0/28")
 )
 
 // calicoScenario runs a cluster with Calico's objects, validated by Calico's own CRDs. The

@@ -119,7 +119,7 @@ spec:
   nodeSelector: {matchLabels: {node-restriction.kubernetes.io/zone: tiny}}
   ipv4:
     blockSize: 28
-    cidrs: [{cidr: 100.168.0.0/28}]
+    cidrs: [{cidr: 100.72.0.0/28}]
 `
 
 // provoke makes alerts fire, and follows their runbooks.
@@ -147,7 +147,7 @@ kubectl annotate ` + crd + " --overwrite cilium-pool.io/schema=another"},
 		{"80 pods on a node whose pool has one block", true, []string{"CiliumPoolExhausted", "CiliumPoolNodeShortage", "CiliumPoolNotReady"},
 			"kubectl label node n1 " + zone + "=tiny --overwrite\nkubectl scale deployment burst --replicas=80"},
 		{"the pool gets a CIDR", false, []string{"CiliumPoolExhausted", "CiliumPoolNodeShortage", "CiliumPoolNotReady"},
-			`kubectl patch podippool tiny --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"100.168.16.0/20"}}]'`},
+			`kubectl patch podippool tiny --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"100.72.16.0/20"}}]'`},
 	} {
 		if _, err := t.shell(ctx, step.do); err != nil {
 			return err

@@ -23,9 +23,9 @@ var renumberManifest string
 
 const (
 	// oldRange and stayRange are the CIDRs of the pool beijing in examples/pools.yaml.
-	oldRange  = "100.162.224.0/19"
-	stayRange = "100.163.0.0/20"
-	newRange  = "100.165.0.0/19"
+	oldRange  = "100.66.224.0/19"
+	stayRange = "100.67.0.0/20"
+	newRange  = "100.69.0.0/19"
 	// crowdedPods are more than the first blocks of three nodes have addresses for.
 	crowdedPods = 75
 	setPolicy   = `kubectl patch podippool beijing --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/0/allocationPolicy","value":"%s"}]'`

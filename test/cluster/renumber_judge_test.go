@@ -36,7 +36,7 @@ func TestRenumberedFails(t *testing.T) {
 		"a pod that was to stay went": func(r *renumbered) { r.judged = 1 },
 		"nothing was to stay":         func(r *renumbered) { r.flows, r.judged = 0, 0 },
 		"a budget is broken":          func(r *renumbered) { r.broken = []string{"1 pod of store is Ready"} },
-		"a route is left":             func(r *renumbered) { r.left = []string{"n1 routes 100.162.224.32/27"} },
+		"a route is left":             func(r *renumbered) { r.left = []string{"n1 routes 100.66.224.32/27"} },
 	} {
 		r := good
 		if plant(&r); r.passed() {

@@ -25,8 +25,8 @@ const (
 	// fullFor is how long nothing may change once all addresses are in use.
 	fullFor     = 20 * time.Second
 	fillTimeout = 15 * time.Minute
-	moreCIDR    = "100.162.225.0/25"
-	manyCIDR    = "100.162.226.0/24"
+	moreCIDR    = "100.66.225.0/25"
+	manyCIDR    = "100.66.226.0/24"
 	addCIDR     = `kubectl patch podippool small --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/-","value":{"cidr":"%s"}}]'`
 	enableOffer = upgradeOperator + "--set scheduling.enabled=true"
 	endOffer    = upgradeOperator + "--set scheduling.enabled=false"

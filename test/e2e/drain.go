@@ -20,9 +20,9 @@ import (
 
 // The nodes' first blocks, with their router addresses, are in a CIDR that stays.
 const (
-	stays    = "100.162.224.0/27"
-	drained  = "100.162.225.0/27"
-	replaces = "100.162.226.0/26"
+	stays    = "100.66.224.0/27"
+	drained  = "100.66.225.0/27"
+	replaces = "100.66.226.0/26"
 
 	drainBlock = 28
 	drainPods  = 28 // three blocks, of which two drain

@@ -20,10 +20,10 @@ import (
 
 // The CIDRs of the two nodes: 14 addresses each, and 30.
 var (
-	listKept     = netip.MustParsePrefix("100.162.224.0/28") // full, with the agent's own address
-	listDrained  = netip.MustParsePrefix("100.162.224.16/28")
-	listReplaces = netip.MustParsePrefix("100.162.224.32/27")
-	listProbe    = netip.MustParsePrefix("100.162.225.0/28")
+	listKept     = netip.MustParsePrefix("100.66.224.0/28") // full, with the agent's own address
+	listDrained  = netip.MustParsePrefix("100.66.224.16/28")
+	listReplaces = netip.MustParsePrefix("100.66.224.32/27")
+	listProbe    = netip.MustParsePrefix("100.66.225.0/28")
 )
 
 const (

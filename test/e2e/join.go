@@ -146,10 +146,10 @@ func (e *env) fillAfter(wait time.Duration, first int) func(context.Context, str
 func poolPatch(block int) (client.Patch, error) {
 	pool := map[string]any{}
 	for i := 1; i <= perBlock; i++ {
-		pool[fmt.Sprintf("100.163.%d.%d", block, i)] = map[string]any{}
+		pool[fmt.Sprintf("100.67.%d.%d", block, i)] = map[string]any{}
 	}
 	data, err := json.Marshal(map[string]any{"spec": map[string]any{"ipam": map[string]any{
-		"pool": pool, "podCIDRs": []string{fmt.Sprintf("100.163.%d.0/%d", block, blockSize)},
+		"pool": pool, "podCIDRs": []string{fmt.Sprintf("100.67.%d.0/%d", block, blockSize)},
 	}}})
 	if err != nil {
 		return nil, fmt.Errorf("make patch: %w", err)

@@ -35,7 +35,7 @@ func migrateClusterPool(ctx context.Context, e *env) error {
 // migrateKubernetes starts with blocks of the pool's block size.
 func migrateKubernetes(ctx context.Context, e *env) error {
 	return migrate(ctx, e, origin{
-		mode: "kubernetes", more: 25, cidrs: []string{"100.162.224.0/27", "100.162.224.32/27", "100.162.224.64/27"},
+		mode: "kubernetes", more: 25, cidrs: []string{"100.66.224.0/27", "100.66.224.32/27", "100.66.224.64/27"},
 	})
 }
 

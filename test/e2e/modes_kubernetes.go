@@ -24,8 +24,8 @@ const (
 	// alone is how long an agent without a podCIDR is watched.
 	alone = 8 * time.Second
 	// onGrid is a block of the pool, offPools is in no pool.
-	onGrid   = "100.162.230.0/27"
-	offPools = "100.170.0.0/24"
+	onGrid   = "100.66.230.0/27"
+	offPools = "100.74.0.0/24"
 )
 
 // modesKubernetes runs nodes in kubernetes mode: each agent waits for the block of its Node

@@ -43,10 +43,10 @@ func modesPools(ctx context.Context, e *env) error {
 	}
 	p := &poolAsker{env: e, pools: []*ciliumPool{
 		{name: "default", cidr: poolCIDR},
-		{name: "blue", cidr: "100.163.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "blue"}}},
-		{name: "red", cidr: "100.164.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{askedFor: "red"}}},
-		{name: "green", cidr: "100.165.0.0/24", namespace: metav1.ObjectMeta{Name: "team-green", Annotations: map[string]string{askedFor: "green"}}},
-		{name: "yellow", cidr: "100.166.0.0/24", namespace: metav1.ObjectMeta{Name: "team-yellow", Labels: map[string]string{"team": "yellow"}}},
+		{name: "blue", cidr: "100.67.0.0/24", meta: metav1.ObjectMeta{Labels: map[string]string{"team": "blue"}}},
+		{name: "red", cidr: "100.68.0.0/24", meta: metav1.ObjectMeta{Annotations: map[string]string{askedFor: "red"}}},
+		{name: "green", cidr: "100.69.0.0/24", namespace: metav1.ObjectMeta{Name: "team-green", Annotations: map[string]string{askedFor: "green"}}},
+		{name: "yellow", cidr: "100.70.0.0/24", namespace: metav1.ObjectMeta{Name: "team-yellow", Labels: map[string]string{"team": "yellow"}}},
 	}}
 	for _, pool := range p.pools[1:] {
 		obj := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool.name + "-addresses"}}

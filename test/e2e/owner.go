@@ -21,7 +21,7 @@ const (
 	pinnedPod  = "db"
 	pinnedName = "default/" + pinnedPod
 	// foreignIP is in none of our pools.
-	foreignIP   = "100.166.0.5"
+	foreignIP   = "100.70.0.5"
 	foreignName = "default/elsewhere"
 	ownerPods   = 35 // reach into the second block
 	ownerPings  = 2 * time.Second

@@ -19,10 +19,10 @@ import (
 // first, which has its router and the pods with traffic.
 const (
 	planBlock              = 28
-	keepA, oldA            = "100.162.224.0/28", "100.162.225.0/26"
-	nextA, lastA           = "100.163.0.0/26", "100.171.0.0/26"
-	keepB, oldB            = "100.164.32.0/28", "100.164.33.0/26"
-	largeB, largeSize      = "100.166.0.0/24", 27
+	keepA, oldA            = "100.66.224.0/28", "100.66.225.0/26"
+	nextA, lastA           = "100.67.0.0/26", "100.75.0.0/26"
+	keepB, oldB            = "100.68.32.0/28", "100.68.33.0/26"
+	largeB, largeSize      = "100.70.0.0/24", 27
 	planPods               = 20 // on each node, more than one block holds
 	talking                = 2  // of these; they never move
 	zonePodsMore           = 24 // more than the node's remaining addresses

@@ -24,12 +24,12 @@ import (
 // added to zone a when all of that is used up.
 const (
 	zoneLabel    = corev1.LabelTopologyZone
-	zoneA        = "100.162.224.0/26"
-	zoneB        = "100.164.32.0/26"
-	overflow     = "100.165.0.0/28"
+	zoneA        = "100.66.224.0/26"
+	zoneB        = "100.68.32.0/26"
+	overflow     = "100.69.0.0/28"
 	overflowSize = 28
 	perOverflow  = 14
-	addedToA     = "100.163.0.0/26"
+	addedToA     = "100.67.0.0/26"
 
 	zonePods  = 20
 	spillPods = 43 // together with zonePods, more than the two blocks of node a hold

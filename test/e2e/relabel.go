@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	leftPool, joinedPool = "100.162.224.0/25", "100.162.240.0/25"
+	leftPool, joinedPool = "100.66.224.0/25", "100.66.240.0/25"
 	relabelPods          = 18 // on each node, more than one block of 14 holds
 )
 

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRouteOrder(t *testing.T) {
-	cidr := netip.MustParsePrefix("100.162.224.0/27")
+	cidr := netip.MustParsePrefix("100.66.224.0/27")
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	event := func(what string, second int) bed.RouteEvent {
 		return bed.RouteEvent{What: what, Prefix: cidr, At: at(second)}

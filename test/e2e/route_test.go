@@ -16,7 +16,7 @@ func TestMadeUp(t *testing.T) {
 		to, device string
 		want       []string
 	}{
-		"a block":            {"100.162.224.0/27", "cilium_host", nil},
+		"a block":            {"100.66.224.0/27", "cilium_host", nil},
 		"a block, IPv6":      {"fd00:100:162::20/123", "cilium_host", nil},
 		"the range given":    {"169.254.254.0/24", "cilium_host", nil},
 		"made up":            {"10.10.0.0/16", "cilium_host", []string{"10.10.0.0/16"}},

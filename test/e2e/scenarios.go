@@ -242,7 +242,7 @@ func (e *env) pool(ctx context.Context) error {
 }
 
 const (
-	poolCIDR   = "100.162.224.0/19"
+	poolCIDR   = "100.66.224.0/19"
 	blockSize  = 27
 	blockSize6 = 123
 	perBlock   = 30 // without the first and the last address

@@ -34,7 +34,7 @@ const (
 )
 
 // exactCIDRs have 34 blocks, plentyCIDR at least as many again.
-var exactCIDRs, plentyCIDR = []string{"100.162.224.0/22", "100.162.228.0/26"}, "100.162.232.0/21"
+var exactCIDRs, plentyCIDR = []string{"100.66.224.0/22", "100.66.228.0/26"}, "100.66.232.0/21"
 
 // schedule lets the real kube-scheduler bind 1,000 pods that request an address, and real
 // agents attach them: with exactly as many addresses in the pool, and with plenty.

@@ -7,10 +7,10 @@ import (
 )
 
 func TestAddressesIn(t *testing.T) {
-	const text = `{"pool":{"100.162.224.33":{},"100.162.223.255":{}},"podCIDRs":["100.162.230.0/27","100.160.0.0/12"]}
-100.162.224.32/27 via 192.0.2.11 dev eth0`
-	got := AddressesIn(text, netip.MustParsePrefix("100.162.224.0/19"))
-	if want := []string{"100.162.224.32/27", "100.162.224.33", "100.162.230.0/27"}; !slices.Equal(got, want) {
+	const text = `{"pool":{"100.66.224.33":{},"100.66.223.255":{}},"podCIDRs":["100.66.230.0/27","100.64.0.0/12"]}
+100.66.224.32/27 via 192.0.2.11 dev eth0`
+	got := AddressesIn(text, netip.MustParsePrefix("100.66.224.0/19"))
+	if want := []string{"100.66.224.32/27", "100.66.224.33", "100.66.230.0/27"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -100,17 +100,17 @@ func (e *env) blocksIn(node, cidr string) int {
 func TestPoolsByZone(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("beijing", zone("beijing"), "100.162.224.0/24")
-	e.pool("shanghai", zone("shanghai"), "100.200.0.0/24")
+	e.pool("beijing", zone("beijing"), "100.66.224.0/24")
+	e.pool("shanghai", zone("shanghai"), "100.104.0.0/24")
 	e.node("b1", map[string]string{"zone": "beijing"})
 	e.node("s1", map[string]string{"zone": "shanghai"})
 	e.bareNode("elsewhere", map[string]string{"zone": "lhasa"})
 	e.hasBlocks("b1", 1)
 	e.hasBlocks("s1", 1)
-	if b := e.Blocks("b1")[0]; !blockIn(b, "100.162.224.0/24") {
+	if b := e.Blocks("b1")[0]; !blockIn(b, "100.66.224.0/24") {
 		t.Errorf("b1 has %s", b.Spec.CIDR)
 	}
-	if b := e.Blocks("s1")[0]; !blockIn(b, "100.200.0.0/24") {
+	if b := e.Blocks("s1")[0]; !blockIn(b, "100.104.0.0/24") {
 		t.Errorf("s1 has %s", b.Spec.CIDR)
 	}
 	e.shortage("elsewhere", corev1.ConditionTrue)

@@ -79,7 +79,7 @@ func rackPool() *v1alpha1.PodIPPool {
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{rackLabel: zones[0] + "-r1"}},
 			Priority:     10,
 			IPv4: &v1alpha1.IPv4Ranges{
-				CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.167.0.0/26"}},
+				CIDRs:     []v1alpha1.PoolCIDR{{CIDR: "100.71.0.0/26"}},
 				BlockSize: 27,
 			},
 		},

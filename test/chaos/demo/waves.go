@@ -183,7 +183,7 @@ func (s *story) exhaust(ctx context.Context) error {
 	}
 	s.expect(from[pool.Name] == 2 && from[zones[0]] > 2, "the rack has %s of pool %s and %d of pool %s",
 		plural(from[pool.Name], "block"), pool.Name, from[zones[0]], zones[0])
-	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "add", "path": "/spec/ipv4/cidrs/-", "value": {"cidr": "100.167.8.0/26"}}]`))
+	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "add", "path": "/spec/ipv4/cidrs/-", "value": {"cidr": "100.71.8.0/26"}}]`))
 	if err := s.client.Patch(ctx, pool, more); err != nil {
 		return err
 	}
