@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
@@ -130,14 +131,26 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*Stored, error)
 
 // Recreate restores the last known state of a deleted CiliumNode, except for the
 // addresses of blocks: the caller publishes those again with Apply. Foreign pool
-// entries and podCIDRs are restored unchanged.
+// entries and podCIDRs are restored unchanged. If the API server refuses the object,
+// Recreate restores what pods and the agent need of it: addresses and IPAM.
 func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*Stored, error) {
 	cn, err := last.rebuild(node)
 	if err != nil {
 		return nil, err
 	}
 	c.Mode.protocol().without(cn, blocks)
-	return c.create(ctx, cn)
+	stored, err := c.create(ctx, cn)
+	if !apierrors.IsInvalid(err) {
+		return stored, err
+	}
+	spec := &cn.Spec
+	return c.create(ctx, &ciliumv2.CiliumNode{
+		ObjectMeta: metav1.ObjectMeta{Name: cn.Name, Labels: node.Labels, OwnerReferences: cn.OwnerReferences},
+		Spec: ciliumv2.NodeSpec{
+			BootID: spec.BootID, Addresses: spec.Addresses, HealthAddressing: spec.HealthAddressing, IngressAddressing: spec.IngressAddressing,
+			IPAM: ipamtypes.IPAMSpec{Pool: spec.IPAM.Pool, PodCIDRs: spec.IPAM.PodCIDRs, Pools: ipamtypes.IPAMPoolSpec{Allocated: spec.IPAM.Pools.Allocated}},
+		},
+	})
 }
 
 func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*Stored, error) {

@@ -13,8 +13,38 @@ import (
 )
 
 // Decode decodes a CiliumNode from JSON, its addresses, which are most of it, without
-// reflection.
+// reflection. It leaves out each value that the API server accepts and that Cilium's type
+// cannot hold, such as the podCIDR 10.020.0.0/24; NewView reports it as a BadField.
 func Decode(data []byte, cn *ciliumv2.CiliumNode) error {
+	err := decodeWhole(data, cn)
+	if err == nil {
+		delete(cn.Annotations, badFields)
+		return nil
+	}
+	return decodeReadable(data, cn, err)
+}
+
+// DecodeList decodes a CiliumNodeList from JSON as Decode does.
+func DecodeList(data []byte, list *ciliumv2.CiliumNodeList) error {
+	var d struct {
+		metav1.TypeMeta
+		metav1.ListMeta `json:"metadata"`
+
+		Items []encoded `json:"items"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	*list = ciliumv2.CiliumNodeList{TypeMeta: d.TypeMeta, ListMeta: d.ListMeta, Items: make([]ciliumv2.CiliumNode, len(d.Items))}
+	for i, item := range d.Items {
+		if err := Decode(item, &list.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeWhole(data []byte, cn *ciliumv2.CiliumNode) error {
 	var d decoded
 	if err := json.Unmarshal(data, &d); err != nil {
 		return err

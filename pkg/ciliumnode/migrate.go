@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
-
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
 // Retract removes all addresses of blocks from the pool, and with unlist the blocks
@@ -23,7 +21,7 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 	}
 	kept := slices.DeleteFunc(slices.Clone(v.PodCIDRs), func(cidr netip.Prefix) bool { return unlist && slices.Contains(blocks, cidr) })
 	if unlist && len(kept) < len(v.PodCIDRs) {
-		p.Spec.IPAM.PodCIDRs = append([]netip.Prefix{}, kept...)
+		p.Spec.IPAM.PodCIDRs = v.texts(kept)
 	}
 	if len(p.Spec.IPAM.Pool) == 0 && p.Spec.IPAM.PodCIDRs == nil {
 		return v, nil
@@ -44,7 +42,7 @@ func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation
 // withAllocations returns entries with these CIDRs in place of theirs. It keeps which
 // edge addresses go to pods: an agent restores no pod at an edge address that its entry
 // does not allow.
-func withAllocations(entries []ipamtypes.IPAMPoolAllocation, allocations []Allocation) []ipamtypes.IPAMPoolAllocation {
+func withAllocations(entries []poolCIDRs, allocations []Allocation) []poolCIDRs {
 	out := slices.Clone(entries)
 	for i := range out {
 		out[i].CIDRs = nil
@@ -52,7 +50,7 @@ func withAllocations(entries []ipamtypes.IPAMPoolAllocation, allocations []Alloc
 	for _, a := range allocations {
 		out = withCIDRs(out, a.Pool, []netip.Prefix{a.CIDR})
 	}
-	return slices.DeleteFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })
+	return slices.DeleteFunc(out, poolCIDRs.empty)
 }
 
 // DropPools removes what multi-pool mode left behind, conditional on the version in v.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -94,6 +95,10 @@ func (m Mode) ToStored(obj client.Object) *Stored {
 	k := view.Stored()
 	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
 		rest := restOf{cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec}
+		if view.BadFields != nil {
+			rest.Annotations = maps.Clone(rest.Annotations)
+			delete(rest.Annotations, badFields)
+		}
 		if view.saysAll(cn.Spec.IPAM.Pool) {
 			rest.Spec.IPAM.Pool = nil
 		}

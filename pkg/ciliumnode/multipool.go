@@ -105,7 +105,7 @@ func (multiPool) view(obj client.Object) *View {
 
 // of extracts one Cilium pool from the lists: Requested, and whether pods may get the edge
 // addresses. It returns the CIDRs, including parked ones.
-func (w *BlockDemand) of(entries []ipamtypes.IPAMPoolAllocation, pool string) []netip.Prefix {
+func (w *BlockDemand) of(entries []poolCIDRs, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
 	for _, entry := range entries {
@@ -217,7 +217,7 @@ type poolsPatch struct {
 	Spec     struct {
 		IPAM struct {
 			Pools struct {
-				Allocated []ipamtypes.IPAMPoolAllocation `json:"allocated"`
+				Allocated []poolCIDRs `json:"allocated"`
 			} `json:"pools"`
 		} `json:"ipam"`
 	} `json:"spec"`
@@ -250,15 +250,15 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 
 // withCIDRs adds to a pool. Entries and CIDRs are in the order in which the agent
 // itself writes them, sorted, or it would rewrite them; existing ones keep their place.
-func withCIDRs(allocated []ipamtypes.IPAMPoolAllocation, pool string, more []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
-	at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
+	at := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == pool })
 	if at < 0 {
-		at = slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool > pool })
+		at = slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool > pool })
 		if at < 0 {
 			at = len(out)
 		}
-		out = slices.Insert(out, at, ipamtypes.IPAMPoolAllocation{Pool: pool})
+		out = slices.Insert(out, at, poolCIDRs{IPAMPoolAllocation: ipamtypes.IPAMPoolAllocation{Pool: pool}})
 	}
 	cidrs := slices.Clone(out[at].CIDRs)
 	for _, cidr := range more {

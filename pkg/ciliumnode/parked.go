@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 )
 
 // parkedSuffix ends the names of the reserved pools. A CIDR is parked while it is listed
@@ -52,7 +51,7 @@ func (v *View) Parked() []netip.Prefix {
 // park moves CIDRs between the list of their Cilium pool and that of its reserved pool. It
 // never adds one that is on neither. The entry of the Cilium pool stays if it becomes
 // empty, as an agent ignores a pool without an entry; that of the reserved pool goes.
-func park(allocated []ipamtypes.IPAMPoolAllocation, parks, unparks []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
+func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
 	for _, entry := range allocated {
 		pool, parked := unparked(entry.Pool)
@@ -71,9 +70,9 @@ func park(allocated []ipamtypes.IPAMPoolAllocation, parks, unparks []netip.Prefi
 		if len(moved) == 0 {
 			continue
 		}
-		at := slices.IndexFunc(out, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == entry.Pool })
+		at := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == entry.Pool })
 		out[at].CIDRs = kept
-		if parked && len(kept) == 0 {
+		if parked && out[at].empty() {
 			out = slices.Delete(out, at, at+1)
 		}
 		out = withCIDRs(out, to, moved)

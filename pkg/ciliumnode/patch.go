@@ -52,7 +52,7 @@ type specPatch struct {
 	Spec     struct {
 		IPAM struct {
 			Pool     map[string]*poolEntry `json:"pool,omitempty"`
-			PodCIDRs []netip.Prefix        `json:"podCIDRs,omitzero"`
+			PodCIDRs []string              `json:"podCIDRs,omitzero"`
 		} `json:"ipam"`
 	} `json:"spec"`
 }
@@ -85,7 +85,7 @@ func (c Change) patch(v *View) ([]byte, error) {
 	}
 	p.Spec.IPAM.Pool = entries
 	if !slices.Equal(cidrs, v.PodCIDRs) {
-		p.Spec.IPAM.PodCIDRs = cidrs
+		p.Spec.IPAM.PodCIDRs = v.texts(cidrs)
 	}
 	return json.Marshal(p)
 }

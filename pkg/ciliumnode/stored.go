@@ -74,6 +74,14 @@ func (k *Stored) Addresses() iter.Seq[netip.Addr] {
 	}
 }
 
+// ReportsUse reports whether an agent in crd mode reports addresses in use.
+func (k *Stored) ReportsUse() bool {
+	for range k.used.all() {
+		return k.BlockDemand == nil
+	}
+	return false
+}
+
 // At returns the CiliumNode with another resourceVersion.
 func (k *Stored) At(version string) *Stored {
 	at := *k

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
-	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +38,9 @@ type Summary struct {
 	NonCanonical []netip.Addr
 	// Unreadable are pool keys that are not addresses.
 	Unreadable []string
+	// BadFields are values that Decode left out. Writes keep those in lists of CIDRs, behind
+	// the others; Recreate does not restore them.
+	BadFields []BadField
 	// PodCIDRs is spec.ipam.podCIDRs, in its order; where BlockDemand is set, the field
 	// that replaces it.
 	PodCIDRs []netip.Prefix
@@ -63,7 +65,7 @@ type Summary struct {
 	BlockDemand *BlockDemand
 
 	// entries are the source of Allocated.
-	entries []ipamtypes.IPAMPoolAllocation
+	entries []poolCIDRs
 	// untouched: no agent has written the CiliumNode.
 	untouched bool
 	// tracked: the API server tracks who writes which field, and no client needs that, as
@@ -83,7 +85,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			Created:         cn.CreationTimestamp.Time,
 			PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
 			Allocated:       allocations(cn),
-			entries:         cn.Spec.IPAM.Pools.Allocated,
+			BadFields:       badFieldsOf(cn),
 			Own:             ownAddresses(cn),
 			Host:            hostAddresses(cn),
 			Limits: expand.Limits{
@@ -96,6 +98,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 	}
+	v.entries = poolEntriesOf(cn, v.BadFields)
 	for key, ip := range cn.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
 		switch {

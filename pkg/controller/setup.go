@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -102,8 +103,12 @@ func Scheme() (*runtime.Scheme, error) { return informer.Scheme() }
 // Setup adds the controllers and their dependencies to a manager, whose cache must be
 // created with CacheOptions.
 func Setup(mgr manager.Manager, s Settings) error {
+	live, err := informer.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
 	o, err := New(Connections{
-		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Client: mgr.GetClient(),
+		Cache: mgr.GetCache(), Live: live, Client: mgr.GetClient(),
 		Recorder: mgr.GetEventRecorder("cilium-pool-operator"), Clock: clock.RealClock{},
 	}, s)
 	if err != nil {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -244,12 +245,35 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 	return noted && version == b.ResourceVersion
 }
 
+// maxNodeBits are the host bits of the largest CIDR that can be the range of one node: /16 and
+// /64, by far more than a kubelet can run pods.
+var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
+
+// withholds reports whether a CIDR that a CiliumNode lists is taken as a whole. Otherwise only
+// the addresses that the CiliumNode names are taken, so that one wrong entry cannot take
+// every pool from all nodes:
+//
+//	more addresses than maxNodeBits        no
+//	more addresses than a block can have   unless the agent runs in crd mode, where it allocates
+//	                                       from its pool alone, or another node has a block there
+//	otherwise                              yes
+func (l *Ledger) withholds(cn *ciliumnode.Stored, cidr netip.Prefix) bool {
+	hostBits := cidr.Addr().BitLen() - cidr.Bits()
+	switch {
+	case hostBits <= ipalloc.MaxHostBits:
+		return true
+	case hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] || cn.ReportsUse():
+		return false
+	}
+	return !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool { return h.Owner.Node != cn.Name })
+}
+
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
 	cn := l.ciliumNodes.seen[node]
 	if cn == nil {
 		return nil
 	}
-	taken := cn.AssignedCIDRs()
+	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) })
 	covers := slices.Clone(taken)
 	for _, held := range l.byNode[node] {
 		covers = append(covers, held.CIDR)
@@ -260,10 +284,64 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 		}
 	}
 	if cn.BlockDemand != nil {
-		taken = append(taken, cn.BlockDemand.Taken...)
+		for _, p := range cn.BlockDemand.Taken {
+			if l.withholds(cn, p) {
+				taken = append(taken, p)
+			}
+		}
 	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
 	return slices.Compact(taken)
+}
+
+// Withholder is a CiliumNode that names addresses outside its node's blocks, so that no node can
+// claim this many blocks of a pool.
+type Withholder struct {
+	CiliumNode string
+	Blocks     uint64
+}
+
+// Withholders returns the CiliumNodes that withhold blocks from a pool, most blocks first. It
+// walks all CiliumNodes.
+func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
+	l.mu.Lock()
+	names := slices.Collect(maps.Keys(l.ciliumNodes.foreign))
+	l.mu.Unlock()
+	var out []Withholder
+	inParts(&l.mu, names, func(name string) {
+		if n := l.withheldBy(name, cut); n > 0 {
+			out = append(out, Withholder{name, n})
+		}
+	})
+	slices.SortFunc(out, func(a, b Withholder) int {
+		return cmp.Or(cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.CiliumNode, b.CiliumNode))
+	})
+	return out
+}
+
+// withheldBy counts the blocks of cut that a CiliumNode withholds.
+func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
+	counted := map[netip.Prefix]bool{}
+	for _, p := range l.ciliumNodes.foreign[name] {
+		for _, within := range cut.Ranges {
+			if !within.Overlaps(p) || l.isHeld(p) {
+				continue
+			}
+			if p.Bits() < within.Bits() {
+				p = within
+			}
+			if p.Bits() < cut.BlockBits {
+				total := ipalloc.Cut{Ranges: []netip.Prefix{p}, BlockBits: cut.BlockBits}.Total()
+				n += total - min(total, uint64(len(l.space.Overlapping(p))))
+				continue
+			}
+			block := netip.PrefixFrom(p.Addr(), cut.BlockBits).Masked()
+			if !counted[block] && !l.isHeld(block) {
+				counted[block], n = true, n+1
+			}
+		}
+	}
+	return n
 }
 
 // NamedElsewhere returns what other nodes' CiliumNodes name of cidr, outside their own

@@ -160,6 +160,61 @@ func TestChangedNamesWhatIsForeign(t *testing.T) {
 	}
 }
 
+// One CiliumNode cannot take a pool from all nodes: the larger the CIDR that it lists, the more
+// it takes to withhold it.
+func TestWithheldByListedCIDRs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lists string
+		used  []string
+		other string // block of another node
+		want  uint64 // blocks that are withheld
+	}{
+		"a block's size":                     {lists: "10.1.0.8/30", want: 1},
+		"less than a block":                  {lists: "10.1.0.9/32", want: 1},
+		"a /20":                              {lists: "10.1.0.0/20", want: 1024},
+		"a /20, of an agent in crd mode":     {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, want: 1024},
+		"a /20 with a block of another node": {lists: "10.1.0.0/20", other: "10.1.0.4/30", want: 1023},
+		"a /16":                              {lists: "10.1.0.0/16", want: 1 << 14},
+		"a /16, of an agent in crd mode":     {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, want: 1},
+		"a /16 with a block of another node": {lists: "10.1.0.0/16", other: "10.1.0.4/30"},
+		"a /15":                              {lists: "10.0.0.0/15"},
+		"a /0":                               {lists: "10.1.0.0/0"},
+		"a /0, with addresses in use":        {lists: "10.1.0.0/0", used: []string{"10.1.0.1", "10.1.0.2", "10.1.0.9"}, want: 2},
+		"beside the pool":                    {lists: "10.2.0.0/24"},
+		"host bits, and larger than the pool's /16": {lists: "10.1.7.7/12"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cn := fixtures.CiliumNode("n", "1", tc.lists)
+			cn.Status.IPAM.Used = fixtures.AllocationMap(tc.used...)
+			cut := ipalloc.Cut{Ranges: fixtures.Prefixes("10.1.0.0/16"), BlockBits: 30}
+			for order, blocksFirst := range map[string]bool{"blocks first": true, "CiliumNode first": false} {
+				l, held := NewLedger(), uint64(0)
+				if !blocksFirst {
+					l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+				}
+				if tc.other != "" {
+					l.Upsert(fixtures.Block(tc.other, "p", "other", 1))
+					held = 1
+				}
+				if blocksFirst {
+					l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+				}
+				l.SetReady()
+				if free := l.Free(cut); free != 1<<14-tc.want-held {
+					t.Errorf("%s: %d blocks are free, want %d", order, free, 1<<14-tc.want-held)
+				}
+				want := []Withholder{{"n", tc.want}}
+				if tc.want == 0 {
+					want = nil
+				}
+				if got := l.Withholders(cut); !slices.Equal(got, want) {
+					t.Errorf("%s: withheld by %v, want %v", order, got, want)
+				}
+			}
+		})
+	}
+}
+
 // The watches of blocks and of CiliumNodes are not in step: whichever comes first, the same is
 // reserved.
 func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {

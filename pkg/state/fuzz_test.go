@@ -85,6 +85,7 @@ func FuzzForeign(f *testing.F) {
 	f.Add("", "10.0.0.9 ::ffff:10.0.0.13", "")
 	f.Add("x 010.0.0.1 10.0.0.13/30", "", "10.0.0.0/8")
 	f.Add("", "fe80::1%eth0", "0.0.0.0/0 10.0.0.13/30")
+	f.Add("10.0.0.9", "", "10.0.0.0/16 10.0.0.13/15")
 	f.Fuzz(func(t *testing.T, pool, used, podCIDRs string) {
 		cn := fixtures.CiliumNode("n", "")
 		cn.Spec.IPAM.Pool = fixtures.AllocationMap(strings.Fields(pool)...)
@@ -115,7 +116,7 @@ func FuzzForeign(f *testing.F) {
 // named returns what a CiliumNode names within cidr, parsed independently.
 func named(cn *ciliumv2.CiliumNode, cidr netip.Prefix) string {
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
-		if p.IsValid() && p.Overlaps(cidr) {
+		if p.IsValid() && p.Overlaps(cidr) && p.Bits() >= 16 && (p.Bits() >= 20 || len(cn.Status.IPAM.Used) == 0) {
 			return p.String()
 		}
 	}

@@ -106,6 +106,11 @@ func (l *Ledger) SetReady() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.space.Ready() {
+		for name, cn := range l.ciliumNodes.seen { // all blocks are known now: see withholds
+			if slices.ContainsFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) }) {
+				l.setForeign(name, l.foreignOf(name))
+			}
+		}
 		l.space.SetReady()
 		close(l.ready)
 	}

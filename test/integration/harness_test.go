@@ -84,8 +84,7 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	e := &env{Bed: harness.NewBed(t, cluster.Config()), cluster: cluster, log: testLogger(t)}
 	ctx, cancel := context.WithCancel(context.Background()) // the test's own context ends before its clean-up
 	e.Ctx = ctx
-	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
-		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{})
+	e.wipe()
 	e.fleet = fleet.New(e.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
 	var running sync.WaitGroup
 	running.Go(func() { e.fleet.Run(ctx) })
@@ -98,6 +97,13 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 		running.Wait()
 	})
 	return e
+}
+
+// wipe removes what earlier tests left.
+func (e *env) wipe() {
+	e.TB.Helper()
+	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
+		&v1alpha1.PodIPPoolList{}, &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolHistoryList{}, &eventsv1.EventList{})
 }
 
 // breaks declares that the test breaks a rule on purpose until it calls end, which fails the

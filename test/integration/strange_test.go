@@ -13,9 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -313,4 +317,104 @@ func waitForSchema(ctx context.Context, t *testing.T, cluster *controlplane.Clus
 		}
 		return err
 	})
+}
+
+// TestStrangeObjects creates objects of every kind that the API server accepts and no program
+// should write. After each, a fresh node is served, and at the end by an operator that starts
+// with all of them. The checker and the agents do not run: Cilium's types cannot hold some of
+// these objects.
+func TestStrangeObjects(t *testing.T) {
+	t.Parallel()
+	cluster := planes.Cluster(t)
+	e := &env{Bed: harness.NewBed(t, cluster.Config()), cluster: cluster, log: testLogger(t)}
+	ctx, cancel := context.WithCancel(context.Background()) // the test's own context ends before its clean-up
+	e.Ctx = ctx
+	scheme, err := controller.Scheme()
+	e.Must(err)
+	reads, err := informer.NewClient(cluster.Config(), client.Options{Scheme: scheme})
+	e.Must(err)
+	e.Client = interceptor.NewClient(e.Client, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return reads.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return reads.List(ctx, list, opts...)
+		},
+	})
+	patch := func(subresource, body string) {
+		t.Helper()
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": map[string]any{"name": "strange"}}}
+		p := client.RawPatch(types.MergePatchType, []byte(body))
+		if subresource == "" {
+			e.Must(e.Client.Patch(e.Ctx, o, p))
+		} else {
+			e.Must(e.Client.SubResource(subresource).Patch(e.Ctx, o, p))
+		}
+	}
+	e.wipe()
+	t.Cleanup(func() {
+		e.wipe() // the clients of other tests cannot read these objects
+		cancel()
+	})
+	op := e.start(quick())
+	e.pool("all", nil, "10.1.0.0/16")
+	fresh := 0
+	serves := func(after string) {
+		t.Helper()
+		fresh++
+		name := fmt.Sprintf("fresh-%d", fresh)
+		e.bareNode(name, nil)
+		e.eventuallyOn("a fresh node has addresses after "+after, name, func(cn *ciliumv2.CiliumNode) error {
+			if len(cn.Spec.IPAM.Pool) == 0 {
+				return fmt.Errorf("no address")
+			}
+			return nil
+		})
+	}
+	e.bareNode("strange", nil)
+	e.hasBlocks("strange", 1)
+	for _, spec := range []string{
+		`{"spec":{"ipam":{"podCIDRs":["10.1.0.0/27","10.020.0.0/24","10.21.0.0/024"]}}}`,
+		`{"spec":{"ipam":{"podCIDRs":["10.1.0.0/27","10.0.0.0/0"]}}}`,
+		`{"spec":{"ipam":{"podCIDRs":["10.1.0.0/27","::/0","10.1.0.7/27","10.1.0.0/27"]}}}`,
+		`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["010.1.0.0/24","0.0.0.0/0"]},{"pool":"x","cidrs":["::ffff:10.1.0.0/120"]}]}}}}`,
+		`{"spec":{"ipam":{"pool":{"010.1.0.9":{},"10.1.0.0/24":{},"":{},"fe80::1%eth0":{},"10.1.0.3":{"owner":"a/b/c","resource":"\u0000"}}}}}`,
+		`{"spec":{"ipam":{"min-allocate":9223372036854775807,"pre-allocate":9223372036854775807,"max-above-watermark":9223372036854775807}}}`,
+		`{"spec":{"addresses":[{"type":"InternalIP","ip":"10.1.0.0/24"},{"type":"CiliumInternalIP","ip":"::ffff:10.1.0.3"},{"type":"","ip":"x"}],"bootid":"\n"}}`,
+		`{"spec":{"nodeidentity":-1,"encryption":{"key":-9007199254740993},"azure":{"interface-name":"\u0000"}}}`,
+		`{"spec":{"health":{"ipv4":"10.1.0.900"},"ingress":{"ipV4":"0.0.0.0","ipV6":"::"}}}`,
+	} {
+		patch("", spec)
+		serves(spec)
+	}
+	for _, status := range []string{
+		`{"status":{"ipam":{"used":{"10.1.0.300":{},"010.1.0.1":{"owner":"router"},"10.1.0.1":{"owner":"router"}},"release-ips":{"x":"released","10.1.0.3":"marked-for-release"}}}}`,
+		`{"status":{"alibaba-cloud":{"enis":{"e":{"vpc":{"cidr":"010.0.0.0/8"}}}},"eni":{"enis":{"e":{"subnet":{"cidr":"010.0.0.0/8"}}}}}}`,
+	} {
+		patch("status", status)
+		serves(status)
+	}
+	e.Delete(ciliumNodeWith("strange", nil, nil))
+	serves("the deletion of a strange CiliumNode")
+	e.eventuallyOn("the strange CiliumNode is back", "strange", func(cn *ciliumv2.CiliumNode) error {
+		if len(cn.Spec.IPAM.Pool) == 0 {
+			return fmt.Errorf("no address")
+		}
+		return nil
+	})
+	for _, object := range []string{
+		`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":"no-node"},"spec":{"ipam":{"podCIDRs":["10.1.0.0/16","010.0.0.0/8"]}}}`,
+		`{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"name":"10.1.3.0-25"},"spec":{"cidr":"10.1.3.0/25","nodeName":"no-node","poolName":"all"}}`,
+		`{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPPool","metadata":{"name":"odd"},"spec":{"priority":-1000,"nodeSelector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["","b","b"]}]},"ipv4":{"blockSize":27,"cidrs":[{"cidr":"10.9.0.0/24"}]}}}`,
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"odd","labels":{"kubernetes.io/os":""},"annotations":{"network.cilium.io/ipv4-pod-cidr":"10.1.0.0/024","cilium-pool.io/paused":"maybe"}},"spec":{"podCIDR":"10.1.2.0/24","podCIDRs":["10.1.2.0/24"]}}`,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"odd","namespace":"default"},"spec":{"nodeName":"strange","containers":[{"name":"c","image":"i"}]}}`,
+	} {
+		o := &unstructured.Unstructured{}
+		e.Must(o.UnmarshalJSON([]byte(object)))
+		e.Create(o)
+		serves(object)
+	}
+	op.stop()
+	e.start(quick())
+	serves("a restart of the operator")
 }

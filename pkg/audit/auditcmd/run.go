@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 )
 
@@ -56,7 +57,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	unreachable := func(err error) error {
 		return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
 	}
-	direct, err := client.New(config, client.Options{Scheme: scheme})
+	direct, err := informer.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -41,6 +42,27 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 			from = blocks
 		case *corev1.Node:
 			from = nodes
+		}
+		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
+	}
+	return cache.New(config, options)
+}
+
+// NewToolCache returns a cache that decodes CiliumNodes as NewClient does.
+func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	kind := ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
+	ciliumNodes, err := lists{config: config, http: http, scheme: options.Scheme}.of(kind, ciliumv2.CNPluralName, fields.Everything())
+	if err != nil {
+		return nil, err
+	}
+	options.HTTPClient = http
+	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if _, ok := obj.(*ciliumv2.CiliumNode); ok {
+			from = ciliumNodes
 		}
 		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
 	}

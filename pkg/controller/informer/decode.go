@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kindjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -94,6 +95,9 @@ func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 		known = known && reflect.TypeOf(into) == reflect.PointerTo(d.of)
 	}
 	if !known {
+		if list := listOf(into, data); list != nil {
+			return list, defaults, ciliumnode.DecodeList(data, list)
+		}
 		return d.Decoder.Decode(data, defaults, into)
 	}
 	obj := into
@@ -109,6 +113,17 @@ func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, &d.kind, nil
+}
+
+// listOf returns the CiliumNodeList to decode data into, or nil if it is something else.
+func listOf(into runtime.Object, data []byte) *ciliumv2.CiliumNodeList {
+	if list, ok := into.(*ciliumv2.CiliumNodeList); ok || into != nil {
+		return list
+	}
+	if kind, err := kindjson.DefaultMetaFactory.Interpret(data); err == nil && kind.Kind == ciliumv2.CNKindDefinition+"List" {
+		return &ciliumv2.CiliumNodeList{}
+	}
+	return nil
 }
 
 func decodeInto(obj runtime.Object, data []byte) error {

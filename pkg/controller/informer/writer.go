@@ -2,21 +2,29 @@ package informer
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// NewClient returns a client for a manager that decodes the responses to writes of
-// CiliumNodes and PodIPBlocks in one pass. They have no managed fields.
+// NewClient returns a client that decodes CiliumNodes by ciliumnode.Decode and PodIPBlocks in
+// one pass, both without managed fields. It reads CiliumNodes from the API server, past any cache.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
+	if options.HTTPClient == nil {
+		http, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return nil, err
+		}
+		options.HTTPClient = http
+	}
 	c, err := client.New(config, options)
 	if err != nil {
 		return nil, err
@@ -54,6 +62,25 @@ func (w writer) of(obj client.Object) (written, bool) {
 	return r, ok && err == nil
 }
 
+// Get reads an object.
+func (w writer) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	r, ok := w.of(obj)
+	if _, is := obj.(*ciliumv2.CiliumNode); !ok || !is || len(opts) > 0 {
+		return w.Client.Get(ctx, key, obj, opts...)
+	}
+	return r.api.Get().Resource(r.plural).Name(key.Name).Do(ctx).Into(obj)
+}
+
+// List reads a list.
+func (w writer) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, is := list.(*ciliumv2.CiliumNodeList); !is {
+		return w.Client.List(ctx, list, opts...)
+	}
+	r, options := w.kinds[ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)], client.ListOptions{}
+	options.ApplyOptions(opts)
+	return r.api.Get().Resource(r.plural).VersionedParams(options.AsListOptions(), metav1.ParameterCodec).Do(ctx).Into(list)
+}
+
 // Create creates an object, and decodes the response into it.
 func (w writer) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	r, ok := w.of(obj)
@@ -75,8 +102,12 @@ func (w writer) Create(ctx context.Context, obj client.Object, opts ...client.Cr
 // server would store each twice, as a value and in the managed fields, and send it to every
 // watch.
 func withoutEmpty(cn *ciliumv2.CiliumNode) ([]byte, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cn)
+	data, err := json.Marshal(cn) // not DefaultUnstructuredConverter, which loses Cilium's prefixes
 	if err != nil {
+		return nil, err
+	}
+	var content map[string]any
+	if err := json.Unmarshal(data, &content); err != nil {
 		return nil, err
 	}
 	content["apiVersion"], content["kind"] = ciliumv2.SchemeGroupVersion.String(), ciliumv2.CNKindDefinition

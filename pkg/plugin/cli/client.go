@@ -18,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
@@ -52,7 +53,7 @@ func (e *Env) Client() (client.Client, error) {
 		return nil, err
 	}
 	e.host = config.Host
-	e.client, err = client.New(config, client.Options{Scheme: scheme})
+	e.client, err = informer.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, e.CannotRead(err)
 	}

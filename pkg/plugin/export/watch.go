@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -37,7 +38,7 @@ func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Chan
 		return nil, nil, err
 	}
 	lost := complaint{out: e.ErrOut}
-	cached, err := cache.New(config, cache.Options{
+	cached, err := informer.NewToolCache(config, cache.Options{
 		Scheme:           scheme,
 		DefaultTransform: slim,
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {

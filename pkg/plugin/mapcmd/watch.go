@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -86,7 +87,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 func (w *watched) newCache(config *rest.Config, c client.Client, o cache.Options) (cache.Cache, error) {
 	o.Scheme, o.Mapper = c.Scheme(), c.RESTMapper()
 	o.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { w.failed(err) }
-	made, err := cache.New(config, o)
+	made, err := informer.NewToolCache(config, o)
 	if err != nil {
 		return nil, w.unreadable(err)
 	}
