@@ -28,6 +28,7 @@ const (
 	PoolInvalid           Reason = "PoolInvalid"
 	ListedTwice           Reason = "ListedTwice"
 	AgentOnOtherPodCIDR   Reason = "AgentOnOtherPodCIDR"
+	FieldUnreadable       Reason = "FieldUnreadable"
 
 	ForeignPoolEntry      Reason = "ForeignPoolEntry"
 	ForeignPodCIDR        Reason = "ForeignPodCIDR"
@@ -122,6 +123,8 @@ func errorReasons() []Entry {
 			"Move the pods of ADDRESS off NAME, then take that of the two which is no PodIPBlock out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
 			"Drain and delete the Node NAME: it joins again with a block of its own. Or, where ADDRESS belongs to no other node and spec.podCIDRs is empty, write it into the annotation network.cilium.io/ipv4-pod-cidr, or ipv6-pod-cidr, of NAME."},
+		{FieldUnreadable, Error, "A CiliumNode has a value that Cilium's type cannot hold. The operator goes on without it, but agents of Cilium v1.20 and later see no change of any CiliumNode.",
+			"Correct the field that is named: `kubectl edit ciliumnode NAME`."},
 	}
 }
 

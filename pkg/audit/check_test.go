@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -80,8 +81,9 @@ func checksAddresses() map[string]checkTest {
 				w.unpublish("a", "10.0.0.3")
 				w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 				w.cn("a").Unreadable = []string{"ten"}
+				w.cn("a").BadFields = []ciliumnode.BadField{{Path: "spec.ipam.podCIDRs[1]", Text: `"10.020.0.0/24"`}}
 			},
-			want: []string{"PoolEntryMalformed CiliumNode/a 10.0.0.3", "PoolEntryUnreadable CiliumNode/a"},
+			want: []string{"FieldUnreadable CiliumNode/a", "PoolEntryMalformed CiliumNode/a 10.0.0.3", "PoolEntryUnreadable CiliumNode/a"},
 		},
 		"an odd key counts against another node": {
 			spoil: func(w world) { w.cn("b").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },

@@ -76,6 +76,9 @@ func (c *check) entry(n *node, a netip.Addr) {
 
 // cidrsOf checks every CIDR that a node lists.
 func (c *check) cidrsOf(n *node) {
+	for _, b := range n.view.BadFields {
+		c.add(Finding{Reason: FieldUnreadable, Object: c.allocationObject(n.name), Note: b.Path, Says: "cannot be read: " + b.String()})
+	}
 	for _, cidr := range n.view.Listed() {
 		f := Finding{Object: c.allocationObject(n.name), Subject: cidr, Note: n.view.poolNote(cidr)}
 		other := c.heldElsewhere(n, cidr)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -256,6 +257,26 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, last.Labels); diff != "" {
 		t.Errorf("Recreate wrote into the remembered labels (-want +got):\n%s", diff)
+	}
+}
+
+// A CiliumNode that the API server refuses is restored without what no pod needs.
+func TestRecreateRefused(t *testing.T) {
+	last := node([]string{"172.16.0.1"}, "172.16.0.0/24")
+	last.Annotations, last.Spec.BootID, last.Spec.Encryption.Key = map[string]string{"a": "b"}, "boot", 999
+	last.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "172.16.0.1"}}
+	c := fakeClient(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+		if obj.(*ciliumv2.CiliumNode).Spec.Encryption.Key == 999 {
+			return apierrors.NewInvalid(schema.GroupKind{}, "n1", nil)
+		}
+		return c.Create(ctx, obj, opts...)
+	}})
+	if _, err := c.Recreate(t.Context(), ToStored(last), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	last.Spec.Encryption.Key = 0
+	if diff := cmp.Diff(last.Spec, get(t, c, "n1").Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
@@ -46,6 +48,16 @@ func (p *place) unpublish(ip string) {
 	p.Helper()
 	delete(p.cn.Spec.IPAM.Pool, ip)
 	p.Update(p.cn)
+}
+
+// listText lists a text that Cilium's types cannot hold.
+func (p *place) listText(list, text string) {
+	p.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition))
+	o.SetName(p.cn.Name)
+	patch := fmt.Appendf(nil, `[{"op":"add","path":"/spec/ipam/%s/-","value":%q}]`, list, text)
+	p.Must(p.Client.Patch(p.Context(), o, client.RawPatch(types.JSONPatchType, patch)))
 }
 
 func (p *place) list(cidr string) {
@@ -117,6 +129,10 @@ func addressFaults() map[audit.Reason]fault {
 		audit.PoolEntryUnreadable: {
 			plant: func(p *place) { p.publish("ten") },
 			want:  []string{"PoolEntryUnreadable CiliumNode/NODE"},
+		},
+		audit.FieldUnreadable: {
+			plant: func(p *place) { p.listText("podCIDRs", "10.020.0.0/24") },
+			want:  []string{"FieldUnreadable CiliumNode/NODE"},
 		},
 		audit.AddressOutsidePool: {
 			plant: func(p *place) { p.unpublish(p.ip(2)) },

@@ -130,6 +130,10 @@ func faultsAlike(kind string) map[string]fault {
 
 func multiPoolFaults() map[string]fault {
 	return map[string]fault{
+		"FieldUnreadable": {
+			plant: func(p *place) { p.listText("pools/allocated/0/cidrs", "10.0.0.0/029") },
+			want:  []string{"FieldUnreadable CiliumNode/NODE"},
+		},
 		"PodCIDROfOtherNode": {
 			plant: func(p *place) { p.add("default", "10.0.0.0/29") },
 			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},

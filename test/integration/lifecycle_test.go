@@ -3,15 +3,20 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -26,6 +31,11 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	e.hasBlocks("n1", 2)
+	end := e.breaks(3, "CiliumNode n1", "came to list 172.16.0.0/24")
+	foreign := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/ipam/podCIDRs/-","value":"172.16.0.0/24"},
+		{"op":"add","path":"/spec/ipam/pools","value":{"allocated":[{"pool":"blue","cidrs":["172.17.0.0/24"]}]}}]`))
+	e.Must(e.Client.Patch(e.Ctx, e.theCiliumNode("n1"), foreign))
+	end()
 	before := e.theCiliumNode("n1")
 	e.deleteCiliumNode(before)
 	e.event("n1", event.ReasonCiliumNodeRestored)
@@ -35,6 +45,12 @@ func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
 		}
 		if !maps.Equal(after.Spec.IPAM.Pool, before.Spec.IPAM.Pool) {
 			return fmt.Errorf("%d addresses, had %d", len(after.Spec.IPAM.Pool), len(before.Spec.IPAM.Pool))
+		}
+		for _, cn := range []*ciliumv2.CiliumNode{before, after} { // foreign ones come first now
+			slices.SortFunc(cn.Spec.IPAM.PodCIDRs, func(a, b iputil.Prefix) int { return a.Compare(b.Prefix) })
+		}
+		if diff := cmp.Diff([]any{before.Spec.IPAM.PodCIDRs, before.Spec.IPAM.Pools}, []any{after.Spec.IPAM.PodCIDRs, after.Spec.IPAM.Pools}, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			return fmt.Errorf("podCIDRs and pools (-before +after): %s", diff)
 		}
 		if !slices.Equal(after.Spec.Addresses, before.Spec.Addresses) {
 			return fmt.Errorf("addresses %v, had %v", after.Spec.Addresses, before.Spec.Addresses)

@@ -19,6 +19,7 @@ const (
 	ReasonBlockTooLarge              = "BlockTooLarge"
 	ReasonCiliumNodeRestored         = "CiliumNodeRestored"
 	ReasonCiliumNodeRemade           = "CiliumNodeRemade"
+	ReasonCiliumNodeUnreadable       = "CiliumNodeUnreadable"
 	ReasonPodAddressShortage         = "PodAddressShortage"
 	ReasonNoPoolSelectsNode          = "NoPoolSelectsNode"
 	ReasonDrainWaits                 = "DrainWaits"
@@ -75,7 +76,7 @@ const maxNote = 1024
 // others.
 func Type(reason string) string {
 	switch reason {
-	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade,
+	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
 		ReasonWriteRefused:

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,7 +79,11 @@ func (w writer) List(ctx context.Context, list client.ObjectList, opts ...client
 	}
 	r, options := w.kinds[ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)], client.ListOptions{}
 	options.ApplyOptions(opts)
-	return r.api.Get().Resource(r.plural).VersionedParams(options.AsListOptions(), metav1.ParameterCodec).Do(ctx).Into(list)
+	err := r.api.Get().Resource(r.plural).VersionedParams(options.AsListOptions(), metav1.ParameterCodec).Do(ctx).Into(list)
+	if apierrors.IsNotFound(err) {
+		return w.Client.List(ctx, list, opts...) // which can tell that the API server does not know the kind
+	}
+	return err
 }
 
 // Create creates an object, and decodes the response into it.

@@ -65,6 +65,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	}
 	r.Reporter.sendDrainWaits(o.Node, waits)
 	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
+	r.Reporter.sendBadFields(o.Node, o.CiliumNode)
 	r.awaitBlocks(o, lack != nil, missed)
 	if unselected {
 		lack = o.unselected(lack)

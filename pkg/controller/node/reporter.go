@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -29,6 +30,7 @@ const (
 	topicWaits    = "drains"
 	topicLabels   = "labels"
 	topicFamily   = "families"
+	topicBad      = "bad fields"
 	topicShadow   = "shadow"
 )
 
@@ -105,6 +107,21 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage) {
 func (r *Reporter) sendFamilyNotRun(node *corev1.Node, why string) {
 	if r.Events.Last.Changed(node.Name, topicFamily, why) && why != "" {
 		r.Events.Send(node, event.ReasonFamilyNotRun, event.Reconcile, why)
+	}
+}
+
+// sendBadFields reports values of the CiliumNode that cannot be read.
+func (r *Reporter) sendBadFields(node *corev1.Node, view *ciliumnode.View) {
+	var bad []string
+	if view != nil {
+		for _, b := range view.BadFields {
+			bad = append(bad, b.String())
+		}
+	}
+	why := strings.Join(bad, ", ")
+	if r.Events.Last.Changed(node.Name, topicBad, why) && why != "" {
+		r.Events.Send(node, event.ReasonCiliumNodeUnreadable, event.Reconcile, "the CiliumNode has values that cannot be read: "+why+
+			". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode "+node.Name)
 	}
 }
 
