@@ -23,6 +23,9 @@ export GOFLAGS += -trimpath
 # Tests need cgo for the race detector, and find files by the paths in their binaries.
 TEST_ENV := CGO_ENABLED=$(if $(RACE),1,0) GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))'
 
+# progress NAME shows how far "go build -v" is.
+progress = 2>&1 | $(CURDIR)/hack/progress.sh '$(1)'
+
 # mod-version DIR,MODULE is the version of MODULE in DIR/go.mod.
 mod-version = $(shell awk '$$1 == "$(2)" && $$2 ~ /^v/ {print $$2; exit} $$1 == "require" && $$2 == "$(2)" {print $$3; exit}' $(1)/go.mod)
 
@@ -61,6 +64,7 @@ test-needs: controlplane helm $(BIN)/cilium-ipam
 
 .PHONY: test
 test: test-needs ## Run the tests, but for the long ones, under the race detector. PKG=./pkg/ipalloc runs those of one package, COUNT=20 each test 20 times.
+	@echo "testing: compiling all tests takes about 15 minutes on two cores the first time, running them 8"
 	$(TEST) -skip '^TestLong' $(if $(filter command line environment,$(origin PKG)),,$(LONGEST)) $(PKG)
 	@echo "left out: $$(grep -rhc '^func TestLong' --include='*_test.go' $(GO_DIRS) | awk '{n += $$1} END {print n}') tests of long loops, TestLong...; make test-long runs them"
 
@@ -120,7 +124,7 @@ PODS ?= 60
 .PHONY: demo-binaries
 demo-binaries: controlplane
 	@echo "building the operator and the demo: up to 2 minutes the first time"
-	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos
+	@go build -v -o $(BIN)/ ./cmd/cilium-pool-operator ./test/chaos $(call progress,operator and demo)
 
 .PHONY: demo
 demo: demo-binaries ## Pools, nodes and pods in a story of a minute; fails if a rule broke. NODES=20
@@ -191,7 +195,7 @@ define tool
 $(1) := $(CURDIR)/.cache/tools/$(1)-$(call mod-version,hack/tools/$(1),$(2))
 $$($(1)): hack/tools/$(1)/go.mod
 	@echo "building $$(notdir $$@): once, about $(4) on two cores"
-	cd hack/tools/$(1) && go build $(5) -o $$@ $(3)
+	cd hack/tools/$(1) && go build -v $(5) -o $$@ $(3) $(call progress,$(1))
 	@touch $$@
 endef
 $(eval $(call tool,actionlint,github.com/rhysd/actionlint,github.com/rhysd/actionlint/cmd/actionlint,20 seconds))
@@ -328,7 +332,7 @@ controlplane: $(BIN)/etcd $(BIN)/kubectl $(BIN)/kube-apiserver ## Build etcd, ku
 define part
 $(BIN)/$(1): $(PARTS)/$(1)/main.go $(PARTS)/go.mod $(PARTS)/go.sum
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(PARTS) && go build -ldflags '$(3)' -o $(CURDIR)/$$@ ./$(1)
+	cd $(PARTS) && go build -v -ldflags '$(3)' -o $(CURDIR)/$$@ ./$(1) $(call progress,$(1))
 	@touch $$@
 endef
 $(eval $(call part,etcd,1 minute,-s -w))
@@ -340,7 +344,7 @@ $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 # Cilium's own allocator, which the stand-in agents are compared with.
 $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
 	@echo "building cilium-ipam: once, about 3 minutes on two cores"
-	cd test/truth/cilium-ipam && go build -o $(CURDIR)/$@ .
+	cd test/truth/cilium-ipam && go build -v -o $(CURDIR)/$@ . $(call progress,$(@F))
 	@touch $@
 
 ##@ Real Cilium
@@ -367,7 +371,7 @@ cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.ya
 define cilium-part
 $(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(cilium-mod) $(cilium-mod:%.mod=%.sum)
 	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CILIUM_PARTS) && go build -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4)
+	cd $(CILIUM_PARTS) && go build -v -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4) $(call progress,$(1))
 	@touch $$@
 endef
 $(eval $(call cilium-part,cilium-agent,4 minutes,,./cilium-agent))
