@@ -423,7 +423,9 @@ func testStrangeObjects(t *testing.T, mode ciliumnode.Mode) {
 		`{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"name":"10.1.3.0-25"},"spec":{"cidr":"10.1.3.0/25","nodeName":"no-node","poolName":"all"}}`,
 		`{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPPool","metadata":{"name":"odd"},"spec":{"priority":-1000,"nodeSelector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["","b","b"]}]},"ipv4":{"blockSize":27,"cidrs":[{"cidr":"10.9.0.0/24"}]}}}`,
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"odd","labels":{"kubernetes.io/os":""},"annotations":{"network.cilium.io/ipv4-pod-cidr":"10.1.0.0/024","cilium-pool.io/paused":"maybe"}},"spec":{"podCIDR":"10.1.2.0/24","podCIDRs":["10.1.2.0/24"]}}`,
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"odd","namespace":"default"},"spec":{"nodeName":"strange","containers":[{"name":"c","image":"i"}]}}`,
+		`{"apiVersion":"cilium.io/v2alpha1","kind":"CiliumPodIPPool","metadata":{"name":"odd"},"spec":{"ipv4":{"cidrs":["010.1.0.0/8","10.1.0.0/00"],"maskSize":1},"ipv6":{"cidrs":["::ffff:10.1.0.0/100"],"maskSize":128}}}`,
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"odd-","annotations":{"ipam.cilium.io/ip-pool":"../default","ipam.cilium.io/require-pool-match":"perhaps"}}}`,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"odd","namespace":"default","annotations":{"ipam.cilium.io/ip-pool":"\n"}},"spec":{"nodeName":"strange","containers":[{"name":"c","image":"i"}]}}`,
 	} {
 		o := &unstructured.Unstructured{}
 		e.Must(o.UnmarshalJSON([]byte(object)))
