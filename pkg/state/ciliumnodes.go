@@ -256,16 +256,21 @@ var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
 //	more addresses than maxNodeBits        no
 //	more addresses than a block can have   unless the agent runs in crd mode, where it allocates
 //	                                       from its pool alone, or another node has a block there
-//	otherwise                              yes
+//	otherwise                              unless both
+//
+// A block inside such a CIDR has a more specific route.
 func (l *Ledger) withholds(cn *ciliumnode.Stored, cidr netip.Prefix) bool {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
-	switch {
-	case hostBits <= ipalloc.MaxHostBits:
-		return true
-	case hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] || cn.ReportsUse():
+	wide := hostBits > ipalloc.MaxHostBits
+	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] || wide && cn.ReportsUse() {
 		return false
 	}
-	return !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool { return h.Owner.Node != cn.Name })
+	if !wide && !cn.ReportsUse() {
+		return true
+	}
+	return !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
+		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
+	})
 }
 
 func (l *Ledger) foreignOf(node string) []netip.Prefix {

@@ -169,19 +169,21 @@ func TestWithheldByListedCIDRs(t *testing.T) {
 		other string // block of another node
 		want  uint64 // blocks that are withheld
 	}{
-		"a block's size":                     {lists: "10.1.0.8/30", want: 1},
-		"less than a block":                  {lists: "10.1.0.9/32", want: 1},
-		"a /20":                              {lists: "10.1.0.0/20", want: 1024},
-		"a /20, of an agent in crd mode":     {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, want: 1024},
-		"a /20 with a block of another node": {lists: "10.1.0.0/20", other: "10.1.0.4/30", want: 1023},
-		"a /16":                              {lists: "10.1.0.0/16", want: 1 << 14},
-		"a /16, of an agent in crd mode":     {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, want: 1},
-		"a /16 with a block of another node": {lists: "10.1.0.0/16", other: "10.1.0.4/30"},
-		"a /15":                              {lists: "10.0.0.0/15"},
-		"a /0":                               {lists: "10.1.0.0/0"},
-		"a /0, with addresses in use":        {lists: "10.1.0.0/0", used: []string{"10.1.0.1", "10.1.0.2", "10.1.0.9"}, want: 2},
-		"beside the pool":                    {lists: "10.2.0.0/24"},
-		"host bits, and larger than the pool's /16": {lists: "10.1.7.7/12"},
+		"a block's size":                 {lists: "10.1.0.8/30", want: 1},
+		"less than a block":              {lists: "10.1.0.9/32", want: 1},
+		"a /20":                          {lists: "10.1.0.0/20", want: 1024},
+		"a /20, of an agent in crd mode": {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, want: 1024},
+		"a /20, of such an agent, with a block of another node": {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, other: "10.1.0.4/30", want: 1},
+		"inside a block of another node":                        {lists: "10.1.0.4/31", used: []string{"10.1.0.9"}, other: "10.1.0.4/30", want: 1},
+		"a /20 with a block of another node":                    {lists: "10.1.0.0/20", other: "10.1.0.4/30", want: 1023},
+		"a /16":                                                 {lists: "10.1.0.0/16", want: 1 << 14},
+		"a /16, of an agent in crd mode":                        {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, want: 1},
+		"a /16 with a block of another node":                    {lists: "10.1.0.0/16", other: "10.1.0.4/30"},
+		"a /15":                                                 {lists: "10.0.0.0/15"},
+		"a /0":                                                  {lists: "10.1.0.0/0"},
+		"a /0, with addresses in use":                           {lists: "10.1.0.0/0", used: []string{"10.1.0.1", "10.1.0.2", "10.1.0.9"}, want: 2},
+		"beside the pool":                                       {lists: "10.2.0.0/24"},
+		"host bits, and larger than the pool's /16":             {lists: "10.1.7.7/12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cn := fixtures.CiliumNode("n", "1", tc.lists)
