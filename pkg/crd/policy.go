@@ -43,10 +43,7 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 		problems = append(problems, errs...)
 	}
 	if !p.ReclaimDisabled && p.ReclaimPercent >= p.ExpandPercent {
-		problems = append(problems, field.Invalid(reclaimPath.Child("thresholdPercent"), p.ReclaimPercent,
-			fmt.Sprintf("must be below expand.thresholdPercent, which is %d%s, or nodes give blocks back only to ask for them again: set both, with reclaim the lower. Until then the operator uses %d",
-				p.ExpandPercent, fromDefaults(e.ThresholdPercent, r.ThresholdPercent), p.ExpandPercent-1)))
-		p.ReclaimPercent = p.ExpandPercent - 1
+		problems = append(problems, fitThresholds(&p, defaults, e.ThresholdPercent != nil, r.ThresholdPercent != nil, reclaimPath.Child("thresholdPercent"))...)
 	}
 	if most := p.MaxAddresses - 1; p.MinFree > most {
 		problems = append(problems, field.Invalid(expandPath.Child("minFree"), p.MinFree,
@@ -56,17 +53,23 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	return p, problems
 }
 
-// fromDefaults says which of the two thresholds the spec omits.
-func fromDefaults(expand, reclaim *int32) string {
+// fitThresholds makes reclaim the lower threshold. A pool that sets one of them is valid whatever
+// the flag of the other one: the other threshold keeps the distance that the flags have.
+func fitThresholds(p *expand.Policy, defaults expand.Policy, expandSet, reclaimSet bool, path *field.Path) field.ErrorList {
+	distance := max(1, defaults.ExpandPercent-defaults.ReclaimPercent)
 	switch {
-	case expand == nil && reclaim == nil:
-		return " (both are the operator's defaults)"
-	case expand == nil:
-		return " (the operator's default)"
-	case reclaim == nil:
-		return " (reclaim's is the operator's default)"
+	case expandSet && !reclaimSet:
+		p.ReclaimPercent = max(0, p.ExpandPercent-distance)
+		return nil
+	case reclaimSet && !expandSet:
+		p.ExpandPercent = min(100, p.ReclaimPercent+distance)
+		return nil
 	}
-	return ""
+	wrong := p.ReclaimPercent
+	p.ReclaimPercent = p.ExpandPercent - 1
+	return field.ErrorList{field.Invalid(path, wrong,
+		fmt.Sprintf("must be below expand.thresholdPercent, which is %d, or nodes give blocks back only to ask for them again: set both, with reclaim the lower. Until then the operator uses %d",
+			p.ExpandPercent, p.ReclaimPercent))}
 }
 
 func setInt(to *int, from *int32, lowest, highest int32, path *field.Path) field.ErrorList {

@@ -26,15 +26,13 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
 			want:   func(p *expand.Policy) { p.ExpandPercent = 60 },
 		},
-		"expand meets the default of reclaim": {
-			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](50)},
-			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 50, 49 },
-			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below expand.thresholdPercent, which is 50 (reclaim's is the operator's default)"},
+		"expand meets the flag of reclaim": {
+			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](50)},
+			want:   func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 50, 20 },
 		},
-		"reclaim above the default of expand": {
-			reclaim:  v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](85)},
-			want:     func(p *expand.Policy) { p.ReclaimPercent = 79 },
-			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 85: must be below expand.thresholdPercent, which is 80 (the operator's default), or nodes give blocks back only to ask for them again: set both, with reclaim the lower. Until then the operator uses 79"},
+		"reclaim above the flag of expand": {
+			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](85)},
+			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 85 },
 		},
 		"reclaim above expand": {
 			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](40)},
@@ -42,16 +40,24 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 40, 39 },
 			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 60: must be below expand.thresholdPercent, which is 40, or"},
 		},
+		"flags that contradict each other, as reclaim is disabled by flag": {
+			reclaim:  v1alpha1.ReclaimPolicy{Mode: v1alpha1.ReclaimWhenIdle},
+			defaults: func(p *expand.Policy) { p.ReclaimDisabled, p.ReclaimPercent = true, 90 },
+			want:     func(p *expand.Policy) { p.ReclaimDisabled, p.ReclaimPercent = false, 79 },
+			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 90: must be below expand.thresholdPercent, which is 80, or"},
+		},
 		"a flag was changed": {
 			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](60)},
 			defaults: func(p *expand.Policy) { p.ReclaimPercent = 70 },
-			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 60, 59 },
-			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 70: must be below"},
+			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 60, 50 },
 		},
 		"the lowest threshold there is": {
-			expand:   v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](1)},
-			want:     func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 1, 0 },
-			problems: []string{"spec.reclaim.thresholdPercent: Invalid value: 50: must be below"},
+			expand: v1alpha1.ExpandPolicy{ThresholdPercent: ptr[int32](1)},
+			want:   func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 1, 0 },
+		},
+		"the highest threshold there is": {
+			reclaim: v1alpha1.ReclaimPolicy{ThresholdPercent: ptr[int32](99)},
+			want:    func(p *expand.Policy) { p.ExpandPercent, p.ReclaimPercent = 100, 99 },
 		},
 		"free addresses beyond the operator's limit": {
 			expand:   v1alpha1.ExpandPolicy{MinFree: ptr[int32](4096)},

@@ -268,7 +268,8 @@ const (
 // the operator's flags.
 type ExpandPolicy struct {
 	// thresholdPercent of a node's addresses in use, above which it gets
-	// another block. Default: --expand-threshold-percent (80).
+	// another block. Default: --expand-threshold-percent (80); if that is not above
+	// reclaim.thresholdPercent, as far above it as the two flags are apart.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +optional
@@ -294,7 +295,8 @@ type ExpandPolicy struct {
 type ReclaimPolicy struct {
 	// thresholdPercent: a block is taken back when the node's other blocks,
 	// without it, stay at or below this share in use. Below
-	// expand.thresholdPercent. Default: --reclaim-threshold-percent (50).
+	// expand.thresholdPercent. Default: --reclaim-threshold-percent (50); if that is not
+	// below it, as far below it as the two flags are apart.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
 	// +optional
@@ -382,6 +384,11 @@ type MaintenanceWindow struct {
 	// @daily, @weekly, @monthly, @yearly.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @=]+( [^ =]+){4})$')",message="schedule must be cron's five fields (minute, hour, day of month, month, day of week) with one space between them, as in '0 22 * * mon-fri', or @hourly, @daily, @weekly, @monthly or @yearly; the time zone goes into timeZone"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') || self.matches('^([^ ]+ ){0}(([*?]|(0*([0-9]|[1-5][0-9]))(-(0*([0-9]|[1-5][0-9])))?)(/0*[1-9][0-9]*)?,)*([*?]|(0*([0-9]|[1-5][0-9]))(-(0*([0-9]|[1-5][0-9])))?)(/0*[1-9][0-9]*)?( |$)')",message="the first field of schedule is the minute: *, or numbers from 0 to 59, with ranges as in a-b, steps as in a-b/n, and commas between several"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') || self.matches('^([^ ]+ ){1}(([*?]|(0*([0-9]|1[0-9]|2[0-3]))(-(0*([0-9]|1[0-9]|2[0-3])))?)(/0*[1-9][0-9]*)?,)*([*?]|(0*([0-9]|1[0-9]|2[0-3]))(-(0*([0-9]|1[0-9]|2[0-3])))?)(/0*[1-9][0-9]*)?( |$)')",message="the second field of schedule is the hour: *, or numbers from 0 to 23, with ranges as in a-b, steps as in a-b/n, and commas between several"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') || self.matches('^([^ ]+ ){2}(([*?]|(0*([1-9]|[12][0-9]|3[01]))(-(0*([1-9]|[12][0-9]|3[01])))?)(/0*[1-9][0-9]*)?,)*([*?]|(0*([1-9]|[12][0-9]|3[01]))(-(0*([1-9]|[12][0-9]|3[01])))?)(/0*[1-9][0-9]*)?( |$)')",message="the third field of schedule is the day of the month: *, or numbers from 1 to 31, with ranges as in a-b, steps as in a-b/n, and commas between several"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') || self.matches('(?i)^([^ ]+ ){3}(([*?]|(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))?)(/0*[1-9][0-9]*)?,)*([*?]|(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))?)(/0*[1-9][0-9]*)?( |$)')",message="the fourth field of schedule is the month: *, or numbers from 1 to 12, or jan to dec, with ranges as in a-b, steps as in a-b/n, and commas between several"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('@') || self.matches('(?i)^([^ ]+ ){4}(([*?]|(0*[0-6]|sun|mon|tue|wed|thu|fri|sat)(-(0*[0-6]|sun|mon|tue|wed|thu|fri|sat))?)(/0*[1-9][0-9]*)?,)*([*?]|(0*[0-6]|sun|mon|tue|wed|thu|fri|sat)(-(0*[0-6]|sun|mon|tue|wed|thu|fri|sat))?)(/0*[1-9][0-9]*)?( |$)')",message="the fifth field of schedule is the day of the week: *, or numbers from 0 to 6, or sun to sat, with ranges as in a-b, steps as in a-b/n, and commas between several"
 	// +required
 	Schedule string `json:"schedule"`
 
@@ -394,7 +401,7 @@ type MaintenanceWindow struct {
 	// timeZone is the schedule's, by its name in the tz database, as in
 	// Asia/Shanghai. Default: UTC.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",message="timeZone must be a name of the tz database, as in Asia/Shanghai; Local is none, as it differs from machine to machine"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local' && timestamp('2000-01-01T00:00:00Z').getHours(self) >= 0",message="timeZone must be a name of the tz database, as in Asia/Shanghai; Local is none, as it differs from machine to machine"
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
 }
