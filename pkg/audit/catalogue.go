@@ -51,6 +51,7 @@ const (
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
+	PoolRangePublic       Reason = "PoolRangePublic"
 	NodePodCIDRFirst      Reason = "NodePodCIDRFirst"
 	FamilyNotRun          Reason = "FamilyNotRun"
 	LeftFromCRDMode       Reason = "LeftFromCRDMode"
@@ -172,6 +173,8 @@ func warningReasons() []Entry {
 			lookForOperator},
 		{PoolChosenByKubelet, Warning, "A pool selects nodes by a label that a kubelet may set on its own Node: a node that is broken into can take addresses of that pool.",
 			"Label the nodes by a key under node-restriction.kubernetes.io/, which kubelets may not set, and select by that: `kubectl edit podippool NAME`. If you trust the kubelets: `kubectl annotate podippool NAME cilium-pool.io/trusted-labels=true`."},
+		{PoolRangePublic, Warning, "A range of a pool is neither private (RFC 1918, RFC 4193) nor shared (RFC 6598) address space: if it is not assigned to you, pods cannot reach its owner.",
+			"Take ADDRESS out of NAME: `kubectl edit podippool NAME`. If it is yours: `kubectl annotate podippool NAME cilium-pool.io/own-ranges=true`."},
 		{NodePodCIDRFirst, Warning, "A block is assigned by an annotation of its Node, and spec.podCIDRs names another CIDR, which takes precedence: the block is unused.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
 		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: nothing uses it, and it stays until the Node is deleted.",

@@ -163,6 +163,18 @@ func checksNodesAndPools() map[string]checkTest {
 				}}
 			},
 		},
+		"pool of a public range": {
+			spoil: func(w world) {
+				w.Pools[0].Spec.IPv4.CIDRs = append(w.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "100.162.224.0/19"})
+			},
+			want: []string{"PoolRangePublic PodIPPool/main 100.162.224.0/19"},
+		},
+		"pool of a public range of our own": {
+			spoil: func(w world) {
+				w.Pools[0].Spec.IPv4.CIDRs = append(w.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "100.162.224.0/19"})
+				w.Pools[0].Annotations = map[string]string{v1alpha1.OwnRangesAnnotation: "true"}
+			},
+		},
 		"pool exhausted": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
 			want:  []string{"PoolExhausted PodIPPool/main"},

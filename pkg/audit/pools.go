@@ -42,6 +42,7 @@ func (c *check) pools(s *Snapshot) {
 		c.closed(pool)
 		c.covers(pool)
 		c.selects(obj)
+		c.public(obj, pool)
 	}
 	if len(s.Blocks) > 0 && !c.anyAgent {
 		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
@@ -73,6 +74,16 @@ func (c *check) selects(obj *v1alpha1.PodIPPool) {
 	}
 	c.add(Finding{Reason: PoolChosenByKubelet, Object: poolObject(obj.Name),
 		Says: "its nodeSelector uses " + strings.Join(keys, ", ") + ", which a kubelet may set on its own Node"})
+}
+
+// public reports ranges that may be other people's.
+func (c *check) public(obj *v1alpha1.PodIPPool, pool *crd.Pool) {
+	if obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
+		return
+	}
+	for _, cidr := range pool.PublicRanges() {
+		c.add(Finding{Reason: PoolRangePublic, Object: poolObject(pool.Name), Subject: cidr, Says: "neither private nor shared address space"})
+	}
 }
 
 // givesOut reports whether blocks may be claimed from the pool.

@@ -120,12 +120,14 @@ func Setup(mgr manager.Manager, s Settings) error {
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
 	}
+	pod := podOf(mgr.GetConfig(), mgr.GetAPIReader())
 	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Families: s.OfferFamilies}
 	feed.Await = func(ctx context.Context) error {
 		if err := prerequisites.wait(ctx, o.metrics); err != nil {
 			return err
 		}
 		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // nothing is decided before
+		o.Node.SetsNoTaint = !pod.tolerates(ctx, s.ShortageTaint, s.StartupTaints)
 		if len(o.Node.OfferFamilies) == 0 {
 			feed.Unscheduled = nil
 		}

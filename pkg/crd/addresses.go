@@ -251,3 +251,23 @@ func blockOf(addr netip.Addr, bits int) netip.Prefix {
 }
 
 func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
+
+// PublicRanges returns the CIDRs of the pool, sorted, that do not lie in private (RFC 1918, RFC
+// 4193) or shared address space (RFC 6598): an authority assigns these, or nobody may use them.
+func (p *Pool) PublicRanges() []netip.Prefix {
+	var public []netip.Prefix
+	for _, f := range ipalloc.Families() {
+		ranges, ok := p.Ranges(f)
+		if !ok {
+			continue
+		}
+		for _, r := range ranges.CIDRs {
+			inOwn := func(own string) bool { return ipalloc.Contains(netip.MustParsePrefix(own), r.CIDR) }
+			if !slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}, inOwn) {
+				public = append(public, r.CIDR)
+			}
+		}
+	}
+	slices.SortFunc(public, netip.Prefix.Compare)
+	return public
+}

@@ -335,6 +335,10 @@ func nodeFaults() map[audit.Reason]fault {
 			},
 			want: []string{"PoolChosenByKubelet PodIPPool/chosen"},
 		},
+		audit.PoolRangePublic: {
+			plant: func(p *place) { p.pool("public", nil, "100.162.224.0/19") },
+			want:  []string{"PoolRangePublic PodIPPool/public"},
+		},
 		audit.PoolStatusStale: {
 			plant: func(p *place) {
 				o := p.pool("unseen", nil, "10.9.3.0/24")

@@ -170,8 +170,18 @@ pools:
 			if strings.Contains(notes, "of pool good overlaps") || strings.Contains(notes, "of pool good is not") || strings.Contains(notes, "ipam.mode=crd:") {
 				t.Errorf("a warning too many:\n%s", notes)
 			}
+			wantAll(t, notes, "neither private nor shared address space", "\n- 192.0.2.0/24 of pool bad\n")
+			if strings.Contains(notes, "- 100.66.224.0/26 of") || strings.Contains(notes, "/30 of pool bad\n") {
+				t.Errorf("private ranges are listed:\n%s", notes)
+			}
+			notes = b.helm(append(install, "--set-string", `commonAnnotations.cilium-pool\.io/own-ranges=true`)...)
+			if strings.Contains(notes, "neither private nor shared") {
+				t.Errorf("ranges of our own are listed:\n%s", notes)
+			}
 			_, err = b.tryHelm(append(install, "--set", "preflight.pools=fail")...)
 			wantError(t, err, warnings...)
+			b.helm("install", release, chart, "--dry-run=server", "--set-json", `pools={"p":{"ipv4":{"blockSize":27,"cidrs":[{"cidr":"100.64.0.0/27"}]},`+
+				`"ipv6":{"blockSize":122,"cidrs":[{"cidr":"2001:db8::/64"}]}}}`, "--set", "preflight.pools=fail")
 			if notes := b.helm(append(install, "--set", "preflight.pools=off")...); strings.Contains(notes, "WARNING") {
 				t.Errorf("preflight.pools=off, and yet:\n%s", notes)
 			}

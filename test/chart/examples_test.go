@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -133,6 +134,17 @@ func TestExampleValuesOfCilium(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			got := map[string]string{}
 			rendered := helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace, "-f", examples+"/cilium-values.yaml", "-f", examples+"/"+file)
+			// Cilium's parts on the host network start on nodes without addresses.
+			shortage := argsOf(t, "-f", examples+"/values.yaml")["shortage-taint"]
+			for _, kind := range []string{"Deployment", "DaemonSet"} {
+				for _, o := range ofKind(t, objects(t, rendered), kind) {
+					fields, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
+					template := typed[corev1.PodTemplateSpec](t, &unstructured.Unstructured{Object: fields})
+					if template.Spec.HostNetwork && !tolerates(template.Spec.Tolerations, corev1.Taint{Key: shortage, Effect: corev1.TaintEffectNoSchedule}) {
+						t.Errorf("%s does not tolerate %s", o.GetName(), shortage)
+					}
+				}
+			}
 			for _, o := range ofKind(t, objects(t, rendered), "ConfigMap") {
 				if o.GetName() == "cilium-config" {
 					got, _, _ = unstructured.NestedStringMap(o.Object, "data")

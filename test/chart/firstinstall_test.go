@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -26,24 +26,6 @@ func (b *bed) renderHere(args ...string) ([]*unstructured.Unstructured, string) 
 	return objects(b.T, manifest), notes
 }
 
-// apiServerOf returns the API server's address in the environment of the operator's
-// pods.
-func (b *bed) apiServerOf(args ...string) string {
-	b.Helper()
-	all, _ := b.renderHere(args...)
-	container := typed[appsv1.Deployment](b.T, ofKind(b.T, all, "Deployment")[0]).Spec.Template.Spec.Containers[0]
-	var host, port string
-	for _, e := range container.Env {
-		switch e.Name {
-		case "KUBERNETES_SERVICE_HOST":
-			host = e.Value
-		case "KUBERNETES_SERVICE_PORT":
-			port = e.Value
-		}
-	}
-	return strings.Trim(host+" "+port, " ")
-}
-
 func daemonSet(name, container string, env ...corev1.EnvVar) *appsv1.DaemonSet {
 	labels := map[string]string{"k8s-app": name}
 	return &appsv1.DaemonSet{
@@ -58,24 +40,22 @@ func daemonSet(name, container string, env ...corev1.EnvVar) *appsv1.DaemonSet {
 	}
 }
 
-// Where Cilium replaces kube-proxy, its agents serve the Service "kubernetes"
-// only after this operator has run. The chart finds another way to the API
-// server, or leaves the Service where that works.
+// Where Cilium replaces kube-proxy, its agents serve the Service "kubernetes" only after this
+// operator has run. The chart finds the address to set, and refuses the Service where it
+// cannot work; it sets nothing by itself.
 func TestFindsTheAPIServer(t *testing.T) {
 	b := newBed(t, helm4)
 	expect := func(when, want string, args ...string) {
 		t.Helper()
 		for _, major := range majors() {
 			here := &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
-			if got := here.apiServerOf(args...); got != want {
-				t.Errorf("Helm %s, %s: the API server is %q, want %q", major, when, got, want)
+			_, err := here.tryHelm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+"\n")) {
+				t.Errorf("Helm %s, %s: %v, want %q", major, when, err, want)
 			}
 		}
 	}
 	expect("nothing known", "")
-	expect("values", "192.0.2.9 6443", "--set", "k8sServiceHost=192.0.2.9,k8sServicePort=6443")
-	expect("values without a port", "192.0.2.9", "--set", "k8sServiceHost=192.0.2.9")
-
 	b.Eventually("the API server has made the namespace kube-public", func() error {
 		return b.Client.Get(t.Context(), client.ObjectKey{Name: "kube-public"}, &corev1.Namespace{})
 	})
@@ -83,49 +63,64 @@ func TestFindsTheAPIServer(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data:       map[string]string{"kubeconfig": "clusters: [{name: '', cluster: {server: 'https://[fd00::7]:6443'}}]"},
 	})
-	expect("kubeadm", "fd00::7 6443")
-	expect("the Service by value", "", "--set", "k8sServiceHost=")
-	proxy := daemonSet("kube-proxy", "kube-proxy")
-	b.Create(proxy)
-	expect("kubeadm with kube-proxy", "")
-
-	agents := daemonSet("cilium", "cilium-agent")
-	b.Create(agents)
-	expect("Cilium that uses the Service", "")
-	b.Delete(agents)
+	expect("kubeadm", "k8sServiceHost=fd00::7,k8sServicePort=6443")
+	expect("the value of an older chart", "k8sServiceHost=fd00::7,k8sServicePort=6443", "--set", "k8sServiceHost=auto")
+	expect("an address in the values", "", "--set", "k8sServiceHost=192.0.2.9")
 	b.Create(daemonSet("cilium", "cilium-agent",
 		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.10"}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}))
-	expect("Cilium's k8sServiceHost", "192.0.2.10 6443")
-	b.Create(&corev1.ConfigMap{
+	expect("Cilium's k8sServiceHost", "k8sServiceHost=192.0.2.10,k8sServicePort=6443")
+	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
 		Data:       map[string]string{"ipam": "crd", "k8s-api-server-urls": "https://api.example.org https://192.0.2.12:6443"},
-	})
-	expect("Cilium's k8s.apiServerURLs", "api.example.org 443")
+	}
+	b.Create(config)
+	expect("Cilium's k8s.apiServerURLs", "k8sServiceHost=api.example.org,k8sServicePort=443")
+	b.Create(daemonSet("kube-proxy", "kube-proxy"))
+	expect("kube-proxy", "")
+
+	config.Data["agent-not-ready-taint-key"] = "example.org/starting"
+	b.Must(b.Client.Update(t.Context(), config))
+	expect("another taint of starting agents", "add {key: example.org/starting, operator: Exists} to tolerations")
+	expect("one that is tolerated", "", "--set", "tolerations[0].key=example.org/starting,tolerations[0].operator=Exists")
 }
 
-// A replica without its own node would stay Pending, and make --wait time out.
-func TestReplicasFitTheCluster(t *testing.T) { replicasFitTheCluster(newBed(t, helm4)) }
+// Objects do not depend on what Helm finds in the cluster, such as the number of nodes; the
+// notes do.
+func TestObjectsDoNotDependOnTheCluster(t *testing.T) {
+	objectsDoNotDependOnTheCluster(newBed(t, helm4))
+}
 
-func replicasFitTheCluster(b *bed) {
-	expect := func(nodes, want int32, warns bool) {
+func objectsDoNotDependOnTheCluster(b *bed) {
+	byName := func(all []*unstructured.Unstructured) map[string]any {
+		m := map[string]any{}
+		for _, o := range all {
+			m[o.GetKind()+" "+o.GetName()] = o.Object
+		}
+		return m
+	}
+	values := []string{"-f", examples + "/values.yaml", "-f", examples + "/values-pools.yaml"}
+	want := byName(renderBy(b.T, b.major, values...))
+	expect := func(nodes int, warns bool) {
 		b.Helper()
-		all, notes := b.renderHere()
-		if got := ptr.Deref(typed[appsv1.Deployment](b.T, ofKind(b.T, all, "Deployment")[0]).Spec.Replicas, 1); got != want {
-			b.Errorf("%d nodes: %d replicas, want %d", nodes, got, want)
+		all, notes := b.renderHere(values...)
+		if diff := cmp.Diff(want, byName(all)); diff != "" {
+			b.Errorf("%d nodes (-helm template +in the cluster):\n%s", nodes, diff)
 		}
 		if strings.Contains(notes, "WARNING: 1 of 2 replicas") != warns {
 			b.Errorf("%d nodes: warns: %v, want %v:\n%s", nodes, !warns, warns, notes)
 		}
 	}
-	expect(0, 2, false) // not registered yet
+	expect(0, false) // not registered yet
 	node := func(name, os string) {
 		b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
 	}
 	node("n1", "linux")
 	node("w1", "windows")
-	expect(1, 1, true)
+	expect(1, true)
 	node("n2", "linux")
-	expect(2, 2, false)
+	expect(2, false)
+	b.Create(daemonSet("cilium", "cilium-agent", corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.11"}))
+	expect(2, false)
 }
 
 // Helm does not own a pool created by kubectl, and its own error does not say what to do. The

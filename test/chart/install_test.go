@@ -54,7 +54,7 @@ func TestLongHelm3(t *testing.T) {
 		"pools of a first installation":       poolsOfAFirstInstallation,
 		"pools of kubectl are not taken over": poolsOfKubectlAreNotTakenOver,
 		"upgrades after the operator has run": upgradesAfterTheOperatorHasRun,
-		"replicas fit the cluster":            replicasFitTheCluster,
+		"objects do not depend on it":         objectsDoNotDependOnTheCluster,
 	} {
 		t.Run(name, func(t *testing.T) { test(newBed(t, helm3)) })
 	}

@@ -209,6 +209,15 @@ func TestUserRoles(t *testing.T) {
 	}
 }
 
+// Where others make the roles, the chart makes none, and says so.
+func TestNoRolesWithoutRBAC(t *testing.T) {
+	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "rbac.create=false") {
+		if o.GroupVersionKind().Group == rbacv1.GroupName {
+			t.Errorf("rbac.create=false renders %s %s", o.GetKind(), o.GetName())
+		}
+	}
+}
+
 // A disabled feature has no rights. TestRightsAreEnoughAndNoMore checks that the remaining
 // rights are used, and suffice.
 func TestRightsFollowValues(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
@@ -49,6 +50,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"typo in a probe":           {"livenessProbe: {failureTreshold: 3}", "additional properties 'failureTreshold' not allowed"},
 		"unknown alert":             {"metrics: {prometheusRule: {disabled: [Filling]}}", "value must be one of"},
 		"label that is a number":    {"podLabels: {a: 1}", "got number, want string"},
+		"enabled by no condition":   {"enabled: false", "value must be true"},
+		"looked up API server":      {"k8sServiceHost: auto", "k8sServiceHost=auto is not supported"},
 		"mode":                      {"mode: cluster-pool", "value must be one of"},
 		"word for a preflight":      {"preflight: {pools: error}", "value must be one of"},
 		"range of a firewall":       {"hostFirewall: {allowedCIDRs: [10.0.0.1]}", "does not match pattern"},
@@ -357,9 +360,6 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 		return // of open shape, or empty by default
 	}
 	want, got := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))
-	if path == "" {
-		got = slices.DeleteFunc(got, func(key string) bool { return key == "global" }) // Helm's own
-	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values%s (-values.yaml +values.schema.json):\n%s", path, diff)
 	}
@@ -396,5 +396,93 @@ func TestAddressesOnTheHost(t *testing.T) {
 				t.Errorf("metrics, health and the host of probes (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Taints that Nodes keep until the operator has run do not keep it off: those of the values, and
+// of Nodes without a network, whatever tolerations the values set.
+func TestOperatorToleratesTaints(t *testing.T) {
+	before := []string{corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, "node.cilium.io/agent-not-ready",
+		"cilium-pool.io/no-addresses"} // of the examples, where the value was cleared while Nodes had it
+	for name, test := range map[string]struct {
+		values string
+		taints []string
+	}{
+		"default":            {"", []string{"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane"}},
+		"all of the values":  {"nodes: {shortageTaint: a/b, startupTaints: [c, d/e]}", []string{"a/b", "c", "d/e"}},
+		"no startup taints":  {"nodes: {shortageTaint: a, startupTaints: []}", []string{"a", "node.cloudprovider.kubernetes.io/uninitialized"}},
+		"no tolerations":     {"nodes: {shortageTaint: a}\ntolerations: []", []string{"a"}},
+		"null":               {"nodes: {shortageTaint: a, startupTaints: null}\ntolerations: null", []string{"a"}},
+		"of one effect":      {"nodes: {shortageTaint: a}\ntolerations: [{key: a, effect: PreferNoSchedule, operator: Exists}]", []string{"a"}},
+		"of one value":       {"nodes: {shortageTaint: a}\ntolerations: [{key: a, value: x}, {key: own, operator: Exists}]", []string{"a", "own"}},
+		"of everything":      {"nodes: {shortageTaint: a}\ntolerations: [{operator: Exists}]", []string{"a", "b"}},
+		"the same key twice": {"nodes: {shortageTaint: a, startupTaints: [a]}\ntolerations: [{key: a, operator: Exists}]", []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := deployment(t, "-f", writeFile(t, test.values)).Spec.Template.Spec.Tolerations
+			for _, key := range append(before, test.taints...) {
+				for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule} {
+					for _, value := range []string{"", "y"} {
+						if taint := (corev1.Taint{Key: key, Value: value, Effect: effect}); !tolerates(got, taint) {
+							t.Errorf("%v is not tolerated by %v", taint, got)
+						}
+					}
+				}
+			}
+			for i := range got {
+				if slices.Contains(got[:i], got[i]) {
+					t.Errorf("%v is there twice", got[i])
+				}
+			}
+		})
+	}
+}
+
+func tolerates(tolerations []corev1.Toleration, taint corev1.Taint) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, false) })
+}
+
+// An image comes from the registry of the values, or of a parent chart's, if one is set.
+func TestRegistries(t *testing.T) {
+	tag := "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for name, test := range map[string]struct{ values, want string }{
+		"the repository's":        {"{}", "ghcr.io/cilium-pool/cilium-pool-operator"},
+		"of the image":            {"image: {registry: r.example.org:5000}", "r.example.org:5000/cilium-pool/cilium-pool-operator"},
+		"global":                  {"image: {registry: r.example.org}\nglobal: {imageRegistry: g.example.org/mirror/}", "g.example.org/mirror/cilium-pool/cilium-pool-operator"},
+		"repository with port":    {"image: {registry: r, repository: 'h:5000/a/b'}", "r/a/b"},
+		"repository on localhost": {"image: {registry: r, repository: localhost/a}", "r/a"},
+		"repository without one":  {"image: {registry: r, repository: a/b}", "r/a/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := deployment(t, "-f", writeFile(t, test.values), "--set", "image.digest="+tag[1:]).Spec.Template.Spec.Containers[0].Image
+			if got != test.want+tag {
+				t.Errorf("image is %s, want %s%s", got, test.want, tag)
+			}
+		})
+	}
+}
+
+// As a dependency the chart takes a parent's global values, and a condition turns it off.
+func TestParentChart(t *testing.T) {
+	parent := t.TempDir()
+	harness.Must(t, os.CopyFS(filepath.Join(parent, "charts", release), os.DirFS(chart)))
+	harness.Must(t, os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte("{apiVersion: v2, name: platform, version: 1.0.0, "+
+		"dependencies: [{name: "+release+", version: '*', condition: "+release+".enabled}]}"), 0o600))
+	values := func(enabled string) string {
+		return writeFile(t, "global: {imageRegistry: g.example.org, imagePullSecrets: [one, {name: two}], other: 1}\n"+
+			release+": {enabled: "+enabled+", imagePullSecrets: [{name: two}, {name: three}]}")
+	}
+	for _, major := range majors() {
+		args := []string{"template", "platform", parent, "--kube-version", "1.36", "-f"}
+		if out := helm(t, major, append(args, values("false"))...); strings.TrimSpace(out) != "" {
+			t.Errorf("Helm %s renders a chart that is not enabled:\n%s", major, out)
+		}
+		pod := typed[appsv1.Deployment](t, ofKind(t, objects(t, helm(t, major, append(args, values("true"))...)), "Deployment")[0]).Spec.Template.Spec
+		if image := pod.Containers[0].Image; !strings.HasPrefix(image, "g.example.org/cilium-pool/") {
+			t.Errorf("Helm %s: image is %s", major, image)
+		}
+		if diff := cmp.Diff([]corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}, {Name: "three"}}, pod.ImagePullSecrets); diff != "" {
+			t.Errorf("Helm %s: imagePullSecrets (-want +got):\n%s", major, diff)
+		}
 	}
 }

@@ -177,7 +177,39 @@ func agentsScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.note("pings lost while agents restart: Cilium's own", lost)
-	return t.leaderKilled(ctx)
+	if err := t.leaderKilled(ctx); err != nil {
+		return err
+	}
+	return t.shortEverywhere(ctx)
+}
+
+// shortEverywhere checks that a shortage ends after no operator was left to end it: all Nodes
+// have the taint of the documented values as the operator, and cilium-operator, start again.
+func (t *trial) shortEverywhere(ctx context.Context) error {
+	const taint, operators = "cilium-pool.io/no-addresses", "deployment/cilium-pool-operator"
+	began := time.Now()
+	for _, line := range []string{
+		"kubectl -n kube-system scale " + operators + " --replicas=0",
+		"kubectl -n kube-system wait pod -l app.kubernetes.io/name=cilium-pool-operator --for=delete --timeout=2m",
+		"kubectl taint nodes --all " + taint + "=:NoSchedule",
+		"kubectl -n kube-system delete pod -l name=cilium-operator",
+		"kubectl -n kube-system scale " + operators + " --replicas=2",
+	} {
+		if _, err := t.shell(ctx, line); err != nil {
+			return err
+		}
+	}
+	for _, deployment := range []string{operators, "deployment/cilium-operator"} {
+		if err := t.rollout(ctx, "kube-system", deployment, podsTimeout); err != nil {
+			return err
+		}
+	}
+	err := kube.Await(ctx, podsTimeout, "no Node has the taint "+taint, func(ctx context.Context) (bool, string) {
+		out, err := t.cluster.Kubectl(ctx, "get", "nodes", "--output=jsonpath={.items[*].spec.taints[*].key}")
+		return err == nil && !strings.Contains(out, taint), fmt.Sprint(out, err)
+	})
+	t.check("all Nodes with the shortage taint and no operator: all start and remove it, after", seconds(began), err == nil)
+	return err
 }
 
 func (t *trial) leaderKilled(ctx context.Context) error {

@@ -18,6 +18,9 @@ var (
 	notSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
+// repository is the address of the repository's files on the main branch.
+const repository = "https://github.com/cilium-pool/cilium-pool-operator/blob/main/"
+
 // anchors returns what a link can point to in a page, in GitHub's form.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
@@ -48,11 +51,18 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s: %v", from, err)
 				continue
 			}
-			if target.Scheme != "" {
+			to, published := strings.CutPrefix(m[1], repository)
+			to, _, _ = strings.Cut(to, "#")
+			switch {
+			case published:
+			case target.Scheme != "":
 				continue
-			}
-			to := from
-			if target.Path != "" {
+			case target.Path == "":
+				to = from
+			case strings.HasPrefix(from, "charts/"):
+				t.Errorf("%s: %s leads nowhere on Artifact Hub: use %s", from, m[1], repository)
+				continue
+			default:
 				to = path.Join(path.Dir(from), target.Path)
 			}
 			if strings.HasPrefix(to, "..") || path.IsAbs(to) {

@@ -1,16 +1,22 @@
 {{- /*
-Host and port of the API server for the operator's pods, separated by a space;
-empty: what Kubernetes sets in each pod (the Service "kubernetes").
-
-Where Cilium replaces kube-proxy, its agents serve that Service, and they start
-only after this operator has assigned addresses. So k8sServiceHost=auto takes what
-Cilium's agents themselves were given, else what kubeadm has published.
+Refuses the Service "kubernetes" as the way to the API server where only Cilium's agents
+serve it: they start after this operator has assigned addresses. Renders nothing, so that an
+object is the same with and without a cluster to ask.
 */}}
-{{- define "apiServer" -}}
-{{- if ne .Values.k8sServiceHost "auto" }}
-{{- with .Values.k8sServiceHost }}{{ . }} {{ $.Values.k8sServicePort }}{{ end }}
-{{- else }}
-{{- include "apiServer.ofCilium" . | default (include "apiServer.ofKubeadm" .) }}
+{{- define "preflight.apiServer" -}}
+{{- $host := .Values.k8sServiceHost }}
+{{- if or (not $host) (eq $host "auto") }}
+{{- $found := "" }}
+{{- if not (lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy") }}
+{{- $found = include "apiServer.ofCilium" . | default (include "apiServer.ofKubeadm" .) | trim }}
+{{- end }}
+{{- with $found }}
+{{- $parts := splitList " " . }}
+{{- fail (printf "the operator cannot reach the API server by the Service kubernetes: no kube-proxy serves it, and Cilium's agents, which do, wait for the operator. Set the address as for Cilium: k8sServiceHost=%s,k8sServicePort=%s" (first $parts) (last $parts)) }}
+{{- end }}
+{{- if $host }}
+{{- fail "k8sServiceHost=auto is not supported, as the rendered objects must not depend on the cluster: set the address that Cilium's k8sServiceHost names, or leave it empty where kube-proxy runs" }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -25,19 +31,17 @@ Cilium's agents themselves were given, else what kubeadm has published.
 {{- if eq .name "cilium-agent" }}
 {{- $env := dict }}
 {{- range .env }}{{ $_ := set $env .name (.value | default "") }}{{ end }}
-{{- with get $env "KUBERNETES_SERVICE_HOST" }}{{ . }} {{ get $env "KUBERNETES_SERVICE_PORT" }}{{ end }}
+{{- with get $env "KUBERNETES_SERVICE_HOST" }}{{ . }} {{ get $env "KUBERNETES_SERVICE_PORT" | default "443" }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{- /* ConfigMap cluster-info of kubeadm, where no kube-proxy serves the Service. */}}
+{{- /* ConfigMap cluster-info of kubeadm. */}}
 {{- define "apiServer.ofKubeadm" -}}
-{{- if not (lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy") }}
 {{- $kubeconfig := dig "data" "kubeconfig" "" (lookup "v1" "ConfigMap" "kube-public" "cluster-info") }}
 {{- with dig "clusters" list ($kubeconfig | fromYaml) }}
 {{- include "apiServer.ofURL" (first . | dig "cluster" "server" "") }}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -47,8 +51,8 @@ Cilium's agents themselves were given, else what kubeadm has published.
 {{- trimSuffix $port $host | trimPrefix "[" | trimSuffix "]" }} {{ trimPrefix ":" $port | default "443" }}
 {{- end }}
 
-{{- /* No more replicas than there are nodes for them: each needs ports of a host of its own. */}}
-{{- define "replicas" -}}
+{{- /* How many nodes are there for the operator, of which each replica needs one; empty: enough, or unknown. */}}
+{{- define "preflight.nodes" -}}
 {{- $nodes := 0 }}
 {{- range $node := (lookup "v1" "Node" "" "").items }}
 {{- $fits := true }}
@@ -57,5 +61,5 @@ Cilium's agents themselves were given, else what kubeadm has published.
 {{- end }}
 {{- if $fits }}{{ $nodes = add1 $nodes }}{{ end }}
 {{- end }}
-{{- if and $nodes (lt (int $nodes) (int .Values.replicas)) }}{{ $nodes }}{{ else }}{{ .Values.replicas }}{{ end }}
+{{- if and $nodes (lt (int $nodes) (int .Values.replicas)) }}{{ $nodes }}{{ end }}
 {{- end }}

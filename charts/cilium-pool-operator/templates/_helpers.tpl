@@ -52,8 +52,35 @@ annotations:
   namespace: {{ include "namespace" . }}
 {{- end }}
 
+{{- /* A registry of its own takes the place of the one in the repository: a first part with a dot or a port. */}}
 {{- define "image" -}}
-{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $repository := .Values.image.repository }}
+{{- with (.Values.global | default dict).imageRegistry | default .Values.image.registry }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
+{{- end }}
+{{- $repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Names, or objects with a name. */}}
+{{- define "imagePullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with uniq $secrets }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- /*
+A node may bear these taints until the operator has assigned it addresses. Without a toleration of each, nodes
+and operator could wait for each other for ever. No effect: any.
+*/}}
+{{- define "tolerations" -}}
+{{- $tolerations := list }}
+{{- range concat (list "node.kubernetes.io/not-ready" "node.kubernetes.io/network-unavailable" "node.cilium.io/agent-not-ready"
+  "node.cloudprovider.kubernetes.io/uninitialized" "cilium-pool.io/no-addresses" .Values.nodes.shortageTaint) (.Values.nodes.startupTaints | default list) | compact }}
+{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists") }}
+{{- end }}
+{{- toYaml (concat $tolerations (.Values.tolerations | default list) | uniq) }}
 {{- end }}
 
 {{- /* address:port, of a value with both */}}

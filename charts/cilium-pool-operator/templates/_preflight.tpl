@@ -7,6 +7,18 @@
 {{- end }}
 {{- end }}
 
+{{- /* Refuses to run where new nodes bear a taint of another name until their agent runs. */}}
+{{- define "preflight.tolerations" -}}
+{{- $taint := dig "data" "agent-not-ready-taint-key" "" (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
+{{- $tolerated := not $taint }}
+{{- range include "tolerations" . | fromYamlArray }}
+{{- $tolerated = or $tolerated (not .key) (eq .key $taint) }}
+{{- end }}
+{{- if not $tolerated }}
+{{- fail (printf "Cilium's agents start on nodes with the taint %s (agentNotReadyTaintKey), and the operator, which they wait for, would not: add {key: %s, operator: Exists} to tolerations" $taint $taint) }}
+{{- end }}
+{{- end }}
+
 {{- /* Refuses pools that are in the cluster and belong to something else, with more help than Helm gives. */}}
 {{- define "preflight.owners" -}}
 {{- if include "pools.served" . }}
@@ -46,6 +58,24 @@ Where Helm cannot ask the API server, only the pools themselves are compared.
 - {{ $cidr }} of pool {{ $name }} is not within {{ $native }}, Cilium's {{ $family }}-native-routing-cidr: traffic to it would be masqueraded
 {{- end }}
 {{- $seen = append $seen (dict "cidr" $cidr "bits" $bits "what" (printf "of pool %s" $name)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A line for each range of a pool in the values that may be other people's. */}}
+{{- define "preflight.public" -}}
+{{- range $name, $pool := .Values.pools }}
+{{- range $family := list "ipv4" "ipv6" }}
+{{- range dig $family "cidrs" list $pool }}
+{{- $bits := include "cidr.bits" .cidr }}
+{{- $public := true }}
+{{- range list "10.0.0.0/8" "172.16.0.0/12" "192.168.0.0/16" "100.64.0.0/10" "fc00::/7" }}
+{{- if hasPrefix (include "cidr.bits" .) $bits }}{{ $public = false }}{{ end }}
+{{- end }}
+{{- if $public }}
+- {{ .cidr }} of pool {{ $name }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -57,6 +57,9 @@ type Reconciler struct {
 	WaitShown func(context.Context, types.UID) error
 	// OfferFamilies are the families of which Nodes offer their addresses to pods.
 	OfferFamilies []ipalloc.Family
+	// SetsNoTaint: takes the shortage taint off Nodes, but never sets it, because the operator's
+	// own Pod does not tolerate it.
+	SetsNoTaint bool
 	// Shadow: reports the plan without writing.
 	Shadow bool
 

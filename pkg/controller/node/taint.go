@@ -20,7 +20,7 @@ func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []famil
 	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
 		return nil
 	}
-	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short)
+	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint)
 }
 
 // servesPods reports whether the node has all addresses that it gets for now: those of its

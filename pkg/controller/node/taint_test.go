@@ -122,3 +122,15 @@ func TestOptedOutNodeLosesTaint(t *testing.T) {
 		t.Errorf("taints are %v", taints)
 	}
 }
+
+// An operator whose Pod does not tolerate the taint takes it off a Node that is still short.
+func TestUntoleratedTaintIsRemoved(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
+	b.r.SetsNoTaint = true
+	if err := b.r.setTaint(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, &shortage{unmet: true}); err != nil {
+		t.Fatal(err)
+	}
+	if taints := b.node().Spec.Taints; len(taints) > 0 {
+		t.Errorf("taints are %v", taints)
+	}
+}

@@ -12,6 +12,9 @@ const (
 	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that the labels by
 	// which it selects nodes are trusted, be they ones that kubelets may set.
 	TrustedLabelsAnnotation = "cilium-pool.io/trusted-labels"
+	// OwnRangesAnnotation on a PodIPPool, set to "true", says that its ranges are assigned
+	// to its users, though they are not private or shared address space.
+	OwnRangesAnnotation = "cilium-pool.io/own-ranges"
 	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
 	// it was ours, until the move is finished. While the node's agent has not
 	// reported, the operator publishes the block and does nothing else there.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
@@ -24,6 +25,8 @@ type effect struct {
 	// Covered are the addresses of nodes and Services that a pool would cover, by
 	// pool: no pod would get them.
 	Covered []covered `json:"covered,omitempty"`
+	// Public are the added ranges that are neither private nor shared address space.
+	Public []public `json:"public,omitempty"`
 	// InUse counts the addresses in use in blocks that would have to leave.
 	InUse int `json:"inUse"`
 }
@@ -34,6 +37,12 @@ type covered struct {
 	Count int    `json:"count"`
 	// Addresses name the first of them, and whose they are.
 	Addresses string `json:"addresses"`
+}
+
+// public is an added range of a pool.
+type public struct {
+	Pool string `json:"pool"`
+	CIDR string `json:"cidr"`
 }
 
 type poolChange struct {
@@ -100,7 +109,23 @@ func effectOf(before, after *cluster.Cluster) effect {
 			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.Ledger.HolderOf)})
 		}
 	}
+	x.public(before, after)
 	return x
+}
+
+func (x *effect) public(before, after *cluster.Cluster) {
+	for i := range after.Objects.Pools {
+		obj := &after.Objects.Pools[i]
+		pool, old := after.Pools.Get(obj.Name), before.Pools.Get(obj.Name)
+		if pool == nil || obj.Annotations[v1alpha1.OwnRangesAnnotation] == "true" {
+			continue
+		}
+		for _, cidr := range pool.PublicRanges() {
+			if old == nil || !slices.Contains(old.PublicRanges(), cidr) {
+				x.Public = append(x.Public, public{obj.Name, cidr.String()})
+			}
+		}
+	}
 }
 
 func (x *effect) compare(name string, s share, was, is nodeChange) {
@@ -133,6 +158,9 @@ func (x *effect) describe(s *output.Text) {
 	}
 	for _, p := range x.Covered {
 		s.Line("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
+	}
+	for _, p := range x.Public {
+		s.Line("pool %s has %s, which is neither private nor shared address space: see that it is assigned to you", p.Pool, p.CIDR)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {
