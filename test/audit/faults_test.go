@@ -337,7 +337,7 @@ func nodeFaults() map[audit.Reason]fault {
 		},
 		audit.PoolRangePublic: {
 			plant: func(p *place) { p.pool("public", nil, "100.162.224.0/19") },
-			want:  []string{"PoolRangePublic PodIPPool/public"},
+			want:  []string{"PoolRangePublic PodIPPool/public 100.162.224.0/19"},
 		},
 		audit.PoolStatusStale: {
 			plant: func(p *place) {
