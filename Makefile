@@ -204,6 +204,7 @@ $(eval $(call tool,crd-ref-docs,github.com/elastic/crd-ref-docs,github.com/elast
 $(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,4 minutes))
 $(eval $(call tool,cosign,github.com/sigstore/cosign/v3,github.com/sigstore/cosign/v3/cmd/cosign,5 minutes))
 $(eval $(call tool,crane,github.com/google/go-containerregistry,github.com/google/go-containerregistry/cmd/crane,1 minute))
+$(eval $(call tool,govulncheck,golang.org/x/vuln,golang.org/x/vuln/cmd/govulncheck,20 seconds))
 $(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
 $(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
 $(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes,-tags remove_all_sd))
@@ -297,6 +298,10 @@ release-test: ## Test what builds releases: archives, SBOM, krew manifest, image
 reproducible: PLATFORMS := $(or $(PLATFORMS),linux/$(ARCH))
 reproducible: $(helm) ## Build HEAD's files twice, in two folders, the second with an empty build cache; fails if a byte differs. PLATFORMS=all
 	hack/reproducible.sh '$(filter-out all,$(PLATFORMS))' $(helm)
+
+.PHONY: vulnerabilities
+vulnerabilities: $(govulncheck) ## Check whether this module calls code with a known vulnerability. Needs vuln.go.dev.
+	$(govulncheck) ./...
 
 .PHONY: workflows
 workflows: $(actionlint) ## Check .github/workflows.
