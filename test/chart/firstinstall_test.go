@@ -120,7 +120,20 @@ func objectsDoNotDependOnTheCluster(b *bed) {
 	node("n2", "linux")
 	expect(2, false)
 	b.Create(daemonSet("cilium", "cilium-agent", corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.11"}))
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-operator"}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": d.Name}}
+	d.Spec.Template.Labels, d.Spec.Template.Spec.Containers = d.Spec.Selector.MatchLabels, []corev1.Container{{Name: "c", Image: "none"}}
+	b.Create(d)
 	expect(2, false)
+	const intolerant = "cilium-operator does not tolerate cilium-pool.io/no-addresses"
+	if _, notes := b.renderHere(values...); !strings.Contains(notes, intolerant) {
+		b.Errorf("no warning of cilium-operator:\n%s", notes)
+	}
+	d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "cilium-pool.io/no-addresses", Operator: corev1.TolerationOpExists}}
+	b.Must(b.Client.Update(b.Context(), d))
+	if _, notes := b.renderHere(values...); strings.Contains(notes, intolerant) {
+		b.Errorf("a warning of a cilium-operator that tolerates it:\n%s", notes)
+	}
 }
 
 // Helm does not own a pool created by kubectl, and its own error does not say what to do. The

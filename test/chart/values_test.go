@@ -35,6 +35,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"block size":                {"pools: {p: {ipv4: {blockSize: 31, cidrs: [{cidr: 10.0.0.0/16}]}}}", "maximum: got 31, want 30"},
 		"percent above 100":         {"expand: {thresholdPercent: 101}", "maximum: got 101, want 100"},
 		"percent as a string":       {"expand: {thresholdPercent: '80'}", "got string, want integer"},
+		"schedule":                  {"maintenance: {windows: [{schedule: '99 99 * * *', duration: 6h}]}", "does not match pattern"},
 		"no blocks":                 {"expand: {maxBlocksPerNode: 0}", "minimum: got 0, want 1"},
 		"duration without unit":     {"cooldown: '60'", "does not match pattern"},
 		"duration as a number":      {"reclaim: {idleFor: 600}", "got number, want string"},

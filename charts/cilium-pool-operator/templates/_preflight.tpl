@@ -10,12 +10,24 @@
 {{- /* Refuses to run where new nodes bear a taint of another name until their agent runs. */}}
 {{- define "preflight.tolerations" -}}
 {{- $taint := dig "data" "agent-not-ready-taint-key" "" (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
-{{- $tolerated := not $taint }}
-{{- range include "tolerations" . | fromYamlArray }}
-{{- $tolerated = or $tolerated (not .key) (eq .key $taint) }}
-{{- end }}
-{{- if not $tolerated }}
+{{- if and $taint (not (include "tolerates" (dict "key" $taint "tolerations" (include "tolerations" . | fromYamlArray)))) }}
 {{- fail (printf "Cilium's agents start on nodes with the taint %s (agentNotReadyTaintKey), and the operator, which they wait for, would not: add {key: %s, operator: Exists} to tolerations" $taint $taint) }}
+{{- end }}
+{{- end }}
+
+{{- /* Whether tolerations tolerate a taint of this key, whatever its value. */}}
+{{- define "tolerates" -}}
+{{- range .tolerations }}
+{{- if and (eq (.operator | default "Equal") "Exists") (or (not .key) (eq .key $.key)) }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Not empty: a cilium-operator is there that would not start on a node with the shortage taint. */}}
+{{- define "preflight.ciliumOperator" -}}
+{{- with .Values.nodes.shortageTaint }}
+{{- with lookup "apps/v1" "Deployment" $.Values.cilium.namespace "cilium-operator" }}
+{{- if not (include "tolerates" (dict "key" $.Values.nodes.shortageTaint "tolerations" (dig "spec" "template" "spec" "tolerations" list .))) }}true{{ end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
