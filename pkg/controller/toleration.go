@@ -73,9 +73,11 @@ func (p ownPod) tolerates(ctx context.Context, shortage string, startup []string
 			if key == "" || slices.ContainsFunc(pod.Spec.Tolerations, isFor) {
 				continue
 			}
-			may = may && key != shortage
-			logger.Error(nil, "the operator's Pod does not tolerate a taint of Nodes that wait for the operator: add {key: "+key+
-				", operator: Exists} to its tolerations. Until then it does not set --shortage-taint if that is the taint", "taint", key)
+			effect := "new Nodes with it cannot run the operator"
+			if key == shortage {
+				may, effect = false, "the operator does not set it (--shortage-taint)"
+			}
+			logger.Error(nil, "the operator's Pod does not tolerate a taint: add {key: "+key+", operator: Exists} to its tolerations", "until then", effect)
 		}
 	}
 	return may

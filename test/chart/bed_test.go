@@ -35,6 +35,7 @@ type bed struct {
 	*harness.Bed
 	major   string // of Helm
 	cluster *controlplane.Cluster
+	pod     *corev1.Pod // that the operator's token is bound to; nil: none
 }
 
 func newBed(t *testing.T, major string) *bed {

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -280,5 +281,23 @@ func (b *bed) lifeOfANode(ctx context.Context) {
 			}
 		}
 		return fmt.Errorf("no %s among %d", event.ReasonPodAddressShortage, len(list.Items))
+	})
+}
+
+// An operator of a Deployment without the chart's tolerations, with a kubelet's token and the
+// chart's rights, reports the taint that could keep it off all Nodes.
+func TestOwnPodWithoutTolerations(t *testing.T) {
+	b := newBed(t, helm4)
+	metrics, health := freePorts(t)
+	b.helm("install", release, chart, "-f", writeFile(t, fmt.Sprintf(installValues, metrics, health)))
+	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "by-hand"}, Spec: b.deployment().Spec.Template.Spec}
+	b.pod.Spec.Tolerations = nil
+	b.Create(b.pod)
+	op := b.startOperator("--metrics-bind-address=0")
+	b.Eventually("the log names the taint", func() error {
+		if log := op.Log(); !strings.Contains(log, "add {key: cilium-pool.io/no-addresses, operator: Exists} to its tolerations") {
+			return errors.New(log)
+		}
+		return nil
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,14 @@ func (b *bed) startOperator(args ...string) *running {
 	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
 	if err != nil {
 		b.Fatal(err)
+	}
+	if b.pod != nil {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: b.pod.Name, UID: b.pod.UID},
+		}}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: b.pod.Spec.ServiceAccountName}}
+		b.Must(b.Client.SubResource("token").Create(b.Context(), account, request))
+		config.BearerToken = request.Status.Token
 	}
 	dir, err := os.MkdirTemp(b.cluster.Dir(), "operator-")
 	if err != nil {
