@@ -2,6 +2,7 @@ package expand
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -123,42 +124,54 @@ type place struct {
 	missing      [2]int // blocks that no pool has
 }
 
-// assign assigns pods to places, and returns how many.
+// assign assigns pods to places, and returns how many. What is free goes to the places in
+// order. A place that does not fit does not fit later either: what it can reach only shrinks.
 func (s *spreading) assign(u *Unscheduled, by step) int {
+	q := places{}
+	for _, i := range u.Suits {
+		if p := &s.places[i]; s.fits(p, u, by) {
+			q = append(q, p)
+		}
+	}
+	most := together
+	if by == asOffered {
+		most = u.Pods
+	} else {
+		heap.Init(&q)
+	}
 	left := u.Pods
-	for left > 0 {
-		p := s.best(u, by)
-		if p == nil {
-			break
-		}
-		most := left
-		if by != asOffered {
-			most = min(left, together)
-		}
-		for n := 0; n < most && s.fits(p, u, by); n++ {
+	for left > 0 && len(q) > 0 {
+		p := q[0]
+		for n := min(left, most); n > 0 && s.fits(p, u, by); n-- {
 			s.take(p, u)
 			left--
+		}
+		switch {
+		case by == asOffered:
+			q = q[1:]
+		case s.fits(p, u, by):
+			heap.Fix(&q, 0)
+		default:
+			heap.Pop(&q)
 		}
 	}
 	return u.Pods - left
 }
 
-// best is the place that the next pods are assigned to, nil if there is none.
-func (s *spreading) best(u *Unscheduled, by step) *place {
-	var best *place
-	for _, i := range u.Suits {
-		p := &s.places[i]
-		if !s.fits(p, u, by) {
-			continue
-		}
-		if by == asOffered {
-			return p
-		}
-		if best == nil || cmp.Or(cmp.Compare(p.pods, best.pods), cmp.Compare(best.admits, p.admits), cmp.Compare(p.Node, best.Node)) < 0 {
-			best = p
-		}
-	}
-	return best
+// places is a heap of the places that pods can be assigned to, the best first.
+type places []*place
+
+func (q places) Len() int { return len(q) }
+func (q places) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	return cmp.Or(cmp.Compare(a.pods, b.pods), cmp.Compare(b.admits, a.admits), cmp.Compare(a.Node, b.Node)) < 0
+}
+func (q places) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *places) Push(p any)   { *q = append(*q, p.(*place)) }
+func (q *places) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
 }
 
 // fits reports whether a place has, or can get, what one more pod requests.

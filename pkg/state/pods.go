@@ -11,6 +11,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,23 +23,23 @@ import (
 // the kubelet admits, in Allocatable, and how many addresses the Node offers.
 func KeepResources(s *corev1.NodeStatus) (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = keepOffers(s.Capacity), keepOffers(s.Allocatable)
-	for name, pods := range podsOf(s) {
+	if pods := podsOf(s); !pods.IsZero() {
 		if allocatable == nil {
 			allocatable = corev1.ResourceList{}
 		}
-		allocatable[name] = pods
+		allocatable[corev1.ResourcePods] = pods
 	}
 	return capacity, allocatable
 }
 
-// podsOf returns only the resource that says how many pods the kubelet admits.
-func podsOf(s *corev1.NodeStatus) corev1.ResourceList {
+// podsOf returns how many pods the kubelet admits. Zero: the Node does not say.
+func podsOf(s *corev1.NodeStatus) resource.Quantity {
 	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
 		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
-			return corev1.ResourceList{corev1.ResourcePods: pods}
+			return pods
 		}
 	}
-	return nil
+	return resource.Quantity{}
 }
 
 // MaxPods returns how many pods the node's kubelet admits: status.allocatable.pods, or else
@@ -47,7 +48,7 @@ func MaxPods(n *corev1.Node) int {
 	if n == nil {
 		return 0
 	}
-	pods := podsOf(&n.Status)[corev1.ResourcePods]
+	pods := podsOf(&n.Status)
 	return int(min(pods.Value(), math.MaxInt32))
 }
 

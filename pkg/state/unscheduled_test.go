@@ -311,14 +311,14 @@ func TestAlikePodsAreOneKind(t *testing.T) {
 	}
 }
 
-// BenchmarkAssign assigns a burst of pods of ten kinds to a thousand nodes.
+// BenchmarkAssign assigns a burst of pods of ten kinds to 20,000 nodes.
 func BenchmarkAssign(b *testing.B) {
 	c := clusterOf()
 	c.Unscheduled = NewUnscheduled()
 	c.Pools.Set(fixtures.PodIPPool("big", 1, "10.0.0.0/8"))
 	var names []string
-	for i := range 1000 {
-		name := fmt.Sprintf("n%04d", i)
+	for i := range 20000 {
+		name := fmt.Sprintf("n%05d", i)
 		var addrs []string
 		for j := range 30 {
 			addrs = append(addrs, fmt.Sprintf("10.%d.%d.%d", 1+i/250, i%250, j+1))
@@ -327,7 +327,7 @@ func BenchmarkAssign(b *testing.B) {
 		c.join(name, addrs...)
 		names = append(names, name)
 	}
-	for i := range 2000 {
+	for i := range 20000 {
 		c.wait(fixtures.Noon(), unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{{Key: fmt.Sprint("k", i%10)}}
 		}))
