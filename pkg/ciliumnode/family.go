@@ -6,6 +6,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -60,7 +61,7 @@ func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
 
 // leftOf returns the agent's own addresses of a family if it may have all of them from an
 // earlier run. A link-local one is of its configuration (local-router-ipv6), and never
-// reported.
+// reported; others may be, too: see WithConfigured.
 func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
 	health := [2]string{ipalloc.IPv4: cn.Spec.HealthAddressing.IPv4, ipalloc.IPv6: cn.Spec.HealthAddressing.IPv6}
 	own := slices.DeleteFunc(slices.Clone(v.Own), func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) != f })
@@ -68,6 +69,31 @@ func (v *View) leftOf(f ipalloc.Family, cn *ciliumv2.CiliumNode) []netip.Addr {
 		return nil
 	}
 	return own
+}
+
+// WithConfigured returns the view of an agent that runs a family if the address that Stale
+// names of it may be configured (local-router-ipv6) and not left from an earlier run. A
+// configured address lies in no block, and the agent reports none of the family until a pod
+// has one. With a health endpoint or an ingress address it would: it has them in each family
+// that it runs. inPool reports whether a PodIPPool contains an address.
+func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
+	if v == nil || len(v.Stale) == 0 {
+		return v
+	}
+	for _, owner := range v.Used {
+		if owner != routerOwner && expand.NamesAgent(owner) {
+			return v
+		}
+	}
+	for _, addr := range v.Stale {
+		if inPool(addr) || v.Publishes(addr) || slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return v
+		}
+	}
+	runs := *v
+	runs.Own, runs.Stale, runs.notRun = append(slices.Clone(v.Own), v.Stale...), nil, [2]bool{}
+	slices.SortFunc(runs.Own, netip.Addr.Compare)
+	return &runs
 }
 
 // NotRun reports whether the agent has reported that it does not run a family.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -60,7 +61,7 @@ type Share struct {
 // labels came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
 	s := &Snapshot{
-		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name),
+		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name).WithConfigured(c.inPool),
 		Blocks: c.Ledger.NodeBlocks(name), Pods: c.Pods.On(name),
 	}
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
@@ -85,6 +86,11 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	}
 	c.setOtherFamilyFull(s)
 	return s
+}
+
+// inPool reports whether a CIDR of a pool contains an address.
+func (c *Cluster) inPool(addr netip.Addr) bool {
+	return len(c.Pools.Touching([]netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())})) > 0
 }
 
 // setOtherFamilyFull determines for each share whether pods wait for an address of the

@@ -27,6 +27,28 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 	return c
 }
 
+// A router's IPv6 address that no PodIPPool and no CIDR of the node contains is configured: the
+// agent runs IPv6 though it reports none of it.
+func TestSnapshotConfiguredRouter(t *testing.T) {
+	for router, notRun := range map[string]bool{"fd00::1": true, "2001:db8::23": false} {
+		c, cn := clusterOf(), fixtures.IPv4Agent()
+		c.Pools.Delete("p")
+		c.Pools.Set(fixtures.DualStack())
+		cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: router})
+		cn.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
+		c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
+		if got := s.CiliumNode.NotRun(ipalloc.IPv6); got != notRun {
+			t.Errorf("%s: the agent does not run IPv6: %t, want %t", router, got, notRun)
+		}
+		for _, share := range s.Shares {
+			if want := notRun && share.Family == ipalloc.IPv6; share.State.NotRun != want {
+				t.Errorf("%s: decided as if %s did not run: %t", router, share.Family, share.State.NotRun)
+			}
+		}
+	}
+}
+
 // A node under a startup taint waits, unless it has addresses or had them when its
 // CiliumNode was deleted. A caller that does not know the deleted one, such as an audit,
 // assumes that the node waits.
