@@ -10,7 +10,7 @@ func notRun(s *State) { s.NotRun = true }
 
 func TestDecideFamilyNotRun(t *testing.T) {
 	const handshaking = "10.0.0.0/29 waits for Handshake"
-	const unrun, report = "10.0.0.1-10.0.0.6", "192.0.2.1"
+	const unrun, report = "10.0.0.1-10.0.0.6", "233.252.0.1"
 	leavingUnrun := full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining))
 	markedUnrun := entries(unrun, Marked)
 	runDecide(t, map[string]decideCase{
@@ -54,6 +54,17 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			state:  node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1-10.0.0.6", handshaking},
+		},
+		"the answer is about no address of any pool": {
+			state: node(full("192.0.2.0/29", draining(CIDRDraining), request(CIDRDraining)), entries("192.0.2.1-192.0.2.6", Marked),
+				entries(report, DoNotRelease), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, "192.0.2.1-192.0.2.6")},
+			want:   []string{"needs 0 of 0", "clear " + report, "remove 192.0.2.1-192.0.2.6", "192.0.2.0/29 waits for Handshake"},
+		},
+		"nor about one that a person has published": {
+			state:  node(leavingUnrun, markedUnrun, published(report, ""), entries("233.252.0.2", DoNotRelease), notRun),
+			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
+			want:   []string{"needs 0 of 1", "clear 233.252.0.2", "remove 10.0.0.1-10.0.0.6", handshaking},
 		},
 		"an answer to another question removes none that were marked just now": {
 			state: node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),

@@ -109,14 +109,21 @@ func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stan
 	return entry == Marked && free && !d.reported
 }
 
-// ReportAddress returns a documentation address (RFC 5737, RFC 3849), which is in no pool.
-// Whatever families it runs, an agent answers a mark of this address with do-not-release and
-// a report of all addresses in use (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
-func ReportAddress(f ipalloc.Family) netip.Addr {
+// ReportAddress returns an address that is neither in a PodIPPool, which cannot contain
+// multicast (this is documentation's: RFC 6676), nor in pool, the CiliumNode's. Whatever
+// families it runs, an agent answers a mark of this address with do-not-release and a report
+// of all addresses in use (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
+func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
+	a := netip.AddrFrom4([4]byte{233, 252, 0, 1})
 	if f == ipalloc.IPv6 {
-		return netip.MustParseAddr("2001:db8::1")
+		a = netip.MustParseAddr("ff0e::db8:0:1")
 	}
-	return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	for {
+		if _, published := pool[a]; !published {
+			return a
+		}
+		a = a.Next()
+	}
 }
 
 // leaveNotRun advances an address of a family that the agent does not run by one step. The
@@ -129,7 +136,7 @@ func ReportAddress(f ipalloc.Family) netip.Addr {
 func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
 	ready := !d.inUse(a) && d.state.AgentSettled
 	marked := entry == Marked || entry == Ready
-	answer, asked := d.state.Release[ReportAddress(d.state.Family)]
+	answer, asked := d.state.Release[ReportAddress(d.state.Family, d.state.Pool)]
 	_, stands := d.state.Release[a]
 	switch {
 	case !stands && ready:

@@ -105,7 +105,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 			fail("marks %s", a)
 		}
 	}
-	if _, stands := s.Release[ReportAddress(s.Family)]; plan.Ask && (stands || !s.NotRun) {
+	if _, stands := s.Release[ReportAddress(s.Family, s.Pool)]; plan.Ask && (stands || !s.NotRun) {
 		fail("asks for a report in vain")
 	}
 	for _, a := range plan.Retire {
@@ -170,7 +170,7 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 		fail("removes %s in state %q, which an agent that starts may assign", a, s.Release[a])
 	case p.AckTimeout > 0 && (!seen || now.Sub(since) < p.AckTimeout):
 		fail("removes %s before its mark has stood for long enough", a)
-	case s.Release[ReportAddress(s.Family)] != DoNotRelease:
+	case s.Release[ReportAddress(s.Family, s.Pool)] != DoNotRelease:
 		fail("removes %s before the agent has reported", a)
 	}
 }
@@ -286,7 +286,7 @@ func checkArbitrary(t *testing.T, d dice) {
 	if d.percent(5) {
 		s.NotRun, s.Used, s.Own = true, map[netip.Addr]string{}, nil
 		if d.percent(50) {
-			s.Release[ReportAddress(s.Family)] = DoNotRelease
+			s.Release[ReportAddress(s.Family, s.Pool)] = DoNotRelease
 		}
 	}
 	plan, next := checkPure(t, p, s, m)

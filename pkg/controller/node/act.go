@@ -164,7 +164,7 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans [
 		change.Retire = append(change.Retire, p.plan.Retire...)
 		change.Clear = append(change.Clear, p.plan.Clear...)
 		if p.plan.Ask {
-			change.Mark = append(change.Mark, expand.ReportAddress(p.Family))
+			change.Mark = append(change.Mark, expand.ReportAddress(p.Family, p.State.Pool))
 		}
 	}
 	view, err := r.release(ctx, o, o.CiliumNode, change)

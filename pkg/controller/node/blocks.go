@@ -235,7 +235,7 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 	}
 	addr := b.CIDR.Addr()
 	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
-		addr = o.reportAddress()
+		addr = o.reportAddress(live)
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
 	if err := r.Shared.Wrote("CiliumNode", o.Name, "release", err); err != nil {

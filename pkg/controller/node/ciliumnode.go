@@ -21,12 +21,12 @@ import (
 
 // reportAddress is marked for release to request a fresh report from the agent. It is of a
 // family that the node has and that is not paused, so that the entry is cleared again.
-func (o *observation) reportAddress() netip.Addr {
+func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 	i := slices.IndexFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
 	if i >= 0 {
-		return expand.ReportAddress(o.Shares[i].Family)
+		return expand.ReportAddress(o.Shares[i].Family, live.Pool)
 	}
-	return expand.ReportAddress(ipalloc.IPv4)
+	return expand.ReportAddress(ipalloc.IPv4, live.Pool)
 }
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
@@ -195,7 +195,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	if err != nil || live == nil || live.BlockDemand != nil { // that agent reports unasked
 		return err
 	}
-	_, err = r.release(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.reportAddress()}})
+	_, err = r.release(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.reportAddress(live)}})
 	return err
 }
 

@@ -86,7 +86,7 @@ func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 // some time and the agent has reported since. Whether a pod has it is read live, because the
 // watch of pods may lag; here it delivers nothing.
 func TestFamilyNotRunIsRemoved(t *testing.T) {
-	const pod, free, report = "fd00::1", "fd00::2", "2001:db8::1"
+	const pod, free, report = "fd00::1", "fd00::2", "ff0e::db8:0:1"
 	finished := fixtures.Pod("c", "4", "n", "10.0.0.3", free)
 	finished.Status.Phase = corev1.PodSucceeded
 	tests := map[string]struct {
@@ -117,7 +117,7 @@ func TestFamilyNotRunIsRemoved(t *testing.T) {
 				b.compareIPv6("later", test.left, nil)
 				return
 			}
-			b.compareIPv6("once marks have stood", []string{pod, free}, append([]string{report}, test.marked...))
+			b.compareIPv6("once marks have stood", []string{pod, free}, append(slices.Clone(test.marked), report))
 			if test.late != nil {
 				if err := b.API.Create(t.Context(), test.late); err != nil {
 					t.Fatal(err)
