@@ -74,6 +74,18 @@ func (d *decision) countBlockDemand() {
 	d.plan.Demand += d.waiting
 }
 
+// reportHanging adds the pods that have waited for long to the demand, for reports alone: the
+// agent has no address for them, and requests more than it has, unless its block is fixed. A
+// closed block makes them count anyway: see closeBlocks.
+func (d *decision) reportHanging() {
+	lacks := d.state.BlockDemand.Fixed || d.target > d.plan.Capacity
+	if d.shut > 0 || d.plan.Demand < d.plan.Capacity || !lacks {
+		return
+	}
+	d.plan.Demand += d.admitted(d.hanging)
+	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-d.plan.Claim.Room)
+}
+
 // countsPod reports whether a pod has an address of the node, or is recent and has
 // none yet. It learns its addresses.
 func (d *decision) countsPod(pod Pod) (here, fresh bool) {

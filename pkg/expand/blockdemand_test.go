@@ -213,6 +213,19 @@ func TestDecideWhole(t *testing.T) {
 				came("a/c", noon.Add(-3*time.Minute))),
 			want: []string{"needs 0 of 2"},
 		},
+		"pods that hang do, for reports, while the agent has no address for them": {
+			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute)),
+				limits(Limits{MaxAllocate: 2})),
+			want: []string{"needs 3 of 2", "short of 1"},
+		},
+		"and where a pool may have no block for them": {
+			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute))),
+			want:  []string{"needs 3 of 2", "claim 1 in 3 blocks, room 2147483645"},
+		},
+		"not if the agent requests none for them": {
+			state: node(listing(0), onDemand, came("a/c", noon.Add(-3*time.Minute))),
+			want:  []string{"needs 0 of 0"},
+		},
 		"pods with an address of another pool of Cilium's do not": {
 			state: node(lone(first), listing(2, first), pod("a/a", "10.9.0.1"), pod("a/b", "10.9.0.2"), pod("a/c", "10.9.0.3")),
 			want:  []string{"needs 0 of 2"},
@@ -357,6 +370,10 @@ func TestDecideWhole(t *testing.T) {
 		},
 		"a fixed block: a shortage is reported": {
 			state: node(lone(first), listing(-1, first), fixed, came("a/a", noon), came("a/b", noon), came("a/c", noon)),
+			want:  []string{"needs 3 of 2", "short of 1"},
+		},
+		"a fixed block: it does not end while the pod waits": {
+			state: node(lone(first), listing(-1, first), fixed, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute))),
 			want:  []string{"needs 3 of 2", "short of 1"},
 		},
 		"max-allocate": {

@@ -84,6 +84,7 @@ func (d *decision) decideBlocks() {
 	d.deleteCooled()
 
 	d.explain()
+	d.reportHanging()
 	d.plan.Capacity -= d.shut
 }
 

@@ -1,6 +1,7 @@
 package expand
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -14,8 +15,7 @@ const (
 	// (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
 	restored = " [restored]"
 	// agentFloor is how many addresses an agent with health checking waits
-	// for before it starts (Cilium v1.20.1, pkg/ipam/crd.go,
-	// hasMinimumIPsInPool).
+	// for before it starts, unless its CiliumNode says more: see agentStarts.
 	agentFloor = 2
 	// limitCeiling prevents overflows in sums of numbers set by users.
 	limitCeiling = math.MaxInt32
@@ -90,12 +90,11 @@ func (d *decision) countPods() {
 		if known == nil {
 			known = d.knownOwners()
 		}
-		if _, ok := known[pod.Name]; ok {
-			continue
-		}
-		if slices.ContainsFunc(pod.IPs, d.ours) {
+		switch _, ok := known[pod.Name]; {
+		case ok: // it, or the pod that it replaces under the same name
+		case slices.ContainsFunc(pod.IPs, d.ours):
 			d.plan.Demand++
-		} else {
+		default:
 			waiting++
 		}
 		d.awaitAddress(pod)
@@ -190,13 +189,19 @@ func (d *decision) setTarget() {
 	if !d.state.NotRun { // else nothing is claimed
 		d.need = d.withReserve(demand)
 		beyond := d.requestedBeyond()
-		d.unreserved = max(agentFloor, demand+beyond)
+		d.unreserved = max(d.agentStarts(), demand+beyond)
 		d.target = max(d.need, d.withReserve(demand+beyond), limit(limits.MinAllocate), demand+limit(limits.PreAllocate))
 	}
 	d.hardCap = d.policy.MaxAddresses
 	if most := limit(limits.MaxAllocate); most > 0 {
 		d.hardCap = min(d.hardCap, most)
 	}
+}
+
+// agentStarts is how many addresses the agent waits for before it starts (Cilium v1.20.1,
+// pkg/ipam/crd.go, hasMinimumIPsInPool).
+func (d *decision) agentStarts() int {
+	return max(agentFloor, limit(cmp.Or(d.state.Limits.MinAllocate, d.state.Limits.PreAllocate)))
 }
 
 // withReserve is how many addresses the policy has for a demand. The reserve is for no

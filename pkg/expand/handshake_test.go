@@ -41,6 +41,10 @@ func TestHandshake(t *testing.T) {
 			state: leaver(came("default/new", noon.Add(-time.Minute))),
 			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 1m0s"},
 		},
+		"it has the name of one that the report still names: no mark": {
+			state: leaver(came("default/10.0.0.1", noon.Add(-time.Minute))),
+			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for PodAddress default/10.0.0.1", "again in 1m0s"},
+		},
 		"a pod came long ago, and hangs before it gets an address: mark": {
 			state: leaver(came("default/new", noon.Add(-2*time.Minute))),
 			want:  []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},

@@ -55,6 +55,8 @@ func TestExpectedPods(t *testing.T) {
 		"pods elsewhere wait, and come before its reserve": {state: busy(scarce), want: []string{"needs 12 of 14", "again in 1m0s"}},
 		"its own come first":                               {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
 		"and its agent":                                    {state: node(scarce), want: []string{"needs 0 of 0", "claim 2 in 4 blocks, room 100"}},
+		"and what its agent waits for":                     {state: node(scarce, limits(Limits{MinAllocate: 8, PreAllocate: 20})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100", "again in 1m0s"}},
+		"by either of its limits":                          {state: node(scarce, limits(Limits{PreAllocate: 8})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100"}},
 		"bound pods come first":                            {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
 		"not beyond its own limits":                        {policy: noReserve, state: busy(expects(40), limits(Limits{MaxAllocate: 20})), want: []string{"needs 12 of 14", "claim 6 in 3 blocks, room 6"}},
 		"a drain is taken back first":                      {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
