@@ -165,24 +165,23 @@ func narrower(a, b netip.Prefix) netip.Prefix {
 	return b
 }
 
-// TotalAddresses returns how many usable addresses all blocks of family f that
-// can be assigned have together, at most math.MaxInt64. It lists neither blocks
-// nor addresses.
-func (p *Pool) TotalAddresses(f ipalloc.Family) int64 {
-	ranges, ok := p.Ranges(f)
-	if !ok {
-		return 0
-	}
+// TotalAddresses returns how many usable addresses the blocks of cut, which is of this
+// pool, have together: of all that can be assigned, at most math.MaxInt64. It lists
+// neither blocks nor addresses.
+func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 	total := new(big.Int)
-	for _, r := range ranges.CIDRs {
-		total.Add(total, p.unreservedInBlocks(r.CIDR, ranges.Bits))
-	}
-	for _, s := range p.skipped[f] {
-		total.Sub(total, p.unreservedInBlocks(s, ranges.Bits))
-	}
-	for _, r := range p.reservedIn(f) {
-		if !p.Skips(r) {
-			total.Sub(total, p.unreservedInBlocks(r, ranges.Bits))
+	for _, r := range cut.Ranges {
+		f := ipalloc.FamilyOf(r.Addr())
+		total.Add(total, p.unreservedInBlocks(r, cut.BlockBits))
+		for _, s := range p.skipped[f] {
+			if s.Overlaps(r) {
+				total.Sub(total, p.unreservedInBlocks(narrower(r, s), cut.BlockBits))
+			}
+		}
+		for _, reserved := range p.reservedIn(f) {
+			if reserved.Overlaps(r) && !p.Skips(reserved) {
+				total.Sub(total, p.unreservedInBlocks(narrower(r, reserved), cut.BlockBits))
+			}
 		}
 	}
 	if !total.IsInt64() {

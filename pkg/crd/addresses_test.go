@@ -140,6 +140,9 @@ func TestTotalAddresses(t *testing.T) {
 			}},
 			v6: math.MaxInt64,
 		},
+		"a range that drains": {spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{BlockSize: 27, CIDRs: []v1alpha1.PoolCIDR{
+			{CIDR: "10.0.0.0/24"}, {CIDR: "10.0.1.0/24", AllocationPolicy: v1alpha1.AllocationDrain},
+		}}, Reserved: reserve("10.0.0.0/27", "10.0.1.0/27")}, v4: 7 * 30},
 		"back in range by reservations": {
 			spec: v1alpha1.PodIPPoolSpec{IPv6: ipv6(126, "fd00::/48"), Reserved: reserve("fd00::/49", "fd00:0:0:8000::/50", "fd00:0:0:c000::/50")},
 		},
@@ -147,11 +150,11 @@ func TestTotalAddresses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := pool(t, tt.spec)
-			if got := p.TotalAddresses(ipalloc.IPv4); got != tt.v4 {
-				t.Errorf("IPv4: %d, want %d", got, tt.v4)
-			}
-			if got := p.TotalAddresses(ipalloc.IPv6); got != tt.v6 {
-				t.Errorf("IPv6: %d, want %d", got, tt.v6)
+			for f, want := range []int64{ipalloc.IPv4: tt.v4, ipalloc.IPv6: tt.v6} {
+				cut, _ := p.Cut(ipalloc.Family(f))
+				if got := p.TotalAddresses(cut); got != want {
+					t.Errorf("%s: %d, want %d", ipalloc.Family(f), got, want)
+				}
 			}
 		})
 	}
@@ -203,10 +206,11 @@ func checkFamily(p *crd.Pool, spec v1alpha1.PodIPPoolSpec, f ipalloc.Family) err
 			block = netip.PrefixFrom(netipx.PrefixLastIP(block).Next(), ranges.Bits)
 		}
 	}
-	if whole, _ := p.Whole(f); p.TotalBlocks(whole) != blocks {
+	whole, _ := p.Whole(f)
+	if p.TotalBlocks(whole) != blocks {
 		return fmt.Errorf("%d blocks in all, want %d", p.TotalBlocks(whole), blocks)
 	}
-	if got := p.TotalAddresses(f); got != total {
+	if got := p.TotalAddresses(whole); got != total {
 		return fmt.Errorf("total is %d, want %d", got, total)
 	}
 	return nil

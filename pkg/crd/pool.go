@@ -149,6 +149,13 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
 
+// Assigns reports whether nodes can get block: it lies in a range of Cut, nothing reserved
+// keeps it back, and the pool is not being deleted.
+func (p *Pool) Assigns(block netip.Prefix) bool {
+	r, ok := p.rangeOf(block)
+	return ok && r.Allocates() && r.ClosedBy == "" && !p.Skips(block) && !p.Deleting
+}
+
 // PhasesOut reports whether nodes get no new block of family f by intent: the pool is
 // being deleted, or none of its CIDRs allocates. That is not exhaustion.
 func (p *Pool) PhasesOut(f ipalloc.Family) bool {

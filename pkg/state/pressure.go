@@ -73,20 +73,6 @@ func (p *Pressure) ForgetPool(pool string) {
 	maps.DeleteFunc(p.taken, func(key poolFamily, _ int) bool { return key.pool == pool })
 }
 
-// TakenPercent returns the percentage of a pool's assignable blocks that are taken when
-// this many are free.
-func TakenPercent(pool *crd.Pool, f ipalloc.Family, free uint64) int {
-	cut, ok := pool.Cut(f)
-	if !ok {
-		return 0 // the pool assigns nothing, so no node waits for returned blocks
-	}
-	total := pool.TotalBlocks(cut)
-	if total == 0 {
-		return 0
-	}
-	return int(100 * (1 - min(1, float64(free)/float64(total))))
-}
-
 // applyPressure shortens the idle time in the state of one family of a node.
 func (c *Cluster) applyPressure(s *expand.State, node *Snapshot) {
 	s.Cordoned = node.Node != nil && node.Node.Spec.Unschedulable

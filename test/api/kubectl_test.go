@@ -90,16 +90,21 @@ func TestColumnsOfBlocks(t *testing.T) {
 	client := resource(t, "podipblocks")
 	draining := create(t, client, object(t, "PodIPBlock", "10.20.0.0-27", blockSpec("10.20.0.0/27", "beijing", "node-1")))
 	create(t, client, object(t, "PodIPBlock", "10.20.0.32-27", blockSpec("10.20.0.32/27", "beijing", "node-2")))
+	held := create(t, client, object(t, "PodIPBlock", "10.20.0.64-27", blockSpec("10.20.0.64/27", "beijing", "node-2")))
+	setStatus(t, client, held, `
+phase: InService
+conditions:
+- {type: Draining, status: "False", reason: WaitsForWindow, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 	setStatus(t, client, draining, `
 phase: Draining
 conditions:
-- {type: Conflict, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 - {type: Draining, status: "True", reason: Reclaim, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
 		"NAME CIDR POOL NODE PHASE REASON AGE",
 		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim AGE",
 		"10.20.0.32-27 10.20.0.32/27 beijing node-2 InService AGE",
+		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService WaitsForWindow AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)

@@ -82,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	counted := pool.Skipping(exclude.CIDRs(excluded))
 	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
 	usage.excluded = excluded
-	r.press(counted, usage)
+	press(r.Pressure, counted, usage.families)
 	done, err := r.finalize(ctx, obj, usage.held == 0)
 	if err != nil || done {
 		r.reportWrites(writesOf(obj.Name), obj, err)

@@ -3,32 +3,27 @@ package pool
 import (
 	"testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestTaken(t *testing.T) {
-	all := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	drains := fixtures.Draining(v1alpha1.MaintenancePolicy{})
-	gone := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	gone.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
+// The pressure is the utilisation of a pool, except of one that assigns nothing.
+func TestPressure(t *testing.T) {
+	half := withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29"), v1alpha1.AllocationDrain)
 	for name, test := range map[string]struct {
 		pool *v1alpha1.PodIPPool
-		free uint64
 		want int
 	}{
-		"untouched":                    {all, 4, 0},
-		"half":                         {all, 2, 50},
-		"full":                         {all, 0, 100},
-		"what drains does not count":   {drains, 1, 75},
-		"where nothing can be given":   {gone, 0, 0},
-		"more is free than there was":  {all, 9, 0},
-		"a quarter, from another view": {all, 3, 25},
+		"one of four is held":         {fixtures.PodIPPool("p", 1, "10.0.0.0/28"), 25},
+		"the only one is held":        {fixtures.PodIPPool("p", 1, "10.0.0.0/30"), 100},
+		"one of three, which drains":  {half, 33},
+		"where nothing can be gotten": {withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := state.TakenPercent(fixtures.PoolOf(t, test.pool), ipalloc.IPv4, test.free); got != test.want {
+			b := newBed(t, test.pool, crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", ""))
+			if got := Pressure(b.Ledger, b.Pools).Taken("p", ipalloc.IPv4); got != test.want {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}
 		})

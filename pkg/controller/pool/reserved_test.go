@@ -36,7 +36,7 @@ func TestReservedBlocksAreSkipped(t *testing.T) {
 		if got := ledger.Free(cut); got != want.free {
 			t.Errorf("%q: %d blocks are free, want %d", policy, got, want.free)
 		}
-		if taken := state.TakenPercent(pools.Get("p"), ipalloc.IPv4, ledger.Free(cut)); taken != 0 {
+		if taken := CountsOf(ledger, pools.Get("p"))[ipalloc.IPv4].UtilizationPercent; taken != 0 {
 			t.Errorf("%q: %d %% of an empty pool are taken", policy, taken)
 		}
 		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})

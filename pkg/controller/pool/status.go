@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reasons of a pool's conditions.
@@ -60,6 +61,32 @@ type familyUsage struct {
 	phasesOut bool
 }
 
+// full is the share of a family's blocks that no node can get now, in percent, rounded
+// down. It is 100 exactly if none is free.
+func full(blocks v1alpha1.StateCounts) int32 { return percent(blocks.Total-blocks.Free, blocks.Total) }
+
+// Counts are the counts of one family of a pool, as its status has them, and the share of
+// its blocks that no node can get now, in percent.
+type Counts struct {
+	v1alpha1.FamilyStatus
+	UtilizationPercent int32
+}
+
+// CountsOf returns the counts of each family that a pool has. Its blocks are those in the
+// ledger.
+func CountsOf(ledger *state.Ledger, pool *crd.Pool) map[ipalloc.Family]Counts {
+	counts := map[ipalloc.Family]Counts{}
+	for _, f := range countsOf(ledger, pool) {
+		counts[f.family] = Counts{f.status, full(f.status.Blocks)}
+	}
+	return counts
+}
+
+func countsOf(ledger *state.Ledger, pool *crd.Pool) []familyUsage {
+	pool = pool.Skipping(exclude.CIDRs(ledger.ExcludedFrom(pool)))
+	return usageOf(pool, 0, ledger.PoolBlocks(pool.Name), ledger.Free).families
+}
+
 // phasesOut reports whether every family of the pool phases out.
 func (u *poolUsage) phasesOut() bool {
 	return len(u.families) > 0 && !slices.ContainsFunc(u.families, func(f familyUsage) bool { return !f.phasesOut })
@@ -71,7 +98,7 @@ func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 	var u poolUsage
 	readable := pool != nil && !pool.Frozen()
 	var held [2]v1alpha1.FamilyStatus
-	tally, skipped := crd.NewTally(pool), crd.NewTally(pool)
+	tally, unassignable := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
 		u.first = withFirst(u.first, b.Node)
 		u.held++
@@ -82,9 +109,11 @@ func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 			tally.Add(b)
 			addresses, n := &held[ipalloc.FamilyOf(b.CIDR.Addr())].Addresses, int64(pool.UsableCount(b.CIDR))
 			addTo(addresses, b.Phase, n)
-			if pool.Skips(b.CIDR) {
-				skipped.Add(b)
+			if !pool.Assigns(b.CIDR) {
+				unassignable.Add(b)
 				addresses.Total += n
+			}
+			if pool.Skips(b.CIDR) {
 				u.reserved = append(u.reserved, b)
 			}
 		}
@@ -96,12 +125,12 @@ func usageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 	for f, count := range tally.Sum() {
 		for phase, n := range count {
 			addTo(&held[f].Blocks, ipalloc.Phase(phase), n)
-			held[f].Blocks.Total += skipped.Sum()[f][phase]
+			held[f].Blocks.Total += unassignable.Sum()[f][phase]
 		}
 	}
 	for _, f := range ipalloc.Families() {
-		if whole, ok := pool.Whole(f); ok {
-			u.families = append(u.families, familyUsageOf(pool, f, whole, held[f], free))
+		if _, has := pool.Ranges(f); has {
+			u.families = append(u.families, familyUsageOf(pool, f, held[f], free))
 		}
 	}
 	return u
@@ -130,20 +159,22 @@ func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {
 
 // familyUsageOf adds what can be assigned and what is free to the held counts. The
 // totals of held count blocks that cannot be assigned again.
-func familyUsageOf(pool *crd.Pool, f ipalloc.Family, whole ipalloc.Cut, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
+func familyUsageOf(pool *crd.Pool, f ipalloc.Family, held v1alpha1.FamilyStatus, free func(ipalloc.Cut) uint64) familyUsage {
 	u := familyUsage{family: f, status: held, phasesOut: pool.PhasesOut(f)}
-	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(whole)), held.Blocks.Total)
-	u.status.Addresses.Total = sum(pool.TotalAddresses(f), held.Addresses.Total)
-	if cut, ok := pool.Cut(f); ok {
-		n := free(cut)
-		u.status.Blocks.Free = saturate(n)
-		size := usableSize(pool, f, whole.BlockBits)
-		taken := held.Addresses.InService + held.Addresses.Draining + held.Addresses.CoolingDown
-		if left := u.status.Addresses.Total - taken; float64(n)*size > float64(left) {
-			u.status.Addresses.Free = max(0, left)
-		} else {
-			u.status.Addresses.Free = saturate(n * uint64(size))
-		}
+	cut, ok := pool.Cut(f)
+	if !ok || pool.Deleting {
+		return u
+	}
+	n := free(cut)
+	u.status.Blocks.Free = saturate(n)
+	u.status.Blocks.Total = sum(saturate(pool.TotalBlocks(cut)), held.Blocks.Total)
+	u.status.Addresses.Total = sum(pool.TotalAddresses(cut), held.Addresses.Total)
+	size := usableSize(pool, f, cut.BlockBits)
+	taken := held.Addresses.InService + held.Addresses.Draining + held.Addresses.CoolingDown
+	if left := u.status.Addresses.Total - taken; float64(n)*size > float64(left) {
+		u.status.Addresses.Free = max(0, left)
+	} else {
+		u.status.Addresses.Free = saturate(n * uint64(size))
 	}
 	return u
 }
@@ -180,16 +211,15 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 		} else {
 			s.IPv6 = &status
 		}
-		held := status.Blocks.InService + status.Blocks.Draining + status.Blocks.CoolingDown
-		if share := Percent(held, status.Blocks.Total); s.UtilizationPercent == nil || share > *s.UtilizationPercent {
+		if share := full(status.Blocks); s.UtilizationPercent == nil || share > *s.UtilizationPercent {
 			s.UtilizationPercent = &share
 		}
 	}
 }
 
-// Percent is part as a share of whole, rounded down and capped at 100. It is 100 for a
+// percent is part as a share of whole, rounded down and capped at 100. It is 100 for a
 // whole of zero.
-func Percent(part, whole int64) int32 {
+func percent(part, whole int64) int32 {
 	if part >= whole {
 		return 100
 	}

@@ -90,8 +90,40 @@ func TestPoolCounts(t *testing.T) {
 		"what drains is not free": {
 			pool:   draining,
 			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
-			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
-				Blocks: v1alpha1.StateCounts{Total: 4, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 8, InService: 2, Free: 2},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(50)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 2, InService: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 4, InService: 2, Free: 2},
+			}},
+		},
+		"what drains counts while a node holds it": {
+			pool:   draining,
+			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1), leaving},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(66)), Nodes: 2, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 3, InService: 1, Draining: 1, Free: 1}, Addresses: v1alpha1.StateCounts{Total: 6, InService: 2, Draining: 2, Free: 2},
+			}},
+		},
+		"all is cordoned, and a block is held": {
+			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), v1alpha1.AllocationCordon),
+			blocks: []crd.Block{fixtures.Block("10.0.0.8/30", "p", "a", 1)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 1, InService: 1}, Addresses: v1alpha1.StateCounts{Total: 2, InService: 2},
+			}},
+		},
+		"all is cordoned, and no block is held": {
+			pool: withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), v1alpha1.AllocationCordon),
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), IPv4: &v1alpha1.FamilyStatus{}},
+		},
+		"being deleted": {
+			pool:   fixtures.BeingDeleted(fixtures.PodIPPool("p", 1, "10.0.0.0/24")),
+			blocks: []crd.Block{leaving},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(100)), Nodes: 1, IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 1, Draining: 1}, Addresses: v1alpha1.StateCounts{Total: 2, Draining: 2},
+			}},
+		},
+		"another pool holds a block of the range": {
+			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "q", "c", 9)},
+			want: v1alpha1.PodIPPoolStatus{UtilizationPercent: new(int32(25)), IPv4: &v1alpha1.FamilyStatus{
+				Blocks: v1alpha1.StateCounts{Total: 4, Free: 3}, Addresses: v1alpha1.StateCounts{Total: 8, Free: 6},
 			}},
 		},
 		"dual stack, and more than can be counted": {
@@ -112,6 +144,11 @@ func TestPoolCounts(t *testing.T) {
 			got.Conditions = nil
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
+			}
+			for _, f := range []*v1alpha1.FamilyStatus{got.IPv4, got.IPv6} {
+				if f != nil && (f.Blocks.Free == 0) != (full(f.Blocks) == 100) {
+					t.Errorf("%d blocks are free, and %d %% are not", f.Blocks.Free, full(f.Blocks))
+				}
 			}
 		})
 	}
@@ -231,8 +268,8 @@ func TestPercent(t *testing.T) {
 		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
 		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
 	} {
-		if got := Percent(test.part, test.whole); got != test.want {
-			t.Errorf("Percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
+		if got := percent(test.part, test.whole); got != test.want {
+			t.Errorf("percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reasons of a pool's condition MaintenanceWindow, beside ReasonInvalid.
@@ -57,18 +55,4 @@ func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 		return max(is.Until.Sub(now), time.Millisecond)
 	}
 	return 0
-}
-
-// press records how full a pool is.
-func (r *Reconciler) press(pool *crd.Pool, u poolUsage) {
-	if pool == nil {
-		return
-	}
-	for _, f := range u.families {
-		free := uint64(f.status.Blocks.Free)
-		if free == math.MaxInt64 {
-			free = math.MaxUint64 // the largest count
-		}
-		r.Pressure.Set(pool, f.family, state.TakenPercent(pool, f.family, free))
-	}
 }

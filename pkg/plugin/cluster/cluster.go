@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -63,7 +64,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 		stored = append(stored, s.Mode.ToStored(o))
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
-	c.Paused, c.Taken = settings.Paused, c.taken
+	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
 	if len(settings.OfferFamilies) > 0 {
 		c.Unscheduled = state.NewUnscheduled()
 	}

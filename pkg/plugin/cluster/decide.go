@@ -47,19 +47,6 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(c.runs[node]), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
-// taken returns the percentage of a pool's blocks that are taken.
-func (c *Cluster) taken(name string, f ipalloc.Family) int {
-	pool := c.Pools.Get(name)
-	if pool == nil {
-		return 0
-	}
-	cut, ok := pool.Cut(f)
-	if !ok {
-		return 0
-	}
-	return state.TakenPercent(pool, f, c.Ledger.Free(cut))
-}
-
 // holdAsReported holds the blocks that the operator reports as held in their statuses: it knows
 // windows set by its flags, and turns.
 func (c *Cluster) holdAsReported(s *expand.State) {

@@ -2,7 +2,6 @@ package list
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -31,8 +29,11 @@ type PoolRow struct {
 	// BlockBits is the prefix length of a block.
 	BlockBits int        `json:"blockBits"`
 	CIDRs     []string   `json:"cidrs"`
-	Total     uint64     `json:"totalBlocks"`
-	Free      uint64     `json:"freeBlocks"`
+	// Total is how many blocks nodes hold or can get, Free how many can be claimed now, and
+	// Full the share of Total that cannot, in percent.
+	Total int64 `json:"totalBlocks"`
+	Free  int64 `json:"freeBlocks"`
+	Full  int32 `json:"utilizationPercent"`
 	Blocks    PhaseCount `json:"blocks"`
 	// Addresses is how many addresses of its held blocks pods can have, Used how many are in
 	// use.
@@ -64,10 +65,10 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	var rows []PoolRow
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
-		any := false
+		counts, any := poolcontroller.CountsOf(c.Ledger, pool), false
 		for _, f := range ipalloc.Families() {
 			if _, ok := pool.Ranges(f); ok {
-				rows = append(rows, poolRowOf(c, pool, f, used))
+				rows = append(rows, poolRowOf(c, pool, f, counts[f], used))
 				any = true
 			}
 		}
@@ -78,39 +79,30 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	return rows
 }
 
-func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, used map[string]int) PoolRow {
-	pool = pool.Skipping(exclude.CIDRs(c.Ledger.ExcludedFrom(pool)))
-	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
+func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counts poolcontroller.Counts, used map[string]int) PoolRow {
+	r := PoolRow{
+		Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{},
+		Total: counts.Blocks.Total, Free: counts.Blocks.Free, Full: counts.UtilizationPercent,
+		Blocks: PhaseCount{
+			InService: int(counts.Blocks.InService), Draining: int(counts.Blocks.Draining), CoolingDown: int(counts.Blocks.CoolingDown),
+		},
+	}
 	if ranges, ok := pool.Ranges(f); ok {
 		r.BlockBits = ranges.Bits
 		for _, rng := range ranges.CIDRs {
 			r.CIDRs = append(r.CIDRs, rangeWords(rng))
 		}
 	}
-	if whole, ok := pool.Whole(f); ok {
-		r.Total = pool.TotalBlocks(whole)
-	}
-	if cut, ok := pool.Cut(f); ok && !pool.Deleting {
-		r.Free = c.Ledger.Free(cut)
-	}
-	holders, tally, skipped := map[string]bool{}, crd.NewTally(pool), crd.NewTally(pool)
+	holders := map[string]bool{}
 	for _, b := range slices.Collect(c.Ledger.PoolBlocks(pool.Name)) { // which locks the ledger
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			tally.Add(b)
-			if pool.Skips(b.CIDR) {
-				skipped.Add(b) // held before its range was reserved or excluded
-			}
 			r.Addresses += c.UsableCount(b)
 			r.Used += used[b.Name]
 			holders[b.Node] = true
+			if pool.Frozen() { // which counts in no blocks
+				r.Blocks.add(b.Phase)
+			}
 		}
-	}
-	sum := tally.Sum()[f]
-	for _, n := range skipped.Sum()[f] {
-		r.Total += uint64(n)
-	}
-	r.Blocks = PhaseCount{
-		InService: int(sum[ipalloc.InService]), Draining: int(sum[ipalloc.Draining]), CoolingDown: int(sum[ipalloc.CoolingDown]),
 	}
 	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
 	foresee(c, pool, f, &r)
@@ -123,7 +115,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, used map[st
 // blocks that are free now.
 func foresee(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) {
 	expected := meta.IsStatusConditionTrue(c.PodIPPools[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
-	seen := poolcontroller.Foresee(c.Now, pool, f, poolcontroller.HeldBlocks(c.Histories[pool.Name], f), int64(min(r.Free, math.MaxInt64)), expected)
+	seen := poolcontroller.Foresee(c.Now, pool, f, poolcontroller.HeldBlocks(c.Histories[pool.Name], f), r.Free, expected)
 	r.Room = seen.Room
 	if seen.Over > 0 {
 		r.BlocksPerHour = &seen.PerHour

@@ -5,7 +5,6 @@ package list
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -86,7 +84,7 @@ func poolTable(rows []PoolRow, now time.Time) output.Table {
 		r := &rows[i]
 		t.Cells = append(t.Cells, []any{
 			r.Pool, output.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
-			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(r.Total)), output.Many(r.Free), percentOf(r.Blocks.held(), r.Total),
+			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(uint64(r.Total))), output.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full),
 			output.Many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
 			r.Blocks.Draining, r.Blocks.CoolingDown, output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
 		})
@@ -107,11 +105,4 @@ func lasts(now time.Time, r *PoolRow) string {
 		return "-"
 	}
 	return duration.HumanDuration(r.ExhaustedAt.Sub(now))
-}
-
-func percentOf(part int, whole uint64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%d%%", poolcontroller.Percent(int64(part), int64(min(whole, math.MaxInt64))))
 }

@@ -37,7 +37,7 @@ func mapOf(c *cluster.Cluster, name string, pools []string) *addressmap.Map {
 func mapPool(c *cluster.Cluster, r *list.PoolRow, held []netip.Prefix) addressmap.Pool {
 	p := addressmap.Pool{
 		Name: r.Pool, Family: r.Family, BlockBits: r.BlockBits, State: r.State, Message: r.Message, Nodes: r.Selected,
-		Total: r.Total, Free: r.Free, Addresses: r.Addresses, Used: r.Used,
+		Total: uint64(r.Total), Free: uint64(r.Free), Addresses: r.Addresses, Used: r.Used,
 		InService: r.Blocks.InService, Draining: r.Blocks.Draining, CoolingDown: r.Blocks.CoolingDown,
 		Sections: []addressmap.Section{},
 	}

@@ -101,7 +101,7 @@ func effectOf(before, after *cluster.Cluster) effect {
 			was = "none"
 		}
 		if was != r.State {
-			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: r.Free})
+			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: uint64(r.Free)})
 		}
 	}
 	for _, name := range after.Pools.Names() {
