@@ -39,8 +39,7 @@ func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 	return append(serving, others...)
 }
 
-// Rank returns the pools that serve a node with these labels, best first:
-// highest priority, then name. Pools that are being deleted are left out,
+// Rank returns the pools that serve a node with these labels, best first. Pools that are being deleted are left out,
 // paused ones are not.
 func Rank(pools []*Pool, nodeLabels labels.Set) []*Pool {
 	var ranked []*Pool
@@ -49,8 +48,11 @@ func Rank(pools []*Pool, nodeLabels labels.Set) []*Pool {
 			ranked = append(ranked, p)
 		}
 	}
-	slices.SortFunc(ranked, func(a, b *Pool) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(ranked, ComparePools)
 	return ranked
+}
+
+// ComparePools orders pools, best first: highest priority, then name.
+func ComparePools(a, b *Pool) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 }

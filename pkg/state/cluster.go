@@ -140,10 +140,8 @@ func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 		return c.Defaults.NodeGoneCooldown
 	case pool == nil:
 		return c.Defaults.Cooldown
-	case b.Reason == expand.NodeGone:
-		return pool.NodeGoneCooldown
 	}
-	return pool.Cooldown
+	return cooldownIn(pool, b)
 }
 
 func (c *Cluster) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {

@@ -35,7 +35,7 @@ func TestExplain(t *testing.T) {
 		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
 		"podippool.spec.ipv4.cidrs":    {"allocationPolicy says what nodes get of this range", "cidr is the range, in canonical form"},
 		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is how many addresses a node keeps free at least"},
-		"pip.status":                   {"Ready (the pool assigns what it lists)"},
+		"pip.status":                   {"Ready (the spec is in force, and nodes are served by the pool or by the next one that selects them)"},
 		"podipblock":                   {"Creating it is the claim"},
 		"pib.spec.nodeName":            {"nodeName is the Node that holds the block"},
 		"pib.status.conditions.reason": {"programmatic identifier"},

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -73,7 +74,7 @@ type Feed struct {
 	ciliumPools          queue           // nil where From watches none
 	unscheduled          queue           // nil without Unscheduled
 	connected            chan struct{}   // closed once all queues exist
-	names                map[string]bool // all Nodes
+	names                map[string]bool // all Nodes; true: it starves
 	order                *order          // of nodes
 }
 
@@ -394,18 +395,34 @@ func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 
 func (f *Feed) node(n *corev1.Node) {
 	f.exclude(exclude.Node, n.Name, exclude.OfNode(n))
+	starves := state.Starves(n)
 	f.mu.Lock()
-	f.names[n.Name] = true
+	was := f.names[n.Name]
+	f.names[n.Name] = starves
 	f.mu.Unlock()
 	f.QueueNode(n.Name)
+	if starves != was {
+		f.queuePoolsOf(n)
+	}
+}
+
+// queuePoolsOf has the pools of a Node report whether their nodes are served.
+func (f *Feed) queuePoolsOf(n *corev1.Node) {
+	for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
+		f.queuePoolStatus(pool.Name)
+	}
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
 	f.exclude(exclude.Node, n.Name, nil)
 	f.mu.Lock()
+	starved := f.names[n.Name]
 	delete(f.names, n.Name)
 	f.mu.Unlock()
 	f.QueueNode(n.Name)
+	if starved {
+		f.queuePoolsOf(n)
+	}
 }
 
 // handle builds a handler from a function for objects that exist and one for objects

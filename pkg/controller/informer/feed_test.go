@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -97,6 +98,29 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 	feed.pool(status)
 	if diff := cmp.Diff([]string{"p 0s", "p 1s"}, after); diff != "" {
 		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+// A pool is queued when one of its nodes begins or ceases to starve, and at no other report of
+// the node.
+func TestFeedQueuesPoolsOfStarvingNodes(t *testing.T) {
+	feed, after := NewFeed(), []string(nil)
+	feed.Ledger = state.ReadyLedger()
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
+	feed.pools, feed.nodes = delays{after: &after}, listening{add: func(string) {}}
+	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	fine, short := fixtures.Node(), fixtures.Node()
+	short.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: v1alpha1.NodePoolsExhausted}}
+	for i, step := range []struct {
+		do   func()
+		want int
+	}{
+		{func() { feed.node(fine) }, 0}, {func() { feed.node(short) }, 1}, {func() { feed.node(short) }, 1}, {func() { feed.node(fine) }, 2},
+		{func() { feed.node(short) }, 3}, {func() { feed.nodeGone(short) }, 4}, {func() { feed.nodeGone(fine) }, 4},
+	} {
+		if step.do(); len(after) != step.want {
+			t.Errorf("step %d: queued %v, want %d", i, after, step.want)
+		}
 	}
 }
 

@@ -88,8 +88,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.reportWrites(writesOf(obj.Name), obj, err)
 		return retry.AfterConflict(err)
 	}
+	if usage.served, err = r.readServed(ctx, pool, usage.families); err != nil {
+		return reconcile.Result{}, err
+	}
 	now := r.Clock.Now()
 	history, again := r.noteHistory(ctx, obj, usage, now)
+	if usage.looked {
+		again = retry.Sooner(again, forecastEvery)
+	}
 	err = r.updateStatus(ctx, obj, pool, invalid, usage, history)
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {

@@ -27,7 +27,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		blocks:     metrics.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		addresses:  metrics.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
 		nodes:      metrics.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		ready:      metrics.Gauge("pool_ready", "1 while a pool assigns blocks from all its CIDRs, or is being deleted; else 0.", "pool"),
+		ready:      metrics.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
 		growth:     metrics.Gauge("pool_growth_blocks_per_hour", "Blocks by which the number of held blocks grows in an hour, without bursts.", "pool", "family"),
 		exhaustion: metrics.Gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: not expected within a week.", "pool", "family"),
 		room:       metrics.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),

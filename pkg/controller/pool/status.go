@@ -28,10 +28,12 @@ const (
 	ReasonDeleting      = "WaitsForBlocks"
 	ReasonOverlapping   = "HeldByOtherPool"
 	ReasonExhausted     = "NoFreeBlock"
-	ReasonFreeBlocks    = "FreeBlocks"
-	ReasonSeparate      = "NoOverlap"
-	ReasonGrowing       = "GrowthGoesOn"
-	ReasonLasting       = "BlocksLast"
+	// ReasonNodesShort: pods of nodes that the pool selects wait, as no pool has a block.
+	ReasonNodesShort = "NodesShort"
+	ReasonFreeBlocks = "FreeBlocks"
+	ReasonSeparate   = "NoOverlap"
+	ReasonGrowing    = "GrowthGoesOn"
+	ReasonLasting    = "BlocksLast"
 	// ReasonNoHistory: the forecast lacks a history.
 	ReasonNoHistory = "HistoryUnreadable"
 	// ReasonPhasingOut: all CIDRs of the pool are cordoned or draining. ReasonEmpty:
@@ -48,6 +50,7 @@ type poolUsage struct {
 	held        int // blocks, of any size
 	families    []familyUsage
 	coolingDown []crd.Block // in no order
+	served
 	// reserved are the held blocks, in no order, that the pool would not assign again
 	// because they overlap a reserved range or an address of a node or Service.
 	reserved []crd.Block
@@ -235,7 +238,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 		})
 	}
 	setReserved(obj, pool, u, now)
-	overlap, exhausted := overlapMessage(pool), exhaustedMessage(u)
+	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
 	if overlap != "" {
 		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
 	} else {
@@ -262,18 +265,28 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
 	case obj.Spec.Paused:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+	case overlap != "" && !u.phasesOut():
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
+	case waits != "" && exhausted == "":
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
+	case waits != "":
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNodesShort, waits+": see the condition Exhausted")
 	case u.phasesOut() && u.held == 0:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.held, nodesLine(u.first, u.nodes)))
-	case overlap != "":
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
 	case exhausted != "":
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonExhausted, exhausted)
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	default:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
 	}
+	if i := slices.IndexFunc(obj.Status.Conditions, isReady); i > 0 { // people read it first
+		ready := obj.Status.Conditions[i]
+		obj.Status.Conditions = slices.Insert(slices.Delete(obj.Status.Conditions, i, i+1), 0, ready)
+	}
 }
+
+func isReady(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
 
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.
 func servesMeanwhile(pool *crd.Pool) string {
@@ -305,15 +318,16 @@ func overlapMessage(pool *crd.Pool) string {
 	return strings.Join(parts, "; ") + ". Take the range out of one of the two pools"
 }
 
-func exhaustedMessage(u poolUsage) string {
-	var full []string
-	for _, f := range u.families {
-		if f.status.Blocks.Free == 0 && !f.phasesOut {
-			full = append(full, f.family.String())
+func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
+	var parts []string
+	for i := range u.families {
+		if f := &u.families[i]; f.status.Blocks.Free == 0 && !f.phasesOut {
+			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s",
+				f.family, state.CooldownsOf(pool, f.family, slices.Values(u.coolingDown)), u.instead(f.family)))
 		}
 	}
-	if len(full) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return "no free block left for " + strings.Join(full, " and ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
+	return strings.Join(parts, ". And ") + ". Add a CIDR to spec, or a pool of lower priority for the same nodes"
 }

@@ -179,8 +179,8 @@ func TestPoolConditions(t *testing.T) {
 		"full": {
 			pool:   fixtures.PodIPPool("p", 1, "10.0.0.0/30"),
 			blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
-			ready:  ReasonExhausted,
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonServing,
 		},
 		"paused": {
 			pool:  paused,
@@ -213,8 +213,8 @@ func TestPoolConditions(t *testing.T) {
 		"one CIDR drains, and the other is full": {
 			pool:   withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/30", "10.0.0.4/30"), v1alpha1.AllocationDrain, v1alpha1.AllocationAllocate),
 			blocks: []crd.Block{fixtures.Block("10.0.0.4/30", "p", "a", 1)},
-			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "False", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
-			ready:  ReasonExhausted,
+			want:   map[string]metav1.ConditionStatus{v1alpha1.PoolReady: "True", v1alpha1.PoolExhausted: "True", v1alpha1.PoolOverlapping: "False"},
+			ready:  ReasonServing,
 		},
 		"never valid: what is free is unknown": {
 			pool:  fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
@@ -235,8 +235,8 @@ func TestPoolConditions(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
-			if ready := meta.FindStatusCondition(conditions, v1alpha1.PoolReady); ready == nil || ready.Reason != test.ready {
-				t.Errorf("Ready is %+v, want reason %s", ready, test.ready)
+			if ready := conditions[0]; ready.Type != v1alpha1.PoolReady || ready.Reason != test.ready {
+				t.Errorf("the first condition is %+v, want Ready with reason %s", ready, test.ready)
 			}
 		})
 	}

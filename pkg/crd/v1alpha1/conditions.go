@@ -2,7 +2,8 @@ package v1alpha1
 
 // Conditions of a PodIPPool and of a PodIPBlock.
 const (
-	// PoolReady is True while the pool assigns everything its spec lists.
+	// PoolReady is True while the spec is in force and nodes are served: by the pool, or
+	// by the next one that selects them.
 	PoolReady = "Ready"
 	// PoolOverlapping is True while a part of the pool belongs to another one.
 	PoolOverlapping = "Overlapping"
@@ -39,3 +40,7 @@ const (
 // NodeAddressShortage is the type of the condition of Nodes whose pods cannot get an
 // address.
 const NodeAddressShortage = "PodAddressShortage"
+
+// NodePoolsExhausted is the reason of NodeAddressShortage where no pool that serves the
+// Node has a free block.
+const NodePoolsExhausted = "PoolsExhausted"

@@ -12,9 +12,9 @@ type PodIPPoolStatus struct {
 	// cooling down.
 	// +optional
 	Nodes int32 `json:"nodes"`
-	// utilizationPercent is the share of the pool's blocks that nodes hold, rounded
-	// down: 100 is all of them. Of two families it is the larger share. Absent while
-	// the spec cannot be read.
+	// utilizationPercent is the share of blocks.total that no node can get now, rounded
+	// down: 100 if no block is free, and only then. Of two families it is the larger
+	// share. Absent while the spec cannot be read.
 	// +optional
 	UtilizationPercent *int32 `json:"utilizationPercent,omitempty"`
 	// roomNodes is how many more nodes fit: free blocks divided by those that a node
@@ -30,8 +30,9 @@ type PodIPPoolStatus struct {
 	// +optional
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
-	// conditions: Ready (the pool assigns what it lists), Overlapping (part of
-	// it belongs to another pool), ReservedBlocksHeld (nodes hold blocks that
+	// conditions: Ready (the spec is in force, and nodes are served by the pool or by the
+	// next one that selects them), Overlapping (part of it belongs to another pool),
+	// ReservedBlocksHeld (nodes hold blocks that
 	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
 	// nodes or Services, which no pod gets), Exhausted (no free block is left),
 	// ExhaustedSoon (by the growth of the last hours or days, none will be),
@@ -54,8 +55,9 @@ type FamilyStatus struct {
 
 // StateCounts counts things by the state they are in.
 type StateCounts struct {
-	// total is all that is held or can be assigned: blocks skipped for a reserved
-	// range do not count unless a node holds them.
+	// total is all that nodes hold or can get. Blocks of a range that is cordoned, drains
+	// or belongs to another pool, and those skipped for a reserved range, count only
+	// while a node holds them.
 	Total int64 `json:"total"`
 	// inService is what nodes hold and may use.
 	InService int64 `json:"inService"`

@@ -13,9 +13,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec['ipv4','ipv6'].cidrs[0].cidr`,priority=1,description="The first CIDR: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Block-Size",type=integer,JSONPath=`.spec['ipv4','ipv6'].blockSize`,description="Prefix length of a block: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="Nodes that hold a block of this pool"
-// +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks there are, held or free: of IPv4, or of IPv6 where the pool has no IPv4"
+// +kubebuilder:printcolumn:name="Blocks",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.total`,description="Blocks that nodes hold or can get: of IPv4, or of IPv6 where the pool has no IPv4"
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status['ipv4','ipv6'].blocks.free`,description="Blocks that can be claimed now: of IPv4, or of IPv6 where the pool has no IPv4"
-// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of the blocks that nodes hold, of the fuller family; rounded down"
+// +kubebuilder:printcolumn:name="Full%",type=integer,JSONPath=`.status.utilizationPercent`,description="Share of Blocks that no node can get now, of the fuller family; 100 if none is free"
 // +kubebuilder:printcolumn:name="Room",type=integer,JSONPath=`.status.roomNodes`,description="How many more nodes fit"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

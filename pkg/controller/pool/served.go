@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// served is how the nodes of a pool without a free block are served.
+type served struct {
+	// looked: the Nodes were read, whose labels may change without an event of the pool.
+	looked bool
+	// starving are the nodes that the pool selects, sorted, that report that their pods
+	// wait and that no pool has a block for them.
+	starving []string
+	// next are the pools that nodes with a block of the pool turn to, best first; alone are
+	// the nodes, sorted, that have no such pool.
+	next  [2][]*crd.Pool
+	alone [2][]string
+}
+
+// readServed reads how the nodes of a pool are served. One that has free blocks serves them.
+func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []familyUsage) (served, error) {
+	var s served
+	families = slices.DeleteFunc(slices.Clone(families), func(f familyUsage) bool { return f.status.Blocks.Free > 0 })
+	if len(families) == 0 || pool.Deleting {
+		return s, nil
+	}
+	s.looked = true
+	nodes := &corev1.NodeList{}
+	if err := r.Cache.List(ctx, nodes); err != nil {
+		return s, fmt.Errorf("listing Nodes: %w", err)
+	}
+	holders := map[string]bool{}
+	for b := range r.Ledger.PoolBlocks(pool.Name) {
+		holders[b.Node] = true
+	}
+	others := r.Pools.Serving(cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool))
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		if !pool.Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		if state.Starves(node) {
+			s.starving = append(s.starving, node.Name)
+		}
+		for _, f := range families {
+			if holders[node.Name] {
+				s.add(f.family, node, pool, others)
+			}
+		}
+	}
+	slices.Sort(s.starving)
+	for f := range s.next {
+		slices.SortFunc(s.next[f], crd.ComparePools)
+		slices.Sort(s.alone[f])
+	}
+	return s, nil
+}
+
+// add records the pools that a node turns to where pool has no block.
+func (s *served) add(f ipalloc.Family, node *corev1.Node, pool *crd.Pool, others []*crd.Pool) {
+	alone := true
+	for _, p := range others {
+		_, assigns := p.Cut(f)
+		if p.Name == pool.Name || !assigns || p.Paused || p.Deleting || !p.Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		alone = false
+		if !slices.Contains(s.next[f], p) {
+			s.next[f] = append(s.next[f], p)
+		}
+	}
+	if alone {
+		s.alone[f] = append(s.alone[f], node.Name)
+	}
+}
+
+// instead describes the pools that nodes turn to; "" if no node has a block of the pool.
+func (s *served) instead(f ipalloc.Family) string {
+	next, alone := s.next[f], s.alone[f]
+	switch {
+	case len(next)+len(alone) == 0:
+		return ""
+	case len(next) == 0:
+		return ". No other pool serves its nodes"
+	}
+	var names []string
+	for _, p := range next {
+		names = append(names, p.Name)
+	}
+	text := ". Nodes that need another block take one of pool " + strings.Join(names, " or ") + ", if it has one"
+	if len(alone) > 0 {
+		text += fmt.Sprintf(", except %s, which no other pool serves", nodesLine(alone, len(alone)))
+	}
+	return text
+}
+
+// waits describes the nodes that starve; "": none.
+func (s *served) waits() string {
+	if len(s.starving) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("pods wait on %s, and no pool that selects these nodes has a free block", nodesLine(s.starving, len(s.starving)))
+}

@@ -1,0 +1,97 @@
+package pool
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// starving is a Node, some of whose pods wait for a block.
+func starving(name string, status corev1.ConditionStatus, reason string) *corev1.Node {
+	n := fixtures.Node()
+	n.Name, n.UID = name, types.UID(name)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: status, Reason: reason}}
+	return n
+}
+
+// A pool without a free block is Ready while its nodes are served, whoever serves them, and says
+// what comes back to it and who takes over.
+func TestFullPool(t *testing.T) {
+	full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+	cordoned := withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon)
+	overflow := fixtures.PodIPPool("overflow", 0, "10.9.0.0/24")
+	elsewhere := fixtures.PodIPPool("elsewhere", 0, "10.8.0.0/24")
+	elsewhere.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "east"}}
+	paused := fixtures.PodIPPool("paused", 0, "10.7.0.0/24")
+	paused.Spec.Paused = true
+	held := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", "")
+	cooling := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", "")
+	crd.SetBlockPhase(cooling, ipalloc.CoolingDown, expand.Returned, "", fixtures.Noon())
+	served, short := starving("n", corev1.ConditionFalse, "EnoughAddresses"), starving("n", corev1.ConditionTrue, v1alpha1.NodePoolsExhausted)
+	atLimit := starving("n", corev1.ConditionTrue, "LimitReached")
+	tests := map[string]struct {
+		objects []client.Object
+		ready   string // the reason of Ready; NodesShort: it is False
+		says    string // of the message of Exhausted, or of Ready if that is False
+	}{
+		"another pool takes over":            {[]client.Object{full, held, served, overflow, elsewhere}, ReasonServing, "no block cools down. Nodes that need another block take one of pool overflow, if it has one. Add a CIDR"},
+		"the other pool is not for the node": {[]client.Object{full, held, served, elsewhere}, ReasonServing, "No other pool serves its nodes"},
+		"the other pool is paused":           {[]client.Object{full, held, served, paused}, ReasonServing, "No other pool serves its nodes"},
+		"nobody holds the block any more":    {[]client.Object{full, cooling, served}, ReasonServing, "one block cools down, and is free again at 2026-01-01T12:01:00Z at the earliest"},
+		"pods wait":                          {[]client.Object{full, held, short}, ReasonNodesShort, "pods wait on n, and no pool that selects these nodes has a free block: see"},
+		"pods wait for a limit":              {[]client.Object{full, held, atLimit}, ReasonServing, "no free block left"},
+		"pods wait in another zone": {[]client.Object{fixtures.Edited(full, func(s *v1alpha1.PodIPPoolSpec) {
+			s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "east"}}
+		}), held, short},
+			ReasonServing, "no free block left for ipv4; no block cools down. Add"},
+		"cordoned, and pods wait": {[]client.Object{cordoned, held, short}, ReasonNodesShort, "This pool assigns none of a family, as all its CIDRs are cordoned or drain"},
+		"cordoned":                {[]client.Object{cordoned, held, served}, ReasonPhasingOut, "the pool assigns no new blocks"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, test.objects...)
+			var again time.Duration
+			for range 3 { // the finalizer, the status, and rest
+				b.Watch()
+				b.Calls = nil
+				result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				again = result.RequeueAfter
+			}
+			if len(b.Calls) > 0 || again == 0 || again > forecastEvery {
+				t.Errorf("at rest it calls %v, and looks again after %s", b.Calls, again)
+			}
+			obj := &v1alpha1.PodIPPool{}
+			if err := b.API.Get(t.Context(), types.NamespacedName{Name: "p"}, obj); err != nil {
+				t.Fatal(err)
+			}
+			ready, exhausted := obj.Status.Conditions[0], meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhausted)
+			says := exhausted.Message
+			if test.ready == ReasonNodesShort {
+				says = ready.Message
+			}
+			if ready.Reason != test.ready || (ready.Status == "False") != (test.ready == ReasonNodesShort) || !strings.Contains(says, test.says) {
+				t.Errorf("Ready is %s, %s: %s; Exhausted is %s: %s", ready.Status, ready.Reason, ready.Message, exhausted.Status, exhausted.Message)
+			}
+			if events := b.EventsOf(event.ReasonPoolExhausted); len(events) > 1 || len(events) == 1 && !strings.Contains(events[0], exhausted.Message) {
+				t.Errorf("events %q", events)
+			}
+		})
+	}
+}
