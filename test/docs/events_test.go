@@ -161,7 +161,8 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
-	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2), constants(t, "pkg/controller/node", "reason"))
+	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2),
+		append(constants(t, "pkg/controller/node", "reason"), constants(t, "pkg/crd/v1alpha1", "NodePoolsExhausted")...))
 	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 

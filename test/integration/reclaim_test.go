@@ -8,9 +8,11 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -40,6 +42,35 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.DeletePods("load", nil)
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
+	for _, reason := range []string{event.ReasonBlockClaimed, event.ReasonBlockDraining, event.ReasonBlockCoolingDown} {
+		e.toldOf("n1", reason)
+	}
+}
+
+// toldOf waits for an event on a Node about one of its blocks, as kubectl describe node finds it.
+func (e *env) toldOf(name, reason string) {
+	e.TB.Helper()
+	node := &corev1.Node{}
+	if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, node); err != nil {
+		e.TB.Fatal(err)
+	}
+	e.Eventually("event "+reason+" on Node "+name, func() error {
+		list := &corev1.EventList{}
+		if err := e.Client.List(e.Ctx, list, client.MatchingFields{
+			"involvedObject.kind": "Node", "involvedObject.name": name, "involvedObject.uid": string(node.UID), "reason": reason,
+		}); err != nil {
+			return err
+		}
+		for _, ev := range list.Items {
+			cidr, named := strings.CutPrefix(ev.Message, "block ")
+			cidr, _, _ = strings.Cut(cidr, " ")
+			if block, err := netip.ParsePrefix(cidr); named && err == nil && strings.Contains(ev.Message, " of pool all on node "+name+": ") &&
+				ev.Related != nil && ev.Related.Kind == "PodIPBlock" && ev.Related.Name == crd.BlockName(block) {
+				return nil
+			}
+		}
+		return fmt.Errorf("there is none among %v", list.Items)
+	})
 }
 
 // usedArePublished checks that every address the agent has allocated is in the pool.

@@ -26,17 +26,26 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 	e.Pods("n1", "load", 45)
 	e.running("load", 45)
 	e.hasBlocks("n1", 2)
+	e.eventSays("n1", event.ReasonBlockClaimed, "of pool second on node n1: claimed, as the node wants ")
+	e.eventSays("n1", event.ReasonBlockClaimed, "; pool first, which comes first, has no block for it")
 	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
+	for _, pool := range []string{"first", "second"} { // the node has what its pods need
+		e.condition(pool, v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	}
 
 	e.Pods("n1", "more", 40) // 86 with the router, but there are 60 addresses
 	e.shortage("n1", corev1.ConditionTrue)
-	e.event("n1", event.ReasonPodAddressShortage)
+	e.eventSays("n1", event.ReasonPodAddressShortage, ". Pool first (ipv4): no block cools down. Pool second (ipv4): no block cools down. Add a CIDR")
+	e.condition("first", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
+	e.condition("second", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
 	e.change("first", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.3.0.0/24"})
 	})
 	e.running("more", 40)
 	e.shortage("n1", corev1.ConditionFalse)
-	e.condition("first", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	for _, pool := range []string{"first", "second"} {
+		e.condition(pool, v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	}
 	e.event("first", event.ReasonPoolRecovered)
 }
 

@@ -11,6 +11,7 @@ import (
 
 // Reasons of events. docs/events.md says what to do about each.
 const (
+	ReasonBlockClaimed               = "BlockClaimed"
 	ReasonBlockDraining              = "BlockDraining"
 	ReasonBlockCoolingDown           = "BlockCoolingDown"
 	ReasonBlockBackInService         = "BlockBackInService"
@@ -43,9 +44,9 @@ const (
 // Recorder sends Kubernetes events.
 type Recorder struct {
 	recorder events.EventRecorder
-	// phases limits the events of block phase changes. With thousands of changes they
-	// would make up a fifth of all API requests.
-	phases   flowcontrol.PassiveRateLimiter
+	// blocks limits the events of claims and of block phase changes. With thousands of
+	// changes they would make up a fifth of all API requests.
+	blocks   flowcontrol.PassiveRateLimiter
 	refusals refusals
 
 	// Last is what was last reported, in events or in the log.
@@ -56,15 +57,15 @@ type Recorder struct {
 const Reconcile = "Reconcile"
 
 const (
-	phaseEventsPerSecond = 5
-	phaseEventsAtOnce    = 100
+	blockEventsPerSecond = 5
+	blockEventsAtOnce    = 100
 )
 
 // NewRecorder sends events through recorder.
 func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder {
 	return &Recorder{
 		recorder: recorder, refusals: newRefusals(c),
-		phases: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+		blocks: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
 	}
 }
 
@@ -90,11 +91,11 @@ func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
 	e.SendWith(about, nil, reason, action, note)
 }
 
-// SendPhase sends the event of a block's phase, except in a storm: the conditions of
-// blocks carry the same information.
-func (e *Recorder) SendPhase(block runtime.Object, reason, note string) {
-	if e.phases.TryAccept() {
-		e.Send(block, reason, Reconcile, note)
+// SendBlock sends an event about a block of a node, except in a storm: the blocks carry the
+// same information.
+func (e *Recorder) SendBlock(node, block runtime.Object, reason, note string) {
+	if e.blocks.TryAccept() {
+		e.SendWith(node, block, reason, Reconcile, note)
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In a storm of drains the events of phase changes stop; all other events continue.
-func TestPhaseEventsAreLimited(t *testing.T) {
+// In a storm of claims and drains the events of blocks stop; all other events continue.
+func TestBlockEventsAreLimited(t *testing.T) {
 	recorder := events.NewFakeRecorder(10000)
 	clock := clocktesting.NewFakePassiveClock(fixtures.Noon())
 	e := NewRecorder(recorder, clock)
-	block := &v1alpha1.PodIPBlock{}
+	node, block := fixtures.Node(), &v1alpha1.PodIPBlock{}
 	storm := func() int {
 		for range 1000 {
-			e.SendPhase(block, ReasonBlockDraining, "")
+			e.SendBlock(node, block, ReasonBlockDraining, "")
 		}
 		n := len(recorder.Events)
 		for range n {
@@ -27,12 +27,12 @@ func TestPhaseEventsAreLimited(t *testing.T) {
 		}
 		return n
 	}
-	if got := storm(); got != phaseEventsAtOnce {
-		t.Errorf("sent %d of 1000 at once, want %d", got, phaseEventsAtOnce)
+	if got := storm(); got != blockEventsAtOnce {
+		t.Errorf("sent %d of 1000 at once, want %d", got, blockEventsAtOnce)
 	}
 	clock.SetTime(fixtures.Noon().Add(2 * time.Second))
-	if got := storm(); got != 2*phaseEventsPerSecond {
-		t.Errorf("sent %d two seconds later, want %d", got, 2*phaseEventsPerSecond)
+	if got := storm(); got != 2*blockEventsPerSecond {
+		t.Errorf("sent %d two seconds later, want %d", got, 2*blockEventsPerSecond)
 	}
 	for range 10 {
 		e.Send(block, ReasonBlockConflict, Reconcile, "overlaps")

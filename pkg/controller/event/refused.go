@@ -42,7 +42,7 @@ type reported struct {
 func newRefusals(c clock.PassiveClock) refusals {
 	return refusals{
 		clock: c, last: map[string]reported{},
-		limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(phaseEventsPerSecond, phaseEventsAtOnce, c),
+		limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
 	}
 }
 

@@ -74,15 +74,15 @@ func TestRefusedWrites(t *testing.T) {
 func TestRefusedWritesAreLimited(t *testing.T) {
 	recorder, clock := events.NewFakeRecorder(10000), clocktesting.NewFakePassiveClock(fixtures.Noon())
 	e := NewRecorder(recorder, clock)
-	const nodes = 2 * phaseEventsAtOnce
+	const nodes = 2 * blockEventsAtOnce
 	retry := func() int {
 		for i := range nodes {
 			e.Writes(fmt.Sprint("node ", i), forbidden("no"), func(*refusal.Error) runtime.Object { return fixtures.Node() })
 		}
 		return len(recorder.Events)
 	}
-	if got := retry(); got != phaseEventsAtOnce {
-		t.Errorf("sent %d at once, want %d", got, phaseEventsAtOnce)
+	if got := retry(); got != blockEventsAtOnce {
+		t.Errorf("sent %d at once, want %d", got, blockEventsAtOnce)
 	}
 	clock.SetTime(clock.Now().Add(time.Minute))
 	if got := retry(); got != nodes {

@@ -137,8 +137,8 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string
 	return c.assume(obj)
 }
 
-// setPhase writes the phase of an observed block, and returns its object.
-func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) (*v1alpha1.PodIPBlock, error) {
+// setPhase writes the phase of an observed block.
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) error {
 	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
 		return crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
 	})
@@ -146,36 +146,34 @@ func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.P
 
 // setClosed records that an agent has closed an observed block.
 func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.Closed) error {
-	_, err := c.updateStatus(ctx, b, "closed", func(obj *v1alpha1.PodIPBlock) bool {
+	return c.updateStatus(ctx, b, "closed", func(obj *v1alpha1.PodIPBlock) bool {
 		crd.SetBlockClosed(obj, closed)
 		return true
 	})
-	return err
 }
 
 // setHeld writes why the requested drain of an observed block has not begun.
 func (c *BlockClient) setHeld(ctx context.Context, b crd.Block, why expand.WaitReason, message string) error {
-	_, err := c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {
+	return c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {
 		return crd.SetBlockHeld(obj, why, message, c.Clock.Now())
 	})
-	return err
 }
 
 // updateStatus writes the status of an observed block if change changes it, conditional
 // on the observed version. The operation names the write in metrics.
-func (c *BlockClient) updateStatus(ctx context.Context, b crd.Block, operation string, change func(*v1alpha1.PodIPBlock) bool) (*v1alpha1.PodIPBlock, error) {
+func (c *BlockClient) updateStatus(ctx context.Context, b crd.Block, operation string, change func(*v1alpha1.PodIPBlock) bool) error {
 	obj, err := c.object(ctx, b)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if change(obj) {
 		err := c.Writer.Status().Update(ctx, obj)
 		if err := c.Shared.Wrote("PodIPBlock", b.Name, operation, err); err != nil {
-			return nil, fmt.Errorf("updating the status of block %s: %w", b.CIDR, err)
+			return fmt.Errorf("updating the status of block %s: %w", b.CIDR, err)
 		}
 	}
 	_, err = c.assume(obj)
-	return obj, err
+	return err
 }
 
 // assume takes an object that a write has returned into the ledger.

@@ -66,6 +66,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 			continue
 		}
 		created = append(created, b)
+		r.Reporter.sendClaimed(o, p, b)
 		r.memory.noteFirstBlock(o.CiliumNode, b.UID)
 		view := o.CiliumNode.Of(p.CiliumPool)
 		for _, addr := range r.Publishable(view, pool, b.CIDR) {
@@ -173,11 +174,10 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		return err
 	}
 	message := phaseMessage(phase, reason, o.restartFor(cidr))
-	obj, err := r.Blocks.setPhase(ctx, b, phase, reason, message)
-	if err != nil {
+	if err := r.Blocks.setPhase(ctx, b, phase, reason, message); err != nil {
 		return err
 	}
-	r.Reporter.sendPhase(obj, phase, reason, message)
+	r.Reporter.sendPhase(o, b, phase, reason, message)
 	return nil
 }
 

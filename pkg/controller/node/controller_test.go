@@ -102,7 +102,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	if v := b.CiliumNode(); len(v.Pool) != 2 || !v.Lists(fixtures.Prefix("10.0.0.0/30")) {
 		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
 	}
-	b.hasShortage(reasonPoolsExhausted)
+	b.hasShortage(v1alpha1.NodePoolsExhausted)
 	b.reportsShortage("no pool that serves this node (p: invalid) has a free block")
 }
 

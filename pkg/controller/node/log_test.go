@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -107,6 +109,10 @@ func TestLogLinesPerBlock(t *testing.T) {
 	expect("reclaim", 6, l.live(30*time.Minute))
 	if n := len(l.Blocks()); n != 1 {
 		t.Errorf("%d blocks are left, want one", n)
+	}
+	claimed := l.EventsOf(event.ReasonBlockClaimed)
+	if len(claimed) != 2 || !strings.Contains(claimed[1], "block 10.0.0.8/29 of pool p on node n: claimed, as the node wants ") {
+		t.Errorf("events of two claims: %q", claimed)
 	}
 	if l.Events.Last.Changed("n", planTopic(&state.Share{}), "") {
 		t.Error("a plan is remembered")

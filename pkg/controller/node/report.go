@@ -11,16 +11,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reasons of the condition PodAddressShortage.
 const (
-	reasonPoolsExhausted = "PoolsExhausted"
-	reasonLimitReached   = "LimitReached"
-	reasonRunsWithOther  = "AgentRunsWithAnother"
-	reasonPaused         = "Paused"
-	reasonNoPool         = "NoPool"
-	reasonEnough         = "EnoughAddresses"
+	reasonLimitReached  = "LimitReached"
+	reasonRunsWithOther = "AgentRunsWithAnother"
+	reasonPaused        = "Paused"
+	reasonNoPool        = "NoPool"
+	reasonEnough        = "EnoughAddresses"
 )
 
 // shortage is what a node lacks.
@@ -70,7 +70,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if unselected {
 		lack = o.unselected(lack)
 	}
-	r.Reporter.sendShortage(o.Node, lack)
+	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
 	if r.Paused { // a pause promises that nothing is written about nodes
 		return nil
 	}
@@ -158,7 +158,7 @@ func lacking(plans []familyPlan) *shortage {
 		}
 		reason, message := p.lack()
 		parts = append(parts, message)
-		if s.reason == "" || reason == reasonPoolsExhausted {
+		if s.reason == "" || reason == v1alpha1.NodePoolsExhausted {
 			s.reason = reason
 		}
 		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short)
@@ -180,7 +180,7 @@ func (p *familyPlan) lack() (reason, message string) {
 	case p.Paused != "":
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.short > 0:
-		return reasonPoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
+		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
 	case p.State.RunsWithAnother():
 		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockDemand.Runs[0])
@@ -221,18 +221,34 @@ func (o *observation) unselected(lack *shortage) *shortage {
 	}
 }
 
+// cooldowns describes the full pools that could serve what a node lacks: how many blocks cool
+// down, and until when. The condition of the Node does not say so: each block that comes or goes
+// would be a write about every node that starves.
+func (r *Reconciler) cooldowns(plans []familyPlan) string {
+	var text string
+	for _, p := range plans {
+		for i := 0; i < len(p.Pools) && p.short > 0; i++ {
+			pool := p.Pools[i]
+			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, state.CooldownsOf(pool, p.Family, r.Ledger.PoolBlocks(pool.Name)))
+		}
+	}
+	return text
+}
+
 // adviceFor returns what to do about a shortage.
 func adviceFor(reason string) string {
 	switch reason {
 	case reasonPaused:
 		return "End the pause, or move pods away"
+	case reasonLimitReached:
+		return "Raise that limit, or move pods away"
 	case reasonNoPool:
 		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
 			v1alpha1.OptOutLabel + "=true"
 	case reasonRunsWithOther:
 		return "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation"
 	}
-	return "Add a CIDR to a pool, raise the limit, or move pods away"
+	return "Add a CIDR to a pool of this node or another pool for it, or move pods away"
 }
 
 // notRun describes the families that pools offer the node and its agent does not run.

@@ -52,11 +52,12 @@ func (b *bed) reportsShortage(want string) {
 func TestNodeConditionAtRest(t *testing.T) {
 	b := newBed(t, fixtures.Node())
 	b.r.Reporter.NodeCondition = true
-	lack := &shortage{unmet: true, reason: reasonPoolsExhausted, message: "x"}
+	lack := &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "x"}
+	more := &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "y"}
 	for i, step := range []struct {
 		lack *shortage
 		want int
-	}{{nil, 0}, {lack, 1}, {lack, 0}, {nil, 1}, {nil, 0}} {
+	}{{nil, 0}, {lack, 1}, {lack, 0}, {more, 1}, {more, 0}, {nil, 1}, {nil, 0}} {
 		b.Calls = nil
 		if err := b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack); err != nil {
 			t.Fatal(err)

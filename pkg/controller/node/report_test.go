@@ -37,22 +37,22 @@ func TestLacking(t *testing.T) {
 		"only the reserve is lacking": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: expand.Claim{Addresses: 3, Blocks: 9}}, east, west)},
 			short: [2]int{3, 0},
-			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 3 more addresses wanted and no pool that serves this node (east, west)"},
+			want:  &shortage{reason: v1alpha1.NodePoolsExhausted, message: "ipv4: 3 more addresses wanted and no pool that serves this node (east, west)"},
 		},
 		"pods wait": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
 			short: [2]int{6, 0},
-			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4: 6 more addresses wanted"},
+			want:  &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "ipv4: 6 more addresses wanted"},
 		},
 		"what was claimed suffices for the pods": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: expand.Claim{Addresses: 6, Blocks: 9}}, east)},
 			short: [2]int{4, 0},
-			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 4 more addresses wanted"},
+			want:  &shortage{reason: v1alpha1.NodePoolsExhausted, message: "ipv4: 4 more addresses wanted"},
 		},
 		"pods run on in blocks that have to go and cannot be replaced": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 0, ServedElsewhere: 8, Claim: expand.Claim{Addresses: 12, Blocks: 9}}, east)},
 			short: [2]int{12, 0},
-			want:  &shortage{reason: reasonPoolsExhausted, message: "ipv4: 12 more addresses wanted"},
+			want:  &shortage{reason: v1alpha1.NodePoolsExhausted, message: "ipv4: 12 more addresses wanted"},
 		},
 		"a limit": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2})},
@@ -61,17 +61,17 @@ func TestLacking(t *testing.T) {
 		"no pool at all": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 1, Claim: expand.Claim{Addresses: 6, Blocks: 9}})},
 			short: [2]int{6, 0},
-			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "(none)"},
+			want:  &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "(none)"},
 		},
 		"a pool of Cilium's": {
 			plans: []familyPlan{{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: expand.Claim{Addresses: 8, Blocks: 9}}}},
 			short: [2]int{8, 0},
-			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
+			want:  &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
 		},
 		"each family for itself": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: expand.Claim{Addresses: 1, Blocks: 1}})},
 			short: [2]int{0, 1},
-			want:  &shortage{unmet: true, reason: reasonPoolsExhausted, message: "allow; ipv6: 1 more addresses wanted"},
+			want:  &shortage{unmet: true, reason: v1alpha1.NodePoolsExhausted, message: "allow; ipv6: 1 more addresses wanted"},
 		},
 	}
 	for name, test := range tests {

@@ -75,19 +75,40 @@ func phaseMessage(phase ipalloc.Phase, reason expand.Reason, restart string) str
 	return "the node has more addresses than it needs; the block goes as its pods go"
 }
 
+// sendBlock reports on the Node what becomes of one of its blocks. The block's own object
+// may be gone before anybody reads the event.
+func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, what string) {
+	node := o.Node
+	if node == nil { // as the kubelet refers to a Node, and kubectl describe finds it
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.Name)}}
+	}
+	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}
+	r.Events.SendBlock(node, block, kind, fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what))
+}
+
 // sendPhase reports that a block has entered a phase.
-func (r *Reporter) sendPhase(b *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.Reason, message string) {
+func (r *Reporter) sendPhase(o *observation, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) {
 	kind := map[ipalloc.Phase]string{
 		ipalloc.InService: event.ReasonBlockBackInService, ipalloc.Draining: event.ReasonBlockDraining, ipalloc.CoolingDown: event.ReasonBlockCoolingDown,
 	}[phase]
 	if reason != expand.None {
 		message = fmt.Sprintf("%s: %s", reason, message)
 	}
-	r.Events.SendPhase(b, kind, message)
+	r.sendBlock(o, b, kind, message)
 }
 
-// sendShortage reports a shortage when its reason changes; nil: there is none.
-func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage) {
+// sendClaimed reports that a block was claimed for a node that wants more addresses.
+func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
+	what := fmt.Sprintf("claimed, as the node wants %d more addresses", p.plan.Claim.Addresses)
+	if first := p.Ruling(); first != b.Pool {
+		what += "; pool " + first + ", which comes first, has no block for it"
+	}
+	r.sendBlock(o, b, event.ReasonBlockClaimed, what)
+}
+
+// sendShortage reports a shortage when its reason changes; nil: there is none. The event adds
+// what full pools get back.
+func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
 	reason := ""
 	if lack != nil {
 		reason = lack.reason
@@ -99,7 +120,7 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage) {
 	if lack.reason == reasonNoPool {
 		kind = event.ReasonNoPoolSelectsNode
 	}
-	r.Events.Send(node, kind, lack.reason, lack.message+". "+adviceFor(lack.reason))
+	r.Events.Send(node, kind, lack.reason, lack.message+cooldowns()+". "+adviceFor(lack.reason))
 }
 
 // sendFamilyNotRun reports families that pools offer and the agent does not run; "": it
@@ -188,8 +209,8 @@ var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 
 
 func planTopic(share *state.Share) string { return planTopics[share.Family] + share.CiliumPool }
 
-// setNodeCondition writes the condition when it first becomes true and when it changes;
-// a Node without any shortage so far has none.
+// setNodeCondition writes the condition when it first becomes true and when it changes, its
+// figures included; a Node without any shortage so far has none.
 func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
 	if !r.NodeCondition {
 		return nil
@@ -199,15 +220,19 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	if lack != nil && lack.unmet {
 		want.Status, want.Reason, want.Message = corev1.ConditionTrue, lack.reason, lack.message
 	}
+	now := metav1.NewTime(r.Clock.Now())
+	want.LastTransitionTime, want.LastHeartbeatTime = now, now
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeAddressShortage })
-	switch {
-	case i < 0 && want.Status == corev1.ConditionFalse:
-		return nil
-	case i >= 0 && node.Status.Conditions[i].Status == want.Status && node.Status.Conditions[i].Reason == want.Reason:
+	if i < 0 && want.Status == corev1.ConditionFalse {
 		return nil
 	}
-	want.LastTransitionTime = metav1.NewTime(r.Clock.Now())
-	want.LastHeartbeatTime = want.LastTransitionTime
+	if i >= 0 && node.Status.Conditions[i].Status == want.Status {
+		is := &node.Status.Conditions[i]
+		if is.Reason == want.Reason && is.Message == want.Message {
+			return nil
+		}
+		want.LastTransitionTime = is.LastTransitionTime
+	}
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
 	if err != nil {
 		return err
