@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // New returns the command explain.
@@ -95,7 +96,7 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
 	explainNode(c, s, name, d)
-	s.Line("It needs %s and has %d (%s in use).", output.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity, output.Percent(d.Plan.Demand, d.Plan.Capacity))
+	s.Line("It needs %s and has %d.", output.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
 	if n := d.Plan.ServedElsewhere; n > 0 {
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
@@ -123,6 +124,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 		}
 		s.Line("Pool %s rules it. Where that is full, %s.", d.Ruling(), strings.Join(next, ", then "))
 	}
+	explainPools(c, s, d)
 	if c.Nodes[name] == nil {
 		s.Line("Its Node is gone.")
 	}
@@ -142,6 +144,28 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 	if len(d.State.Used) == 0 {
 		s.Line("Its agent has not reported any address in use.")
 	}
+}
+
+// explainPools describes the pools of a node that have no free block, until one has some.
+func explainPools(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
+	for _, pool := range d.Pools {
+		cut, assigns := pool.Cut(d.Family)
+		switch free := c.Ledger.Free(cut); {
+		case !assigns || pool.Paused:
+			s.Line("Pool %s assigns no block.", pool.Name)
+		case free > 0:
+			if pool != d.Pools[0] {
+				s.Line("Pool %s has %s.", pool.Name, freeBlocks(free))
+			}
+			return
+		default:
+			s.Line("Pool %s has no free block: %s.", pool.Name, state.CooldownsOf(pool, d.Family, c.Ledger.PoolBlocks(pool.Name)))
+		}
+	}
+}
+
+func freeBlocks(n uint64) string {
+	return output.Plural(int(min(n, 1<<40)), "free block", "free blocks")
 }
 
 // explainHeard describes the report of an agent that is assigned whole blocks.

@@ -61,3 +61,19 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 		})
 	}
 }
+
+// Where the ruling pool is full, it says what comes back to it and which pool takes over.
+func TestExplainFullPool(t *testing.T) {
+	next := fixtures.PodIPPool("q", 1, "10.1.0.0/28")
+	next.Spec.Priority = -1
+	s := &audit.Snapshot{
+		Time: fixtures.Noon(), Nodes: []corev1.Node{*fixtures.Node()},
+		Pools:  []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30"), *next},
+		Blocks: []v1alpha1.PodIPBlock{*fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
+	}
+	var text output.Text
+	Node(&text, cluster.New(s, nil, auditcmd.Operator{Settings: controller.DefaultSettings()}), "n")
+	if want := "Pool p has no free block: no block cools down.\nPool q has 4 free blocks.\n"; !strings.Contains(text.String(), want) {
+		t.Errorf("want %q, got:\n%s", want, text.String())
+	}
+}

@@ -168,7 +168,7 @@ func (p *pending) pool(s *output.Text, name string) {
 			return
 		}
 	}
-	s.Line("Pool %s is full.", name)
+	s.Line("Pool %s is full: %s.", name, state.CooldownsOf(pool, p.family, p.c.Ledger.PoolBlocks(name)))
 	var leaving []string
 	for _, b := range p.c.Blocks() {
 		if b.Pool == name && ipalloc.FamilyOf(b.CIDR.Addr()) == p.family && b.Phase != ipalloc.InService {

@@ -24,6 +24,10 @@ type nodeRow struct {
 	// Demand is how many addresses the node needs now, Capacity how many it has.
 	Demand   int `json:"demand"`
 	Capacity int `json:"capacity"`
+	// Addresses is how many addresses of its blocks that do not cool down pods can have, Used
+	// how many of those are in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
 	// Shortage is how many of the addresses it needs its limits keep it from getting.
 	Shortage int `json:"shortage"`
 	// Reclaimable is how many blocks it does not need now.
@@ -64,7 +68,8 @@ func NewNodes(e *cli.Env) *cobra.Command {
 		Short: "List nodes: their pool, blocks, what they need and what they have",
 		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
 how many addresses it needs, and how many it has. What a node needs is what its
-agent reports as used, and bound pods that have no address yet.`,
+agent reports as used, and bound pods that have no address yet. Used is how many
+addresses of its blocks are in use.`,
 		Example:           cli.Examples("nodes", "nodes edge-01 edge-02 -o wide", "nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,6 +109,7 @@ func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 // nodeRows returns a row per family, or one that explains why there is none.
 func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	var rows []nodeRow
+	users := c.Users(name)
 	for _, d := range c.Decide(name) {
 		row := nodeRow{
 			Node: name, Family: d.Family.String(), CiliumPool: d.CiliumPool, Pool: d.Ruling(),
@@ -112,6 +118,10 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 		}
 		for _, b := range d.State.Blocks {
 			row.Blocks.add(b.Phase)
+			if is, held := c.Ledger.Block(b.CIDR); held && b.Phase != ipalloc.CoolingDown {
+				row.Addresses += c.UsableCount(is)
+				row.Used += cluster.CountIn(b.CIDR, users)
+			}
 		}
 		row.State = nodeState(c, &d, &row)
 		rows = append(rows, row)
@@ -155,7 +165,7 @@ func nodeTable(rows []nodeRow) output.Table {
 		t.Cells = append(t.Cells, []any{
 			r.Node, output.Dash(FamilyWords(r.Family, r.CiliumPool)), output.Dash(r.Pool), r.Blocks.held(), r.Blocks.Draining,
 			r.Blocks.CoolingDown, r.Demand, r.Capacity,
-			output.Percent(r.Demand, r.Capacity), r.Reclaimable, r.State,
+			output.Fraction(r.Used, r.Addresses), r.Reclaimable, r.State,
 		})
 	}
 	return t

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // PoolRow is one family of a pool, for users and scripts.
@@ -27,14 +28,14 @@ type PoolRow struct {
 	Nodes    int `json:"nodes"`
 	Selected int `json:"selectedNodes"`
 	// BlockBits is the prefix length of a block.
-	BlockBits int        `json:"blockBits"`
-	CIDRs     []string   `json:"cidrs"`
+	BlockBits int      `json:"blockBits"`
+	CIDRs     []string `json:"cidrs"`
 	// Total is how many blocks nodes hold or can get, Free how many can be claimed now, and
 	// Full the share of Total that cannot, in percent.
-	Total int64 `json:"totalBlocks"`
-	Free  int64 `json:"freeBlocks"`
-	Full  int32 `json:"utilizationPercent"`
-	Blocks    PhaseCount `json:"blocks"`
+	Total  int64      `json:"totalBlocks"`
+	Free   int64      `json:"freeBlocks"`
+	Full   int32      `json:"utilizationPercent"`
+	Blocks PhaseCount `json:"blocks"`
 	// Addresses is how many addresses of its held blocks pods can have, Used how many are in
 	// use.
 	Addresses int `json:"addresses"`
@@ -195,7 +196,7 @@ func usedByBlock(c *cluster.Cluster) map[string]int {
 }
 
 // poolState returns the worst state of a pool.
-func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (state, message string) {
+func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
 	if err := c.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
 	}
@@ -211,7 +212,8 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""
 	case r.Free == 0:
-		return "Exhausted", "no free block is left: add a CIDR, or a pool of lower priority for the same nodes"
+		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
+			state.CooldownsOf(pool, f, c.Ledger.PoolBlocks(pool.Name)))
 	}
 	ranges, _ := pool.Ranges(f)
 	if i := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" }); i >= 0 {

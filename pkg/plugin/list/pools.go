@@ -28,9 +28,11 @@ func NewPools(e *cli.Env) *cobra.Command {
 it does not need the operator to run.
 
 Selected is how many nodes claim from the pool first; Nodes is how many hold a
-block of it, as in kubectl get podippools. Blocks are those held of all there are. Free are those that could be claimed now:
-ranges that drain or belong to another pool, and blocks with addresses in use
-elsewhere, are not free.
+block of it, as in kubectl get podippools. Blocks are those held, of all that nodes
+hold or can get: those of a range that is cordoned, drains or belongs to another
+pool count only while a node holds them. Free are those that could be claimed now;
+blocks with addresses in use elsewhere are not free. Full is the share that is not
+free, as in kubectl get podippools, the metrics and the alerts: 100% if none is.
 
 Room is how many more nodes fit. Lasts is for how long there are free blocks, if
 what they grew by in the last hours or days goes on for as long again; "-" says

@@ -37,10 +37,13 @@ type Overview struct {
 		All     int `json:"all"`
 	} `json:"agents"`
 	Pools []PoolRow `json:"pools"`
+	// Nodes counts nodes, the addresses of their blocks that do not cool down, those of them in
+	// use, and how many more nodes need than they have.
 	Nodes struct {
 		All   int `json:"all"`
 		InUse int `json:"addressesInUse"`
 		Has   int `json:"addresses"`
+		Short int `json:"addressesShort"`
 	} `json:"nodes"`
 	Blocks PhaseCount `json:"blocks"`
 	// Attention lists what needs attention, the worst first. Never null.
@@ -183,14 +186,15 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			v.Agents.Settled++
 		}
 		for _, r := range nodeRows(c, name) {
-			v.Nodes.InUse += r.Demand
-			v.Nodes.Has += r.Capacity
+			v.Nodes.InUse += r.Used
+			v.Nodes.Has += r.Addresses
 			v.Blocks.InService += r.Blocks.InService
 			v.Blocks.Draining += r.Blocks.Draining
 			v.Blocks.CoolingDown += r.Blocks.CoolingDown
 			switch {
 			case r.State == "OtherIPAM": // check counts them
 			case r.Demand > r.Capacity:
+				v.Nodes.Short += r.Demand - r.Capacity
 				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, output.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
@@ -221,7 +225,11 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 		s.Line("Version   %s", v.Version)
 	}
 	s.Line("Agents    %d of %d run steadily", v.Agents.Settled, v.Agents.All)
-	s.Line("Nodes     %d, with %d of %s in use (%s)", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has))
+	short := ""
+	if v.Nodes.Short > 0 {
+		short = fmt.Sprintf("; short by %d", v.Nodes.Short)
+	}
+	s.Line("Nodes     %d, with %d of %s in use (%s)%s", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has), short)
 	s.Line("Blocks    %d in service, %d draining, %d cooling down", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
 	s.Line("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
 	s.Line("")
