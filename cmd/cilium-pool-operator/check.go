@@ -18,9 +18,9 @@ const checkUsage = `cilium-pool-operator check audits a live cluster: do two nod
 have the same address, can agents restore every address in use, do blocks,
 CiliumNodes and pools agree, is anything stuck?
 
-It only reads: it lists Nodes, Pods, CiliumNodes, PodIPPools, PodIPBlocks and
-ServiceCIDRs, and gets the operator's Lease, Cilium's ConfigMap and the operator's
-CRDs. It may run anywhere, beside any number of operators, or with none. Mode
+It only reads: it lists Nodes, Pods, Services, ServiceCIDRs, CiliumNodes,
+CiliumLoadBalancerIPPools, PodIPPools and PodIPBlocks, and gets the operator's Lease,
+Cilium's ConfigMap and the operator's CRDs. It may run anywhere, beside any number of operators, or with none. Mode
 and settings are those of the operator, by its Lease; where that says nothing, the
 mode that Cilium's settings name, and default settings.
 

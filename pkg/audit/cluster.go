@@ -39,6 +39,13 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 	for i := range s.ServiceCIDRs {
 		ledger.Exclude(exclude.Claimant{Kind: exclude.ServiceCIDR, Name: s.ServiceCIDRs[i].Name}, exclude.OfServices(&s.ServiceCIDRs[i]))
 	}
+	for i := range s.Services {
+		svc := &s.Services[i]
+		ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: svc.Namespace + "/" + svc.Name}, exclude.OfService(svc))
+	}
+	for i := range s.LoadBalancerPools {
+		ledger.OfferToServices(s.LoadBalancerPools[i].Name, exclude.OfLoadBalancerPool(&s.LoadBalancerPools[i]))
+	}
 	ledger.SetReady()
 	for i := range s.Pools {
 		c.Pools.Set(&s.Pools[i])

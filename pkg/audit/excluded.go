@@ -13,6 +13,10 @@ func (c *check) covers(pool *crd.Pool) {
 		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,
 			Note: "of " + r.By.String(), Says: "no pod gets these addresses of nodes or Services"})
 	}
+	for _, r := range c.cluster.Ledger.SharedWith(pool) {
+		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,
+			Note: "of " + r.By.String(), Says: "pods and Services both get addresses of it, and can get the same one"})
+	}
 }
 
 // clusterAddressesOf reports the addresses in use on a node that belong to a node or
@@ -20,7 +24,7 @@ func (c *check) covers(pool *crd.Pool) {
 func (c *check) clusterAddressesOf(n *node) {
 	for addr, user := range n.inUse {
 		for _, r := range c.cluster.Ledger.Excluded(single(addr)) {
-			if n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
+			if r.Offered() || n.view != nil && slices.Contains(n.view.Own, addr) && r.By == (exclude.Claimant{Kind: exclude.CiliumNode, Name: n.name}) {
 				continue
 			}
 			c.add(Finding{Reason: ClusterAddressInUse, Object: c.allocationObject(n.name), Subject: single(addr),

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,6 +110,35 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.130", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.131", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26"},
 		},
+		"a pool covers addresses of Services": {
+			spoil: func(w world) {
+				service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+				service.Spec.ExternalIPs = []string{"10.0.0.130", "192.0.2.1"}
+				service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.2"}} // a pod of a has it
+				w.Services = append(w.Services, service)
+			},
+			want: []string{"ClusterAddressInUse CiliumNode/a 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.130"},
+		},
+		"a pool covers ranges of Services, where pods of a have addresses": {
+			spoil: func(w world) {
+				offers := ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
+				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/29"}}
+				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/29"},
+		},
+		"Services have all of a pool's range": {
+			spoil: func(w world) {
+				offers := ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
+				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/23"}}
+				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
+			},
+			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/23"},
+		},
+		"a cloud lists a router, which is in its own block, among the addresses of the Node": {spoil: func(w world) {
+			w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+			w.Nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+		}},
 		"a router in a block of another node": {
 			spoil: func(w world) {
 				w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")} // in its own block

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -35,6 +36,10 @@ type Snapshot struct {
 	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
 	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR
+	// Services are those with addresses outside the ServiceCIDRs, and LoadBalancerPools where
+	// Cilium takes such addresses from. A cluster may have no such kind.
+	Services          []corev1.Service
+	LoadBalancerPools []ciliumv2.CiliumLoadBalancerIPPool
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
 	// Namespaces and CiliumPools are set if the caller requests the Cilium pools that

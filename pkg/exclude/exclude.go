@@ -1,6 +1,6 @@
 // Package exclude knows the addresses of the cluster itself, which pods must never
-// get: those of nodes, and the ranges that Services get theirs from. It owns who
-// has which of them, and finds those that a range covers.
+// get: those of nodes and Services, and the ranges that Services get theirs from. It
+// owns who has which of them, and finds those that a range covers.
 //
 // It never talks to Kubernetes, and it does not know pools or blocks.
 package exclude
@@ -17,9 +17,11 @@ import (
 
 // The kinds of claimants.
 const (
-	Node        = "Node"
-	CiliumNode  = "CiliumNode"
-	ServiceCIDR = "ServiceCIDR"
+	Node             = "Node"
+	CiliumNode       = "CiliumNode"
+	Service          = "Service"
+	ServiceCIDR      = "ServiceCIDR"
+	LoadBalancerPool = "CiliumLoadBalancerIPPool"
 )
 
 // Claimant is an object that has addresses of the cluster.
@@ -27,8 +29,15 @@ type Claimant struct{ Kind, Name string }
 
 func (c Claimant) String() string { return c.Kind + " " + c.Name }
 
+// compare sorts those last that may only come to use an address.
 func (c Claimant) compare(other Claimant) int {
-	return cmp.Or(cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
+	last := func(c Claimant) int {
+		if c.Kind == LoadBalancerPool {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(last(c)-last(other), cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
 }
 
 // Range is an address or a range of which no pod may get any part.
@@ -37,6 +46,10 @@ type Range struct {
 	// By is who has it: the first one by kind and name.
 	By Claimant
 }
+
+// Offered reports whether Services may get the addresses and none need have them yet. A block
+// that a node holds keeps them until a Service gets one.
+func (r Range) Offered() bool { return r.By.Kind == LoadBalancerPool }
 
 func (r Range) String() string {
 	if r.CIDR.IsSingleIP() {

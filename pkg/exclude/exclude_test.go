@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -26,13 +27,24 @@ func TestObjects(t *testing.T) {
 	n.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "fd00::7"},
 		{Type: corev1.NodeExternalIP, Address: "::ffff:198.51.100.7"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
-		{Type: corev1.NodeHostName, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "none"},
+		{Type: corev1.NodeHostName, Address: "10.0.0.1"}, {Type: corev1.NodeHostName, Address: "192.0.2.7"},
+		{Type: corev1.NodeInternalIP, Address: "none"}, {Type: corev1.NodeInternalIP, Address: "010.0.0.1"},
+		{Type: corev1.NodeInternalIP, Address: "FD00:0::7"}, {Type: corev1.NodeInternalIP, Address: "fe80::1%eth0"},
 	}
-	s := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd00:96::/112", "10.96.0.0/12", "x"}}}
+	s := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd00:96::/112", "10.96.0.0/12", "x", "::ffff:10.96.0.1/108"}}}
+	service := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ExternalIPs: []string{"198.51.100.8", "::ffff:198.51.100.7"}, LoadBalancerIP: "198.51.100.9"}}
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.9"}, {Hostname: "lb.example.com"}, {IP: "FD00::9"}}
+	pool := &ciliumv2.CiliumLoadBalancerIPPool{Spec: ciliumv2.CiliumLoadBalancerIPPoolSpec{Disabled: true, Blocks: []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{
+		{Cidr: "10.1.0.9/24"}, {Cidr: "FD00:1::/112"}, {Cidr: "x"}, {Start: "10.2.0.1", Stop: "10.2.0.3"}, {Start: "10.2.0.9"},
+		{Start: "10.3.0.2", Stop: "10.3.0.1"}, {Start: "10.3.0.2", Stop: "fd00::1"}, {Start: "10.3.0.2", Stop: "x"}, {Stop: "10.3.0.2"}, {},
+	}}}
 	for name, test := range map[string]struct{ got, want []netip.Prefix }{
-		"a Node":        {OfNode(n), prefixes("192.0.2.7/32", "198.51.100.7/32", "fd00::7/128")},
-		"a ServiceCIDR": {OfServices(s), prefixes("10.96.0.0/12", "fd00:96::/112")},
-		"addresses":     {Of([]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}), prefixes("10.0.0.1/32", "10.0.0.2/32")},
+		"a Node":                     {OfNode(n), prefixes("10.0.0.1/32", "192.0.2.7/32", "198.51.100.7/32", "fd00::7/128", "fe80::1/128")},
+		"a ServiceCIDR":              {OfServices(s), prefixes("10.96.0.0/12", "fd00:96::/112")},
+		"a Service":                  {OfService(service), prefixes("198.51.100.7/32", "198.51.100.8/32", "198.51.100.9/32", "fd00::9/128")},
+		"no Service":                 {OfService(&corev1.Service{}), nil},
+		"a CiliumLoadBalancerIPPool": {OfLoadBalancerPool(pool), prefixes("10.1.0.0/24", "10.2.0.1/32", "10.2.0.2/31", "10.2.0.9/32", "fd00:1::/112")},
+		"addresses":                  {Of([]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}), prefixes("10.0.0.1/32", "10.0.0.2/32")},
 	} {
 		if fmt.Sprint(test.got) != fmt.Sprint(test.want) {
 			t.Errorf("%s: %v, want %v", name, test.got, test.want)
@@ -102,6 +114,20 @@ func TestSetAgainstList(t *testing.T) {
 				t.Fatalf("step %d: %s has no %s", i, found.By, found.CIDR)
 			}
 		}
+	}
+}
+
+// The object that has an address is named before one that only offers it to Services.
+func TestOffered(t *testing.T) {
+	var s Set
+	s.Put(Claimant{LoadBalancerPool, "lb"}, prefixes("10.0.0.5/32", "10.0.0.6/32"))
+	s.Put(Claimant{Service, "default/web"}, prefixes("10.0.0.5/32"))
+	var got []string
+	for _, r := range s.In(netip.MustParsePrefix("10.0.0.0/24")) {
+		got = append(got, fmt.Sprint(r, " ", r.Offered()))
+	}
+	if diff := cmp.Diff([]string{"10.0.0.5 of Service default/web false", "10.0.0.6 of CiliumLoadBalancerIPPool lb true"}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

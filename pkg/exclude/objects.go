@@ -1,26 +1,36 @@
 package exclude
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// OfNode returns the addresses of a Node, sorted.
+// OfNode returns the addresses of a Node, sorted, whatever type it lists them under: a cloud
+// may list one as Hostname only.
 func OfNode(n *corev1.Node) []netip.Prefix {
-	var out []netip.Prefix
+	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
-		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
-			continue
-		}
-		if addr, err := netip.ParseAddr(a.Address); err == nil {
-			addr = addr.Unmap().WithZone("")
-			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
-		}
+		out = read(out, a.Address)
 	}
-	return sorted(out)
+	return Of(out)
+}
+
+// OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: those of its
+// load balancer, the one that it requests, and its external ones.
+func OfService(s *corev1.Service) []netip.Prefix {
+	out := read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP)
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		out = read(out, ingress.IP)
+	}
+	return Of(out)
 }
 
 // OfServices returns the CIDRs from which a ServiceCIDR assigns addresses to Services, sorted.
@@ -28,8 +38,23 @@ func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, c := range s.Spec.CIDRs {
 		if p, err := netip.ParsePrefix(c); err == nil {
-			out = append(out, p.Masked())
+			out = append(out, ipalloc.Canonical(p))
 		}
+	}
+	return sorted(out)
+}
+
+// OfLoadBalancerPool returns the ranges from which Cilium assigns addresses to Services, sorted.
+// A disabled pool counts too: it can be enabled at any time.
+func OfLoadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, b := range p.Spec.Blocks {
+		if cidr, err := netip.ParsePrefix(string(b.Cidr)); err == nil {
+			out = append(out, ipalloc.Canonical(cidr))
+		}
+		first, _ := ipalloc.ParseAddr(b.Start)
+		last, _ := ipalloc.ParseAddr(cmp.Or(b.Stop, b.Start))
+		out = append(out, netipx.IPRangeFrom(first, last).Prefixes()...) // none of an invalid range
 	}
 	return sorted(out)
 }
@@ -41,6 +66,16 @@ func Of(addrs []netip.Addr) []netip.Prefix {
 		out = append(out, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return sorted(out)
+}
+
+// read appends the addresses among texts.
+func read(to []netip.Addr, texts ...string) []netip.Addr {
+	for _, text := range texts {
+		if addr, ok := ipalloc.ParseAddr(text); ok {
+			to = append(to, addr)
+		}
+	}
+	return to
 }
 
 func sorted(prefixes []netip.Prefix) []netip.Prefix {

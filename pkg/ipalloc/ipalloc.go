@@ -32,6 +32,22 @@ func FamilyOf(addr netip.Addr) Family {
 	return IPv6
 }
 
+// ParseAddr reads an address in any notation: it drops the zone, and returns an IPv4-mapped
+// IPv6 address as IPv4. It returns false if text is no address.
+func ParseAddr(text string) (addr netip.Addr, ok bool) {
+	addr, err := netip.ParseAddr(text)
+	return addr.Unmap().WithZone(""), err == nil
+}
+
+// Canonical returns the form of a prefix in which equal ranges are equal values: without host
+// bits, and an IPv4-mapped IPv6 range as IPv4.
+func Canonical(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked()
+}
+
 func (f Family) String() string {
 	if f == IPv4 {
 		return "ipv4"

@@ -192,7 +192,7 @@ func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Ad
 // withoutExcluded returns the addresses of a block except those of nodes and Services. In
 // modes where agents are assigned whole blocks, no address can be withheld.
 func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
-	excluded := exclude.CIDRs(c.Ledger.Excluded(block))
+	excluded := exclude.CIDRs(slices.DeleteFunc(c.Ledger.Excluded(block), exclude.Range.Offered))
 	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
 		return addrs
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -62,16 +63,71 @@ func (l *Ledger) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, remo
 	return added, removed
 }
 
+// OfferToServices replaces the ranges from which a CiliumLoadBalancerIPPool assigns addresses to
+// Services. No block of them is claimed from now on; held blocks keep their addresses until a
+// Service gets one. Ranges that are at least half of a CIDR of a PodIPPool are only reported: one
+// object must not take a pool from all nodes.
+func (l *Ledger) OfferToServices(name string, ranges []netip.Prefix) {
+	l.mu.Lock()
+	defer l.unlock()
+	if l.offered[name] = ranges; len(ranges) == 0 {
+		delete(l.offered, name)
+	}
+	l.excludeOffered(name, ranges)
+}
+
+func (l *Ledger) excludeOffered(name string, ranges []netip.Prefix) {
+	by := exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: name}
+	if slices.ContainsFunc(l.poolCIDRs, func(cidr netip.Prefix) bool { return shareOf(ranges, cidr) >= 0.5 }) {
+		l.shared.Put(by, ranges)
+		ranges = nil
+	} else {
+		l.shared.Put(by, nil)
+	}
+	l.exclude(by, ranges)
+}
+
+// shareOf returns the part of cidr that ranges, which do not overlap each other, cover.
+func shareOf(ranges []netip.Prefix, cidr netip.Prefix) float64 {
+	part := 0.0
+	for _, r := range ranges {
+		if r.Overlaps(cidr) {
+			part += math.Ldexp(1, -max(0, r.Bits()-cidr.Bits()))
+		}
+	}
+	return part
+}
+
 // Excluded returns the addresses of nodes and Services in cidr, sorted.
 func (l *Ledger) Excluded(cidr netip.Prefix) []exclude.Range {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.excluded.In(cidr)
+	return l.withoutOwn(l.excluded.In(cidr))
+}
+
+// withoutOwn drops the addresses that an agent uses itself in its node's own blocks and CIDRs,
+// though a cloud provider, or the agent, lists them among those of the node.
+func (l *Ledger) withoutOwn(ranges []exclude.Range) []exclude.Range {
+	return slices.DeleteFunc(ranges, func(r exclude.Range) bool {
+		if r.By.Kind != exclude.Node && r.By.Kind != exclude.CiliumNode {
+			return false
+		}
+		cn := l.ciliumNodes.current(r.By.Name)
+		return cn != nil && slices.Contains(cn.Own, r.CIDR.Addr()) && l.isNodes(cn, r.CIDR.Addr())
+	})
 }
 
 // ExcludedFrom returns the addresses of nodes and Services that a pool, which may be
-// nil, covers, sorted by family, then address.
+// nil, covers outside its reserved ranges, sorted by family, then address.
 func (l *Ledger) ExcludedFrom(pool *crd.Pool) []exclude.Range {
+	return l.coveredBy(pool, &l.excluded)
+}
+
+// SharedWith returns the ranges of CiliumLoadBalancerIPPools that a pool, which may be nil,
+// covers and nevertheless assigns to nodes, sorted likewise.
+func (l *Ledger) SharedWith(pool *crd.Pool) []exclude.Range { return l.coveredBy(pool, &l.shared) }
+
+func (l *Ledger) coveredBy(pool *crd.Pool, by *exclude.Set) []exclude.Range {
 	if pool == nil {
 		return nil
 	}
@@ -80,9 +136,11 @@ func (l *Ledger) ExcludedFrom(pool *crd.Pool) []exclude.Range {
 	var out []exclude.Range
 	for _, f := range ipalloc.Families() {
 		whole, _ := pool.Whole(f)
-		out = append(out, l.excluded.InAll(whole.Ranges)...)
+		out = append(out, slices.DeleteFunc(by.InAll(whole.Ranges), func(r exclude.Range) bool {
+			return ipalloc.Covered(r.CIDR, pool.Skipped(f))
+		})...)
 	}
-	return out
+	return l.withoutOwn(out)
 }
 
 // HeldIn returns the blocks that share addresses with cidr, including cidr itself.

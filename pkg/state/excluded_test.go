@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -60,7 +61,12 @@ func TestRouterOutsideItsNode(t *testing.T) {
 		{"in no CIDR", func() { ledger.UpsertCiliumNode(router("2", "10.0.0.9")) }, fixtures.Prefixes("10.0.0.9/32", "192.0.2.1/32")},
 		{"in its block", func() { ledger.Upsert(own) }, fixtures.Prefixes("192.0.2.1/32")},
 		{"in a block of another node", func() { ledger.UpsertCiliumNode(router("3", "10.0.0.3", "10.0.0.8/29")) }, fixtures.Prefixes("10.0.0.3/32", "192.0.2.1/32")},
-		{"its CiliumNode is gone", func() { ledger.RemoveCiliumNode(router("4", "10.0.0.3")) }, nil},
+		{"in its block, and a cloud lists it as an address of the Node", func() {
+			ledger.UpsertCiliumNode(router("4", "10.0.0.9"))
+			ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, fixtures.Prefixes("10.0.0.9/32", "10.0.0.10/32"))
+		}, fixtures.Prefixes("10.0.0.10/32", "192.0.2.1/32")},
+		{"the Node is gone", func() { ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "b"}, nil) }, fixtures.Prefixes("192.0.2.1/32")},
+		{"its CiliumNode is gone", func() { ledger.RemoveCiliumNode(router("5", "10.0.0.3")) }, nil},
 	} {
 		step.do()
 		ledger.ExcludeCiliumNode("b")
@@ -93,4 +99,55 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
 		t.Error("an address of a whole block is withheld, which its agent uses all the same")
 	}
+}
+
+// No block of a range from which Services get addresses is claimed, but a held one keeps its
+// addresses until a Service has one. A CiliumLoadBalancerIPPool that would take half of a CIDR of
+// a pool or more takes nothing.
+func TestRangesOfferedToServices(t *testing.T) {
+	ledger := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
+	generation := int64(0)
+	set := func(cidr string, reserved ...v1alpha1.ReservedCIDR) {
+		pool := fixtures.PodIPPool("p", 1, cidr)
+		generation++
+		pool.Generation, pool.Spec.Reserved = generation, reserved
+		o.Pools.Set(pool)
+	}
+	set("10.0.0.0/28")
+	is := func(what string, excluded, shared, free int) {
+		t.Helper()
+		pool := o.Pools.Get("p")
+		cut, _ := pool.Cut(ipalloc.IPv4)
+		got := []int{len(ledger.ExcludedFrom(pool)), len(ledger.SharedWith(pool)), int(ledger.Free(cut))}
+		if want := []int{excluded, shared, free}; !slices.Equal(got, want) {
+			t.Errorf("%s: excluded, shared, free are %v, want %v", what, got, want)
+		}
+	}
+	usable := func() int {
+		return len(o.State(expand.State{Node: "n", Family: ipalloc.IPv4}, "", nil, ledger.NodeBlocks("n")).Blocks[0].Usable)
+	}
+	is("none", 0, 0, 3)
+	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.0/30", "10.0.0.6/31"))
+	is("three eighths", 2, 0, 2)
+	if n := usable(); n != 2 {
+		t.Errorf("a held block of an offered range has %d usable addresses", n)
+	}
+	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, fixtures.Prefixes("10.0.0.1/32"))
+	if n := usable(); n != 1 {
+		t.Errorf("with an address of a Service the block has %d usable addresses", n)
+	}
+	is("an address of a Service", 3, 0, 2)
+	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.0/29"))
+	is("half", 1, 1, 3)
+	set("10.0.0.0/27")
+	is("a quarter, once the pool has grown", 2, 0, 6)
+	set("10.0.0.0/28")
+	is("half again", 1, 1, 3)
+	set("10.0.0.0/28", v1alpha1.ReservedCIDR{CIDR: "10.0.0.0/29"})
+	is("what the pool reserves is no news", 0, 0, 2)
+	ledger.OfferToServices("lb", nil)
+	ledger.Exclude(exclude.Claimant{Kind: exclude.Service, Name: "default/web"}, nil)
+	set("10.0.0.0/28")
+	is("gone", 0, 0, 3)
 }

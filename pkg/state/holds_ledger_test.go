@@ -52,6 +52,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Excluded":           f.each(func(i int) { f.Excluded(f.block(i).CIDR) }),
 		"Excluded of all":    f.few(func(int) { f.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
 		"ExcludedFrom":       f.each(func(i int) { f.ExcludedFrom(f.pool(i)) }),
+		"SharedWith":         f.each(func(i int) { f.SharedWith(f.pool(i)) }),
 		"HeldIn":             f.each(func(i int) { f.HeldIn(f.block(i).CIDR) }),
 		"HolderOf":           f.each(func(i int) { f.HolderOf(exclude.Range{CIDR: f.block(i).CIDR}) }),
 		"MissingCiliumNodes": f.few(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
@@ -123,6 +124,7 @@ func (f *largeFleet) ledgerChanges() map[string]holds.Call {
 		"Exclude": {N: n, Do: func(i int) {
 			f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+len(f.names)))
 		}, Undo: func(i int) { f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1)) }},
+		"OfferToServices":   {N: n, Do: func(i int) { f.OfferToServices("lb", f.address(i+1)) }, Undo: func(int) { f.OfferToServices("lb", nil) }},
 		"ExcludeCiliumNode": f.each(func(i int) { f.ExcludeCiliumNode(f.node(i)) }),
 	}
 }

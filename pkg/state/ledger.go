@@ -55,6 +55,11 @@ type Ledger struct {
 	ciliumNodes ciliumNodes
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
+	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared those that are
+	// too large a part of a CIDR of poolCIDRs to be excluded.
+	offered   map[string][]netip.Prefix
+	shared    exclude.Set
+	poolCIDRs []netip.Prefix
 
 	// Changed, if set, receives the freed CIDRs, and those taken in other ways than by a
 	// claim, after the ledger has recorded them. It may call the ledger.
@@ -78,6 +83,7 @@ func NewLedger() *Ledger {
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
 		awaited:     map[types.UID]chan struct{}{},
+		offered:     map[string][]netip.Prefix{},
 		ciliumNodes: newCiliumNodes(),
 	}
 }

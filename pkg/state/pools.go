@@ -127,12 +127,15 @@ func (p *Pools) resolve() {
 		p.resolved[pool.Name] = pool
 	}
 	reserved := make(map[string][]netip.Prefix, len(pools))
+	var cidrs []netip.Prefix
 	for name, pool := range p.resolved {
 		for _, f := range ipalloc.Families() {
 			reserved[name] = append(reserved[name], pool.Skipped(f)...)
+			whole, _ := pool.Whole(f)
+			cidrs = append(cidrs, whole.Ranges...)
 		}
 	}
-	p.ledger.reserve(p.reserved, reserved)
+	p.ledger.reserve(p.reserved, reserved, cidrs)
 	p.reserved = reserved
 }
 
@@ -173,10 +176,14 @@ func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
 	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
 }
 
-// reserve replaces the ranges that pools reserve.
-func (l *Ledger) reserve(old, now map[string][]netip.Prefix) {
+// reserve replaces the ranges that pools reserve, and their CIDRs.
+func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cidrs []netip.Prefix) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
+	l.poolCIDRs = cidrs
+	for name, ranges := range l.offered {
+		l.excludeOffered(name, ranges)
+	}
 	for _, prefixes := range now {
 		for _, prefix := range prefixes {
 			l.space.Reserve(prefix)

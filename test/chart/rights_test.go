@@ -38,7 +38,9 @@ var seldom = map[string]string{
 	"list podippools.cilium-pool.io":  "likewise",
 	"list podipblocks.cilium-pool.io": "likewise",
 
-	"list servicecidrs.networking.k8s.io": "likewise",
+	"list services":                            "likewise",
+	"list servicecidrs.networking.k8s.io":      "likewise",
+	"list ciliumloadbalancerippools.cilium.io": "likewise",
 }
 
 // running is the operator, started as the Deployment would start it.

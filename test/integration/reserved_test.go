@@ -62,11 +62,16 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e := newEnv(t)
 	e.bareNode("first", nil)
 	e.nodeAddress("first", "10.1.0.5")
+	e.service("web", "10.1.0.33")
+	e.Create(&ciliumv2.CiliumLoadBalancerIPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "lb"},
+		Spec:       ciliumv2.CiliumLoadBalancerIPPoolSpec{Blocks: []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Start: "10.1.0.64", Stop: "10.1.0.71"}}},
+	})
 	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/25", "10.96.4.0/24")
+	e.pool("all", nil, "10.1.0.0/24", "10.96.4.0/24")
 	e.node("n1", nil)
 	covered := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded)
-	for _, want := range []string{"10.1.0.5 of Node first", "10.96.0.0/16 of ServiceCIDR kubernetes"} {
+	for _, want := range []string{"10.1.0.5 of Node first", "10.1.0.33 of Service default/web", "10.1.0.64/29 of CiliumLoadBalancerIPPool lb", "10.96.0.0/16 of ServiceCIDR kubernetes"} {
 		if !strings.Contains(covered, want) {
 			t.Errorf("the message does not name %s: %s", want, covered)
 		}
@@ -74,7 +79,7 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	e.event("all", event.ReasonPoolCoversClusterAddresses)
 	e.hasBlocks("n1", 1)
 	for _, b := range e.Blocks("") {
-		if blockIn(b, "10.1.0.0/27") || blockIn(b, "10.96.0.0/16") {
+		if blockIn(b, "10.1.0.0/26") || blockIn(b, "10.1.0.64/27") || blockIn(b, "10.96.0.0/16") {
 			t.Errorf("node %s got block %s", b.Spec.NodeName, b.Spec.CIDR)
 		}
 	}
@@ -86,6 +91,15 @@ func TestNodeAddressesAreNotForPods(t *testing.T) {
 	free, used := e.freeAndUsed("n1", block)
 	e.bareNode("second", nil)
 	e.nodeAddress("second", free.String(), used.String())
+	e.leavesUnlessUsed("n1", free, used)
+	e.nodeAddress("second", used.String())
+	e.eventuallyOn("the address comes back", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if _, there := cn.Spec.IPAM.Pool[free.String()]; !there {
+			return fmt.Errorf("%s is not published", free)
+		}
+		return nil
+	})
+	e.service("late", free.String(), used.String())
 	e.leavesUnlessUsed("n1", free, used)
 	e.Eventually("the block is named", func() error {
 		if m := e.condition("all", v1alpha1.PoolCoversCluster, metav1.ConditionTrue, poolcontroller.ReasonExcluded); !strings.Contains(m, used.String()+" of Node second (in block "+block.String()+" of node n1)") {
@@ -188,6 +202,18 @@ func (e *env) nodeAddress(name string, addresses ...string) {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
 	e.UpdateStatus(n)
+}
+
+// service makes a Service with addresses of a load balancer.
+func (e *env) service(name string, addresses ...string) {
+	e.TB.Helper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 80}}
+	e.Create(s)
+	for _, a := range addresses {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+	}
+	e.UpdateStatus(s)
 }
 
 // blockIs fails unless the node's only block is the wanted one.

@@ -22,13 +22,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Reader reads clusters.
 type Reader struct {
-	// Client must know Nodes, Pods, ServiceCIDRs, CiliumNodes, PodIPPools and PodIPBlocks; with Asks,
-	// Namespaces and CiliumPodIPPools.
+	// Client must know Nodes, Pods, Services, ServiceCIDRs, CiliumNodes, CiliumLoadBalancerIPPools,
+	// PodIPPools and PodIPBlocks; with Asks, Namespaces and CiliumPodIPPools.
 	Client client.Reader
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
@@ -112,7 +113,7 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	if err := r.readHistories(ctx, s); err != nil {
 		return err
 	}
-	if err := r.readServiceCIDRs(ctx, s); err != nil {
+	if err := r.readServices(ctx, s); err != nil {
 		return err
 	}
 	if err := r.readAsks(ctx, s); err != nil {
@@ -145,10 +146,32 @@ func (r *Reader) readHistories(ctx context.Context, s *audit.Snapshot) error {
 	return nil
 }
 
-// readServiceCIDRs reads the ServiceCIDRs. Clusters older than Kubernetes 1.33 do not
-// serve them.
-func (r *Reader) readServiceCIDRs(ctx context.Context, s *audit.Snapshot) error {
-	err := list(ctx, r, "ServiceCIDRs", func(l *networkingv1.ServiceCIDRList) int {
+// readServices reads the addresses of Services, and where they come from. Clusters older than
+// Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
+func (r *Reader) readServices(ctx context.Context, s *audit.Snapshot) error {
+	err := list(ctx, r, "Services", func(l *corev1.ServiceList) int {
+		for i := range l.Items {
+			if svc := &l.Items[i]; len(exclude.OfService(svc)) > 0 {
+				s.Services = append(s.Services, corev1.Service{
+					ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name},
+					Spec:       corev1.ServiceSpec{ExternalIPs: svc.Spec.ExternalIPs, LoadBalancerIP: svc.Spec.LoadBalancerIP},
+					Status:     svc.Status,
+				})
+			}
+		}
+		return len(l.Items)
+	})
+	if err != nil {
+		return err
+	}
+	err = list(ctx, r, "CiliumLoadBalancerIPPools", func(l *ciliumv2.CiliumLoadBalancerIPPoolList) int {
+		s.LoadBalancerPools = append(s.LoadBalancerPools, l.Items...)
+		return len(l.Items)
+	})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return err
+	}
+	err = list(ctx, r, "ServiceCIDRs", func(l *networkingv1.ServiceCIDRList) int {
 		for i := range l.Items {
 			s.ServiceCIDRs = append(s.ServiceCIDRs, networkingv1.ServiceCIDR{
 				ObjectMeta: metav1.ObjectMeta{Name: l.Items[i].Name}, Spec: l.Items[i].Spec,

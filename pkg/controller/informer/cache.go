@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -125,7 +126,7 @@ func (s *shared) stripNode(obj any) (any, error) {
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	capacity, allocatable := state.KeepResources(&n.Status)
 	n.Status = corev1.NodeStatus{
-		Addresses: ipAddresses(n.Status.Addresses), Conditions: shortageOf(n.Status.Conditions),
+		Addresses: s.ipAddresses(n.Status.Addresses), Conditions: shortageOf(n.Status.Conditions),
 		Capacity: s.resources(capacity), Allocatable: s.resources(allocatable),
 	}
 	return n, nil
@@ -147,14 +148,12 @@ func (s *shared) labels(node string, labels map[string]string) map[string]string
 	return out
 }
 
-// ipAddresses returns those that are IP addresses of the node.
-func ipAddresses(addresses []corev1.NodeAddress) []corev1.NodeAddress {
+// ipAddresses returns those that are IP addresses, of any type.
+func (s *shared) ipAddresses(addresses []corev1.NodeAddress) []corev1.NodeAddress {
 	var out []corev1.NodeAddress
 	for _, a := range addresses {
-		for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-			if a.Type == kind {
-				out = append(out, corev1.NodeAddress{Type: kind, Address: a.Address})
-			}
+		if _, ok := ipalloc.ParseAddr(a.Address); ok {
+			out = append(out, corev1.NodeAddress{Type: corev1.NodeAddressType(s.text(string(a.Type))), Address: a.Address})
 		}
 	}
 	return out

@@ -40,7 +40,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		"admits pods":      func(n *corev1.Node) { n.Status.Allocatable = resources("110") },
 		"says what it has": func(n *corev1.Node) { n.Status.Capacity = resources("64") },
 		"labels, and address": func(n *corev1.Node) {
-			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}}
+			n.Labels, n.Status.Addresses = map[string]string{"zone": "a"}, []corev1.NodeAddress{{Type: "InternalIP", Address: "192.168.0.1"}, {Type: "Hostname", Address: "10.0.0.1"}}
 		},
 	}
 	r := &state.Cluster{IgnoreTaints: map[string]bool{"no-cilium": true}, Pools: state.NewPools(fixtures.Defaults(), state.NewLedger())}

@@ -4,7 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 )
@@ -33,4 +36,65 @@ func (f *Feed) serviceCIDR(s *networkingv1.ServiceCIDR) {
 
 func (f *Feed) serviceCIDRGone(s *networkingv1.ServiceCIDR) {
 	f.exclude(exclude.ServiceCIDR, s.Name, nil)
+}
+
+func (f *Feed) loadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) {
+	f.Ledger.OfferToServices(p.Name, exclude.OfLoadBalancerPool(p))
+}
+
+func (f *Feed) loadBalancerPoolGone(p *ciliumv2.CiliumLoadBalancerIPPool) {
+	f.Ledger.OfferToServices(p.Name, nil)
+}
+
+// serviceAddresses is what is kept of a Service.
+type serviceAddresses struct {
+	name  string // namespace/name
+	uid   types.UID
+	cidrs []netip.Prefix
+}
+
+// serviceStore keeps the names of Services with addresses outside the ServiceCIDRs, which are
+// few.
+func (f *Feed) serviceStore() Store {
+	return &records[*corev1.Service, serviceAddresses]{
+		read: func(s *corev1.Service) serviceAddresses {
+			return serviceAddresses{s.Namespace + "/" + s.Name, s.UID, exclude.OfService(s)}
+		},
+		there: f.service,
+		gone: func(s serviceAddresses) {
+			s.cidrs = nil
+			f.service(s)
+		},
+		missing: anyVersion(f.missingServices),
+	}
+}
+
+// service records the addresses of a Service. One of no addresses ends those of the same
+// Service alone, not those of a later one with its name.
+func (f *Feed) service(s serviceAddresses) {
+	f.mu.Lock()
+	known, there := f.services[s.name]
+	switch {
+	case len(s.cidrs) > 0:
+		f.services[s.name] = s.uid
+	case !there || known != s.uid:
+		f.mu.Unlock()
+		return
+	default:
+		delete(f.services, s.name)
+	}
+	f.mu.Unlock()
+	f.exclude(exclude.Service, s.name, s.cidrs)
+}
+
+func (f *Feed) missingServices(listed map[types.UID]bool) []serviceAddresses {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var out []serviceAddresses
+	for name, uid := range f.services {
+		if !listed[uid] {
+			out = append(out, serviceAddresses{name: name, uid: uid})
+		}
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -39,11 +42,46 @@ func TestFeedExcludes(t *testing.T) {
 	router.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.3"}}
 	its := fixtures.Block("10.0.0.2/31", "p", "a", 3)
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.9.0.0/25"}}}
+	store := feed.serviceStore()
+	balanced := func(uid, addr string) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID(uid)}}
+		if addr != "" {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
+		}
+		return s
+	}
+	// show shows the store the list of Services, or what has become of one.
+	show := func(event func(any) error, s *corev1.Service) func() {
+		return func() {
+			if err := event(s); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	list := func(services ...any) func() {
+		return func() {
+			if err := store.Replace(services, "1"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	offers := &ciliumv2.CiliumLoadBalancerIPPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}}
+	offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.9.0.0/30"}}
 	for _, step := range []struct {
 		what string
 		do   func()
 		want []string
 	}{
+		{"a Service without addresses", show(store.Add, balanced("1", "")), nil},
+		{"a Service with one of a block", show(store.Add, balanced("1", "10.0.0.1")), []string{"p", "holder"}},
+		{"again", show(store.Update, balanced("1", "10.0.0.1")), nil},
+		{"another Service under its name, which the list shows first", list(balanced("2", "10.0.0.1")), nil},
+		{"and one without addresses", list(balanced("3", "")), []string{"starving", "p", "holder"}},
+		{"it is gone", show(store.Delete, balanced("3", "")), nil},
+		{"a Service again", show(store.Add, balanced("4", "10.0.0.1")), []string{"p", "holder"}},
+		{"is deleted", show(store.Delete, balanced("4", "10.0.0.1")), []string{"starving", "p", "holder"}},
+		{"a range offered to Services", func() { feed.loadBalancerPool(offers) }, []string{"q"}},
+		{"no such range", func() { feed.loadBalancerPoolGone(offers) }, []string{"starving", "q"}},
 		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
 		{"again", func() { feed.node(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
@@ -64,20 +102,24 @@ func TestFeedExcludes(t *testing.T) {
 	if left := feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
 		t.Errorf("still excluded: %v", left)
 	}
+	if len(feed.services) > 0 {
+		t.Errorf("Services are kept: %v", feed.services)
+	}
 }
 
-// ServiceCIDRs are watched if the feed can ask whether the API server serves them, which it asks
-// first.
+// ServiceCIDRs and CiliumLoadBalancerIPPools are watched if the feed can ask whether the API
+// server serves them, which it asks first.
 func TestServiceCIDRsAreWatched(t *testing.T) {
 	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
 		f := NewFeed()
-		f.From.HasServiceCIDRs = has
-		watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {
-			_, is := w.Object.(*networkingv1.ServiceCIDR)
-			return is && w.Known != nil
-		})
-		if watched != (has != nil) {
-			t.Errorf("requested: %t, watched: %t", has != nil, watched)
+		f.From.HasServiceCIDRs, f.From.HasLoadBalancerPools = has, has
+		for _, kind := range []client.Object{&networkingv1.ServiceCIDR{}, &ciliumv2.CiliumLoadBalancerIPPool{}} {
+			watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {
+				return reflect.TypeOf(w.Object) == reflect.TypeOf(kind) && w.Known != nil
+			})
+			if watched != (has != nil) {
+				t.Errorf("%T requested: %t, watched: %t", kind, has != nil, watched)
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -71,11 +72,12 @@ type Feed struct {
 
 	mu                   sync.RWMutex
 	nodes, pools, blocks queue
-	ciliumPools          queue           // nil where From watches none
-	unscheduled          queue           // nil without Unscheduled
-	connected            chan struct{}   // closed once all queues exist
-	names                map[string]bool // all Nodes; true: it starves
-	order                *order          // of nodes
+	ciliumPools          queue                // nil where From watches none
+	unscheduled          queue                // nil without Unscheduled
+	connected            chan struct{}        // closed once all queues exist
+	names                map[string]bool      // all Nodes; true: it starves
+	services             map[string]types.UID // those with excluded addresses, as namespace/name
+	order                *order               // of nodes
 }
 
 // Sources are what reflectors list and watch.
@@ -85,14 +87,17 @@ type Sources struct {
 	// server serves the kind. Nil: not watched.
 	CiliumPools    toolscache.ListerWatcher
 	HasCiliumPools func() (bool, error)
+	// Services are all Services. Nil: not watched.
+	Services toolscache.ListerWatcher
 	// HasServiceCIDRs reports whether the API server serves ServiceCIDRs (Kubernetes
-	// 1.33). Nil: not watched.
-	HasServiceCIDRs func() (bool, error)
+	// 1.33), and HasLoadBalancerPools whether it serves CiliumLoadBalancerIPPools. Nil: not
+	// watched.
+	HasServiceCIDRs, HasLoadBalancerPools func() (bool, error)
 }
 
 // NewFeed returns an empty Feed.
 func NewFeed() *Feed {
-	return &Feed{connected: make(chan struct{}), names: map[string]bool{}, order: newOrder()}
+	return &Feed{connected: make(chan struct{}), names: map[string]bool{}, services: map[string]types.UID{}, order: newOrder()}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -242,6 +247,12 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	if f.From.HasServiceCIDRs != nil {
 		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Handler: handle(f.serviceCIDR, f.serviceCIDRGone), Known: f.From.HasServiceCIDRs})
+	}
+	if f.From.Services != nil {
+		watches = append(watches, Watch{Object: &corev1.Service{}, From: f.From.Services, Store: f.serviceStore()})
+	}
+	if f.From.HasLoadBalancerPools != nil {
+		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Handler: handle(f.loadBalancerPool, f.loadBalancerPoolGone), Known: f.From.HasLoadBalancerPools})
 	}
 	return watches
 }

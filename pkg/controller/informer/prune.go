@@ -114,6 +114,15 @@ var (
 			8: nil, // containerStatuses
 		},
 	}
+	// service is what exclude.OfService reads.
+	service = kept{
+		1: podMeta,
+		2: { // spec
+			5: nil, // externalIPs
+			8: nil, // loadBalancerIP
+		},
+		3: {1: {1: {1: nil}}}, // status.loadBalancer.ingress.ip
+	}
 	// node is what stripNode keeps, whole or in part.
 	node = kept{
 		1: { // metadata, without managedFields

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -113,6 +114,20 @@ func wholeNode(by *rand.Rand) *corev1.Node {
 	return n
 }
 
+// wholeService has what exclude.OfService reads, and much that it does not.
+func wholeService(by *rand.Rand) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: wholeMeta(by)}
+	s.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}},
+		ClusterIP: "10.96.0.1", ExternalIPs: []string{"198.51.100.1", "198.51.100.2"}[:by.IntN(3)], LoadBalancerIP: []string{"", "fd00::1"}[by.IntN(2)],
+	}
+	if by.IntN(2) == 0 {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb"}, {IP: "198.51.100.3", Ports: []corev1.PortStatus{{Port: 80}}}}
+	}
+	s.Status.Conditions = []metav1.Condition{{Type: "cilium.io/IPAMRequestSatisfied"}}
+	return s
+}
+
 // bothDecoders returns decoders of a kind: one that prunes, and one that does not.
 func bothDecoders(kind schema.GroupVersionKind, object kept) (pruning, whole runtime.Decoder) {
 	s := protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme)
@@ -136,13 +151,23 @@ var (
 	all = cmp.Exporter(func(reflect.Type) bool { return true })
 )
 
-// Decisions see the same of a pod and of a Node, pruned or not.
+// Decisions see the same of a pod, a Node and a Service, pruned or not.
 func TestPrunedObjectsReadTheSame(t *testing.T) {
 	by := rand.New(rand.NewPCG(1, 2))
 	prunePods, wholePods := bothDecoders(podKind, boundPod)
 	pruneAgents, _ := bothDecoders(podKind, agentPod)
 	pruneNodes, wholeNodes := bothDecoders(nodeKind, node)
+	pruneServices, _ := bothDecoders(corev1.SchemeGroupVersion.WithKind("Service"), service)
 	for range 500 {
+		svc := wholeService(by)
+		pruned, err := runtime.Decode(pruneServices, encoded(t, svc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := pruned.(*corev1.Service)
+		if diff := cmp.Diff(exclude.OfService(svc), exclude.OfService(left), all); diff != "" || left.Namespace != svc.Namespace || left.Name != svc.Name || left.UID != svc.UID || len(left.Spec.Ports)+len(left.Status.Conditions) > 0 {
+			t.Fatalf("Service %+v (-whole +pruned):\n%s", left, diff)
+		}
 		pod := encoded(t, wholePod(by))
 		samePod(t, prunePods, wholePods, pod)
 		got, err := runtime.Decode(prunePods, bytes.Clone(pod))

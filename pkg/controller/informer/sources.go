@@ -1,6 +1,7 @@
 package informer
 
 import (
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -35,20 +36,26 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err != nil {
 		return Sources{}, err
 	}
-	kind, plural := mode.Resource()
-	services := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-	hasServiceCIDRs := func() (bool, error) { return Serves(mgr.GetRESTMapper(), services) }
-	ciliumNodes, err := l.of(kind, plural, fields.Everything())
-	if err != nil || !mode.ManyPools() {
-		return Sources{Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, HasServiceCIDRs: hasServiceCIDRs}, err
+	services, err := l.pruned(corev1.SchemeGroupVersion.WithKind("Service"), service, "services", metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	if err != nil {
+		return Sources{}, err
 	}
-	pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
-	ciliumPools, err := l.of(pools, ciliumv2alpha1.CPIPPluralName, fields.Everything())
-	return Sources{
-		Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, CiliumPools: ciliumPools,
-		HasServiceCIDRs: hasServiceCIDRs,
-		HasCiliumPools:  func() (bool, error) { return Serves(mgr.GetRESTMapper(), pools) },
-	}, err
+	kind, plural := mode.Resource()
+	ciliumNodes, err := l.of(kind, plural, fields.Everything())
+	has := func(kind schema.GroupVersionKind) func() (bool, error) {
+		return func() (bool, error) { return Serves(mgr.GetRESTMapper(), kind) }
+	}
+	s := Sources{
+		Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, Services: services,
+		HasServiceCIDRs:      has(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
+		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
+	}
+	if err == nil && mode.ManyPools() {
+		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
+		s.HasCiliumPools = has(pools)
+		s.CiliumPools, err = l.of(pools, ciliumv2alpha1.CPIPPluralName, fields.Everything())
+	}
+	return s, err
 }
 
 // Serves checks whether the API server serves a kind.

@@ -138,7 +138,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
-	setExcluded(obj, usage.excluded, r.Ledger.HolderOf, now)
+	setExcluded(obj, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf, now)
 	r.setFamilies(obj, pool, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(&obj.Status, history, pool, usage, now)

@@ -11,8 +11,8 @@ const (
 	// range of the pool and would not be assigned again. It is absent where the
 	// pool skips no block.
 	PoolReservedHeld = "ReservedBlocksHeld"
-	// PoolCoversCluster is True while the pool covers addresses of nodes or Services,
-	// which no pod gets. It is absent where it covers none.
+	// PoolCoversCluster is True while the pool covers addresses of nodes or Services;
+	// its message says whether pods get them. It is absent where it covers none.
 	PoolCoversCluster = "CoversClusterAddresses"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"

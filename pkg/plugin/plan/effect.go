@@ -23,7 +23,7 @@ type effect struct {
 	RoutesAdded   int `json:"routesAdded"`
 	RoutesRemoved int `json:"routesRemoved"`
 	// Covered are the addresses of nodes and Services that a pool would cover, by
-	// pool: no pod would get them.
+	// pool: no pod would get them, except shared ones.
 	Covered []covered `json:"covered,omitempty"`
 	// Public are the added ranges that are neither private nor shared address space.
 	Public []public `json:"public,omitempty"`
@@ -37,6 +37,8 @@ type covered struct {
 	Count int    `json:"count"`
 	// Addresses name the first of them, and whose they are.
 	Addresses string `json:"addresses"`
+	// Shared: pods get them nevertheless.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // public is an added range of a pool.
@@ -105,8 +107,12 @@ func effectOf(before, after *cluster.Cluster) effect {
 		}
 	}
 	for _, name := range after.Pools.Names() {
-		if excluded := after.Ledger.ExcludedFrom(after.Pools.Get(name)); len(excluded) > 0 {
+		pool := after.Pools.Get(name)
+		if excluded := after.Ledger.ExcludedFrom(pool); len(excluded) > 0 {
 			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.Ledger.HolderOf)})
+		}
+		if shared := after.Ledger.SharedWith(pool); len(shared) > 0 {
+			x.Covered = append(x.Covered, covered{Pool: name, Count: len(shared), Addresses: exclude.Words(shared, after.Ledger.HolderOf), Shared: true})
 		}
 	}
 	x.public(before, after)
@@ -157,7 +163,11 @@ func (x *effect) describe(s *output.Text) {
 		s.Line("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
 	}
 	for _, p := range x.Covered {
-		s.Line("pool %s covers %s: no pod gets these addresses, and no node a block that contains one", p.Pool, p.Addresses)
+		outcome := "no pod gets these addresses, and no node a block that contains one"
+		if p.Shared {
+			outcome = "pods and Services both get these addresses, and can get the same one"
+		}
+		s.Line("pool %s covers %s: %s", p.Pool, p.Addresses, outcome)
 	}
 	for _, p := range x.Public {
 		s.Line("pool %s has %s, which is neither private nor shared address space: see that it is assigned to you", p.Pool, p.CIDR)
