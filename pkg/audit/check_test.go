@@ -76,6 +76,13 @@ func checksAddresses() map[string]checkTest {
 			spoil: func(w world) { w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3")} },
 			want:  []string{"AddressTwiceInPool CiliumNode/a 10.0.0.3"},
 		},
+		"two odd keys for one address": {
+			spoil: func(w world) {
+				w.unpublish("a", "10.0.0.3")
+				w.cn("a").NonCanonical = []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.3")}
+			},
+			want: []string{"AddressTwiceInPool CiliumNode/a 10.0.0.3"},
+		},
 		"odd and unreadable keys": {
 			spoil: func(w world) {
 				w.unpublish("a", "10.0.0.3")

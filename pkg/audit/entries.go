@@ -19,9 +19,10 @@ func (c *check) entriesOf(n *node) {
 		}
 		c.entry(n, a)
 	}
-	for _, a := range n.view.NonCanonical {
+	for i, a := range n.view.NonCanonical {
 		reason, says := PoolEntryMalformed, "in the pool under a key that is not its canonical form"
-		if _, also := n.view.Pool[a]; also {
+		_, also := n.view.Pool[a]
+		if also || slices.Contains(n.view.NonCanonical[i+1:], a) || slices.Contains(n.view.NonCanonical[:i], a) {
 			reason, says = AddressTwiceInPool, "in the pool under two keys"
 		}
 		c.add(Finding{Reason: reason, Object: c.allocationObject(n.name), Subject: single(a), Says: says})

@@ -198,6 +198,7 @@ func checksMultiPool() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.64/29") },
 			want:  []string{"PodCIDRWithoutBlock CiliumNode/a 10.0.0.64/29"},
 		},
+		"a block listed twice for its pool, which agents ignore": {spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.0/29", "10.0.0.5/29") }},
 		"a CIDR in another": {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.4/30") },
 			want:  []string{"ListedTwice CiliumNode/a 10.0.0.4/30", "ForeignPodCIDR CiliumNode/a 10.0.0.4/30"},

@@ -27,17 +27,14 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 	return out
 }
 
-// AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once and
-// without host bits: podCIDRs, then what multi-pool mode has allocated. Other nodes
+// AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then what multi-pool mode has allocated. Other nodes
 // route to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
 func (s *Summary) AssignedCIDRs() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(s.PodCIDRs)+len(s.Allocated))
-	for _, cidr := range s.PodCIDRs {
-		out = append(out, cidr.Masked())
-	}
+	out = append(out, s.PodCIDRs...)
 	for _, a := range s.Allocated {
-		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
-			out = append(out, cidr)
+		if !slices.Contains(out, a.CIDR) {
+			out = append(out, a.CIDR)
 		}
 	}
 	return out

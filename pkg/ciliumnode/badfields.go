@@ -148,7 +148,7 @@ type poolCIDRs struct {
 	bad []string
 }
 
-func poolEntriesOf(cn *ciliumv2.CiliumNode, bad []BadField) []poolCIDRs {
+func poolCIDRsOf(cn *ciliumv2.CiliumNode, bad []BadField) []poolCIDRs {
 	var out []poolCIDRs
 	for i, entry := range cn.Spec.IPAM.Pools.Allocated {
 		out = append(out, poolCIDRs{entry, badTexts(bad, fmt.Sprintf("spec.ipam.pools.allocated[%d].cidrs[", i))})

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 const ciliumInternalIP = nodeaddressing.NodeCiliumInternalIP
@@ -186,9 +188,9 @@ func ownerOf(node *corev1.Node) metav1.OwnerReference {
 func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	var taken, left []netip.Addr
 	for key := range cn.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
+		addr, ok := ipalloc.ParseAddr(key)
 		switch {
-		case err != nil:
+		case !ok:
 		case slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }):
 			delete(cn.Spec.IPAM.Pool, key)
 			taken = append(taken, addr)
@@ -197,6 +199,7 @@ func withoutBlocks(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 		}
 	}
 	cn.Spec.IPAM.PodCIDRs = slices.DeleteFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool {
-		return slices.Contains(blocks, p.Prefix) || slices.ContainsFunc(taken, p.Contains) && !slices.ContainsFunc(left, p.Contains)
+		cidr := ipalloc.Canonical(p.Prefix)
+		return slices.Contains(blocks, cidr) || slices.ContainsFunc(taken, cidr.Contains) && !slices.ContainsFunc(left, cidr.Contains)
 	})
 }

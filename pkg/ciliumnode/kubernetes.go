@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -73,11 +74,16 @@ func annotatedOf(f ipalloc.Family, annotations map[string]string) []string {
 	return nil
 }
 
-// firstOf returns the first CIDR of a family, without host bits.
+// firstOf returns the first CIDR of a family, without host bits. It reads them as the agent does
+// (pkg/cidr/cidr.go, ParseCIDR, v1.20.1), which accepts more than netip: 10.0.0.0/024.
 func firstOf(f ipalloc.Family, said []string) netip.Prefix {
 	for _, s := range said {
-		if p, err := netip.ParsePrefix(s); err == nil && ipalloc.FamilyOf(p.Addr()) == f {
-			return p.Masked()
+		_, cidr, err := net.ParseCIDR(s)
+		if err != nil {
+			continue
+		}
+		if p, err := netip.ParsePrefix(cidr.String()); err == nil && ipalloc.FamilyOf(p.Addr()) == f {
+			return p
 		}
 	}
 	return netip.Prefix{}
@@ -173,11 +179,7 @@ func runsWith(ctx context.Context, reader client.Reader, name string) ([]netip.P
 	if err != nil {
 		return nil, fmt.Errorf("reading CiliumNode %s: %w", name, err)
 	}
-	var runs []netip.Prefix
-	for _, cidr := range prefixes(cn.Spec.IPAM.PodCIDRs) {
-		runs = append(runs, cidr.Masked())
-	}
-	return runs, nil
+	return prefixes(cn.Spec.IPAM.PodCIDRs), nil
 }
 
 // RunsWith returns the CIDRs that a node's agent runs with, read live, if they were

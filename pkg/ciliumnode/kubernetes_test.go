@@ -37,6 +37,9 @@ func TestKubernetesView(t *testing.T) {
 	}{
 		"nothing assigned":            {node: kubernetesNode(nil)},
 		"by annotation":               {kubernetesNode(map[string]string{v4Name: "10.0.0.5/24", v6Name: "fd00::/120"}), []string{"10.0.0.0/24", "fd00::/120"}},
+		"as the agent alone reads it": {kubernetesNode(map[string]string{v4Name: "10.0.0.0/024", v6Name: "FD00::9/120"}), []string{"10.0.0.0/24", "fd00::/120"}},
+		"an IPv4-mapped one":          {kubernetesNode(map[string]string{v4Name: "::ffff:10.0.0.0/120"}), []string{"10.0.0.0/24"}},
+		"several in one":              {node: kubernetesNode(map[string]string{v4Name: "10.0.0.0/24,10.0.1.0/24"})},
 		"by an older name":            {kubernetesNode(map[string]string{"io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"}), []string{"10.0.0.0/24"}},
 		"an older name beside it":     {node: kubernetesNode(map[string]string{v4Name: "", "io.cilium.network.ipv4-pod-cidr": "10.0.0.0/24"})},
 		"the spec goes first":         {kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}, "10.1.0.0/24"), []string{"10.1.0.0/24"}},

@@ -87,9 +87,7 @@ func (multiPool) view(obj client.Object) *View {
 	v.BlockDemand, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range v.entries {
 		if pool, _ := unparked(entry.Pool); pool != defaultPool {
-			for _, cidr := range prefixes(entry.CIDRs) {
-				w.Taken = append(w.Taken, cidr.Masked())
-			}
+			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
 		}
 	}
 	v.PodCIDRs = w.of(v.entries, defaultPool)
@@ -117,7 +115,9 @@ func (w *BlockDemand) of(entries []poolCIDRs, pool string) []netip.Prefix {
 			w.first, w.last = entry.AllowFirstIP, entry.AllowLastIP
 		}
 		for _, cidr := range prefixes(entry.CIDRs) {
-			cidrs = append(cidrs, cidr.Masked())
+			if !slices.Contains(cidrs, cidr) {
+				cidrs = append(cidrs, cidr)
+			}
 		}
 	}
 	for _, request := range w.requests {
@@ -150,8 +150,8 @@ func (v *View) Listed() []netip.Prefix {
 	}
 	out := slices.Clone(v.PodCIDRs)
 	for _, a := range v.Allocated {
-		if cidr := a.CIDR.Masked(); !slices.Contains(out, cidr) {
-			out = append(out, cidr)
+		if !slices.Contains(out, a.CIDR) {
+			out = append(out, a.CIDR)
 		}
 	}
 	return out
@@ -164,7 +164,7 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 		return ""
 	}
 	for _, a := range v.Allocated {
-		if a.CIDR.Masked() == cidr && a.Pool != defaultPool {
+		if a.CIDR == cidr && a.Pool != defaultPool {
 			return a.Pool
 		}
 	}
@@ -180,10 +180,7 @@ func (v *View) Leftover(cidr netip.Prefix) bool {
 
 // leftovers returns what the fields of crd mode name.
 func leftovers(v *View) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range v.PodCIDRs {
-		out = append(out, p.Masked())
-	}
+	out := slices.Clone(v.PodCIDRs)
 	add := func(addr netip.Addr) { out = append(out, netip.PrefixFrom(addr, addr.BitLen())) }
 	for addr := range v.Pool {
 		add(addr)
@@ -200,8 +197,8 @@ func leftovers(v *View) []netip.Prefix {
 // ownName returns the owner under which crd mode reports one of the agent's own addresses.
 func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	is := func(s string) bool {
-		a, err := netip.ParseAddr(s)
-		return err == nil && a.Unmap() == addr
+		a, ok := ipalloc.ParseAddr(s)
+		return ok && a == addr
 	}
 	switch {
 	case is(cn.Spec.HealthAddressing.IPv4) || is(cn.Spec.HealthAddressing.IPv6):
@@ -248,7 +245,7 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// withCIDRs adds to a pool. Entries and CIDRs are in the order in which the agent
+// withCIDRs adds to a pool what it does not list in any form. Entries and CIDRs are in the order in which the agent
 // itself writes them, sorted, or it would rewrite them; existing ones keep their place.
 func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
@@ -262,6 +259,9 @@ func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCI
 	}
 	cidrs := slices.Clone(out[at].CIDRs)
 	for _, cidr := range more {
+		if slices.ContainsFunc(cidrs, func(p iputil.Prefix) bool { return ipalloc.Canonical(p.Prefix) == cidr }) {
+			continue
+		}
 		i := slices.IndexFunc(cidrs, func(p iputil.Prefix) bool { return p.Compare(cidr) > 0 })
 		if i < 0 {
 			i = len(cidrs)
@@ -281,7 +281,7 @@ func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools.Requested = nil
 	for i := range pools.Allocated {
 		pools.Allocated[i].CIDRs = slices.DeleteFunc(pools.Allocated[i].CIDRs, func(p iputil.Prefix) bool {
-			return slices.ContainsFunc(blocks, p.Overlaps)
+			return slices.ContainsFunc(blocks, ipalloc.Canonical(p.Prefix).Overlaps)
 		})
 	}
 	pools.Allocated = slices.DeleteFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return len(e.CIDRs) == 0 })

@@ -222,6 +222,10 @@ func TestMultiPoolPatch(t *testing.T) {
 		"all as it should be": {
 			entries: []string{"default 10.0.0.0/30"}, change: Change{Publish: addrs("10.0.0.1"), Blocks: blocks},
 		},
+		"a block listed with host bits, for another pool, or as an IPv4-mapped range is listed": {
+			entries: []string{"blue 10.0.0.6/30", "default 10.0.0.2/30", "green ::ffff:10.0.0.8/126"},
+			change:  Change{Publish: addrs("10.0.0.1", "10.0.0.5", "10.0.0.9"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")},
+		},
 		"the first block": {
 			change: Change{Publish: addrs("10.0.0.1", "10.0.0.2"), Blocks: blocks},
 			want:   head + `{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`,

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // parkedSuffix ends the names of the reserved pools. A CIDR is parked while it is listed
@@ -40,9 +42,7 @@ func (v *View) Parked() []netip.Prefix {
 	var out []netip.Prefix
 	for _, entry := range v.entries {
 		if _, parked := unparked(entry.Pool); parked {
-			for _, cidr := range prefixes(entry.CIDRs) {
-				out = append(out, cidr.Masked())
-			}
+			out = append(out, prefixes(entry.CIDRs)...)
 		}
 	}
 	return out
@@ -61,9 +61,10 @@ func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 		}
 		var moved []netip.Prefix
 		kept := slices.DeleteFunc(slices.Clone(entry.CIDRs), func(p iputil.Prefix) bool {
-			moves := p.IsValid() && slices.Contains(move, p.Masked())
+			cidr := ipalloc.Canonical(p.Prefix)
+			moves := slices.Contains(move, cidr)
 			if moves {
-				moved = append(moved, p.Masked())
+				moved = append(moved, cidr)
 			}
 			return moves
 		})

@@ -64,6 +64,14 @@ func TestParkPatch(t *testing.T) {
 			[]string{"default 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30"), Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30", "10.0.0.4/30")},
 			head + `{"pool":"default","cidrs":["10.0.0.0/30"]},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.4/30"]}]}}}}`,
 		},
+		"listed twice, once with host bits": {
+			[]string{"default 10.0.0.0/30 10.0.0.1/30"}, Change{Park: cidrs("10.0.0.0/30")},
+			head + `{"pool":"default"},{"pool":"default.draining.cilium-pool.io","cidrs":["10.0.0.0/30"]}]}}}}`,
+		},
+		"back where the agent lists it already": {
+			[]string{"default 10.0.0.1/30", "default.draining.cilium-pool.io 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.0/30")},
+			head + `{"pool":"default","cidrs":["10.0.0.1/30"]}]}}}}`,
+		},
 		"not twice":                {[]string{"default", "default.draining.cilium-pool.io 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
 		"not what is on no list":   {[]string{"default 10.0.0.0/30"}, Change{Park: cidrs("10.0.0.4/30")}, ""},
 		"what is gone stays away":  {[]string{"default 10.0.0.0/30"}, Change{Unpark: cidrs("10.0.0.4/30")}, ""},

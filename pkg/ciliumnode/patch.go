@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Change is a change of a CiliumNode's spec.
@@ -79,20 +80,25 @@ func (c Change) patch(v *View) ([]byte, error) {
 			removed[addr] = true
 		}
 	}
-	cidrs := c.podCIDRs(v, added, removed)
-	if len(entries) == 0 && slices.Equal(cidrs, v.PodCIDRs) {
+	written := v.PodCIDRs
+	if v.written != nil {
+		written = v.written
+	}
+	cidrs := c.podCIDRs(v, written, added, removed)
+	if len(entries) == 0 && slices.Equal(cidrs, written) {
 		return nil, nil
 	}
 	p.Spec.IPAM.Pool = entries
-	if !slices.Equal(cidrs, v.PodCIDRs) {
+	if !slices.Equal(cidrs, written) {
 		p.Spec.IPAM.PodCIDRs = v.texts(cidrs)
 	}
 	return json.Marshal(p)
 }
 
-// podCIDRs keeps the order of the list, so that a change moves no other route, and
-// appends new blocks. A block is listed exactly while an address of it is in the pool.
-func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Prefix {
+// podCIDRs keeps the order of the list and the form of its entries, so that a change moves no
+// other route, and appends new blocks. A block is listed exactly while an address of it is in the
+// pool.
+func (c Change) podCIDRs(v *View, written []netip.Prefix, added, removed map[netip.Addr]bool) []netip.Prefix {
 	published := make(map[netip.Prefix]bool, len(c.Blocks))
 	for _, cidr := range c.Blocks {
 		published[cidr] = false
@@ -113,13 +119,13 @@ func (c Change) podCIDRs(v *View, added, removed map[netip.Addr]bool) []netip.Pr
 		mark(addr)
 	}
 	out := []netip.Prefix{}
-	for _, cidr := range v.PodCIDRs {
-		if stays, ours := published[cidr]; !ours || stays {
+	for _, cidr := range written {
+		if stays, ours := published[ipalloc.Canonical(cidr)]; !ours || stays {
 			out = append(out, cidr)
 		}
 	}
 	for _, cidr := range sorted(c.Blocks) {
-		if published[cidr] && !slices.Contains(out, cidr) {
+		if published[cidr] && !v.Lists(cidr) {
 			out = append(out, cidr)
 		}
 	}

@@ -62,6 +62,17 @@ func TestChangePatch(t *testing.T) {
 			keys: []string{"10.0.0.1"}, change: Change{Blocks: blocks},
 			want: `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"podCIDRs":["10.0.0.0/30"]}}}`,
 		},
+		"a block listed with host bits is listed": {
+			keys: []string{"10.0.0.1"}, podCIDRs: []string{"10.0.0.2/30"}, change: Change{Blocks: blocks},
+		},
+		"and so are one listed twice, and one as an IPv4-mapped range": {
+			keys: []string{"10.0.0.1", "10.0.0.5"}, podCIDRs: []string{"10.0.0.0/30", "10.0.0.0/30", "::ffff:10.0.0.4/126"}, change: Change{Blocks: blocks},
+		},
+		"foreign entries keep their form, and those of a block go together": {
+			keys: []string{"10.0.0.1"}, podCIDRs: []string{"10.0.0.2/30", "192.168.0.9/24", "10.0.0.0/30"},
+			change: Change{Publish: addrs("10.0.0.5"), Remove: addrs("10.0.0.1"), Blocks: blocks},
+			want:   `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pool":{"10.0.0.1":null,"10.0.0.5":{}},"podCIDRs":["192.168.0.9/24","10.0.0.4/30"]}}}`,
+		},
 		"nothing is published beside a key in an odd form": {
 			keys: []string{"FD00::1"}, change: Change{Publish: addrs("fd00::1"), Blocks: blocks},
 		},

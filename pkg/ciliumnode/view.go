@@ -7,11 +7,11 @@ import (
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	nodeaddressing "github.com/cilium/cilium/pkg/node/addressing"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // View is a CiliumNode as plain values. It is read-only.
@@ -41,8 +41,8 @@ type Summary struct {
 	// BadFields are values that Decode left out. Writes keep those in lists of CIDRs, behind
 	// the others; Recreate does not restore them.
 	BadFields []BadField
-	// PodCIDRs is spec.ipam.podCIDRs, in its order; where BlockDemand is set, the field
-	// that replaces it.
+	// PodCIDRs is spec.ipam.podCIDRs, in its order and without repetitions; where BlockDemand is
+	// set, the field that replaces it. Prefixes of a Summary are canonical.
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
 	Allocated []Allocation
@@ -64,6 +64,8 @@ type Summary struct {
 	// and NonCanonical are empty then, and Used are Own.
 	BlockDemand *BlockDemand
 
+	// written is spec.ipam.podCIDRs as it is written, where that differs from PodCIDRs.
+	written []netip.Prefix
 	// entries are the source of Allocated.
 	entries []poolCIDRs
 	// untouched: no agent has written the CiliumNode.
@@ -84,6 +86,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			ResourceVersion: cn.ResourceVersion,
 			Created:         cn.CreationTimestamp.Time,
 			PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
+			written:         writtenIn(cn.Spec.IPAM.PodCIDRs),
 			Allocated:       allocations(cn),
 			BadFields:       badFieldsOf(cn),
 			Own:             ownAddresses(cn),
@@ -98,14 +101,14 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 	}
-	v.entries = poolEntriesOf(cn, v.BadFields)
+	v.entries = poolCIDRsOf(cn, v.BadFields)
 	for key, ip := range cn.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
+		addr, ok := ipalloc.ParseAddr(key)
 		switch {
-		case err != nil:
+		case !ok:
 			v.Unreadable = append(v.Unreadable, key)
-		case addr.Is4In6() || addr.String() != key:
-			v.NonCanonical = append(v.NonCanonical, addr.Unmap())
+		case addr.String() != key:
+			v.NonCanonical = append(v.NonCanonical, addr)
 		default:
 			v.Pool[addr] = ip.Owner
 		}
@@ -113,8 +116,9 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	slices.Sort(v.Unreadable)
 	slices.SortFunc(v.NonCanonical, netip.Addr.Compare)
 	for key, ip := range cn.Status.IPAM.Used {
-		if addr, err := netip.ParseAddr(key); err == nil {
-			v.Used[addr.Unmap()] = ip.Owner
+		addr, ok := ipalloc.ParseAddr(key)
+		if _, twice := v.Used[addr]; ok && (!twice || addr.String() == key) {
+			v.Used[addr] = ip.Owner
 		}
 	}
 	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
@@ -198,12 +202,27 @@ func (v *View) Named() []netip.Prefix {
 	return out
 }
 
+// prefixes returns the canonical form of valid prefixes, each once, in their order.
 func prefixes(in []iputil.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range in {
+		if c := ipalloc.Canonical(p.Prefix); c.IsValid() && !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// writtenIn returns valid prefixes as they are written, or nil if prefixes does.
+func writtenIn(in []iputil.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range in {
 		if p.IsValid() {
 			out = append(out, p.Prefix)
 		}
+	}
+	if slices.Equal(out, prefixes(in)) {
+		return nil
 	}
 	return out
 }
@@ -213,8 +232,8 @@ func prefixes(in []iputil.Prefix) []netip.Prefix {
 func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
 	add := func(s string) {
-		if addr, err := netip.ParseAddr(s); err == nil {
-			out = append(out, addr.Unmap())
+		if addr, ok := ipalloc.ParseAddr(s); ok {
+			out = append(out, addr)
 		}
 	}
 	for _, a := range cn.Spec.Addresses {
@@ -230,15 +249,12 @@ func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// hostAddresses returns those at which other nodes reach this one, sorted.
+// hostAddresses returns those of the node itself, of whatever type, sorted.
 func hostAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range cn.Spec.Addresses {
-		if a.Type != nodeaddressing.NodeInternalIP && a.Type != nodeaddressing.NodeExternalIP {
-			continue
-		}
-		if addr, err := netip.ParseAddr(a.IP); err == nil {
-			out = append(out, addr.Unmap())
+		if addr, ok := ipalloc.ParseAddr(a.IP); ok && a.Type != ciliumInternalIP {
+			out = append(out, addr)
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)

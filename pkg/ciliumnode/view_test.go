@@ -44,6 +44,29 @@ func TestNewView(t *testing.T) {
 				v.NonCanonical = addrs("10.0.0.9", "fd00::1", "fd00::2")
 			},
 		},
+		"keys with a zone, and two that mean the same": {
+			cn: func() *ciliumv2.CiliumNode { return node([]string{"fd00::1%eth0", "FD00::1", "fd00::3"}) },
+			want: func(v *View) {
+				v.Pool = map[netip.Addr]string{addrs("fd00::3")[0]: ""}
+				v.NonCanonical = addrs("fd00::1", "fd00::1")
+			},
+		},
+		"podCIDRs with host bits, repeated, or IPv4-mapped": {
+			cn: func() *ciliumv2.CiliumNode {
+				return node(nil, "10.0.1.5/27", "10.0.1.0/27", "::ffff:10.0.0.0/123", "fd00::9/122", "10.0.0.0/27")
+			},
+			want: func(v *View) { v.PodCIDRs = cidrs("10.0.1.0/27", "10.0.0.0/27", "fd00::/122") },
+		},
+		"allocated CIDRs in such forms": {
+			cn: func() *ciliumv2.CiliumNode {
+				cn := node(nil)
+				cn.Spec.IPAM.Pools.Allocated = pooled("blue 10.0.0.5/27", "default 10.0.0.5/27 10.0.0.0/27").Spec.IPAM.Pools.Allocated
+				return cn
+			},
+			want: func(v *View) {
+				v.Allocated = []Allocation{{Pool: "blue", CIDR: cidrs("10.0.0.0/27")[0]}, {Pool: "default", CIDR: cidrs("10.0.0.0/27")[0]}}
+			},
+		},
 		"keys that are no addresses": {
 			cn: func() *ciliumv2.CiliumNode { return node([]string{"x", "", "10.0.0.1/32", "010.0.0.1", "10.0.0.1"}) },
 			want: func(v *View) {
@@ -63,7 +86,7 @@ func TestNewView(t *testing.T) {
 			cn: func() *ciliumv2.CiliumNode {
 				cn := node(nil)
 				cn.Status.IPAM.Used = ipamtypes.AllocationMap{
-					"10.0.0.1": {Owner: "default/a [restored]"}, "FD00::1": {Owner: "router"}, "nonsense": {Owner: "x"},
+					"10.0.0.1": {Owner: "default/a [restored]"}, "::ffff:10.0.0.1": {Owner: "written by hand"}, "FD00::1": {Owner: "router"}, "nonsense": {Owner: "x"},
 				}
 				return cn
 			},
@@ -90,13 +113,14 @@ func TestNewView(t *testing.T) {
 					{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "CiliumInternalIP", IP: "10.0.0.5"},
 					{Type: "CiliumInternalIP", IP: "fd00::5"}, {Type: "CiliumInternalIP", IP: "broken"},
 					{Type: "ExternalIP", IP: "203.0.113.1"}, {Type: "ExternalIP", IP: "broken"}, {Type: "InternalIP", IP: "192.168.0.1"},
+					{Type: "Hostname", IP: "192.168.0.2"}, {Type: "Hostname", IP: "n1"}, {Type: "InternalIP", IP: "FE80::1%eth0"},
 				}
 				cn.Spec.HealthAddressing = ciliumv2.HealthAddressingSpec{IPv4: "10.0.0.6", IPv6: "fd00::5"}
 				cn.Spec.IngressAddressing = ciliumv2.AddressPair{IPV4: "10.0.0.7"}
 				return cn
 			},
 			want: func(v *View) {
-				v.Own, v.Host = addrs("10.0.0.5", "10.0.0.6", "10.0.0.7", "fd00::5"), addrs("192.168.0.1", "203.0.113.1")
+				v.Own, v.Host = addrs("10.0.0.5", "10.0.0.6", "10.0.0.7", "fd00::5"), addrs("192.168.0.1", "192.168.0.2", "203.0.113.1", "fe80::1")
 			},
 		},
 		"limits": {

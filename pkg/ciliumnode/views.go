@@ -28,11 +28,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
-	cidrs := []netip.Prefix{}
-	for _, p := range prefixes(cn.Spec.IPAM.PodCIDRs) {
-		cidrs = append(cidrs, p.Masked())
-	}
-	vs.runs[cn.Name], vs.notRun[cn.Name] = cidrs, familiesUnnamed(cn)
+	vs.runs[cn.Name], vs.notRun[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", p.CiliumNamespace, err)
 	}
-	mode := config.Data["ipam"]
+	mode := strings.TrimSpace(config.Data["ipam"]) // as the agent reads it
 	if mode == "" || mode == string(p.Mode) {
 		return nil
 	}

@@ -159,7 +159,7 @@ func TestStartsBeforeItsCRDs(t *testing.T) {
 	if strings.Contains(p.Log(), "decisions begin") {
 		t.Errorf("it began without Cilium's CRDs:\n%s", p.Log())
 	}
-	e.configureCilium("crd")
+	e.configureCilium("crd\n")
 	e.install(e.ciliums...)
 	e.says(p, "all prerequisites are there")
 	e.says(p, "decisions begin")

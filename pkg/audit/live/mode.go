@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,7 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	if err != nil {
 		return found, err
 	}
-	if mode, err := ciliumnode.ParseMode(config.Data[ipam]); there && err == nil {
+	if mode, err := ciliumnode.ParseMode(strings.TrimSpace(config.Data[ipam])); there && err == nil {
 		found.Mode, found.By, found.Denied = mode, says, ""
 	}
 	return found, nil

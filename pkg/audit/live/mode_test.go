@@ -63,7 +63,7 @@ func TestFind(t *testing.T) {
 		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Settings: "{}"}},
 		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Settings: "{}"}},
 		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
-		"Cilium":                        {says{config: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
+		"Cilium":                        {says{config: "multi-pool\n"}, Found{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
 		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
 		"Cilium, without a mode":        {says{config: "-"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
 		"the Lease is denied":           {says{lease: "!"}, Found{Mode: ciliumnode.CRD, Denied: lease, NoSettings: denied}},
