@@ -146,14 +146,14 @@ func CIDRs(ranges []Range) []netip.Prefix {
 	return out
 }
 
-// Words describes the first few of some ranges, each with its note.
+// Words describes the first few of some ranges, each with its note. A nil note adds none.
 func Words(ranges []Range, note func(Range) string) string {
 	const named = 5
 	var parts []string
 	for _, r := range ranges[:min(len(ranges), named)] {
 		part := r.String()
-		if s := note(r); s != "" {
-			part += " (" + s + ")"
+		if note != nil && note(r) != "" {
+			part += " (" + note(r) + ")"
 		}
 		parts = append(parts, part)
 	}

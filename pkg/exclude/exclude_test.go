@@ -147,7 +147,7 @@ func TestWords(t *testing.T) {
 	if diff := cmp.Diff(want, words); diff != "" {
 		t.Error(diff)
 	}
-	if one := Words(s.In(netip.MustParsePrefix("10.100.0.0/24")), func(Range) string { return "" }); !strings.Contains(one, "10.96.0.0/12 of ServiceCIDR kubernetes") {
+	if one := Words(s.In(netip.MustParsePrefix("10.100.0.0/24")), nil); !strings.Contains(one, "10.96.0.0/12 of ServiceCIDR kubernetes") {
 		t.Error(one)
 	}
 }

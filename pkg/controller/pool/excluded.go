@@ -33,7 +33,7 @@ func excludedIs(excluded, shared []exclude.Range, holder func(exclude.Range) str
 		message = "the pool covers " + exclude.Words(excluded, holder) + ". No pod gets these addresses, and no node gets a block that contains one. "
 	}
 	if len(shared) > 0 {
-		message += "Pods and Services both get addresses of " + exclude.Words(shared, func(exclude.Range) string { return "" }) + ", and can get the same one. "
+		message += "Pods and Services both get addresses of " + exclude.Words(shared, nil) + ", and can get the same one. "
 	}
 	return metav1.ConditionTrue, ReasonExcluded, message + "Use separate CIDRs for pods, nodes and Services"
 }
