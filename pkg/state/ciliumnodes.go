@@ -223,6 +223,9 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 		return false
 	}
 	l.ciliumNodes.forget(name)
+	for _, cidr := range slices.Clone(l.closedFor[name]) {
+		l.setClosed(cidr, crd.Block{})
+	}
 	delete(l.ciliumNodes.restored, name)
 	return l.setForeign(name, nil)
 }
@@ -350,8 +353,8 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 }
 
 // NamedElsewhere returns what other nodes' CiliumNodes name of cidr, outside their own
-// blocks. It walks all of them if anything except this node's CiliumNode reserves a part of
-// cidr, which is rare. Concurrent changes may or may not be included.
+// blocks. It walks all of them if another one names a part of cidr, which is rare.
+// Concurrent changes may or may not be included.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
@@ -364,8 +367,7 @@ func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// mayName returns the other nodes, if anything except the node's own CiliumNode reserves a
-// part of cidr.
+// mayName returns the other nodes, if the CiliumNode of one of them names a part of cidr.
 func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -375,7 +377,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 			own++
 		}
 	}
-	if l.space.Reservations(cidr) == own {
+	if l.space.Reservations(cidr)-l.withheld.Reservations(cidr) == own {
 		return nil
 	}
 	names := make([]string, 0, len(l.ciliumNodes.foreign))

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -325,5 +327,30 @@ func TestCiliumNodeAt(t *testing.T) {
 	l.RemoveCiliumNode(ciliumnode.ToStored(at("u", "7")))
 	if l.CiliumNodeAt(at("u", "7")) != nil {
 		t.Error("a deleted one is known")
+	}
+}
+
+// An address of a Node, or a range that a pool reserves, is no reason to walk the other
+// CiliumNodes.
+func TestMayName(t *testing.T) {
+	l, block := ReadyLedger(fixtures.Block("10.0.0.0/28", "p", "n", 1)), fixtures.Prefix("10.0.0.0/28")
+	pools := NewPools(fixtures.Defaults(), l)
+	pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}}
+	}))
+	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/28")))
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "1", "10.1.0.0/28")))
+	if got := l.mayName("n", block); len(got) > 0 {
+		t.Errorf("%v may name a part of it", got)
+	}
+	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "2", "10.0.0.8/29")))
+	if got := l.mayName("n", block); !slices.Equal(got, []string{"m"}) {
+		t.Errorf("%v may name a part of it, want m", got)
+	}
+	pools.Delete("p")
+	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, nil)
+	if got := l.mayName("n", block); !slices.Equal(got, []string{"m"}) {
+		t.Errorf("with nothing else reserved, %v may name a part of it, want m", got)
 	}
 }

@@ -32,7 +32,7 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 		}
 		if err == nil {
 			l.claims[node] = append(l.claims[node], cidr)
-			l.turnover[pool.Name]++
+			l.move(pool.Name)
 		}
 		return cidr, pool, err
 	}
@@ -73,6 +73,13 @@ func (l *Ledger) Claims(node string) (n [2]int) {
 	return n
 }
 
+// move counts a block of a pool that is claimed or freed.
+func (l *Ledger) move(pool string) {
+	if _, exists := l.turnover[pool]; exists {
+		l.turnover[pool]++
+	}
+}
+
 // Turnover returns how many blocks of each pool, by name, have been claimed or freed so far.
 func (l *Ledger) Turnover() map[string]uint64 {
 	l.mu.Lock()
@@ -86,7 +93,7 @@ func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Contains(l.unknown[node], cidr) {
-		l.unknown[node] = append(l.unknown[node], cidr)
+		l.unknown[node], l.unknownOf[cidr] = append(l.unknown[node], cidr), append(l.unknownOf[cidr], node)
 	}
 }
 
@@ -102,6 +109,7 @@ func (l *Ledger) Forget(node string, cidr netip.Prefix) {
 	l.mu.Lock()
 	defer l.unlock()
 	removeFrom(l.unknown, node, cidr)
+	removeFrom(l.unknownOf, cidr, node)
 	l.unhold(node, cidr)
 }
 

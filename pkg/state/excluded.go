@@ -56,9 +56,11 @@ func (l *Ledger) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, remo
 	l.taken, l.freed = append(l.taken, added...), append(l.freed, removed...)
 	for _, p := range added {
 		l.space.Reserve(p)
+		l.withheld.Reserve(p)
 	}
 	for _, p := range removed {
 		l.space.Unreserve(p)
+		l.withheld.Unreserve(p)
 	}
 	return added, removed
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // heldBlock is a block in the ledger.
@@ -20,18 +22,19 @@ type heldBlock struct {
 // such block of that pool.
 func (l *Ledger) index(b crd.Block) (isNew bool) {
 	if held, ok := l.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
+		l.count(b.Node, b.Pool, -1)
 		held.Block = b
+		l.count(b.Node, b.Pool, 1)
 		return false
 	}
 	l.unindex(b.CIDR)
+	l.count(b.Node, b.Pool, -1)
 	held := &heldBlock{b, len(l.byPool[b.Pool])}
 	l.blocks[b.CIDR] = held
 	l.byPool[b.Pool] = append(l.byPool[b.Pool], held)
-	if !l.hasOf(b.Node, b.Pool) {
-		l.nodesOf[b.Pool]++
-	}
 	i, _ := slices.BinarySearchFunc(l.byNode[b.Node], b.CIDR, (*heldBlock).compare)
 	l.byNode[b.Node] = slices.Insert(l.byNode[b.Node], i, held)
+	l.count(b.Node, b.Pool, 1)
 	return true
 }
 
@@ -43,6 +46,7 @@ func (l *Ledger) unindex(cidr netip.Prefix) {
 	if !ok {
 		return
 	}
+	l.count(held.Node, held.Pool, -1)
 	delete(l.blocks, cidr)
 	pool := l.byPool[held.Pool]
 	last := pool[len(pool)-1]
@@ -57,17 +61,51 @@ func (l *Ledger) unindex(cidr netip.Prefix) {
 	if len(l.byNode[held.Node]) == 0 {
 		delete(l.byNode, held.Node)
 	}
-	if l.hasOf(held.Node, held.Pool) {
-		return
+	l.count(held.Node, held.Pool, 1)
+}
+
+// poolNodes is how many nodes have a block of a pool, and how many of these move off it.
+type poolNodes struct{ all, moving int }
+
+// count keeps nodesOf, before the blocks that a node has of a pool change and after.
+func (l *Ledger) count(node, pool string, by int) {
+	n := l.nodesOf[pool]
+	has, moves := l.hasOf(node, pool)
+	if has {
+		n.all += by
 	}
-	if l.nodesOf[held.Pool]--; l.nodesOf[held.Pool] == 0 {
-		delete(l.nodesOf, held.Pool)
+	if moves {
+		n.moving += by
+	}
+	if l.nodesOf[pool] = n; n == (poolNodes{}) {
+		delete(l.nodesOf, pool)
 	}
 }
 
-// hasOf reports whether a node has a block of a pool.
-func (l *Ledger) hasOf(node, pool string) bool {
-	return slices.ContainsFunc(l.byNode[node], func(h *heldBlock) bool { return h.Pool == pool })
+// hasOf reports whether a node has a block of a pool, and whether it drains one because the
+// pool no longer selects it.
+func (l *Ledger) hasOf(node, pool string) (has, moves bool) {
+	for _, h := range l.byNode[node] {
+		if h.Pool == pool {
+			has, moves = true, moves || h.Phase == ipalloc.Draining && h.Reason == expand.NodeUnselected
+		}
+	}
+	return has, moves
+}
+
+// MovingOff returns how many nodes move off a pool because it no longer selects them.
+func (l *Ledger) MovingOff(pool string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodesOf[pool].moving
+}
+
+// MovesOff reports whether a node moves off a pool because it no longer selects the node.
+func (l *Ledger) MovesOff(node, pool string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, moves := l.hasOf(node, pool)
+	return moves
 }
 
 // PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no

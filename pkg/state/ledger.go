@@ -33,19 +33,24 @@ type Ledger struct {
 	blocks map[netip.Prefix]*heldBlock
 	// byNode are the blocks of each node, sorted by address; byPool are those of each pool.
 	byNode, byPool map[string][]*heldBlock
-	// nodesOf is how many nodes have a block of each pool.
-	nodesOf map[string]int
+	// nodesOf counts the nodes with a block of each pool.
+	nodesOf map[string]poolNodes
 	// unknown are the claims, by node, whose write was sent but not answered. They stay
 	// taken, and the node's next claim retries the same block, so that one need results in
-	// one block.
-	unknown map[string][]netip.Prefix
+	// one block. unknownOf are the nodes of each claim.
+	unknown   map[string][]netip.Prefix
+	unknownOf map[netip.Prefix][]string
 	// claims are the CIDRs, by node, that are reserved for blocks that do not exist yet;
 	// turnover is how many blocks of each pool have been claimed or freed.
 	claims   map[string][]netip.Prefix
 	turnover map[string]uint64
 	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
-	// they would bring that node no address while this agent runs.
-	closed map[netip.Prefix]crd.Block
+	// they would bring that node no address while this agent runs. closedFor are the CIDRs
+	// by node.
+	closed    map[netip.Prefix]crd.Block
+	closedFor map[string][]netip.Prefix
+	// withheld are the ranges reserved for other reasons than a CiliumNode.
+	withheld *ipalloc.Space
 	// shown are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
 	shown, gone map[types.UID]bool
@@ -75,11 +80,14 @@ func NewLedger() *Ledger {
 		blocks:      map[netip.Prefix]*heldBlock{},
 		byNode:      map[string][]*heldBlock{},
 		byPool:      map[string][]*heldBlock{},
-		nodesOf:     map[string]int{},
+		nodesOf:     map[string]poolNodes{},
 		unknown:     map[string][]netip.Prefix{},
+		unknownOf:   map[netip.Prefix][]string{},
 		claims:      map[string][]netip.Prefix{},
 		turnover:    map[string]uint64{},
 		closed:      map[netip.Prefix]crd.Block{},
+		closedFor:   map[string][]netip.Prefix{},
+		withheld:    ipalloc.NewSpace(),
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
 		awaited:     map[types.UID]chan struct{}{},
@@ -102,7 +110,7 @@ func (l *Ledger) unlock() {
 // release frees what a block or a claim holds.
 func (l *Ledger) release(cidr netip.Prefix) {
 	if o, held := l.space.Owner(cidr); held && l.space.Release(cidr) {
-		l.turnover[o.Pool]++
+		l.move(o.Pool)
 		l.freed = append(l.freed, cidr)
 	}
 }
@@ -210,7 +218,7 @@ func (l *Ledger) set(b crd.Block) {
 			l.drop(held.Block)
 		}
 	}
-	delete(l.closed, b.CIDR)
+	l.setClosed(b.CIDR, crd.Block{})
 	isNew := l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held {
@@ -228,27 +236,37 @@ func (l *Ledger) set(b crd.Block) {
 
 // settle resolves an unknown claim once the API server has answered.
 func (l *Ledger) settle(cidr netip.Prefix) {
-	for node := range l.unknown {
+	for _, node := range l.unknownOf[cidr] {
 		removeFrom(l.unknown, node, cidr)
+	}
+	delete(l.unknownOf, cidr)
+}
+
+// removeFrom removes a value from those of a key.
+func removeFrom[K, V comparable](of map[K][]V, key K, value V) {
+	i := slices.Index(of[key], value)
+	switch {
+	case i < 0:
+	case len(of[key]) == 1:
+		delete(of, key)
+	default:
+		of[key] = slices.Delete(of[key], i, i+1)
 	}
 }
 
-// removeFrom removes a CIDR from those of a node.
-func removeFrom(of map[string][]netip.Prefix, node string, cidr netip.Prefix) {
-	i := slices.Index(of[node], cidr)
-	switch {
-	case i < 0:
-	case len(of[node]) == 1:
-		delete(of, node)
-	default:
-		of[node] = slices.Delete(of[node], i, i+1)
+// setClosed records the last block of a free CIDR, if its agent had closed it.
+func (l *Ledger) setClosed(cidr netip.Prefix, last crd.Block) {
+	if was, is := l.closed[cidr]; is {
+		removeFrom(l.closedFor, was.Node, cidr)
+		delete(l.closed, cidr)
+	}
+	if last.Closed.Agent != "" {
+		l.closed[cidr], l.closedFor[last.Node] = last, append(l.closedFor[last.Node], cidr)
 	}
 }
 
 func (l *Ledger) drop(b crd.Block) {
-	if b.Closed.Agent != "" {
-		l.closed[b.CIDR] = b
-	}
+	l.setClosed(b.CIDR, b)
 	l.unindex(b.CIDR)
 	delete(l.shown, b.UID)
 	l.release(b.CIDR)
@@ -356,7 +374,7 @@ func (l *Ledger) Size(pool string) int {
 func (l *Ledger) SizeInNodes(pool string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.nodesOf[pool]
+	return l.nodesOf[pool].all
 }
 
 // Free returns how many blocks can currently be claimed from cut.

@@ -266,6 +266,9 @@ func (m *ledgerModel) check(t *testing.T) {
 	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) {
 		t.Errorf("nodes have %d blocks and the pool %d, said to be %d, want %d", ofNodes, ofPool, size, len(m.blocks))
 	}
+	if n := len(m.ledger.unknownOf); n > 0 {
+		t.Errorf("%d CIDRs are still in doubt", n)
+	}
 	if n := m.ledger.SizeInNodes("p"); n != holders {
 		t.Errorf("the pool is said to be on %d nodes, want %d", n, holders)
 	}

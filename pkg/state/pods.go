@@ -134,6 +134,14 @@ type Pods struct {
 	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
 	RememberEnded bool
 	ended         map[string][]endedPod
+	// endings are the nodes of all ended pods. Both are sorted by time.
+	endings []ending
+}
+
+// ending is when a pod left a node.
+type ending struct {
+	node string
+	at   time.Time
 }
 
 // endedPod is a pod that has left its node.
@@ -155,6 +163,7 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forgetEnded(now)
 	i := p.index(pod.PodKey)
 	if i < 0 {
 		p.byNode[pod.Node] = appendPod(p.byNode[pod.Node], hold(pod, now))
@@ -176,15 +185,27 @@ func (p *Pods) Delete(key PodKey, now time.Time) bool {
 	if i < 0 {
 		return false
 	}
+	p.forgetEnded(now)
 	if p.RememberEnded {
-		recent := slices.DeleteFunc(p.ended[key.Node], func(e endedPod) bool { return !now.Before(e.at.Add(expand.ReportLag)) })
-		p.ended[key.Node] = append(recent, endedPod{strings.Clone(p.byNode[key.Node][i].name()), now})
+		p.ended[key.Node] = append(p.ended[key.Node], endedPod{strings.Clone(p.byNode[key.Node][i].name()), now})
+		p.endings = append(p.endings, ending{key.Node, now})
 	}
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
 	if len(p.byNode[key.Node]) == 0 {
 		delete(p.byNode, key.Node)
 	}
 	return true
+}
+
+// forgetEnded drops the pods, of any node, that left it expand.ReportLag ago.
+func (p *Pods) forgetEnded(now time.Time) {
+	for len(p.endings) > 0 && !now.Before(p.endings[0].at.Add(expand.ReportLag)) {
+		node := p.endings[0].node
+		p.endings = p.endings[1:]
+		if p.ended[node] = p.ended[node][1:]; len(p.ended[node]) == 0 {
+			delete(p.ended, node)
+		}
+	}
 }
 
 // On returns the pods on a node, sorted by name.

@@ -176,7 +176,7 @@ func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
 	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
 }
 
-// reserve replaces the ranges that pools reserve, and their CIDRs.
+// reserve replaces the pools, the ranges that each reserves, and their CIDRs.
 func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cidrs []netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
@@ -184,14 +184,20 @@ func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cidrs []netip.Prefi
 	for name, ranges := range l.offered {
 		l.excludeOffered(name, ranges)
 	}
-	for _, prefixes := range now {
+	for name, prefixes := range now {
+		l.turnover[name] += 0
 		for _, prefix := range prefixes {
 			l.space.Reserve(prefix)
+			l.withheld.Reserve(prefix)
 		}
 	}
-	for _, prefixes := range old {
+	for name, prefixes := range old {
+		if _, still := now[name]; !still {
+			delete(l.turnover, name)
+		}
 		for _, prefix := range prefixes {
 			l.space.Unreserve(prefix)
+			l.withheld.Unreserve(prefix)
 		}
 	}
 }

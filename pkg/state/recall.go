@@ -66,7 +66,7 @@ const recallDelay = time.Second
 func (c *Cluster) moved(pools []string, since map[string]uint64) int {
 	n, now := uint64(0), c.Ledger.Turnover()
 	for _, pool := range pools {
-		n += now[pool] - since[pool]
+		n += max(now[pool], since[pool]) - since[pool]
 	}
 	return int(min(n, math.MaxInt32))
 }

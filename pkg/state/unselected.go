@@ -42,15 +42,3 @@ func (c *Cluster) unselects(b *expand.Block, node *corev1.Node) bool {
 func replaced(b *expand.Block) bool {
 	return b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged
 }
-
-// MovingOff returns the nodes that drain a block of a pool because the pool no longer
-// selects them.
-func (c *Cluster) MovingOff(pool string) map[string]bool {
-	nodes := map[string]bool{}
-	for b := range c.Ledger.PoolBlocks(pool) {
-		if b.Phase == ipalloc.Draining && b.Reason == expand.NodeUnselected {
-			nodes[b.Node] = true
-		}
-	}
-	return nodes
-}

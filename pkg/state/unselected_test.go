@@ -1,8 +1,6 @@
 package state
 
 import (
-	"maps"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +109,26 @@ func TestMovingOff(t *testing.T) {
 		of.Phase, of.Reason = b.Phase, b.Reason
 		c.Ledger.Upsert(of)
 	}
-	if got := slices.Collect(maps.Keys(c.MovingOff("p"))); !slices.Equal(got, []string{"moves"}) {
-		t.Errorf("%v move off p", got)
+	of := c.Ledger.NodeBlocks("moves")[0]
+	second := fixtures.Block("10.0.0.16/30", "p", "moves", 9)
+	second.Phase, second.Reason = of.Phase, of.Reason
+	c.Ledger.Upsert(second)
+	check := func(want bool) {
+		t.Helper()
+		n := 0
+		for _, node := range c.Ledger.Nodes() {
+			if c.Ledger.MovesOff(node, "p") {
+				n++
+			}
+		}
+		if got := c.Ledger.MovingOff("p"); got != n || c.Ledger.MovesOff("moves", "p") != want || (n == 1) != want {
+			t.Errorf("%d nodes move off p, said to be %d", n, got)
+		}
 	}
+	check(true)
+	c.Ledger.Remove(of)
+	check(true)
+	second.Phase, second.ResourceVersion = ipalloc.CoolingDown, "10"
+	c.Ledger.Upsert(second)
+	check(false)
 }

@@ -50,7 +50,7 @@ func (b *bed) otherMoved() {
 }
 
 func (b *bed) mayMove(node string) bool {
-	return b.r.Pacing.Move(node, b.r.Pools.Get("p"), b.r.MovingOff("p"))
+	return b.r.Pacing.Move(node, b.r.Pools.Get("p"), b.r.Ledger)
 }
 
 func TestNodesMoveOneByOne(t *testing.T) {

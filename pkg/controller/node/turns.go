@@ -50,7 +50,7 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			}
 			may, known := moves[pool.Name]
 			if !known {
-				may = r.Pacing.Move(o.Name, pool, r.MovingOff(pool.Name))
+				may = r.Pacing.Move(o.Name, pool, r.Ledger)
 				moves[pool.Name] = may
 			}
 			switch {

@@ -54,7 +54,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 	block := netip.MustParsePrefix("10.0.0.0/28")
 	turn := func(i int) { p.Turn(share(i), block, pool(i), now) }
 	ask := func(i int) {
-		p.KeepMoves(name(i), map[string]bool{pool(i).Name: p.Move(name(i), pool(i), map[string]bool{})})
+		p.KeepMoves(name(i), map[string]bool{pool(i).Name: p.Move(name(i), pool(i), begunMoves{})})
 	}
 	for i := range nodes {
 		turn(i)
@@ -68,7 +68,7 @@ func holding(pools, nodes int) map[string]holds.Call {
 		"Turn":       each(turn, nil),
 		"ReturnTurn": each(func(i int) { p.ReturnTurn(share(i), block, now) }, turn),
 		"KeepTurns":  each(func(i int) { p.KeepTurns(share(i), nil) }, turn),
-		"Move":       each(func(i int) { p.Move(name(i), pool(i), map[string]bool{}) }, nil),
+		"Move":       each(func(i int) { p.Move(name(i), pool(i), begunMoves{}) }, nil),
 		"KeepMoves":  each(func(i int) { p.KeepMoves(name(i), nil) }, ask),
 		"ForgetNode": each(func(i int) { p.ForgetNode(name(i)) }, func(i int) { turn(i); ask(i) }),
 		"ForgetPool": {N: pools, Do: func(i int) { p.ForgetPool(all[i].Name) }, Undo: func(i int) {

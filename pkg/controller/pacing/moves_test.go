@@ -1,21 +1,25 @@
 package pacing
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
+// begunMoves are the nodes that have begun to move, off any pool.
+type begunMoves []string
+
+func (b begunMoves) MovingOff(string) int { return len(b) }
+
+func (b begunMoves) MovesOff(node, _ string) bool { return slices.Contains(b, node) }
+
 func TestMove(t *testing.T) {
 	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 2}, &crd.Pool{Name: "q", MaxUnselected: 1}
 	move := func(node string, want bool, begun ...string) {
 		t.Helper()
-		nodes := map[string]bool{}
-		for _, n := range begun {
-			nodes[n] = true
-		}
-		if got := p.Move(node, pool, nodes); got != want {
+		if got := p.Move(node, pool, begunMoves(begun)); got != want {
 			t.Errorf("node %s moves: %t, want %t", node, got, want)
 		}
 	}
@@ -24,7 +28,7 @@ func TestMove(t *testing.T) {
 	move("a", true, "old")
 	move("old", true, "old")
 	move("b", false, "old", "a") // a node that has begun counts once
-	if !p.Move("b", other, nil) {
+	if !p.Move("b", other, begunMoves{}) {
 		t.Error("each pool by itself: b waits")
 	}
 	p.KeepMoves("a", map[string]bool{"q": true})
@@ -44,7 +48,7 @@ func TestMovedWakesTheNext(t *testing.T) {
 	asks := func(node string, pools ...*crd.Pool) {
 		may := map[string]bool{}
 		for _, pool := range pools {
-			may[pool.Name] = p.Move(node, pool, map[string]bool{})
+			may[pool.Name] = p.Move(node, pool, begunMoves{})
 		}
 		p.KeepMoves(node, may)
 	}

@@ -148,21 +148,43 @@ func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
 	}
 }
 
+// Moves are the moves that have begun, whichever process allowed them.
+type Moves interface {
+	// MovingOff returns how many nodes move off a pool, and MovesOff whether a node does.
+	MovingOff(pool string) int
+	MovesOff(node, pool string) bool
+}
+
 // Move allows a node to move off a pool that no longer selects it, and reports whether it
-// may. begun are the nodes that already do, whichever process allowed them.
-func (p *Pacing) Move(node string, pool *crd.Pool, begun map[string]bool) bool {
+// may.
+func (p *Pacing) Move(node string, pool *crd.Pool, begun Moves) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	moving := maps.Clone(begun)
-	maps.Copy(moving, p.moves[pool.Name])
-	if !moving[node] && len(moving) >= pool.MaxUnselected {
+	moves := p.moves[pool.Name]
+	if !moves[node] && !begun.MovesOff(node, pool.Name) && !roomFor(pool, moves, begun) {
 		return false
 	}
-	if p.moves[pool.Name] == nil {
-		p.moves[pool.Name] = map[string]bool{}
+	if moves == nil {
+		moves = map[string]bool{}
+		p.moves[pool.Name] = moves
 	}
-	p.moves[pool.Name][node] = true
+	moves[node] = true
 	return true
+}
+
+// roomFor reports whether one more node may move off a pool. While the pool has no room,
+// each node that waits asks again and again, so this case takes no walk.
+func roomFor(pool *crd.Pool, moves map[string]bool, begun Moves) bool {
+	moving := begun.MovingOff(pool.Name)
+	if max(moving, len(moves)) >= pool.MaxUnselected {
+		return false
+	}
+	for node := range moves {
+		if !begun.MovesOff(node, pool.Name) {
+			moving++
+		}
+	}
+	return moving < pool.MaxUnselected
 }
 
 // KeepMoves ends the moves of a node off all pools except those in may that it may move off
