@@ -206,7 +206,7 @@ func TestPoolOf(t *testing.T) {
 	if got := Make(in).Nodes[0].Blocks; got[0].Pool != "own" {
 		t.Errorf("got pool %s, want that which serves the node", got[0].Pool)
 	}
-	resolved := crd.ResolveOverlaps(in.Pools, func(string, netip.Prefix) bool { return false }) // aaa is first
+	resolved := crd.ResolveOverlaps(in.Pools) // aaa is first
 	in.Pools, in.Nodes[0].Pools = resolved, resolved[1:]
 	if got := Make(in).Nodes[0].Blocks; got[0].Pool != "aaa" {
 		t.Errorf("got pool %s, want that which gives the addresses out", got[0].Pool)

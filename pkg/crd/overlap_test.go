@@ -13,22 +13,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-func holdsNothing(string, netip.Prefix) bool { return false }
-
-// contender is a pool in brief: the day it was created, its CIDRs, and the blocks it holds.
+// contender is a pool in brief: the day it was created, and its CIDRs.
 type contender struct {
 	name     string
 	day      int
 	cidrs    []string
-	holds    []string
 	policy   v1alpha1.AllocationPolicy
 	deleting bool
 }
 
-func contest(t testing.TB, list []contender) ([]*crd.Pool, func(string, netip.Prefix) bool) {
+func contest(t testing.TB, list []contender) []*crd.Pool {
 	t.Helper()
 	var pools []*crd.Pool
-	held := map[string][]netip.Prefix{}
 	for _, c := range list {
 		obj := object(c.name, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, c.cidrs...)})
 		obj.CreationTimestamp = birth(c.day)
@@ -39,16 +35,8 @@ func contest(t testing.TB, list []contender) ([]*crd.Pool, func(string, netip.Pr
 			obj.Spec.IPv4.CIDRs[i].AllocationPolicy = c.policy
 		}
 		pools = append(pools, poolFrom(t, obj))
-		held[c.name] = prefixes(c.holds...)
 	}
-	return pools, func(pool string, within netip.Prefix) bool {
-		for _, h := range held[pool] {
-			if h.Overlaps(within) {
-				return true
-			}
-		}
-		return false
-	}
+	return pools
 }
 
 // closed lists what is closed, as "a 10.0.0.0/16: b 10.0.1.0/24".
@@ -89,27 +77,6 @@ func TestResolveOverlaps(t *testing.T) {
 			pools: []contender{{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}}, {name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}}},
 			want:  []string{"b 10.0.0.0/16: a 10.0.0.0/16"},
 		},
-		"who holds blocks there wins": {
-			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}},
-				{name: "b", day: 2, cidrs: []string{"10.0.16.0/20"}, holds: []string{"10.0.16.0/27"}},
-			},
-			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
-		},
-		"blocks beside what is shared do not count": {
-			pools: []contender{
-				{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}},
-				{name: "b", day: 1, cidrs: []string{"10.0.16.0/20"}},
-			},
-			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
-		},
-		"both hold, the older wins": {
-			pools: []contender{
-				{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.16.32/27"}},
-				{name: "b", day: 1, cidrs: []string{"10.0.16.0/20"}, holds: []string{"10.0.16.0/27"}},
-			},
-			want: []string{"a 10.0.0.0/16: b 10.0.16.0/20"},
-		},
 		"what is closed closes nothing": {
 			pools: []contender{
 				{name: "a", day: 1, cidrs: []string{"10.0.0.0/24"}},
@@ -134,44 +101,34 @@ func TestResolveOverlaps(t *testing.T) {
 			},
 			want: []string{"c 10.0.0.0/8: a 10.0.1.0/24"},
 		},
-		// outer beats middle because it holds blocks there, middle beats inner by age, and
-		// inner beats outer by age.
-		"a ring": {
-			pools: []contender{
-				{name: "outer", day: 3, cidrs: []string{"10.0.0.0/8"}, holds: []string{"10.1.1.0/27"}},
-				{name: "middle", day: 1, cidrs: []string{"10.1.0.0/16"}},
-				{name: "inner", day: 2, cidrs: []string{"10.1.0.0/24"}},
-			},
-			want: []string{"inner 10.1.0.0/24: middle 10.1.0.0/16", "outer 10.0.0.0/8: middle 10.1.0.0/16"},
-		},
 		"a draining range makes room": {
 			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, policy: v1alpha1.AllocationDrain},
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, policy: v1alpha1.AllocationDrain},
 				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
 			},
 		},
 		"a cordoned range makes room": {
 			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, policy: v1alpha1.AllocationCordon},
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, policy: v1alpha1.AllocationCordon},
 				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
 			},
 		},
 		"a pool being deleted makes room": {
 			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, holds: []string{"10.0.0.0/27"}, deleting: true},
+				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, deleting: true},
 				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
 			},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			pools, holds := contest(t, tt.pools)
+			pools := contest(t, tt.pools)
 			for range 10 {
-				got := crd.ResolveOverlaps(pools, holds)
+				got := crd.ResolveOverlaps(pools)
 				if diff := cmp.Diff(tt.want, closed(got)); diff != "" {
 					t.Fatal(diff)
 				}
-				if diff := cmp.Diff(tt.want, closed(crd.ResolveOverlaps(got, holds))); diff != "" {
+				if diff := cmp.Diff(tt.want, closed(crd.ResolveOverlaps(got))); diff != "" {
 					t.Fatalf("done again: %s", diff)
 				}
 				rand.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
@@ -184,12 +141,12 @@ func TestResolveOverlaps(t *testing.T) {
 }
 
 func TestResolveOverlapsOpensAgain(t *testing.T) {
-	pools, _ := contest(t, []contender{
+	pools := contest(t, []contender{
 		{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}},
 		{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}},
 	})
-	resolved := crd.ResolveOverlaps(pools, holdsNothing)
-	if got := closed(crd.ResolveOverlaps(resolved[:1], holdsNothing)); got != nil {
+	resolved := crd.ResolveOverlaps(pools)
+	if got := closed(crd.ResolveOverlaps(resolved[:1])); got != nil {
 		t.Errorf("the other pool is gone, yet %v", got)
 	}
 	if got := closed(resolved[:1]); got == nil {
@@ -207,17 +164,16 @@ func TestResolveOverlapsRandom(t *testing.T) {
 			c := contender{name: fmt.Sprint("p", i), day: 1 + r.IntN(3)}
 			for _, top := range []byte{10, 11} {
 				c.cidrs = append(c.cidrs, randomPrefix(r, top, 8, 14))
-				c.holds = append(c.holds, randomPrefix(r, top, 12, 16))
 			}
 			list = append(list, c)
 		}
-		pools, holds := contest(t, list)
-		resolved := crd.ResolveOverlaps(pools, holds)
+		pools := contest(t, list)
+		resolved := crd.ResolveOverlaps(pools)
 		if err := checkResolved(resolved); err != nil {
 			t.Fatalf("seed %d, %+v: %v", seed, list, err)
 		}
 		r.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
-		if diff := cmp.Diff(closed(resolved), closed(crd.ResolveOverlaps(pools, holds))); diff != "" {
+		if diff := cmp.Diff(closed(resolved), closed(crd.ResolveOverlaps(pools))); diff != "" {
 			t.Fatalf("seed %d, %+v: %s", seed, list, diff)
 		}
 	}
@@ -260,9 +216,9 @@ func BenchmarkResolveOverlaps(b *testing.B) {
 	for i := range 200 {
 		list = append(list, contender{name: fmt.Sprint("p", i), day: 1, cidrs: []string{fmt.Sprintf("10.%d.0.0/16", i%150)}})
 	}
-	pools, holds := contest(b, list)
+	pools := contest(b, list)
 	b.ReportAllocs()
 	for b.Loop() {
-		crd.ResolveOverlaps(pools, holds)
+		crd.ResolveOverlaps(pools)
 	}
 }

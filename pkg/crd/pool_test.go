@@ -23,7 +23,7 @@ func TestCut(t *testing.T) {
 	older.CreationTimestamp = birth(1)
 	mine := object("mine", spec)
 	mine.CreationTimestamp = birth(2)
-	p := crd.ResolveOverlaps([]*crd.Pool{poolFrom(t, older), poolFrom(t, mine)}, holdsNothing)[0]
+	p := crd.ResolveOverlaps([]*crd.Pool{poolFrom(t, older), poolFrom(t, mine)})[0]
 
 	cut, ok := p.Cut(ipalloc.IPv4)
 	if diff := cmp.Diff(ipalloc.Cut{Ranges: prefixes("10.9.0.0/16", "10.4.0.0/16"), BlockBits: 27}, cut, compareNetip()); diff != "" || !ok {
@@ -144,7 +144,7 @@ func TestForFamily(t *testing.T) {
 
 	names := func(f ipalloc.Family, pools []*crd.Pool) []string {
 		var out []string
-		resolved := crd.ResolveOverlaps(pools, holdsNothing)
+		resolved := crd.ResolveOverlaps(pools)
 		for _, p := range crd.ForFamily(crd.Rank(resolved, nil), f, "") {
 			out = append(out, p.Name)
 		}

@@ -3,7 +3,6 @@ package importer
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -86,8 +85,7 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 // overlaps remarks on ranges of ours that another pool would keep, and on ranges of existing
 // pools that ours would take.
 func (r *Result) overlaps(pools []*crd.Pool) {
-	heldByNone := func(string, netip.Prefix) bool { return false }
-	for _, p := range crd.ResolveOverlaps(pools, heldByNone) {
+	for _, p := range crd.ResolveOverlaps(pools) {
 		for _, f := range ipalloc.Families() {
 			ranges, ok := p.Ranges(f)
 			if !ok {

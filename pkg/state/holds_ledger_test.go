@@ -29,7 +29,6 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Block":                          f.each(func(i int) { f.Block(f.block(i).CIDR) }),
 		"NodeBlocks":                     f.each(func(i int) { f.NodeBlocks(f.node(i)) }),
 		"Nodes":                          f.few(func(int) { f.Nodes() }),
-		"Holds":                          f.each(func(i int) { f.Holds(poolName(i%len(cuts)), cuts[(i+1)%len(cuts)].Ranges[0]) }),
 		"Size":                           f.each(func(i int) { f.Size(poolName(i % len(cuts))) }),
 		"MovingOff":                      f.each(func(i int) { f.MovingOff(poolName(i % len(cuts))) }),
 		"MovesOff":                       f.each(func(i int) { f.MovesOff(f.node(i), poolName(i%len(cuts))) }),

@@ -199,7 +199,6 @@ func (f *largeFleet) poolsCalls() map[string]holds.Call {
 		"Set":         calls(set),
 		"Names":       calls(func(int) { p.Names() }),
 		"Delete":      {N: len(f.cuts), Do: func(i int) { p.Delete(poolName(i)) }, Undo: set},
-		"Resolve":     calls(func(int) { p.Resolve() }),
 		"Get":         calls(func(i int) { p.Get(poolName(i)) }),
 		"Touching":    calls(func(i int) { p.Touching([]netip.Prefix{f.block(i).CIDR}) }),
 		"Invalid":     calls(func(i int) { _ = p.Invalid(poolName(i)) }),

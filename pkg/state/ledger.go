@@ -353,16 +353,6 @@ func (l *Ledger) Nodes() []string {
 	return names
 }
 
-// Holds reports whether a pool holds a block within a prefix.
-func (l *Ledger) Holds(pool string, within netip.Prefix) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if o, ok := l.space.Owner(within); ok && o.Pool == pool {
-		return true
-	}
-	return slices.ContainsFunc(l.space.Overlapping(within), func(h ipalloc.Held) bool { return h.Owner.Pool == pool })
-}
-
 // Size returns how many blocks a pool has.
 func (l *Ledger) Size(pool string) int {
 	l.mu.Lock()

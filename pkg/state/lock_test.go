@@ -75,7 +75,6 @@ func newFleetIn(size, pools, blocks int) *fleet {
 	for _, cn := range f.nodes {
 		f.UpsertCiliumNode(cn)
 	}
-	f.pools.Resolve()
 	f.SetReady()
 	return f
 }
@@ -192,6 +191,5 @@ func (f *fleet) calls() map[string]func(i int) {
 		},
 		"missingNodes": func(int) { f.MissingCiliumNodes(f.listed, fmt.Sprint(version)) },
 		"nodes":        func(int) { f.Nodes() },
-		"resolvePools": func(int) { f.pools.Resolve() },
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -113,20 +112,12 @@ func (p *Pools) Delete(name string) {
 	p.resolve()
 }
 
-// Resolve resolves overlaps again after blocks have become known.
-func (p *Pools) Resolve() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resolve()
-}
-
 func (p *Pools) resolve() {
-	pools := slices.SortedFunc(maps.Values(p.parsed), func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
-	p.resolved = make(map[string]*crd.Pool, len(pools))
-	for _, pool := range crd.ResolveOverlaps(pools, p.ledger.Holds) {
+	p.resolved = make(map[string]*crd.Pool, len(p.parsed))
+	for _, pool := range crd.ResolveOverlaps(slices.Collect(maps.Values(p.parsed))) {
 		p.resolved[pool.Name] = pool
 	}
-	reserved := make(map[string][]netip.Prefix, len(pools))
+	reserved := make(map[string][]netip.Prefix, len(p.parsed))
 	var cidrs []netip.Prefix
 	for name, pool := range p.resolved {
 		for _, f := range ipalloc.Families() {

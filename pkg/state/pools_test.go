@@ -125,44 +125,42 @@ func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
 	}
 }
 
+// The older pool assigns what two pools share, whichever holds a block there, when the block
+// goes, and after a restart.
 func TestPoolsOverlap(t *testing.T) {
 	give := func(p *Pools, name string) []netip.Prefix {
+		if p.Get(name) == nil {
+			return nil
+		}
 		cut, _ := p.Get(name).Cut(ipalloc.IPv4)
 		return cut.Ranges
 	}
-	tests := map[string]struct {
-		held   string // the pool that holds a block in the shared range
-		winner string
-	}{
-		"the older one wins":                 {"", "old"},
-		"the one that holds a block wins":    {"young", "young"},
-		"the older one, which holds a block": {"old", "old"},
+	check := func(when string, pools *Pools, want map[string][]netip.Prefix) {
+		t.Helper()
+		got := map[string][]netip.Prefix{"old": give(pools, "old"), "young": give(pools, "young")}
+		if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
+			t.Errorf("%s, ranges given out (-want +got):\n%s", when, diff)
+		}
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			ledger := NewLedger()
+	for _, held := range []string{"", "old", "young"} { // the pool that holds a block in the shared range
+		ledger := NewLedger()
+		restarted := func() *Pools {
 			pools := NewPools(fixtures.Defaults(), ledger)
 			pools.Set(fixtures.PodIPPool("young", 9, "10.0.0.0/28"))
 			pools.Set(fixtures.PodIPPool("old", 2, "10.0.0.0/24", "10.1.0.0/24"))
-			if test.held != "" { // known only after the pools
-				ledger.Upsert(fixtures.Block("10.0.0.4/30", test.held, "n", 1))
-			}
-			pools.Resolve()
-			want := map[string][]netip.Prefix{"old": {fixtures.Prefix("10.1.0.0/24")}, "young": {fixtures.Prefix("10.0.0.0/28")}}
-			if test.winner == "old" {
-				want = map[string][]netip.Prefix{"old": {fixtures.Prefix("10.0.0.0/24"), fixtures.Prefix("10.1.0.0/24")}, "young": nil}
-			}
-			got := map[string][]netip.Prefix{"old": give(pools, "old"), "young": give(pools, "young")}
-			if diff := cmp.Diff(want, got, fixtures.CompareNetip()); diff != "" {
-				t.Errorf("ranges given out (-want +got):\n%s", diff)
-			}
-			pools.Delete(test.winner)
-			for _, loser := range []string{"old", "young"} {
-				if loser != test.winner && len(give(pools, loser)) == 0 {
-					t.Error("the loser gives out nothing, though the winner is gone")
-				}
-			}
-		})
+			return pools
+		}
+		want := map[string][]netip.Prefix{"old": {fixtures.Prefix("10.0.0.0/24"), fixtures.Prefix("10.1.0.0/24")}, "young": nil}
+		pools, block := restarted(), fixtures.Block("10.0.0.4/30", held, "n", 1)
+		if held != "" { // known only after the pools
+			ledger.Upsert(block)
+		}
+		check("held by "+held, pools, want)
+		check("held by "+held+", after a restart", restarted(), want)
+		ledger.Remove(block)
+		check("once "+held+" holds nothing", pools, want)
+		pools.Delete("old")
+		check("without the older", pools, map[string][]netip.Prefix{"old": nil, "young": {fixtures.Prefix("10.0.0.0/28")}})
 	}
 }
 
@@ -179,7 +177,6 @@ func TestPoolsReserved(t *testing.T) {
 	}{
 		{func() { pools.Set(obj) }, 4},
 		{func() { pools.Set(reserving) }, 2},
-		{pools.Resolve, 2},
 		{func() { pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/28")) }, 2},
 		{func() { pools.Set(fixtures.Invalidated(reserving)) }, 2},
 		{func() { pools.Delete("p") }, 4},
@@ -195,7 +192,6 @@ func TestPoolsReserved(t *testing.T) {
 func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 	ledger := ReadyLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)
-	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
 	done := make(chan struct{}, 3)
 	run := func(f func(i int)) {
 		for i := range 200 {
@@ -204,8 +200,9 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 		done <- struct{}{}
 	}
 	go run(func(i int) {
-		pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Priority = int32(i) }))
-		pools.Resolve()
+		obj := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
+		obj.Generation = int64(i)
+		pools.Set(obj)
 	})
 	go run(func(i int) { ledger.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", i+1)); ledger.Free(ipalloc.Cut{}) })
 	go run(func(int) {

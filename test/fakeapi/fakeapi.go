@@ -131,7 +131,6 @@ func (b *Cluster) Restart() {
 	for i := range pools.Items {
 		b.Pools.Set(&pools.Items[i])
 	}
-	b.Pools.Resolve()
 	b.Ledger.SetReady()
 }
 

@@ -29,6 +29,16 @@ func TestOverlappingPools(t *testing.T) {
 	if b := e.Blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
 		t.Errorf("n2 has %s, want one from the range that does not overlap", b.Spec.CIDR)
 	}
+	// The older pool takes over a range from which the younger one has assigned a block.
+	e.change("older", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.9.0.0/26"})
+	})
+	e.condition("younger", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
+	e.Pods("n2", "load", 20)
+	e.running("load", 20)
+	if b := e.Blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") || b.Spec.PoolName != "younger" || b.Status.Phase != v1alpha1.PhaseInService {
+		t.Errorf("n2 has %s of %s, %s; want its block of the younger pool", b.Spec.CIDR, b.Spec.PoolName, b.Status.Phase)
+	}
 }
 
 // A threshold that contradicts the operator's flags is reported, and stops no node:
@@ -68,15 +78,15 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	}, "10.2.0.0/24")
 	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid)
 	// Another pool assigns all CIDRs of this one.
-	e.pool("closed", priority(20), "10.1.0.0/25")
-	e.condition("closed", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
+	e.pool("overlapped", priority(20), "10.1.0.0/25")
+	e.condition("overlapped", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonOverlapping)
 	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
 	for _, b := range e.Blocks("") {
-		if b.Spec.PoolName == "closed" {
-			t.Errorf("block %s is of pool closed", b.Spec.CIDR)
+		if b.Spec.PoolName == "overlapped" {
+			t.Errorf("block %s is of pool overlapped", b.Spec.CIDR)
 		}
 	}
 }

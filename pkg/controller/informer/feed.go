@@ -259,7 +259,6 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 
 // Begin lets decisions begin: all initial lists have been stored.
 func (f *Feed) Begin() {
-	f.Pools.Resolve()
 	f.Ledger.SetReady()
 	f.allNodes()
 	f.allCiliumPools()

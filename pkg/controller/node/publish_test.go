@@ -220,3 +220,25 @@ func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
 		t.Errorf("published %v of %v", v.Pool, v.PodCIDRs)
 	}
 }
+
+// A block stays with its node, and stays published, when an older pool comes to assign its
+// range. New blocks come from the older pool, beside it.
+func TestReconcileKeepsBlockOfAnOverlappedPool(t *testing.T) {
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2")
+	cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("10.0.0.0/30"))
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.2")
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 2, "10.0.0.0/28"), fixtures.PodIPPool("older", 1, "10.0.0.0/28"), cn,
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	for range 2 {
+		b.settle()
+		for _, k := range b.Blocks() {
+			if want := k.CIDR == fixtures.Prefix("10.0.0.0/30"); (k.Pool == "p") != want || k.Phase != ipalloc.InService {
+				t.Errorf("%s of pool %s, %s", k.CIDR, k.Pool, k.Phase)
+			}
+		}
+		if len(b.Blocks()) < 2 || len(b.CiliumNode().PublishedIn(fixtures.Prefix("10.0.0.0/30"))) != 2 {
+			t.Errorf("published %v of blocks %v", b.published(), b.Blocks())
+		}
+		b.restart()
+	}
+}

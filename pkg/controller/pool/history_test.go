@@ -199,7 +199,6 @@ func TestHistoryDeleted(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.Pools.Set(b.pool())
-				b.Pools.Resolve()
 			}
 			if err := b.API.Delete(t.Context(), b.history()); err != nil {
 				t.Fatal(err)

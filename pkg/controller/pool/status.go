@@ -26,7 +26,7 @@ const (
 	// ReasonNoCiliumPools: the pool names a Cilium pool in a mode that has none.
 	ReasonNoCiliumPools = "NoCiliumPools"
 	ReasonDeleting      = "WaitsForBlocks"
-	ReasonOverlapping   = "HeldByOtherPool"
+	ReasonOverlapping   = "OverlapsOlderPool"
 	ReasonExhausted     = "NoFreeBlock"
 	// ReasonNodesShort: pods of nodes that the pool selects wait, as no pool has a block.
 	ReasonNodesShort = "NodesShort"
@@ -308,14 +308,14 @@ func overlapMessage(pool *crd.Pool) string {
 		}
 		for _, rng := range ranges.CIDRs {
 			if rng.ClosedBy != "" {
-				parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s", rng.CIDR, rng.Overlap, rng.ClosedBy))
+				parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s, which is older or, at the same age, first by name", rng.CIDR, rng.Overlap, rng.ClosedBy))
 			}
 		}
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, "; ") + ". Take the range out of one of the two pools"
+	return strings.Join(parts, "; ") + ". Nodes keep the blocks that they have. Take the range out of one of the two pools"
 }
 
 func exhaustedMessage(pool *crd.Pool, u poolUsage) string {

@@ -5,7 +5,7 @@ const (
 	// PoolReady is True while the spec is in force and nodes are served: by the pool, or
 	// by the next one that selects them.
 	PoolReady = "Ready"
-	// PoolOverlapping is True while a part of the pool belongs to another one.
+	// PoolOverlapping is True while an older pool assigns a part of the pool.
 	PoolOverlapping = "Overlapping"
 	// PoolReservedHeld is True while nodes hold blocks that overlap a reserved
 	// range of the pool and would not be assigned again. It is absent where the
