@@ -142,6 +142,29 @@ func (v *View) Of(pool string) *View {
 	return &out
 }
 
+// CiliumPools returns the Cilium pools, "" being the default one, that the CiliumNode lists
+// CIDRs for, or that its agent requests addresses of; some more than once.
+func (v *View) CiliumPools() []string {
+	if v == nil || v.BlockDemand == nil {
+		return nil
+	}
+	var out []string
+	add := func(pool string) {
+		if pool == defaultPool {
+			pool = ""
+		}
+		out = append(out, pool)
+	}
+	for _, entry := range v.entries {
+		pool, _ := unparked(entry.Pool)
+		add(pool)
+	}
+	for _, request := range v.BlockDemand.requests {
+		add(request.Pool)
+	}
+	return out
+}
+
 // Listed returns the CIDRs from which the agent may allocate, for any Cilium pool,
 // without host bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {

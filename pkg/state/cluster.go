@@ -53,8 +53,13 @@ type Cluster struct {
 // pool: the pools to claim from, best first, the policy, and why nothing may change ("" if
 // it may).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
+	return c.policy(node, f, ciliumPool, c.poolsFor(node)[ciliumPool])
+}
+
+// policy is Policy, given the pools for the node that serve the Cilium pool.
+func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string, served []*crd.Pool) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !c.OptedOut(node) {
-		pools = crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool)
+		pools = crd.ForFamily(served, f, ciliumPool)
 	}
 	if len(pools) > 0 {
 		policy = pools[0].Policy

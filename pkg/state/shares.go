@@ -14,25 +14,37 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// CiliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default
-// one, "", first, then those that PodIPPools serve there, and those of blocks that it
-// holds. Each has its own blocks and its own demand. The node and its CiliumNode may be
-// nil.
-func (c *Cluster) CiliumPoolsOf(node *corev1.Node, f ipalloc.Family, view *ciliumnode.View, blocks []crd.Block) []string {
-	names := map[string]bool{"": true}
+// poolsFor returns the pools for a node, which may be nil, by Cilium pool, best first.
+func (c *Cluster) poolsFor(node *corev1.Node) map[string][]*crd.Pool {
+	out := map[string][]*crd.Pool{}
+	if node != nil {
+		for _, pool := range c.Pools.Match(labels.Set(node.Labels)) {
+			out[pool.CiliumPool] = append(out[pool.CiliumPool], pool)
+		}
+	}
+	return out
+}
+
+// ciliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default
+// one, "", first, then those that its CiliumNode lists or requests, that its pods request,
+// and those of blocks that it holds. Each has its own blocks and its own demand. As long as
+// the node has no CiliumNode, those that PodIPPools serve there count too.
+func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string][]*crd.Pool) []string {
 	if !c.Defaults.CiliumPools {
 		return []string{""}
 	}
-	if node != nil {
-		for _, pool := range c.Pools.Match(labels.Set(node.Labels)) {
-			if _, serves := pool.Ranges(f); serves {
-				names[pool.CiliumPool] = true
-			}
+	names := SetOf(append(s.CiliumNode.CiliumPools(), ""))
+	if s.CiliumNode == nil {
+		for name := range served {
+			names[name] = true
 		}
 	}
-	for _, b := range blocks {
+	for _, asked := range s.PoolRequests {
+		names[asked[f]] = true
+	}
+	for _, b := range s.Blocks {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			names[c.CiliumPoolOf(b, view)] = true
+			names[c.CiliumPoolOf(b, s.CiliumNode)] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))

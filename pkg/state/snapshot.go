@@ -76,9 +76,10 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	}
 	s.Awaits = c.awaitsLabels(s)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
+	served := c.poolsFor(node)
 	for _, f := range ipalloc.Families() {
-		for _, ciliumPool := range c.CiliumPoolsOf(node, f, s.CiliumNode, s.Blocks) {
-			share := c.share(s, f, ciliumPool, now)
+		for _, ciliumPool := range c.ciliumPoolsOf(s, f, served) {
+			share := c.share(s, f, ciliumPool, served[ciliumPool], now)
 			if len(share.Pools)+len(share.State.Blocks) > 0 || hasEntry(&share.State) {
 				s.Shares = append(s.Shares, share)
 			}
@@ -141,9 +142,9 @@ func (c *Cluster) awaitsLabels(s *Snapshot) string {
 	return "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
 }
 
-func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, now time.Time) Share {
+func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served []*crd.Pool, now time.Time) Share {
 	share := Share{Family: f, CiliumPool: ciliumPool}
-	share.Pools, share.Policy, share.Paused = c.Policy(s.Node, f, ciliumPool)
+	share.Pools, share.Policy, share.Paused = c.policy(s.Node, f, ciliumPool, served)
 	if s.OtherIPAM && share.Paused == "" {
 		share.Paused = OtherIPAM
 	}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,6 +180,53 @@ func TestOtherFamilyFull(t *testing.T) {
 				if got, want := s.Shares[i].State.OtherFamilyFull, test.want && s.Shares[i].Family == ipalloc.IPv6; got != want {
 					t.Errorf("%s: %t, want %t", s.Shares[i].Family, got, want)
 				}
+			}
+		})
+	}
+}
+
+// A node has a share of the default pool, and of the Cilium pools that its agent or its pods
+// request or that it lists, but not of all others that PodIPPools serve there.
+func TestSnapshotShares(t *testing.T) {
+	for name, test := range map[string]struct {
+		requested []string // by its agent; nil: it has no CiliumNode
+		pod       string   // the pool that a pod requests
+		want      []string
+	}{
+		"no CiliumNode yet":   {want: []string{"", "blue", "green", "red"}},
+		"the default pool":    {requested: []string{"default"}, want: []string{""}},
+		"its agent requests":  {requested: []string{"default", "blue"}, want: []string{"", "blue"}},
+		"a pod requests":      {requested: []string{"default"}, pod: "red", want: []string{"", "red"}},
+		"nothing serves that": {requested: []string{"default", "pink"}, pod: "grey", want: []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf()
+			c.Defaults.CiliumPools = true
+			c.Pools = NewPools(c.Defaults, c.Ledger)
+			c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			for i, color := range []string{"green", "blue", "red"} {
+				pool := fixtures.PodIPPool(color+"s", 1, fmt.Sprintf("10.%d.0.0/28", i+1))
+				pool.Spec.CiliumPoolName = color
+				c.Pools.Set(pool)
+			}
+			if test.requested != nil {
+				cn := fixtures.CiliumNode("n", "1")
+				for _, pool := range test.requested {
+					cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
+				}
+				c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(cn))
+			}
+			if test.pod != "" {
+				pod := fixtures.Pod("a", "a", "n")
+				pod.Annotations = map[string]string{poolAnnotation: test.pod}
+				c.Pods.Set(ReadPodWithRequest(pod), fixtures.Noon())
+			}
+			var got []string
+			for _, share := range c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares {
+				got = append(got, share.CiliumPool)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("shares of %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -62,6 +62,8 @@ type Cluster struct {
 	Blind, Lags bool
 	// Late is an existing block that the list after a restart does not show.
 	Late string
+
+	created int // objects so far
 }
 
 // Fate is the outcome of a write.
@@ -215,7 +217,8 @@ func (b *Cluster) hooks() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return b.write("create "+kindOf(obj), func() error {
-				obj.SetUID(types.UID(fmt.Sprintf("%s-%d", obj.GetName(), len(b.Calls))))
+				b.created++
+				obj.SetUID(types.UID(fmt.Sprintf("%s-%d", obj.GetName(), b.created)))
 				err := c.Create(ctx, obj, opts...)
 				b.Show(obj, err)
 				return err

@@ -75,6 +75,23 @@ func TestAgentRequestsACiliumPool(t *testing.T) {
 	b.settled()
 }
 
+// An agent gets a CIDR of a Cilium pool again that it returned when it needed the pool no more.
+func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
+	b := blueBed(t)
+	for range 2 {
+		b.agentWrites(asksBlue)
+		b.settle()
+		b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30", "10.8.0.4/30"))
+		b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+		b.settle()
+		b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
+		b.settle()
+		if n := len(b.Blocks()); n != 1 {
+			t.Fatalf("%d blocks are left, want that of the default pool", n)
+		}
+	}
+}
+
 func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/30"),
 		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))

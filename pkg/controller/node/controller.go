@@ -194,6 +194,11 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			r.Metrics.forget(o.Name, f)
 		}
 	}
+	for _, gone := range r.memory.forgetShares(o) {
+		r.Pacing.KeepTurns(gone, nil)
+		r.Metrics.waiting.forgetShare(gone)
+		r.Events.Last.Changed(o.Name, planTopic(gone.Family, gone.CiliumPool), "")
+	}
 	if o.CiliumNode != nil {
 		r.holdMoves(o, now)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -109,6 +110,28 @@ func (m *memory) remember(o *observation, share *state.Share, next expand.Memory
 	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
 		m.nodes[o.Name].first = firstBlocks{}
 	}
+}
+
+// forgetShares drops what is remembered of Cilium pools that no longer concern a node: a
+// block that comes later must not be taken for one that was there before. It returns the
+// shares.
+func (m *memory) forgetShares(o *observation) (gone []state.ShareKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[o.Name]
+	if n == nil {
+		return nil
+	}
+	n.shares = slices.DeleteFunc(n.shares, func(s shareState) bool {
+		concerns := slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool })
+		if !concerns {
+			for _, f := range ipalloc.Families() {
+				gone = append(gone, state.ShareKey{Node: o.Name, CiliumPool: s.ciliumPool, Family: f})
+			}
+		}
+		return !concerns
+	})
+	return gone
 }
 
 // noteParked records that a block of the node was parked.

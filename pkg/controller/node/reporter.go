@@ -191,7 +191,7 @@ func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) 
 		line = p.String()
 	}
 	level := 0
-	if !r.Events.Last.Changed(p.Node, planTopic(fo), line) {
+	if !r.Events.Last.Changed(p.Node, planTopic(fo.Family, fo.CiliumPool), line) {
 		level = 1
 	}
 	if line == "" {
@@ -207,7 +207,7 @@ func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) 
 // planTopics are the topics of plans for the default pool; the name of another one follows.
 var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 "}
 
-func planTopic(share *state.Share) string { return planTopics[share.Family] + share.CiliumPool }
+func planTopic(f ipalloc.Family, ciliumPool string) string { return planTopics[f] + ciliumPool }
 
 // setNodeCondition writes the condition when it first becomes true and when it changes, its
 // figures included; a Node without any shortage so far has none.

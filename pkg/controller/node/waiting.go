@@ -128,6 +128,12 @@ func (w *waiting) forget(node string, f ipalloc.Family) {
 	w.drop(node, func(key state.ShareKey) bool { return key.Family == f })
 }
 
+func (w *waiting) forgetShare(share state.ShareKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(share.Node, func(key state.ShareKey) bool { return key == share })
+}
+
 func (w *waiting) forgetNode(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
