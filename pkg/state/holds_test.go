@@ -270,7 +270,7 @@ func (f *largeFleet) awaitingCalls() map[string]holds.Call {
 func (f *largeFleet) pressureCalls() map[string]holds.Call {
 	p := state.NewPressure()
 	for _, name := range f.names {
-		p.SetIdle(name, true)
+		p.SetIdle(name, [2][]string{{poolName(0)}})
 	}
 	percent := 0
 	return map[string]holds.Call{
@@ -279,7 +279,7 @@ func (f *largeFleet) pressureCalls() map[string]holds.Call {
 			p.Set(f.pool(i), ipalloc.IPv4, percent)
 		}),
 		"Taken":      f.each(func(i int) { p.Taken(poolName(i%len(f.all)), ipalloc.IPv4) }),
-		"SetIdle":    f.each(func(i int) { p.SetIdle(f.node(i), true) }),
+		"SetIdle":    f.each(func(i int) { p.SetIdle(f.node(i), [2][]string{{poolName(0)}}) }),
 		"ForgetPool": {N: len(f.all), Do: func(i int) { p.ForgetPool(poolName(i)) }, Undo: func(i int) { p.Set(f.pool(i), ipalloc.IPv4, 50) }},
 	}
 }

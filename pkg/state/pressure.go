@@ -13,13 +13,16 @@ import (
 // Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
 // pool, the sooner its idle blocks are reclaimed. It is safe for concurrent use.
 type Pressure struct {
-	// Changed, if set, receives the nodes that hold an idle block when a change of the
-	// pressure has changed how long that block waits.
+	// Changed, if set, receives the nodes that hold an idle block of a pool when a change of
+	// its pressure has changed how long that block waits.
 	Changed func(nodes []string)
 
 	mu    sync.Mutex
 	taken map[poolFamily]int
-	idle  map[string]bool
+	// idle are the nodes to wake when the pressure of a pool changes, and idleOf the pools
+	// by node.
+	idle   map[poolFamily]map[string]bool
+	idleOf map[string][]poolFamily
 }
 
 type poolFamily struct {
@@ -29,7 +32,7 @@ type poolFamily struct {
 
 // NewPressure returns an empty Pressure.
 func NewPressure() *Pressure {
-	return &Pressure{taken: map[poolFamily]int{}, idle: map[string]bool{}}
+	return &Pressure{taken: map[poolFamily]int{}, idle: map[poolFamily]map[string]bool{}, idleOf: map[string][]poolFamily{}}
 }
 
 // Set records the percentage of a pool's blocks of a family that are taken.
@@ -40,7 +43,7 @@ func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
 	p.taken[key] = percent
 	var nodes []string
 	if percent != was && from != 0 && max(was, percent) >= from {
-		nodes = slices.Collect(maps.Keys(p.idle))
+		nodes = slices.Collect(maps.Keys(p.idle[key]))
 	}
 	p.mu.Unlock()
 	if p.Changed != nil && len(nodes) > 0 {
@@ -55,15 +58,27 @@ func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
 	return p.taken[poolFamily{pool, f}]
 }
 
-// SetIdle records whether a node holds an idle block.
-func (p *Pressure) SetIdle(node string, idle bool) {
+// SetIdle records the pools whose pressure shortens how long an idle block of a node waits,
+// by family; none: the node holds no idle block.
+func (p *Pressure) SetIdle(node string, pools [2][]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !idle {
-		delete(p.idle, node)
-		return
+	for _, key := range p.idleOf[node] {
+		if delete(p.idle[key], node); len(p.idle[key]) == 0 {
+			delete(p.idle, key)
+		}
 	}
-	p.idle[node] = true
+	delete(p.idleOf, node)
+	for f, names := range pools {
+		for _, name := range names {
+			key := poolFamily{name, ipalloc.Family(f)}
+			if p.idle[key] == nil {
+				p.idle[key] = map[string]bool{}
+			}
+			p.idle[key][node] = true
+			p.idleOf[node] = append(p.idleOf[node], key)
+		}
+	}
 }
 
 // ForgetPool drops a deleted pool.
@@ -79,9 +94,18 @@ func (c *Cluster) applyPressure(s *expand.State, node *Snapshot) {
 	if c.Taken == nil {
 		return
 	}
-	for _, b := range node.Blocks {
-		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
-			s.PoolTaken = max(s.PoolTaken, c.Taken(b.Pool, s.Family))
+	for _, pool := range node.PoolsInService(s.Family) {
+		s.PoolTaken = max(s.PoolTaken, c.Taken(pool, s.Family))
+	}
+}
+
+// PoolsInService returns the pools with a block of a family that is in service on the node.
+func (s *Snapshot) PoolsInService(f ipalloc.Family) []string {
+	var pools []string
+	for _, b := range s.Blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == f && !slices.Contains(pools, b.Pool) {
+			pools = append(pools, b.Pool)
 		}
 	}
+	return pools
 }

@@ -8,13 +8,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// When the pressure changes, only nodes with an idle block are reconciled, and only if it
-// changes how long that block waits.
+// When the pressure of a pool changes, only nodes with an idle block of it are reconciled,
+// and only if it changes how long that block waits.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	p := NewPressure()
-	p.SetIdle("idle", true)
-	p.SetIdle("busy", true)
-	p.SetIdle("busy", false)
+	of := func(pools ...string) [2][]string { return [2][]string{ipalloc.IPv4: pools} }
+	p.SetIdle("idle", of("q", "p"))
+	p.SetIdle("busy", of("p"))
+	p.SetIdle("busy", of())
+	p.SetIdle("of another pool", of("q"))
+	p.SetIdle("of another family", [2][]string{ipalloc.IPv6: {"p"}})
 	var woken []string
 	p.Changed = func(nodes []string) { woken = nodes }
 	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))

@@ -203,7 +203,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		r.holdMoves(o, now)
 	}
 	var plans []familyPlan
-	idle := false
+	var idle [2][]string
 	for i := range o.Shares {
 		fo := &o.Shares[i]
 		w := fo.Key(o.Name)
@@ -227,7 +227,9 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
 		}
 		r.memory.remember(o, fo, next)
-		idle = idle || len(next.IdleSince) > 0
+		if len(next.IdleSince) > 0 {
+			idle[fo.Family] = o.PoolsInService(fo.Family)
+		}
 		r.Metrics.decided(fo.Family, plan)
 		r.Reporter.logPlan(ctx, fo, plan)
 		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
@@ -293,7 +295,7 @@ func (r *Reconciler) forget(node string) {
 	r.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf(node))
-	r.Pressure.SetIdle(node, false)
+	r.Pressure.SetIdle(node, [2][]string{})
 	r.noteWithoutBlock(node, nil)
 	r.memory.forget(node)
 }
