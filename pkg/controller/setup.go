@@ -115,7 +115,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 		return err
 	}
 	feed := o.Feed
-	feed.Cache = mgr.GetCache()
+	feed.Cache, feed.Elected = mgr.GetCache(), mgr.Elected()
 	prerequisites := Prerequisites{
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
 		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,

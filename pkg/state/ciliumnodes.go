@@ -147,15 +147,20 @@ func (l *Ledger) knowsLater(cn *ciliumnode.Stored) bool {
 	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
 }
 
+// CiliumNodes returns the names of all CiliumNodes, including deleted ones that are not
+// forgotten.
+func (l *Ledger) CiliumNodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.ciliumNodes.seen))
+}
+
 // MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: those
 // older than the list's version whose UID is not among listed. The result carries the
 // list's resourceVersion.
 func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.Stored {
-	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.ciliumNodes.seen))
-	l.mu.Unlock()
 	var out []*ciliumnode.Stored
-	inParts(&l.mu, names, func(name string) {
+	inParts(&l.mu, l.CiliumNodes(), func(name string) {
 		cn := l.ciliumNodes.current(name)
 		if cn != nil && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
 			out = append(out, cn.At(version))

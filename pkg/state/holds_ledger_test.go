@@ -28,6 +28,8 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Shown":                          f.each(func(i int) { f.Shown(f.block(i).UID) }),
 		"Block":                          f.each(func(i int) { f.Block(f.block(i).CIDR) }),
 		"NodeBlocks":                     f.each(func(i int) { f.NodeBlocks(f.node(i)) }),
+		"CIDRs":                          f.few(func(int) { f.CIDRs() }),
+		"CiliumNodes":                    f.few(func(int) { f.CiliumNodes() }),
 		"Nodes":                          f.few(func(int) { f.Nodes() }),
 		"Size":                           f.each(func(i int) { f.Size(poolName(i % len(cuts))) }),
 		"MovingOff":                      f.each(func(i int) { f.MovingOff(poolName(i % len(cuts))) }),

@@ -340,6 +340,13 @@ func (l *Ledger) NodeBlocks(node string) []crd.Block {
 	return out
 }
 
+// CIDRs returns the CIDRs of all blocks, in no particular order.
+func (l *Ledger) CIDRs() []netip.Prefix {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.blocks))
+}
+
 // Nodes returns the names of all nodes with a block or an unknown claim.
 func (l *Ledger) Nodes() []string {
 	l.mu.Lock()

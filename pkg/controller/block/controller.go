@@ -45,6 +45,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	obj, key := &v1alpha1.PodIPBlock{}, "block/"+req.Name
 	if err := r.Cache.Get(ctx, req.NamespacedName, obj); err != nil {
 		r.Events.ForgetWrites(key)
+		r.Events.Last.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.update(ctx, obj)

@@ -107,7 +107,7 @@ func (f *Feed) allCiliumPools() {
 func (f *Feed) queueCiliumPool(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.ciliumPools != nil {
+	if f.ciliumPools != nil && f.leads() {
 		f.ciliumPools.Add(request(name))
 	}
 }

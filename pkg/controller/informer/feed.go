@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +68,9 @@ type Feed struct {
 	// Awaiting are the nodes to reconcile when addresses of their pools come free.
 	Awaiting *state.Awaiting
 	Now      func() time.Time
+	// Elected is closed once this process leads. A standby queues nothing: names would
+	// pile up as nodes come and go. Nil: it leads.
+	Elected <-chan struct{}
 	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
 
@@ -176,7 +180,12 @@ func (f *Feed) Start(ctx context.Context) error {
 	}
 	f.Begin()
 	logger.Info("everything has been read; decisions begin")
-	<-ctx.Done()
+	select {
+	case <-f.Elected:
+		f.queueAll()
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
 	return nil
 }
 
@@ -264,8 +273,44 @@ func (f *Feed) Begin() {
 	f.allCiliumPools()
 }
 
+// queueAll queues everything that exists, because a standby has queued nothing.
+func (f *Feed) queueAll() {
+	f.allNodes()
+	f.allPools()
+	f.allCiliumPools()
+	for _, cidr := range f.Ledger.CIDRs() {
+		f.queueBlock(crd.BlockName(cidr))
+	}
+	f.Reassign()
+}
+
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
+
+// leads reports whether this process leads.
+func (f *Feed) leads() bool {
+	if f.Elected == nil {
+		return true
+	}
+	select {
+	case <-f.Elected:
+		return true
+	default:
+		return false
+	}
+}
+
+// forgetGone drops the last state of a deleted CiliumNode on a standby, if its Node is gone
+// too and no block is left. The leader does so when it reconciles the node: a response to
+// one of its writes may still be under way.
+func (f *Feed) forgetGone(node string) {
+	f.mu.RLock()
+	exists := f.names[node]
+	f.mu.RUnlock()
+	if !exists && f.Ledger.Ready() && !f.leads() && len(f.Ledger.NodeBlocks(node)) == 0 {
+		f.Ledger.ForgetCiliumNode(node)
+	}
+}
 
 // unscheduledPods is the request that stands for all unscheduled pods.
 const unscheduledPods = "pods"
@@ -274,13 +319,15 @@ const unscheduledPods = "pods"
 func (f *Feed) queueUnscheduled(after time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	f.unscheduled.AddAfter(request(unscheduledPods), after)
+	if f.leads() {
+		f.unscheduled.AddAfter(request(unscheduledPods), after)
+	}
 }
 
 func (f *Feed) queuePool(name string, after time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if name != "" {
+	if name != "" && f.leads() {
 		f.pools.AddAfter(request(name), after)
 	}
 }
@@ -297,7 +344,9 @@ func statusDelay(blocks int) time.Duration {
 func (f *Feed) queueBlock(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	f.blocks.Add(request(name))
+	if f.leads() {
+		f.blocks.Add(request(name))
+	}
 }
 
 func (f *Feed) allNodes() {
@@ -307,7 +356,7 @@ func (f *Feed) allNodes() {
 		names = append(names, name)
 	}
 	f.mu.RUnlock()
-	f.QueueNodes(append(names, f.Ledger.Nodes()...))
+	f.QueueNodes(slices.Concat(names, f.Ledger.Nodes(), f.Ledger.CiliumNodes()))
 }
 
 func request(name string) reconcile.Request {
@@ -333,6 +382,7 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 			if b, ok := read(obj); ok {
 				f.Ledger.Remove(b)
 				f.blockMoved(b)
+				f.forgetGone(b.Node)
 			}
 		})
 }
@@ -374,6 +424,7 @@ func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	f.QueueNode(cn.Name)
+	f.forgetGone(cn.Name)
 }
 
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
@@ -433,6 +484,7 @@ func (f *Feed) nodeGone(n *corev1.Node) {
 	if starved {
 		f.queuePoolsOf(n)
 	}
+	f.forgetGone(n.Name)
 }
 
 // handle builds a handler from a function for objects that exist and one for objects

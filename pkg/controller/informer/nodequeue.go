@@ -25,7 +25,7 @@ func (f *Feed) NewNodeQueue(name string, limiter workqueue.TypedRateLimiter[reco
 func (f *Feed) QueueNode(name string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if name != "" {
+	if name != "" && f.leads() {
 		f.nodes.Add(request(name))
 		if f.Unscheduled != nil && f.Unscheduled.Any() {
 			f.unscheduled.AddAfter(request(unscheduledPods), reassignDelay)
@@ -42,7 +42,7 @@ func (f *Feed) QueueNodes(names []string) {
 
 // queueNode has a node reconciled, on request before those that are queued otherwise.
 func (f *Feed) queueNode(name string, first bool) {
-	if first {
+	if first && f.leads() {
 		f.order.addFirst(request(name))
 	}
 	f.QueueNode(name)

@@ -212,18 +212,10 @@ func (r *Reconciler) created(o *observation, written *ciliumnode.Stored, err err
 // and cools down the blocks, as the machine may still be running. It reports whether it
 // has deleted the CiliumNode.
 func (r *Reconciler) nodeGone(ctx context.Context, o *observation) (bool, error) {
-	if r.Paused {
+	if r.Paused || len(o.Blocks) == 0 {
 		o.Shares = nil
-		return false, nil
-	}
-	if len(o.Blocks) == 0 {
-		o.Shares = nil
-		if o.CiliumNode == nil {
-			r.Ledger.ForgetCiliumNode(o.Name)
+		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
-			for _, f := range ipalloc.Families() {
-				r.Metrics.forget(o.Name, f)
-			}
 		}
 		return false, nil
 	}

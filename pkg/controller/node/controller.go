@@ -291,6 +291,7 @@ func (o *observation) uid() types.UID {
 
 // forget drops what is known of a node that is gone.
 func (r *Reconciler) forget(node string) {
+	r.Ledger.ForgetCiliumNode(node)
 	r.Pacing.ForgetNode(node)
 	r.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
@@ -298,4 +299,8 @@ func (r *Reconciler) forget(node string) {
 	r.Pressure.SetIdle(node, [2][]string{})
 	r.noteWithoutBlock(node, nil)
 	r.memory.forget(node)
+	r.Metrics.forgetShadow(node)
+	for _, f := range ipalloc.Families() {
+		r.Metrics.forget(node, f)
+	}
 }

@@ -40,7 +40,6 @@ func (d difference) String() string {
 func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
 	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
 		r.forget(o.Name)
-		r.Metrics.forgetShadow(o.Name)
 		return reconcile.Result{}
 	}
 	d, again := r.difference(o)
