@@ -76,13 +76,14 @@ func TestPoolsInvalidEdit(t *testing.T) {
 	}
 }
 
-// A pool whose thresholds contradict the operator's flags continues to serve, and reports
-// what is wrong.
+// A pool whose thresholds contradict each other continues to serve, and reports what is wrong.
 func TestPoolsWrongThreshold(t *testing.T) {
 	pools := NewPools(fixtures.Defaults(), ReadyLedger())
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pools.Set(obj)
-	pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) { s.Reclaim.ThresholdPercent = ptr.To[int32](85) }))
+	pools.Set(fixtures.Edited(obj, func(s *v1alpha1.PodIPPoolSpec) {
+		s.Expand.ThresholdPercent, s.Reclaim.ThresholdPercent = ptr.To[int32](80), ptr.To[int32](85)
+	}))
 	if err := pools.Invalid("p"); err == nil || !strings.Contains(err.Error(), "spec.reclaim.thresholdPercent") {
 		t.Errorf("the threshold is taken for valid: %v", err)
 	}
