@@ -10,10 +10,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// ErrRefused means that blocks are free, and the API server has refused each of them.
+var ErrRefused = errors.New("the API server has refused every free block")
+
+// maxRefused bounds how many refused CIDRs the ledger remembers.
+const maxRefused = 256
+
 // Claim picks a block for node from the first of pools that has one, and reserves it in
 // this process. The node owns the block once it is created in the API server. It skips
-// blocks that the node's agent, running in the given container, has closed. It returns
-// ipalloc.ErrExhausted if no pool has one left.
+// blocks that the node's agent, running in the given container, has closed, and those that
+// the API server has refused: if no other is left, it returns ErrRefused, and the next call
+// tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
 func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -21,40 +28,63 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 	for _, held := range l.byNode[node] {
 		near = append(near, held.CIDR)
 	}
+	none := ipalloc.ErrExhausted
 	for _, pool := range pools {
 		cut, ok := pool.Cut(f)
 		if !ok || pool.Paused {
 			continue
 		}
 		cidr, err := l.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
-		if errors.Is(err, ipalloc.ErrExhausted) {
+		switch {
+		case errors.Is(err, ErrRefused):
+			none = err
 			continue
-		}
-		if err == nil {
+		case errors.Is(err, ipalloc.ErrExhausted):
+			continue
+		case err == nil:
 			l.claims[node] = append(l.claims[node], cidr)
 			l.move(pool.Name)
 		}
 		return cidr, pool, err
 	}
-	return netip.Prefix{}, nil, ipalloc.ErrExhausted
+	if errors.Is(none, ErrRefused) {
+		clear(l.refused)
+	}
+	return netip.Prefix{}, nil, none
 }
 
-// claimOpen picks a free block that an agent has not closed.
+// claimOpen picks a free block that neither an agent has closed nor the API server refused.
 func (l *Ledger) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (netip.Prefix, error) {
-	var closed []netip.Prefix
+	var skipped []netip.Prefix
 	defer func() {
-		for _, cidr := range closed {
+		for _, cidr := range skipped {
 			l.space.Release(cidr)
 		}
 	}()
 	for {
 		cidr, err := l.space.Claim(cut, o, near)
-		last, was := l.closed[cidr]
-		if err != nil || !was || last.Node != o.Node || last.Closed.Agent != agent {
+		last, closed := l.closed[cidr]
+		closed = closed && last.Node == o.Node && last.Closed.Agent == agent
+		switch {
+		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return l.refused[p] }):
+			return cidr, ErrRefused
+		case err != nil || !closed && !l.refused[cidr]:
 			return cidr, err
 		}
-		closed = append(closed, cidr)
+		skipped = append(skipped, cidr)
 	}
+}
+
+// Refuse drops a claim of node that the API server refuses. Claim skips its CIDR for all
+// nodes while it has others, so that a policy against one CIDR does not stop its pool.
+func (l *Ledger) Refuse(node string, cidr netip.Prefix) {
+	l.mu.Lock()
+	defer l.unlock()
+	if len(l.refused) >= maxRefused {
+		clear(l.refused)
+	}
+	l.refused[cidr] = true
+	l.unhold(node, cidr)
 }
 
 // ContainsAddr reports whether one of the prefixes contains the address.

@@ -112,6 +112,7 @@ func (f *largeFleet) ledgerChanges() map[string]holds.Call {
 			forget(i)
 			return time.Since(begin)
 		}},
+		"Refuse":           f.each(func(i int) { f.Refuse(f.node(i), f.address(i + 1)[0]) }),
 		"MarkUnknown":      {N: n, Do: func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }, Undo: func(i int) { f.Forget(f.node(i), f.block(i).CIDR) }},
 		"MarkRestored":     f.each(func(i int) { f.MarkRestored(f.node(i), "uid") }),
 		"MarkFenced":       f.each(func(i int) { f.MarkFenced(f.block(i)) }),

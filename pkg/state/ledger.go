@@ -51,6 +51,8 @@ type Ledger struct {
 	closedFor map[string][]netip.Prefix
 	// withheld are the ranges reserved for other reasons than a CiliumNode.
 	withheld *ipalloc.Space
+	// refused are the CIDRs of blocks that the API server has refused to create.
+	refused map[netip.Prefix]bool
 	// shown are the held blocks that the watch has delivered, and gone are the deleted
 	// ones, so that neither a late response nor a lagging watch restores one.
 	shown, gone map[types.UID]bool
@@ -88,6 +90,7 @@ func NewLedger() *Ledger {
 		closed:      map[netip.Prefix]crd.Block{},
 		closedFor:   map[string][]netip.Prefix{},
 		withheld:    ipalloc.NewSpace(),
+		refused:     map[netip.Prefix]bool{},
 		shown:       map[types.UID]bool{},
 		gone:        map[types.UID]bool{},
 		awaited:     map[types.UID]chan struct{}{},
@@ -219,6 +222,7 @@ func (l *Ledger) set(b crd.Block) {
 		}
 	}
 	l.setClosed(b.CIDR, crd.Block{})
+	delete(l.refused, b.CIDR)
 	isNew := l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
 	if o, held := l.space.Owner(b.CIDR); held {

@@ -56,7 +56,8 @@ type Cluster struct {
 	Before func(call string)
 	// Fate decides the outcome of a write.
 	Fate func(write string) Fate
-	// Refuse contains the errors that calls return without any effect.
+	// Refuse contains the errors that calls return without any effect. For a create, the key
+	// may have the name of the object in place of the kind.
 	Refuse map[string]error
 	// Blind stops the watch of blocks; Lags stops the watch of CiliumNodes.
 	Blind, Lags bool
@@ -217,6 +218,9 @@ func (b *Cluster) hooks() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return b.write("create "+kindOf(obj), func() error {
+				if err := b.Refuse["create "+obj.GetName()]; err != nil {
+					return err
+				}
 				b.created++
 				obj.SetUID(types.UID(fmt.Sprintf("%s-%d", obj.GetName(), b.created)))
 				err := c.Create(ctx, obj, opts...)

@@ -3,6 +3,7 @@ package block
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -61,11 +62,15 @@ func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error
 	if b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits {
 		r.reportTooLarge(obj)
 	}
+	var failed error
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
-		obj = obj.DeepCopy()
-		return r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, obj, finalizer.Add(obj))))
+		patched := obj.DeepCopy()
+		failed = r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, patched, finalizer.Add(obj))))
+		if failed == nil {
+			return nil // the watch shows it
+		}
 	}
-	return r.conflict(ctx, obj, b)
+	return errors.Join(failed, r.conflict(ctx, obj, b))
 }
 
 // read skips blocks that cannot be parsed; the feed has logged them.

@@ -1,6 +1,7 @@
 package block
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,6 +59,18 @@ func TestBlockFinalizer(t *testing.T) {
 				t.Errorf("settled: writes %v", again)
 			}
 		})
+	}
+}
+
+// A block without its finalizer says that it overlaps another.
+func TestRefusedFinalizerHidesNoConflict(t *testing.T) {
+	obj := withoutFinalizer(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b := fakeapi.New(t, ciliumnode.CRD, obj)
+	b.Refuse = map[string]error{"patch PodIPBlock": errors.New("no")}
+	b.Ledger.Upsert(fixtures.Block("10.0.0.0/29", "q", "m", 1))
+	r := &Reconciler{Cache: b.API, Client: b.API, Ledger: b.Ledger, Events: b.Events, Shared: b.Shared, Clock: b.Clock}
+	if _, err := r.Reconcile(t.Context(), fakeapi.RequestOf(obj.Name)); err == nil || !b.Blocks()[0].Conflict {
+		t.Errorf("%v; the block is %+v", err, b.Blocks()[0])
 	}
 }
 

@@ -28,7 +28,8 @@ import (
 // Every write of the CiliumNode is conditional on the version that the plan is based
 // on, which is older than every claim it publishes.
 //
-// It records in plans by how many addresses their claims fell short.
+// A write that fails keeps back what depends on it and no more: see carryOn. It records
+// in plans by how many addresses their claims fell short.
 func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
 	if err := r.actOnPhases(ctx, o, plans); err != nil {
 		return err
@@ -39,24 +40,21 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	if o.CiliumNode == nil {
 		return r.actOnBlocks(ctx, o, plans)
 	}
-	if err := r.keepPodAddresses(ctx, o, plans); err != nil {
+	if err := o.carryOn(r.keepPodAddresses(ctx, o, plans)); err != nil {
 		return err
 	}
 	view, err := r.actOnHandshake(ctx, o, plans)
-	if err != nil {
+	if err := o.carryOn(err); err != nil {
 		return err
 	}
 	change := ciliumnode.Change{}
 	for i := range plans {
-		claimed, missing, err := r.claim(ctx, o, &plans[i])
-		if err != nil {
-			return err
-		}
-		plans[i].short = missing
+		claimed, err := r.claim(ctx, o, &plans[i])
+		o.failed = errors.Join(o.failed, err) // also if it lost a race: none of claimed did
 		change.Publish = append(change.Publish, claimed...)
 	}
 	for i := range plans {
-		ready, err := r.publishable(ctx, o, plans[i].plan.Publish)
+		ready, err := r.publishable(ctx, o, &plans[i])
 		if err != nil {
 			return err
 		}
@@ -70,10 +68,32 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	if err := r.toList(ctx, o, plans, &change); err != nil {
 		return err
 	}
-	if err := r.apply(ctx, o, view, change); err != nil {
+	err = r.apply(ctx, o, view, change)
+	for i := range plans {
+		if p := &plans[i]; err != nil {
+			p.keepBack(err, len(p.plan.Publish), p.plan.Claim.Addresses)
+		}
+	}
+	if err := o.carryOn(err); err != nil {
 		return err
 	}
 	return r.actOnBlocks(ctx, o, plans)
+}
+
+// carryOn records a failed write that does not stop the rest. It returns err if the plan
+// is out of date: then nothing of it may be carried out any more.
+func (o *observation) carryOn(err error) error {
+	if lostRace(err) {
+		return err
+	}
+	o.failed = errors.Join(o.failed, err)
+	return nil
+}
+
+// keepBack records why addresses that the plan publishes or claims do not reach the node.
+func (p *familyPlan) keepBack(err error, published, claimed int) {
+	p.failed, p.kept = err, p.kept+published+claimed
+	p.plan.Capacity -= published
 }
 
 // toList returns the blocks that podCIDRs may name: all that the node holds of the
@@ -87,7 +107,7 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyP
 		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
 		if !o.CiliumNode.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
-			if err != nil {
+			if err := o.carryOn(err); err != nil {
 				return err
 			}
 			if !may {
@@ -118,7 +138,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 	for i := range plans {
 		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
-			if err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None); err != nil {
+			if err := o.carryOn(r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None)); err != nil {
 				return err
 			}
 		}
@@ -127,7 +147,10 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
 				p.turns--
 			}
-			if err != nil {
+			if err != nil { // its addresses are marked only under the condition
+				p.plan.Mark, p.plan.Retire, p.plan.Remove = outside(d.CIDR, p.plan.Mark), outside(d.CIDR, p.plan.Retire), outside(d.CIDR, p.plan.Remove)
+			}
+			if err := o.carryOn(err); err != nil {
 				return err
 			}
 		}
@@ -143,7 +166,7 @@ func (r *Reconciler) actOnClosed(ctx context.Context, o *observation, plans []fa
 			if err != nil {
 				return err
 			}
-			if err := r.Blocks.setClosed(ctx, b, c.Closed); err != nil {
+			if err := o.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
 				return err
 			}
 		}
@@ -168,12 +191,15 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans [
 		}
 	}
 	view, err := r.release(ctx, o, o.CiliumNode, change)
-	if err == nil && view != o.CiliumNode {
+	if err != nil { // if it was done all the same, the next write of this version conflicts
+		return o.CiliumNode, err
+	}
+	if view != o.CiliumNode {
 		r.Metrics.handshake("mark", len(change.Mark))
 		r.Metrics.handshake("retire", len(change.Retire))
 		r.Metrics.handshake("clear", len(change.Clear))
 	}
-	return view, err
+	return view, nil
 }
 
 // release writes release entries. Entries that are already correct cause no write.
@@ -223,19 +249,30 @@ func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.Stored) *cili
 	return written.View()
 }
 
-// publishable returns those of addrs whose blocks, read live, still belong to the node
-// and are in the planned phase. The CiliumNode was read earlier, so if a block leaves
+// publishable returns the planned addresses whose blocks, read live, still belong to the
+// node and are in the planned phase. The CiliumNode was read earlier, so if a block leaves
 // service after this, the patch conflicts. Nothing is added to a block that overlaps
-// another, nor to one whose Cilium pool is unknown.
-func (r *Reconciler) publishable(ctx context.Context, o *observation, addrs []netip.Addr) ([]netip.Addr, error) {
+// another, nor to one whose Cilium pool is unknown or that could go at any moment, as it
+// lacks the finalizer.
+func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, error) {
+	addrs := p.plan.Publish
 	var out []netip.Addr
 	for _, b := range o.Blocks {
 		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
-		held, err := r.Blocks.unchanged(ctx, b)
+		held, err := false, error(nil)
+		if b.Finalized {
+			held, err = r.Blocks.unchanged(ctx, b)
+		} else {
+			err = fmt.Errorf("%w: it has not shown the finalizer of block %s", errNotShown, b.CIDR)
+		}
 		if err != nil {
-			return nil, err
+			p.keepBack(err, len(inBlock(b.CIDR, addrs)), 0)
+			if err := o.carryOn(err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if !held {
 			return nil, fmt.Errorf("%w: block %s", errStale, b.CIDR)
@@ -249,6 +286,11 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, addrs []ne
 // inBlock returns those of addrs that lie in a block.
 func inBlock(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !block.Contains(addr) })
+}
+
+// outside returns those of addrs that do not lie in a block.
+func outside(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), block.Contains)
 }
 
 // stillPublishable returns what a change publishes of the blocks that podCIDRs may list,
@@ -284,22 +326,30 @@ func (o *observation) uses(addr netip.Addr) bool {
 // actOnBlocks starts the cooldown of blocks and releases those that have cooled down.
 func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
 	for _, p := range plans {
-		if err := r.givenBack(ctx, o, p.plan.Free); err != nil {
+		if err := o.carryOn(r.coolDown(ctx, o, p.plan.Free)); err != nil {
 			return err
-		}
-		free, err := r.notRunWith(ctx, o, p.plan.Free)
-		if err != nil {
-			return err
-		}
-		for _, f := range free {
-			if err := r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason); err != nil {
-				return err
-			}
 		}
 		for _, cidr := range p.plan.Delete {
-			if err := r.giveUp(ctx, o, cidr); err != nil {
+			if err := o.carryOn(r.giveUp(ctx, o, cidr)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// coolDown starts the cooldown of blocks that their agent no longer has.
+func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free) error {
+	if err := r.givenBack(ctx, o, blocks); err != nil {
+		return err
+	}
+	free, err := r.notRunWith(ctx, o, blocks)
+	if err != nil {
+		return err
+	}
+	for _, f := range free {
+		if err := o.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason)); err != nil {
+			return err
 		}
 	}
 	return nil

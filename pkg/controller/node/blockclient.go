@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -93,18 +94,19 @@ func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) 
 // resolveUnknown settles earlier claims of a node whose outcome is unknown, before it
 // claims more.
 func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
+	var failed error
 	for _, cidr := range c.Ledger.UnknownClaims(node) {
 		live, err := c.read(ctx, crd.BlockName(cidr))
-		if err != nil {
-			return err
-		}
-		if live != nil {
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case live != nil:
 			c.Ledger.Assume(*live)
-			continue
+		default:
+			c.Ledger.Forget(node, cidr)
 		}
-		c.Ledger.Forget(node, cidr)
 	}
-	return nil
+	return failed
 }
 
 // object returns the object of an observed block, in the observed version. An object of

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -27,40 +28,34 @@ const (
 	// seenWithin bounds the wait for the watch to deliver our own claims.
 	seenWithin = 5 * time.Second
 	// claimTries bounds how many blocks one reconcile tries after losing claims to
-	// another writer.
-	claimTries = 16
+	// another writer, refusedTries how many of a pool after the API server refuses them.
+	claimTries   = 16
+	refusedTries = 2
 )
 
 // claim creates the blocks of a plan. It returns the addresses that may be published
-// for them, and by how many addresses the claim fell short because no pool has a free
-// block.
+// for them, also together with an error, and records in the plan by how many addresses
+// it fell short.
 //
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
 // two overlapping blocks, the later one always sees the earlier.
-func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, int, error) {
+func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, error) {
 	want := p.plan.Claim
-	if want.Addresses == 0 || want.Blocks == 0 {
-		return nil, 0, nil
+	if want.Addresses == 0 || want.Blocks == 0 || r.inDoubt(o.Name, p.Family) {
+		return nil, nil
 	}
 	var created []crd.Block
 	var addrs []netip.Addr
-	missing, pools := 0, p.Pools
+	var failed error
+	pools := p.Pools
 	if p.Replaces() { // a block of a lower pool would have to be replaced as well
 		pools = pools[:1]
 	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
-		b, pool, err := r.claimOne(ctx, o, p.Family, pools)
-		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) < len(p.Pools) {
-			o.withheld = true // until it has a block, those being replaced stay in service
+		b, pool, err := r.claimAny(ctx, o, p.Family, pools)
+		if failed = err; err != nil {
 			break
-		}
-		if errors.Is(err, ipalloc.ErrExhausted) {
-			missing = want.Addresses - len(addrs)
-			break
-		}
-		if err != nil {
-			return nil, 0, err
 		}
 		if pool == nil {
 			continue
@@ -75,10 +70,24 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 			}
 		}
 	}
-	if err := r.shownAlone(ctx, created); err != nil {
-		return nil, missing, err
+	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
+	switch {
+	case exhausted && len(pools) < len(p.Pools):
+		failed, o.withheld = nil, true // until it has a block, those being replaced stay in service
+	case exhausted:
+		failed, p.short = nil, missing
+	case failed != nil:
+		p.keepBack(failed, 0, missing)
 	}
-	return addrs[:min(len(addrs), want.Room)], missing, nil
+	if err := r.shownAlone(ctx, created); err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	return addrs[:min(len(addrs), want.Room)], failed
+}
+
+// inDoubt reports whether it is still unknown if an earlier claim of a family was written.
+func (r *Reconciler) inDoubt(node string, f ipalloc.Family) bool {
+	return slices.ContainsFunc(r.Ledger.UnknownClaims(node), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
 // shownAlone waits until the watch has delivered the new blocks, and fails if another
@@ -102,8 +111,35 @@ func (r *Reconciler) shownAlone(ctx context.Context, created []crd.Block) error 
 	return nil
 }
 
-// claimOne creates one block. A nil pool without an error means that another writer
-// claimed it first.
+// claimAny is claimOne. If the API server refuses a block, it tries the next one, and then
+// the next pool: an admission policy may concern a few CIDRs, or one pool.
+func (r *Reconciler) claimAny(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+	var refused error
+	for tries := 1; ; tries++ {
+		b, pool, err := r.claimOne(ctx, o, f, pools)
+		switch {
+		case refusal.In(err) != nil:
+			if refusal.In(refused) == nil {
+				refused = err
+			}
+			if tries%refusedTries == 0 {
+				pools = slices.DeleteFunc(slices.Clone(pools), func(of *crd.Pool) bool { return of == pool })
+			}
+			if len(pools) == 0 {
+				return b, nil, refused
+			}
+		case refused == nil && errors.Is(err, state.ErrRefused):
+			refused = err // and the next call tries them again
+		case refused != nil && (errors.Is(err, state.ErrRefused) || errors.Is(err, ipalloc.ErrExhausted)):
+			return b, nil, refused
+		default:
+			return b, pool, err
+		}
+	}
+}
+
+// claimOne creates one block, and returns its pool also if the API server refuses it. A
+// nil pool without an error means that another writer claimed it first.
 func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
 	if errors.Is(err, ipalloc.ErrExhausted) && r.Awaiting.Add(o.Name, pools) {
@@ -124,13 +160,16 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
+	case refusal.In(err) != nil:
+		r.Ledger.Refuse(o.Name, cidr)
+		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", refusal.Clean(err.Error()))
 	case definite(err):
 		r.Ledger.Forget(o.Name, cidr)
 	default:
 		r.Ledger.MarkUnknown(o.Name, cidr)
 	}
 	r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
-	return crd.Block{}, nil, err
+	return crd.Block{}, pool, err
 }
 
 // claimedBefore checks who owns a block that already exists: it may be ours, from a
@@ -290,10 +329,11 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
-		if err := r.remakeBlock(ctx, o.Node, cidr, pool); err != nil {
+		err = r.remakeBlock(ctx, o.Node, cidr, pool)
+		if err := o.carryOn(err); err != nil {
 			return false, err
 		}
-		restored = true
+		restored = restored || err == nil
 	}
 	return restored, nil
 }

@@ -162,11 +162,11 @@ func (r *Reconciler) ensureReport(ctx context.Context, o *observation) (bool, er
 	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.memory.firstRequest(o.Name, o.CiliumNode.UID) {
 		return false, nil
 	}
-	if err := r.requestReport(ctx, o); err != nil {
+	err := r.requestReport(ctx, o)
+	if err != nil {
 		r.memory.clearRequest(o.Name)
-		return false, err
 	}
-	return true, nil
+	return err == nil, o.carryOn(err)
 }
 
 // readRuns reads what the agent runs with if the Node names no podCIDR of a family: people

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -70,8 +71,10 @@ type Reconciler struct {
 type familyPlan struct {
 	*state.Share
 	plan expand.Plan
-	// short is by how many addresses the claims fell short.
-	short int
+	// short is by how many addresses the claims fell short as no pool has a free block,
+	// kept by how many claims and publishing fell short as a write failed with an error.
+	short, kept int
+	failed      error
 	// turns are the reclaims that Pacing allowed and that have not begun.
 	turns int
 }
@@ -84,9 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.Awaiting.Looks(req.Name)
 	// 1. Observe.
-	if err := r.Blocks.resolveUnknown(ctx, req.Name); err != nil {
-		return reconcile.Result{}, err
-	}
+	doubt := r.Blocks.resolveUnknown(ctx, req.Name)
 	o, err := r.observe(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -103,27 +104,36 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer r.returnTurns(plans)
 	// 4. Offer to pods what stays, then act. A node grows even if its offer fails.
 	offerErr := r.offer(ctx, o, plans)
-	if err := r.carryOut(ctx, o, plans); err != nil {
-		return r.outcome(ctx, o.Name, errors.Join(err, offerErr))
+	err = r.carryOut(ctx, o, plans)
+	// 5. Report, also what fails for good.
+	if err == nil || r.lasts(o.Name, err) {
+		err = errors.Join(err, r.report(ctx, o, plans))
 	}
-	// 5. Report.
-	if err := errors.Join(r.report(ctx, o, plans), offerErr); err != nil {
+	if err = errors.Join(doubt, err, offerErr); err != nil {
 		return r.outcome(ctx, o.Name, err)
 	}
-	r.memory.resetBackoff(o.Name)
+	r.memory.succeeded(o.Name)
 	r.reportWrites(ctx, o.Name, nil)
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
-// carryOut acts on plans, and reports why blocks that must leave have not begun to.
+// carryOut acts on plans, and reports why blocks that must leave have not begun to. It
+// returns all that failed.
 func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []familyPlan) error {
-	if len(plans) == 0 {
-		return nil
+	var err error
+	if len(plans) > 0 {
+		if err = r.act(ctx, o, plans); err == nil {
+			err = r.actOnHolds(ctx, o, plans)
+		}
 	}
-	if err := r.act(ctx, o, plans); err != nil {
-		return err
-	}
-	return r.actOnHolds(ctx, o, plans)
+	return errors.Join(o.failed, err)
+}
+
+// lasts reports whether err stands until a person changes something, or writes of the node
+// have failed for long: people and schedulers should know then. While the API server
+// is merely busy, reports would add to its load.
+func (r *Reconciler) lasts(node string, err error) bool {
+	return !lostRace(err) && (refusal.In(err) != nil || r.memory.failing(node, r.Clock.Now()) >= retry.MaxBackoff)
 }
 
 // prepare makes sure that a CiliumNode exists, or must not, and that the state of
@@ -168,18 +178,25 @@ var (
 	errNotShown = errors.New("the watch lags")
 )
 
+// lostRace reports whether err means that the state behind a decision has changed, which
+// the next reconcile resolves.
+func lostRace(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) || errors.Is(err, ciliumnode.ErrRunsWithAnother)
+}
+
 // outcome distinguishes waits and lost races, which the next reconcile resolves, from
 // failures.
 func (r *Reconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
-	if errors.Is(err, errNotShown) {
+	r.reportWrites(ctx, node, err)
+	switch {
+	case refusal.In(err) != nil:
+	case errors.Is(err, errNotShown):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: retry.NotShown}, nil
-	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) || errors.Is(err, ciliumnode.ErrRunsWithAnother) {
+	case lostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
 	}
-	r.reportWrites(ctx, node, err)
 	return reconcile.Result{}, err
 }
 

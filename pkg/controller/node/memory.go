@@ -25,8 +25,10 @@ type memory struct {
 
 // nodeState is what is remembered of one node.
 type nodeState struct {
-	// conflicts counts consecutive write conflicts.
+	// conflicts counts consecutive write conflicts. failing is since when other writes have
+	// failed in each reconcile; zero: the last one succeeded.
 	conflicts int
+	failing   time.Time
 	// shares are in no order. A node has one, or a few in multi-pool mode.
 	shares []shareState
 	// requested is the CiliumNode whose agent was last asked for a report.
@@ -191,12 +193,23 @@ func (m *memory) nextBackoff(node string) time.Duration {
 	return wait
 }
 
-// resetBackoff ends a streak of lost races.
-func (m *memory) resetBackoff(node string) {
+// failing records that writes of a node failed at now, and returns for how long they have.
+func (m *memory) failing(node string, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.stateOf(node)
+	if n.failing.IsZero() {
+		n.failing = now
+	}
+	return now.Sub(n.failing)
+}
+
+// succeeded ends a streak of lost races and of failures.
+func (m *memory) succeeded(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.nodes[node]; n != nil {
-		n.conflicts = 0
+		n.conflicts, n.failing = 0, time.Time{}
 	}
 }
 

@@ -31,6 +31,11 @@ func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans
 	}
 	pods := &corev1.PodList{}
 	if err := r.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": o.Name}); err != nil {
+		for i := range plans {
+			if p := &plans[i]; leaves(*p) {
+				p.plan.Ask, p.plan.Mark, p.plan.Remove = false, nil, nil
+			}
+		}
 		return fmt.Errorf("reading the pods of node %s: %w", o.Name, err)
 	}
 	used, unseen := state.UsedByPods(pods.Items, o.Pods)

@@ -20,6 +20,7 @@ import (
 type observation struct {
 	*state.Snapshot
 	withheld bool      // something waits for others, and no event will report that they are done
+	failed   error     // writes that failed and did not stop the rest
 	again    time.Time // when the next offer may be written; zero: none waits
 	// replacing are the pools of which a block would replace the node's first ones.
 	replacing []*crd.Pool

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -18,6 +20,7 @@ import (
 const (
 	reasonLimitReached  = "LimitReached"
 	reasonRunsWithOther = "AgentRunsWithAnother"
+	reasonWriteFails    = "WriteFails"
 	reasonPaused        = "Paused"
 	reasonNoPool        = "NoPool"
 	reasonEnough        = "EnoughAddresses"
@@ -54,7 +57,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	var missed []*crd.Pool // that could serve the shortage
 	for _, p := range plans {
 		short[p.Family] += p.lacks()
-		if p.lacks() > 0 && !p.State.RunsWithAnother() {
+		if p.lacks() > 0 && p.failed == nil && !p.State.RunsWithAnother() {
 			missed = append(missed, p.Pools...)
 		}
 		r.Metrics.short(o.Name, p.Family, short[p.Family])
@@ -74,10 +77,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if r.Paused { // a pause promises that nothing is written about nodes
 		return nil
 	}
-	if err := r.Reporter.setNodeCondition(ctx, o.Node, lack); err != nil {
-		return err
-	}
-	return r.setTaint(ctx, o, plans, lack)
+	return errors.Join(r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
@@ -129,7 +129,7 @@ func (p *familyPlan) lacks() int {
 	case p.State.RunsWithAnother(): // its agent does not start again without a block
 		return max(1, p.plan.Shortage)
 	}
-	return max(p.plan.Shortage, p.short)
+	return max(p.plan.Shortage, p.short+p.kept)
 }
 
 // noteWithoutBlock records whether the node waits for the first block of a family, for which
@@ -158,10 +158,10 @@ func lacking(plans []familyPlan) *shortage {
 		}
 		reason, message := p.lack()
 		parts = append(parts, message)
-		if s.reason == "" || reason == v1alpha1.NodePoolsExhausted {
+		if s.reason == "" || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			s.reason = reason
 		}
-		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short)
+		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short-p.kept)
 	}
 	if len(parts) == 0 {
 		return nil
@@ -179,6 +179,8 @@ func (p *familyPlan) lack() (reason, message string) {
 	switch {
 	case p.Paused != "":
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
+	case p.failed != nil:
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), refusal.Clean(p.failed.Error()))
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
@@ -245,6 +247,8 @@ func adviceFor(reason string) string {
 	case reasonNoPool:
 		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
 			v1alpha1.OptOutLabel + "=true"
+	case reasonWriteFails:
+		return "Let the operator's write pass, or correct the block that is named there"
 	case reasonRunsWithOther:
 		return "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation"
 	}

@@ -111,7 +111,7 @@ func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []fam
 			if message == b.Held {
 				continue
 			}
-			if err := r.Blocks.setHeld(ctx, b, why, message); err != nil {
+			if err := o.carryOn(r.Blocks.setHeld(ctx, b, why, message)); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,10 +84,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
 	usage.excluded = excluded
 	press(r.Pressure, counted, usage.families)
-	done, err := r.finalize(ctx, obj, usage.held == 0)
-	if err != nil || done {
-		r.reportWrites(writesOf(obj.Name), obj, err)
-		return retry.AfterConflict(err)
+	done, refused := r.finalize(ctx, obj, usage.held == 0)
+	if apierrors.IsConflict(refused) || done {
+		r.reportWrites(writesOf(obj.Name), obj, refused)
+		return retry.AfterConflict(refused)
 	}
 	if usage.served, err = r.readServed(ctx, pool, usage.families); err != nil {
 		return reconcile.Result{}, err
@@ -96,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if usage.looked {
 		again = retry.Sooner(again, forecastEvery)
 	}
-	err = r.updateStatus(ctx, obj, pool, invalid, usage, history)
+	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage, history))
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
 		return retry.AfterConflict(err)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -93,6 +94,16 @@ func TestPoolFinalizer(t *testing.T) {
 				t.Errorf("finalizers are %v", got.Finalizers)
 			}
 		})
+	}
+}
+
+// A refused finalizer does not stop the status.
+func TestRefusedFinalizerHidesNoStatus(t *testing.T) {
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.Refuse = map[string]error{"patch PodIPPool": errors.New("no")}
+	_, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("p"))
+	if err == nil || !slices.Contains(b.Calls, updateStatus) {
+		t.Errorf("%v; calls %v", err, b.Calls)
 	}
 }
 

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+var errDenied = apierrors.NewForbidden(things, "x", errors.New("denied request: not here"))
+
+// A write that fails, for good or for long, stops nothing that does not depend on it.
+func TestReconcileCarriesOn(t *testing.T) {
+	held := func(cidr string) *v1alpha1.PodIPBlock { return fixtures.BlockObject(cidr, ipalloc.InService) }
+	bare := func() client.Object { return fixtures.Publishing(fixtures.CiliumNode("n", "")) }
+	marked := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	marked.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.9.9.9": "do-not-release"}
+	unfinalized := held("10.0.0.4/30")
+	unfinalized.Finalizers = nil
+	started := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	started.Spec.BootID = "boot"
+	first := fixtures.PodIPPool("first", 1, "10.1.0.0/28")
+	first.Spec.Priority = 1
+	one, pair := []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.1.1", "10.0.1.2"}
+	tests := map[string]struct {
+		objects []client.Object
+		refuse  []string
+		lost    string // the write that never gets an answer
+		want    []string
+		lasts   bool // the failure remains
+		lacks   string // with pods that wait
+	}{
+		"the other family's claim": {
+			[]client.Object{fixtures.DualStack(), bare(), held("10.0.0.0/30"), held("10.0.0.4/30")}, []string{"create PodIPBlock"}, "",
+			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, true, "ipv6: 9 more addresses wanted, and the operator cannot give them: creating block fd00::",
+		},
+		"a claim that is never answered": {
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), held("10.0.0.0/30")}, nil, "create PodIPBlock",
+			one, true, "creating block 10.0.0.4/30",
+		},
+		"one CIDR": {
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare()}, []string{"create 10.0.0.0-30", "create 10.0.0.4-30"}, "",
+			[]string{"10.0.0.10", "10.0.0.13", "10.0.0.14", "10.0.0.9"}, false, "",
+		},
+		"one pool": {
+			[]client.Object{first, fixtures.PodIPPool("p", 1, "10.0.0.0/29"), started}, []string{"create 10.1.0.0-30", "create 10.1.0.4-30", "create 10.1.0.8-30", "create 10.1.0.12-30"}, "",
+			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, false, "",
+		},
+		"the handshake": {
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/30"), marked, held("10.0.0.0/30")}, []string{"patch CiliumNode status"}, "",
+			one, true, "",
+		},
+		"a drain": {
+			[]client.Object{fixtures.Draining(v1alpha1.MaintenancePolicy{}), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), held("10.0.0.0/30"), held("10.0.1.0/30")},
+			[]string{"update PodIPBlock status"}, "", slices.Concat(one, pair, []string{"10.0.1.5", "10.0.1.6"}), true, "",
+		},
+		"a block that is to be restored": {
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.5"), held("10.0.0.0/30"), held("10.0.0.8/30")},
+			[]string{"create 10.0.0.4-30"}, "", []string{"10.0.0.1", "10.0.0.10", "10.0.0.2", "10.0.0.5", "10.0.0.9"}, true, "",
+		},
+		"a finalizer": {
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), held("10.0.0.0/30"), unfinalized}, nil, "",
+			one, true, "finalizer of block 10.0.0.4/30",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, append(test.objects, fixtures.Node())...)
+			b.r.Reporter.NodeCondition = true
+			for i := range 5 * min(len(test.lacks), 1) {
+				b.r.Pods.Set(podOn(fmt.Sprint("pod", i)), fixtures.Noon())
+			}
+			b.Refuse = map[string]error{}
+			for _, write := range test.refuse {
+				b.Refuse[write] = errDenied
+			}
+			b.Fate = func(write string) fakeapi.Fate {
+				if write == test.lost {
+					return fakeapi.Refused
+				}
+				return fakeapi.Done
+			}
+			lasted := false
+			for range 4 {
+				result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
+				lasted = err != nil || result.RequeueAfter == retry.NotShown
+				b.Watch()
+				b.Clock.SetTime(b.Clock.Now().Add(retry.MaxBackoff))
+			}
+			if got := b.published(); !slices.Equal(got, test.want) || lasted != test.lasts {
+				t.Errorf("published %v, want %v; the failure lasts: %t", got, test.want, lasted)
+			}
+			if test.lacks != "" {
+				b.hasShortage(reasonWriteFails)
+				b.reportsShortage(test.lacks)
+			}
+		})
+	}
+}
+
+// A Node gets the taint also if its condition cannot be written.
+func TestRefusedConditionDoesNotStopTheTaint(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"))
+	b.r.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
+	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.Refuse = map[string]error{"patch Node status": errDenied}
+	if _, err := b.reconcile(); !errors.Is(err, errDenied) {
+		t.Fatalf("the condition is not refused, but %v", err)
+	}
+	if !slices.ContainsFunc(b.node().Spec.Taints, func(t corev1.Taint) bool { return t.Key == "short" }) {
+		t.Error("the Node has no taint")
+	}
+}
