@@ -124,14 +124,18 @@ func Make(in Input) Plan {
 // node is a Node and what has been worked out for it.
 type node struct {
 	Node
+	held     []crd.Block // its blocks that are not to be withdrawn
 	blocks   []Block
 	withdraw []crd.Block
 }
 
 type planner struct {
 	Input
-	nodes    []*node
-	held     []crd.Block // not to be withdrawn
+	nodes []*node
+	// held are the blocks that are not to be withdrawn, has what each node was assigned,
+	// publishes or uses.
+	held     index[crd.Block]
+	has      index[*node]
 	findings []Finding
 }
 
@@ -142,14 +146,34 @@ func newPlanner(in Input) *planner {
 	}
 	slices.SortFunc(p.nodes, func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
 	for _, b := range slices.SortedFunc(slices.Values(in.Blocks), func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) }) {
-		if n := p.node(b.Node); n != nil && n.stale(b) {
+		n := p.node(b.Node)
+		if n != nil && n.stale(b) {
 			n.withdraw = append(n.withdraw, b)
 			continue
 		}
-		p.held = append(p.held, b)
+		if n != nil {
+			n.held = append(n.held, b)
+		}
+		p.held.add(b.CIDR, b)
 	}
+	for _, n := range p.nodes {
+		for _, cidr := range n.AssignedCIDRs {
+			p.has.add(cidr, n)
+		}
+		for _, addr := range n.Published {
+			p.has.add(single(addr), n)
+		}
+		for addr := range n.Used {
+			p.has.add(single(addr), n)
+		}
+	}
+	p.held.sort()
+	p.has.sort()
 	return p
 }
+
+// single returns the CIDR of one address.
+func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
 func (p *planner) node(name string) *node {
 	i, found := slices.BinarySearchFunc(p.nodes, name, func(n *node, name string) int { return cmp.Compare(n.Name, name) })
@@ -167,10 +191,10 @@ func (n *node) stale(b crd.Block) bool {
 }
 
 // covered reports whether the node already holds cidr, or the plan adds it.
-func (p *planner) covered(n *node, cidr netip.Prefix) bool {
-	holds := func(b crd.Block) bool { return b.Node == n.Name && ipalloc.Contains(b.CIDR, cidr) }
+func (n *node) covered(cidr netip.Prefix) bool {
+	holds := func(b crd.Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
 	plans := func(b Block) bool { return ipalloc.Contains(b.CIDR, cidr) }
-	return slices.ContainsFunc(p.held, holds) || slices.ContainsFunc(n.blocks, plans)
+	return slices.ContainsFunc(n.held, holds) || slices.ContainsFunc(n.blocks, plans)
 }
 
 func sorted(blocks []Block) []Block {

@@ -1,7 +1,9 @@
 package adopt
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -243,6 +245,30 @@ func TestReturned(t *testing.T) {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The plan of a large fleet takes seconds: nothing walks all nodes for each node.
+func TestByHandInLargeFleet(t *testing.T) {
+	main := pool(t, "main", 27, "10.0.0.0/8")
+	var in Input
+	var want []Block
+	in.Pools, in.Config = []*crd.Pool{main}, config()
+	for i := range 20_000 {
+		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 11), byte(i >> 3), byte(i << 5)}), 27)
+		in.Nodes = append(in.Nodes, Node{
+			Name: fmt.Sprintf("n%05d", i), From: CRD, Published: main.Usable(block), Reported: true, Pools: in.Pools, Agent: image, Chosen: true,
+		})
+		want = append(want, blocksOf(block)...)
+	}
+	plan := Make(in)
+	for i, n := range plan.Nodes {
+		if !slices.Equal(n.Blocks, want[i:i+1]) {
+			t.Fatalf("%s gets %v, want %v", n.Name, n.Blocks, want[i])
+		}
+	}
+	if len(plan.Nodes) != len(want) || plan.Blocked() {
+		t.Errorf("%d nodes, findings %v", len(plan.Nodes), plan.Findings)
 	}
 }
 

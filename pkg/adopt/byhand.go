@@ -20,11 +20,10 @@ func (p *planner) adoptByHand(n *node) {
 	pools := map[netip.Prefix]*crd.Pool{}
 	var homeless []netip.Addr
 	for _, addr := range slices.SortedFunc(slices.Values(n.Published), netip.Addr.Compare) {
-		single := netip.PrefixFrom(addr, addr.BitLen())
-		if p.covered(n, single) || ipalloc.Covered(single, n.AssignedCIDRs) {
+		if n.covered(single(addr)) || ipalloc.Covered(single(addr), n.AssignedCIDRs) {
 			continue
 		}
-		pool := p.poolOf(n, single)
+		pool := p.poolOf(n, single(addr))
 		if pool == nil {
 			homeless = append(homeless, addr)
 			continue
@@ -44,15 +43,17 @@ func (p *planner) adoptByHand(n *node) {
 
 // poolOf returns the first pool that contains an address; pools that serve the node come first.
 func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
-	for _, pool := range append(slices.Clone(n.Pools), p.Pools...) {
-		if !pool.Deleting && !pool.Frozen() && pool.Holds(single) {
-			return pool
+	for _, pools := range [][]*crd.Pool{n.Pools, p.Pools} {
+		for _, pool := range pools {
+			if !pool.Deleting && !pool.Frozen() && pool.Holds(single) {
+				return pool
+			}
 		}
 	}
 	return nil
 }
 
-// cover plans the widest blocks in place that contain addrs and nothing of another node. place
+// cover plans the widest blocks in place that contain addrs, sorted, and nothing of another node. place
 // is a block of a pool, so the API accepts these.
 func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
 	switch {
@@ -76,32 +77,22 @@ func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []net
 // exclusive reports whether n alone holds, or will hold, anything in place, and n has no other
 // block there.
 func (p *planner) exclusive(n *node, place netip.Prefix) bool {
-	overlaps := func(cidr netip.Prefix) bool { return cidr.Overlaps(place) }
-	if slices.ContainsFunc(p.held, func(b crd.Block) bool { return overlaps(b.CIDR) }) ||
-		slices.ContainsFunc(n.blocks, func(b Block) bool { return overlaps(b.CIDR) }) {
+	for range p.held.overlapping(place) {
 		return false
 	}
-	for _, other := range p.nodes {
-		if other == n {
-			continue
-		}
-		if slices.ContainsFunc(other.AssignedCIDRs, overlaps) || slices.ContainsFunc(other.Published, place.Contains) {
+	for other := range p.has.overlapping(place) {
+		if other != n {
 			return false
 		}
-		for addr := range other.Used {
-			if place.Contains(addr) {
-				return false
-			}
-		}
 	}
-	return true
+	return !slices.ContainsFunc(n.blocks, func(b Block) bool { return b.CIDR.Overlaps(place) })
 }
 
 // warnOfMore warns of further addresses that a block makes available to pods.
 func (p *planner) warnOfMore(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
 	more := 0
 	for _, addr := range pool.Usable(place) {
-		if !slices.Contains(addrs, addr) {
+		if _, there := slices.BinarySearchFunc(addrs, addr, netip.Addr.Compare); !there {
 			more++
 		}
 	}

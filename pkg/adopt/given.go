@@ -15,20 +15,12 @@ func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
 func (p *planner) adoptGiven(n *node) {
 	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // the wider before what it contains
 	for _, cidr := range given {
-		if b, holds := p.holds(n, cidr); holds {
-			p.keep(n, b)
-		} else if !p.covered(n, cidr) {
+		if i := slices.IndexFunc(n.held, func(b crd.Block) bool { return b.CIDR == cidr }); i >= 0 {
+			p.keep(n, n.held[i])
+		} else if !n.covered(cidr) {
 			p.adopt(n, cidr)
 		}
 	}
-}
-
-func (p *planner) holds(n *node, cidr netip.Prefix) (crd.Block, bool) {
-	i := slices.IndexFunc(p.held, func(b crd.Block) bool { return b.CIDR == cidr && b.Node == n.Name })
-	if i < 0 {
-		return crd.Block{}, false
-	}
-	return p.held[i], true
 }
 
 // keep checks a block that already exists, unless it was always ours. It does not matter that
@@ -54,8 +46,7 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 			"%s has more addresses than a block may have (/%d), as a CiliumNode lists each", cidr, minBits(f))
 		return
 	}
-	if i := slices.IndexFunc(p.held, func(b crd.Block) bool { return b.CIDR.Overlaps(cidr) }); i >= 0 {
-		other := p.held[i]
+	for other := range p.held.overlapping(cidr) {
 		p.block(n, OverlapsBlock, "Delete that block (it drains first), then start again",
 			"%s shares addresses with block %s of node %s", cidr, other.CIDR, other.Node)
 		return

@@ -40,8 +40,7 @@ func (p *planner) lookAt(n *node) {
 func (p *planner) inUseOutside(n *node) {
 	var outside []netip.Addr
 	for addr := range n.Used {
-		single := netip.PrefixFrom(addr, addr.BitLen())
-		if !p.covered(n, single) && !ipalloc.Covered(single, n.AssignedCIDRs) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
+		if !n.covered(single(addr)) && !ipalloc.Covered(single(addr), n.AssignedCIDRs) && (n.From != CRD || !slices.Contains(n.Published, addr)) {
 			outside = append(outside, addr)
 		}
 	}

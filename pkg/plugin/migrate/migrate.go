@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
@@ -103,6 +104,8 @@ type move struct {
 	chosen map[string]bool
 	// started is since when each pod runs.
 	started map[string]time.Time
+	// agents are the agents' pods of each node.
+	agents map[string][]*corev1.Pod
 }
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
@@ -127,7 +130,11 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, env: e, config: config, chosen: chosen, started: map[string]time.Time{}}
+	m := &move{Cluster: c, env: e, config: config, chosen: chosen, started: map[string]time.Time{}, agents: map[string][]*corev1.Pod{}}
+	for i := range c.Objects.Agents {
+		pod := &c.Objects.Agents[i]
+		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
+	}
 	for i := range c.Objects.Pods {
 		pod := &c.Objects.Pods[i]
 		since := pod.CreationTimestamp.Time

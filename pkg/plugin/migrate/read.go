@@ -83,16 +83,10 @@ func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
 
 // agentPod returns the only pod of a node's agent; nil: there is none, or it is being replaced.
 func (m *move) agentPod(node string) *corev1.Pod {
-	var found *corev1.Pod
-	for i := range m.Objects.Agents {
-		if pod := &m.Objects.Agents[i]; pod.Spec.NodeName == node {
-			if found != nil {
-				return nil
-			}
-			found = pod
-		}
+	if pods := m.agents[node]; len(pods) == 1 {
+		return pods[0]
 	}
-	return found
+	return nil
 }
 
 // agentImage returns the image of a node's agent; "": no agent is Ready.
