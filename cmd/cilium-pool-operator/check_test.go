@@ -23,7 +23,7 @@ func TestCheckExitCodes(t *testing.T) {
 		"stuck after":         {args: []string{"--stuck-after=25h"}, code: 2, stderr: "--stuck-after is 25h0m0s"},
 		"cooldown":            {args: []string{"--cooldown=-1s"}, code: 2, stderr: "--cooldown is -1s"},
 		"node-gone cooldown":  {args: []string{"--node-gone-cooldown=-1s"}, code: 2, stderr: "--node-gone-cooldown is -1s"},
-		"max addresses":       {args: []string{"--max-addresses-per-node=0"}, code: 2, stderr: "--max-addresses-per-node is 0: must be 1 or more"},
+		"max addresses":       {args: []string{"--max-addresses-per-node=0"}, code: 2, stderr: "--max-addresses-per-node is 0: must be 1 to 8192"},
 		"agent selector":      {args: []string{"--agent-selector=a=b=c"}, code: 2, stderr: "--agent-selector is a=b=c: must be a label selector"},
 		"unreachable":         {args: []string{nowhere}, code: 2, stderr: "the cluster was not audited: cannot read from the API server at http://127.0.0.1"},
 		"no such context":     {args: []string{nowhere, "--context=prod"}, code: 2, stderr: `no API server to talk to: context "prod" does not exist`},

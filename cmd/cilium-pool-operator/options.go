@@ -84,7 +84,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.ExpandPercent, "expand-threshold-percent", p.ExpandPercent, "share of a node's addresses in use above which it gets another block; pools may say otherwise")
 	fs.IntVar(&p.MinFree, "expand-min-free", p.MinFree, "addresses a node keeps free at least; pools may say otherwise")
 	fs.IntVar(&p.MaxBlocks, "expand-max-blocks-per-node", p.MaxBlocks, "blocks a node may hold per address family; pools may say otherwise")
-	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, so that its CiliumNode stays well under the size etcd takes")
+	fs.IntVar(&p.MaxAddresses, "max-addresses-per-node", p.MaxAddresses, "addresses published per node and family, so that its CiliumNode stays well under the size etcd takes; 1 to 8192")
 	fs.BoolVar(&p.ReclaimDisabled, "reclaim-disabled", p.ReclaimDisabled, "take no block back unless asked for by hand")
 	fs.IntVar(&p.ReclaimPercent, "reclaim-threshold-percent", p.ReclaimPercent, "a block is taken back when the node's others stay at or below this share in use without it; pools may say otherwise")
 	fs.DurationVar(&p.IdleFor, "reclaim-idle-for", p.IdleFor, "how long that must hold without interruption; pools may say otherwise")

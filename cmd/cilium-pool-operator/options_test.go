@@ -34,7 +34,8 @@ func TestValidate(t *testing.T) {
 		"min free":               {args: []string{"--expand-min-free=-1"}, want: []string{"--expand-min-free is -1", "0 or more"}},
 		"min free above the cap": {args: []string{"--expand-min-free=10", "--max-addresses-per-node=10"}, want: []string{"--expand-min-free is 10", "--max-addresses-per-node", "below 10"}},
 		"max blocks":             {args: []string{"--expand-max-blocks-per-node=0"}, want: []string{"--expand-max-blocks-per-node is 0", "1 or more"}},
-		"max addresses":          {args: []string{"--max-addresses-per-node=0"}, want: []string{"--max-addresses-per-node is 0", "1 or more"}},
+		"max addresses":          {args: []string{"--max-addresses-per-node=0"}, want: []string{"--max-addresses-per-node is 0", "1 to 8192"}},
+		"too many addresses":     {args: []string{"--max-addresses-per-node=24000"}, want: []string{"--max-addresses-per-node is 24000", "1 to 8192"}},
 		"reclaim percent":        {args: []string{"--reclaim-threshold-percent=100"}, want: []string{"--reclaim-threshold-percent is 100", "0 to 99"}},
 		"reclaim above expand": {
 			args: []string{"--reclaim-threshold-percent=80"},

@@ -98,7 +98,7 @@ func (c *check) readCluster(s *Snapshot) {
 // lenient returns a policy that fits every spec that does not contradict itself.
 func lenient() expand.Policy {
 	p := expand.DefaultPolicy()
-	p.ExpandPercent, p.ReclaimPercent, p.MinFree, p.MaxAddresses = 100, 0, 0, 1<<20
+	p.ExpandPercent, p.ReclaimPercent, p.MinFree, p.MaxAddresses = 100, 0, 0, expand.MostAddresses
 	return p
 }
 

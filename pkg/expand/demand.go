@@ -17,6 +17,11 @@ const (
 	// agentFloor is how many addresses an agent with health checking waits
 	// for before it starts, unless its CiliumNode says more: see agentStarts.
 	agentFloor = 2
+	// slowStart is for how many AckTimeouts a pod may be without an address before it
+	// counts as hanging. A volume that another node has not released is detached by force
+	// after 6 minutes (kube-controller-manager, maxWaitForUnmountDuration), and attached
+	// then.
+	slowStart = 8
 	// limitCeiling prevents overflows in sums of numbers set by users.
 	limitCeiling = math.MaxInt32
 )
@@ -123,10 +128,10 @@ func (d *decision) admitted(waiting int) int {
 // awaitAddress notes a recent pod whose address neither the agent's report, which
 // lags, nor the pod's status names yet. It may be any address that looks free. If
 // that were marked, and the agent restarted before the mark is withdrawn, the pod
-// would not be restored. A pod without an address for long hangs before it gets one.
+// would not be restored. A pod without one for longer hangs, maybe for good.
 func (d *decision) awaitAddress(pod Pod) {
 	known := slices.ContainsFunc(pod.IPs, d.ours)
-	until := pod.Seen.Add(d.policy.AckTimeout)
+	until := pod.Seen.Add(slowStart * d.policy.AckTimeout)
 	if !known && d.now.Before(until) {
 		d.awaited = append(d.awaited, pod.Name)
 		d.awaitedUntil = max(d.awaitedUntil, until.Sub(d.now))

@@ -104,7 +104,7 @@ func TestDecideFamilyNotRun(t *testing.T) {
 		},
 		"nothing is marked just after a pod came whose status names no address: it may have one of before": {
 			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun),
-			want:  []string{"needs 0 of 0", handshaking, "again in 1m0s"},
+			want:  []string{"needs 0 of 0", handshaking, "again in 15m0s"},
 		},
 		"one with an IPv6 address alone has none of the other family": {
 			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun, func(s *State) { s.Pods[0].IPs = ips("fd00::1") }),

@@ -39,14 +39,18 @@ func TestHandshake(t *testing.T) {
 		},
 		"a pod has just come, and its address is not reported: no mark": {
 			state: leaver(came("default/new", noon.Add(-time.Minute))),
-			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 1m0s"},
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 15m0s"},
+		},
+		"the volume of a pod attaches late: no mark": {
+			state: leaver(came("default/new", noon.Add(-7*time.Minute))),
+			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 9m0s"},
 		},
 		"it has the name of one that the report still names: no mark": {
 			state: leaver(came("default/10.0.0.1", noon.Add(-time.Minute))),
 			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for PodAddress default/10.0.0.1", "again in 1m0s"},
 		},
 		"a pod came long ago, and hangs before it gets an address: mark": {
-			state: leaver(came("default/new", noon.Add(-2*time.Minute))),
+			state: leaver(came("default/new", noon.Add(-16*time.Minute))),
 			want:  []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
 		},
 		"agent not settled: no mark": {

@@ -17,7 +17,7 @@ type Policy struct {
 	// MaxBlocks caps the blocks that are not draining. At least 1.
 	MaxBlocks int
 	// MaxAddresses caps the published addresses, so that the CiliumNode stays
-	// well under etcd's limit for one object. At least 1.
+	// well under etcd's limit for one object. 1 to MostAddresses.
 	MaxAddresses int
 
 	// ReclaimDisabled keeps every block until asked for by hand.
@@ -40,6 +40,10 @@ type Policy struct {
 	// the agent's update rate.
 	AckTimeout time.Duration
 }
+
+// MostAddresses bounds Policy.MaxAddresses. etcd refuses a CiliumNode with some 24,000
+// addresses; it may have twice MaxAddresses while blocks are replaced, or in two families.
+const MostAddresses = 8192
 
 // DefaultPolicy is the policy without flags or pool overrides.
 func DefaultPolicy() Policy {

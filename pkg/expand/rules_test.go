@@ -95,7 +95,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	}
 	if len(plan.Mark) > 0 {
 		for _, pod := range s.Pods {
-			if now.Before(pod.Seen.Add(p.AckTimeout)) && unreported(s, pod) && (!s.NotRun || len(pod.IPs) == 0) {
+			if now.Before(pod.Seen.Add(slowStart*p.AckTimeout)) && unreported(s, pod) && (!s.NotRun || len(pod.IPs) == 0) {
 				fail("marks while the address of %s is unreported", pod.Name)
 			}
 		}

@@ -159,9 +159,9 @@ type Pod struct {
 	IPs []netip.Addr
 	// Requests are how many addresses of each family it requests from the scheduler.
 	Requests [2]uint16
-	// Seen is when the pod was first seen bound to the node. Until Seen plus AckTimeout, while
-	// its address is unknown, nothing is marked for release: any address that looks free may
-	// be the pod's.
+	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart
+	// times AckTimeout, while its address is unknown, nothing is marked for release: any
+	// address that looks free may be the pod's.
 	Seen time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time

@@ -13,7 +13,7 @@ func (p Policy) Validate() error {
 		between("ExpandPercent", p.ExpandPercent, 1, 100),
 		atLeast("MinFree", p.MinFree, 0),
 		atLeast("MaxBlocks", p.MaxBlocks, 1),
-		atLeast("MaxAddresses", p.MaxAddresses, 1),
+		between("MaxAddresses", p.MaxAddresses, 1, MostAddresses),
 		notNegative("IdleFor", p.IdleFor),
 		between("PressurePercent", p.PressurePercent, 0, 100),
 		notNegative("AckHold", p.AckHold),

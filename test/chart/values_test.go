@@ -40,6 +40,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"duration without unit":     {"cooldown: '60'", "does not match pattern"},
 		"duration as a number":      {"reclaim: {idleFor: 600}", "got number, want string"},
 		"workers":                   {"nodeWorkers: 5000", "maximum: got 5,000, want 1,024"},
+		"addresses":                 {"maxAddressesPerNode: 24000", "maximum: got 24,000, want 8,192"},
 		"port":                      {"metrics: {port: 70000}", "maximum: got 70,000, want 65,535"},
 		"log level":                 {"log: {level: verbose}", "value must be one of"},
 		"tag as a number":           {"image: {tag: 1.10}", "got number, want string"},

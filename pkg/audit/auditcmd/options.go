@@ -12,6 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // ModeUsage is the usage of the flag --mode in read-only commands.
@@ -116,8 +117,8 @@ func (o *Options) Validate() error {
 	p.between("stuck-after", o.settings.StuckAfter, 0, 24*time.Hour)
 	p.between("cooldown", o.settings.Cooldown, 0, 24*time.Hour)
 	p.between("node-gone-cooldown", o.settings.NodeGoneCooldown, 0, 7*24*time.Hour)
-	if o.settings.MaxAddresses < 1 {
-		p.bad("max-addresses-per-node", o.settings.MaxAddresses, "must be 1 or more")
+	if n := o.settings.MaxAddresses; n < 1 || n > expand.MostAddresses {
+		p.bad("max-addresses-per-node", n, fmt.Sprintf("must be 1 to %d", expand.MostAddresses))
 	}
 	if o.mode != "" {
 		if _, err := ciliumnode.ParseMode(o.mode); err != nil {
