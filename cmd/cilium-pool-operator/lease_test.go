@@ -58,8 +58,8 @@ func TestLeaseHasSettings(t *testing.T) {
 		return settings
 	}
 	first := lead("--cooldown=5s")
-	second := lead("--cooldown=7s", "--mode=multi-pool")
-	for body, want := range map[string]string{first: "5s", second: "7s"} {
+	second := lead("--cooldown=37s", "--mode=multi-pool")
+	for body, want := range map[string]string{first: "5s", second: "37s"} {
 		var got struct {
 			Cooldown string `json:"cooldown"`
 		}

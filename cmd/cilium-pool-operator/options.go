@@ -146,7 +146,11 @@ func (o *options) validate() error {
 	if err := s.Defaults.Policy.Validate(); err != nil {
 		p = append(p, errors.New(policyFlags.Replace(err.Error())))
 	}
-	p.between("cooldown", s.Defaults.Cooldown, 0, 24*time.Hour)
+	least := time.Duration(0)
+	if o.mode == string(ciliumnode.MultiPool) {
+		least = crd.LeastCooldown
+	}
+	p.between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
 	p.between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
 	p.between("agent-settle-time", s.AgentSettle, 0, time.Hour)
 	p.between("exhaustion-horizon", s.ExhaustionHorizon, 0, forecast.Longest)

@@ -115,15 +115,15 @@ func (p *planner) agent(n *node) {
 		p.warn(n, AgentMissing, "See to its agent first", "no agent is Ready on it")
 		return
 	}
-	if minor, ok := minorOf(n.Agent); !ok {
+	if minor, ok := MinorOf(n.Agent); !ok {
 		p.warn(n, Version, "See docs/cilium.md for the versions that were tried", "the version of its agent is not known from image %s", n.Agent)
 	} else if minor < oldest {
 		p.warn(n, Version, "Upgrade Cilium first", "its agent is of Cilium 1.%d, which was not tried", minor)
 	}
 }
 
-// minorOf parses the minor version of an image such as quay.io/cilium/cilium:v1.20.1@sha256:...
-func minorOf(image string) (int, bool) {
+// MinorOf parses the minor version of an image such as quay.io/cilium/cilium:v1.20.1@sha256:...
+func MinorOf(image string) (int, bool) {
 	image, _, _ = strings.Cut(image, "@")
 	_, tag, ok := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
 	parts := strings.Split(strings.TrimPrefix(tag, "v"), ".")

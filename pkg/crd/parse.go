@@ -83,7 +83,7 @@ func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p.Policy = policy
 	p.Maintenance = parseMaintenance(&spec.Maintenance, d.Maintenance, path.Child("maintenance"))
 	p.Cooldown = d.Cooldown
-	problems = append(problems, setDuration(&p.Cooldown, spec.Cooldown, maxCooldown, path.Child("cooldown"))...)
+	problems = append(problems, setCooldown(&p.Cooldown, spec.Cooldown, d, path.Child("cooldown"))...)
 	p.NodeGoneCooldown = max(d.NodeGoneCooldown, p.Cooldown)
 	if len(problems) > 0 {
 		p.PolicyProblem = problems.ToAggregate()

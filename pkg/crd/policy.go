@@ -16,6 +16,23 @@ const (
 	maxIdleFor  = 7 * 24 * time.Hour
 )
 
+// LeastCooldown is the shortest cooldown in multi-pool mode. An agent may assign an address
+// of a block that it has just returned if its watch lags by more than 15 s
+// (releaseExcessCIDRsMultiPool, Cilium v1.20.1); only the cooldown keeps the block from
+// other nodes until then.
+const LeastCooldown = 30 * time.Second
+
+// setCooldown merges the spec's cooldown with the default one.
+func setCooldown(to *time.Duration, from *v1alpha1.Duration, d Defaults, path *field.Path) field.ErrorList {
+	problems := setDuration(to, from, maxCooldown, path)
+	if from == nil || !d.CiliumPools || *to >= LeastCooldown {
+		return problems
+	}
+	*to = LeastCooldown
+	return append(problems, field.Invalid(path, *from, fmt.Sprintf(
+		"must be %[1]s or more in multi-pool mode: an agent may still take an address of a block that it has just returned. Until then the operator uses %[1]s", LeastCooldown)))
+}
+
 // parsePolicy merges the spec with the defaults.
 //
 // The policy it returns is always valid for Decide: the default replaces a value out of

@@ -105,6 +105,20 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 	}
 }
 
+// In multi-pool mode only the cooldown keeps a returned block from other nodes while its agent
+// may take it again.
+func TestCooldownOfReturnedBlocks(t *testing.T) {
+	obj := &v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: ptr[v1alpha1.Duration]("0s")}}
+	for many, want := range map[bool]time.Duration{false: 0, true: crd.LeastCooldown} {
+		d := defaults()
+		d.CiliumPools = many
+		p, err := crd.PoolFrom(obj, d)
+		if err != nil || p.Cooldown != want || (p.PolicyProblem != nil) != many {
+			t.Errorf("multi-pool mode %t: cooldown %s, %v, %v; want %s", many, p.Cooldown, p.PolicyProblem, err, want)
+		}
+	}
+}
+
 func TestWrongCooldownDoesNotStopAPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16"), Cooldown: ptr[v1alpha1.Duration]("25h")}
 	p := pool(t, spec)

@@ -54,9 +54,11 @@ cooldown: 90s`},
 		"block size missing": {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}]}}", want: "spec.ipv4.blockSize: Required value"},
 
 		"a pool of Cilium's":           {spec: ipv4Pool + ", ciliumPoolName: team-blue}"},
+		"a pool of Cilium's, a domain": {spec: ipv4Pool + ", ciliumPoolName: team.blue}"},
+		"a reserved pool":              {spec: ipv4Pool + ", ciliumPoolName: blue.draining.cilium-pool.io}", want: "are the operator's"},
 		"a pool of Cilium's, no name":  {spec: ipv4Pool + ", ciliumPoolName: Team_Blue}", want: "ciliumPoolName is the name of a CiliumPodIPPool"},
 		"a pool of Cilium's, empty":    {spec: ipv4Pool + ", ciliumPoolName: ''}", want: "spec.ciliumPoolName in body should be at least 1 chars long"},
-		"a pool of Cilium's, too long": {spec: ipv4Pool + ", ciliumPoolName: " + strings.Repeat("a", 64) + "}", want: "spec.ciliumPoolName: Too long"},
+		"a pool of Cilium's, too long": {spec: ipv4Pool + ", ciliumPoolName: " + strings.Repeat("a", 254) + "}", want: "spec.ciliumPoolName: Too long"},
 
 		"IPv4 block size 20":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 20}}"},
 		"IPv4 block size 30":  {spec: "{ipv4: {cidrs: [{cidr: 10.20.0.0/16}], blockSize: 30}}"},

@@ -38,7 +38,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 		refuse  []string
 		lost    string // the write that never gets an answer
 		want    []string
-		lasts   bool // the failure remains
+		lasts   bool   // the failure remains
 		lacks   string // with pods that wait
 	}{
 		"the other family's claim": {

@@ -78,8 +78,9 @@ type PodIPPoolSpec struct {
 	// pool "default", of all pods that ask for no other. In other modes a pool
 	// that names one serves no node. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool, here at most 63 lower-case letters, digits and '-', starting and ending with a letter or digit"
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool: at most 253 lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.draining.cilium-pool.io')",message="names that end with .draining.cilium-pool.io are the operator's: agents list draining blocks under them"
 	// +optional
 	CiliumPoolName string `json:"ciliumPoolName,omitempty"`
 

@@ -28,8 +28,9 @@ type flags struct {
 	maxConcurrent                int
 }
 
-// validate checks flags against each other and the mode.
-func (f *flags) validate(mode ciliumnode.Mode) error {
+// validate checks flags against each other, and the mode, in which the operator parks
+// draining blocks or not.
+func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	switch {
 	case f.undo && f.now:
 		return exit.Usagef("--undo and --now do not go together")
@@ -39,8 +40,10 @@ func (f *flags) validate(mode ciliumnode.Mode) error {
 		return exit.Usagef("--evict has to wait: omit --wait=false")
 	case f.maxConcurrent < 1:
 		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
-	case f.evict && mode.WholeBlocks():
-		return exit.Usagef("in %s mode agents may give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
+	case f.evict && mode == ciliumnode.MultiPool && !parks:
+		return exit.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
+	case f.evict && mode == ciliumnode.Kubernetes:
+		return exit.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil
 }
@@ -52,8 +55,11 @@ func New(e *cli.Env) *cobra.Command {
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
 		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
-node first gets a replacement, then gives the block back as its pods go: without
---evict no pod is evicted. It shows what is in the way until every block cools down.
+node gives the block back as its pods go: without --evict no pod is evicted. It
+shows what is in the way until every block cools down. In crd mode the node gets a
+replacement first. In multi-pool mode its agent asks for one when it needs it, and
+gives addresses of the block to new pods unless the operator runs with
+--park-draining-blocks. In kubernetes mode a block stays as long as its Node.
 
 For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
 is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
@@ -112,7 +118,7 @@ first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
 }
 
 func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
-	if err := f.validate(c.Objects.Mode); err != nil {
+	if err := f.validate(c.Objects.Mode, c.Operator.Settings.ParkBlocks); err != nil {
 		return err
 	}
 	rows := leavingRows(c, t)

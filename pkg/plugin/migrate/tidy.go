@@ -208,6 +208,17 @@ func (t *tidying) notInCRD(live *ciliumnode.View) string {
 	return ""
 }
 
+// reports describes an agent, of this image, whose CiliumNode has a report of crd mode. Agents
+// before Cilium 1.20 do not remove it in multi-pool mode. One that runs in crd mode would report
+// again.
+func reports(node, image string) string {
+	if minor, known := adopt.MinorOf(image); known && minor >= 20 {
+		return "its agent reports addresses, so it runs in crd mode: restart it"
+	}
+	return "its agent runs in crd mode, or left its report there, as agents before Cilium 1.20 do: restart it. If it has restarted in multi-pool mode, " +
+		"remove the report: kubectl patch ciliumnode " + node + ` --subresource=status --type=merge -p '{"status":{"ipam":{"used":null}}}'`
+}
+
 // notInMultiPool returns why it is uncertain that the agent runs in multi-pool mode with all
 // addresses of its pods. An agent in that mode has no report, and removes an older one (Cilium
 // v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
@@ -219,7 +230,7 @@ func (t *tidying) notInMultiPool(ctx context.Context, live *ciliumnode.View) (st
 	case !t.settled.Settled:
 		return "its agent has not been Ready for long enough", nil
 	case len(live.Used) > 0:
-		return "its agent reports addresses, so it runs in crd mode: restart it", nil
+		return reports(t.name, t.agentImage(t.name)), nil
 	case !multiPool.BlockDemand.Reported():
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}

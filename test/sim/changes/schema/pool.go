@@ -65,7 +65,7 @@ func PoolValues() map[string]Values {
 		"spec.nodeSelector.matchExpressions[].values":   {Item: func(_ map[string]any, i int) any { return fmt.Sprintf("n%d", i+3) }},
 		"spec.nodeSelector.matchExpressions[].values[]": {Right: []string{"n1", "n2", "n3", "", labelValue}, Wrong: []string{"-n1", "n 1"}},
 		"spec.ciliumPoolName": {
-			Right: []string{"default", "blue", labelValue}, Wrong: []string{"", "Blue", "a.b", "-blue", labelValue + "a"},
+			Right: []string{"default", "blue", "a.b", labelValue}, Wrong: []string{"", "Blue", "-blue", "blue.draining.cilium-pool.io"},
 		},
 		"spec.ipv4.cidrs": {Item: func(_ map[string]any, i int) any {
 			return map[string]any{"cidr": fmt.Sprintf("10.0.%d.%d/29", 2+i/32, i%32*8)}
