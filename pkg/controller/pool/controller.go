@@ -89,9 +89,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.reportWrites(writesOf(obj.Name), obj, refused)
 		return retry.AfterConflict(refused)
 	}
-	if usage.served, err = r.readServed(ctx, pool, usage.families); err != nil {
+	served, err := r.readServed(ctx, pool, usage.families)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
+	usage.served = served
 	now := r.Clock.Now()
 	history, again := r.noteHistory(ctx, obj, usage, now)
 	if usage.looked {
