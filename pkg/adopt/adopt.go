@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -65,8 +66,8 @@ type Input struct {
 	Policy expand.Policy
 	// Free returns how many blocks a pool has left for a family. Nil: unknown.
 	Free func(pool *crd.Pool, f ipalloc.Family) uint64
-	// Config is the ConfigMap cilium-config. Nil: it could not be read.
-	Config map[string]string
+	// Config is how agents are configured. Without Data it could not be read.
+	Config *ciliumconfig.Config
 }
 
 // Block is a block to be created, or an existing one.

@@ -352,20 +352,20 @@ func TestSettings(t *testing.T) {
 		"of a cloud":         {func(c map[string]string) { c["ipam"] = "eni" }, []string{"blocked  Settings"}},
 		"no mode":            {func(c map[string]string) { delete(c, "ipam") }, []string{"warning  Settings"}},
 		"no endpoint routes": {func(c map[string]string) { delete(c, "enable-endpoint-routes") }, []string{"warning  Settings"}},
-		"iptables":           {func(c map[string]string) { c["enable-ipv4-masquerade"], c["enable-bpf-masquerade"] = "true", "false" }, []string{"warning  Settings"}},
-		"no masquerading":    {func(c map[string]string) { c["enable-bpf-masquerade"] = "false" }, nil},
+		"iptables":           {func(c map[string]string) { c["enable-bpf-masquerade"] = "false" }, []string{"warning  Settings"}},
+		"no masquerading":    {func(c map[string]string) { c["enable-bpf-masquerade"], c["enable-ipv4-masquerade"] = "false", "false" }, nil},
 		"a range too early":  {func(c map[string]string) { c["ipv4-range"] = "169.254.254.0/24" }, []string{"warning  Settings"}},
 		"a range with the switch": {func(c map[string]string) {
 			c["ipam"], c["enable-ipv4"], c["ipv4-range"] = "crd", "true", "169.254.254.0/24"
 		}, nil},
 		"no range after the switch": {func(c map[string]string) { c["ipam"], c["enable-ipv4"] = "crd", "true" }, []string{"warning  Settings"}},
 		"native routing":            {func(c map[string]string) { c["ipv4-native-routing-cidr"] = "10.0.0.0/17" }, []string{"warning  Settings"}},
-		"native routing of all":     {func(c map[string]string) { c["ipv4-native-routing-cidr"] = "10.0.0.0/8" }, nil},
+		"a kvstore":                 {func(c map[string]string) { c["kvstore"], c["auto-direct-node-routes"] = "etcd", "true" }, []string{"warning  Settings"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Pools: []*crd.Pool{pool(t, "main", 27, "10.0.0.0/16")}, Config: config()}
-			tt.change(in.Config)
+			tt.change(in.Config.Data)
 			if diff := cmp.Diff(tt.want, reasons(Make(in).Findings)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -77,8 +78,11 @@ func claimed(cidr, node string) crd.Block {
 }
 
 // config returns a configuration that causes no finding about settings.
-func config() map[string]string {
-	return map[string]string{"ipam": "cluster-pool", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true"}
+func config() *ciliumconfig.Config {
+	return &ciliumconfig.Config{Data: map[string]string{
+		"ipam": "cluster-pool", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true", "enable-ipv4-masquerade": "true", "routing-mode": "native",
+		"ipv4-native-routing-cidr": "10.0.0.0/8",
+	}}
 }
 
 // fromClusterPool returns a node with these CIDRs that pool p serves.

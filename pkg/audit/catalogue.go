@@ -1,5 +1,7 @@
 package audit
 
+import "github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+
 // Reason names a kind of finding. Reasons are stable: scripts may match them.
 type Reason string
 
@@ -29,6 +31,8 @@ const (
 	ListedTwice           Reason = "ListedTwice"
 	AgentOnOtherPodCIDR   Reason = "AgentOnOtherPodCIDR"
 	FieldUnreadable       Reason = "FieldUnreadable"
+	CiliumModeDiffers     Reason = "CiliumModeDiffers"
+	KVStoreWithoutRoutes  Reason = "KVStoreWithoutRoutes"
 
 	ForeignPoolEntry      Reason = "ForeignPoolEntry"
 	ForeignPodCIDR        Reason = "ForeignPodCIDR"
@@ -48,6 +52,7 @@ const (
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
+	PoolMasqueraded       Reason = "PoolMasqueraded"
 	PoolExhausted         Reason = "PoolExhausted"
 	PoolStatusStale       Reason = "PoolStatusStale"
 	PoolChosenByKubelet   Reason = "PoolChosenByKubelet"
@@ -122,6 +127,10 @@ func errorReasons() []Entry {
 			"Fix the field that is named: `kubectl edit podippool NAME`."},
 		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
 			"Move the pods of ADDRESS off NAME, then take one of the two out of spec.ipam.pools.allocated, the one that is no PodIPBlock or is listed for the wrong Cilium pool: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{CiliumModeDiffers, Error, "Agents are configured for another IPAM mode than the operator's, in which they would not find their blocks: pods lose their network when agents restart.",
+			"Restart no agent. Set ipam of the ConfigMap NAME, and of CiliumNodeConfigs, back to the operator's mode; or move the cluster as docs/migration.md and docs/modes.md say."},
+		{KVStoreWithoutRoutes, Error, "Agents learn nodes from a kvstore, where these have no podCIDRs in crd mode: they have no routes to the blocks of other nodes.",
+			ciliumconfig.LosingRoutesFix + "."},
 		{AgentOnOtherPodCIDR, Error, "An agent runs with another podCIDR than its Node names: when it restarts, its pods lose their network.",
 			"Drain and delete the Node NAME: it joins again with a block of its own. Or, where ADDRESS belongs to no other node and spec.podCIDRs is empty, write it into the annotation network.cilium.io/ipv4-pod-cidr, or ipv6-pod-cidr, of NAME."},
 		{FieldUnreadable, Error, "A CiliumNode has a value that Cilium's type cannot hold. The operator goes on without it, but agents of Cilium v1.20 and later see no change of any CiliumNode.",
@@ -167,6 +176,8 @@ func warningReasons() []Entry {
 			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator gives them to no pod and assigns no block that contains one, except where a CiliumLoadBalancerIPPool has half of a CIDR of the pool or more.",
 			"Reserve ADDRESS in NAME (`spec.reserved`) or take it out: `kubectl edit podippool NAME`. Or give nodes and Services addresses of their own."},
+		{PoolMasqueraded, Warning, "A range of a pool is not among those that Cilium leaves unmasqueraded: pods see a node's address instead of the pod that calls them, and network policies do not match it.",
+			ciliumconfig.MasqueradedFix + "."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
 		{PoolStatusStale, Warning, "The status of a pool is for an older generation of its spec: the operator has not seen the present one.",

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -22,7 +23,9 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 	c := &state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(settle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
+		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode,
 	}
+	c.Cilium.Set(s.CiliumConfig)
 	for _, b := range s.blocks() {
 		// A malformed block with a CIDR is held nevertheless.
 		if b.CIDR.IsValid() {

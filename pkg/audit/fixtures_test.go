@@ -22,7 +22,8 @@ var (
 
 func settings() Settings {
 	return Settings{
-		IgnoreTaints: []string{"no-cilium"}, StartupTaints: []string{"labels-come"},
+		CiliumNamespace: "kube-system",
+		IgnoreTaints:    []string{"no-cilium"}, StartupTaints: []string{"labels-come"},
 		Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute, MaxAddresses: 4096, StuckAfter: 5 * time.Minute,
 	}
 }

@@ -83,7 +83,7 @@ func (c *check) readCluster(s *Snapshot) {
 		stored = append(stored, s.CiliumNodes[i].Stored())
 	}
 	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, stored)
-	c.cluster.Paused = c.Paused
+	c.cluster.Paused, c.cluster.AnyMode = c.Paused, c.AnyMode
 	c.cluster.IgnoreTaints, c.cluster.StartupTaints = state.SetOf(c.IgnoreTaints), state.SetOf(c.StartupTaints)
 	c.poolByName, c.unsound, c.specOf = map[string]*crd.Pool{}, map[string]error{}, map[string]*v1alpha1.PodIPPool{}
 	for i := range s.Pools {

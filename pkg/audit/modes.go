@@ -24,7 +24,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 	multi, kubernetes := []ciliumnode.Mode{ciliumnode.MultiPool}, []ciliumnode.Mode{ciliumnode.Kubernetes}
 	return map[Reason][]ciliumnode.Mode{
 		// Those that need a pool of addresses and a handshake.
-		AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
+		KVStoreWithoutRoutes: crd, AddressOnTwoNodes: crd, AddressTwiceInPool: crd, MarkedInUse: crd, PoolEntryOfOtherNode: crd, PoolEntryWithoutBlock: crd,
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// Those that need a CiliumNode that the operator writes and the agent writes to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,

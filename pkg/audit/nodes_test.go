@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -23,6 +24,27 @@ func checksNodesAndPools() map[string]checkTest {
 		"CiliumNode missing": {
 			spoil: func(w world) { w.deleteCiliumNode("a") },
 			want:  []string{"CiliumNodeMissing Node/a"},
+		},
+		"Cilium in another mode": {
+			spoil: func(w world) {
+				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"ipam": "cluster-pool"}}
+			},
+			want: []string{"CiliumModeDiffers ConfigMap/kube-system/cilium-config"},
+		},
+		"a kvstore": {
+			spoil: func(w world) {
+				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"ipam": "crd", "kvstore": "etcd"}}
+			},
+			want: []string{"KVStoreWithoutRoutes ConfigMap/kube-system/cilium-config"},
+		},
+		"a range that is masqueraded": {
+			spoil: func(w world) {
+				w.pool("outside", "10.77.0.0/24", "10.0.1.0/24")
+				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{
+					"ipam": "crd", "routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.0.0.0/16",
+				}}
+			},
+			want: []string{"PoolMasqueraded PodIPPool/outside 10.77.0.0/24"},
 		},
 		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = true }},
 		"Node gone, blocks cooling down": {

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -41,9 +43,11 @@ func (c *check) pools(s *Snapshot) {
 		}
 		c.closed(pool)
 		c.covers(pool)
+		c.masqueraded(s, pool)
 		c.selects(obj)
 		c.public(obj, pool)
 	}
+	c.ciliumConfig(s)
 	if len(s.Blocks) > 0 && !c.anyAgent {
 		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
 			Says: fmt.Sprintf("there are %d blocks, and no pod of an agent was found", len(s.Blocks))})
@@ -63,6 +67,27 @@ func (c *check) closed(pool *crd.Pool) {
 					Note: "overlaps " + r.Overlap.String(), Says: "assigns nothing, as PodIPPool " + r.ClosedBy + " does"})
 			}
 		}
+	}
+}
+
+// masqueraded reports the ranges of a pool that agents masquerade.
+func (c *check) masqueraded(s *Snapshot, pool *crd.Pool) {
+	for _, m := range s.CiliumConfig.Masqueraded(pool) {
+		for _, cidr := range m.CIDRs {
+			c.add(Finding{Reason: PoolMasqueraded, Object: poolObject(pool.Name), Subject: cidr, Says: m.Says})
+		}
+	}
+}
+
+// ciliumConfig checks how agents are configured.
+func (c *check) ciliumConfig(s *Snapshot) {
+	about := Object{Kind: "ConfigMap", Namespace: c.CiliumNamespace, Name: ciliumconfig.Name}
+	others, _ := c.cluster.OtherModes(s.Nodes)
+	for _, o := range others {
+		c.add(Finding{Reason: CiliumModeDiffers, Object: about, Says: o.Says(s.Mode)})
+	}
+	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
+		c.add(Finding{Reason: KVStoreWithoutRoutes, Object: about, Says: ciliumconfig.LosingRoutes})
 	}
 }
 

@@ -131,6 +131,9 @@ func (r *Report) Text(w io.Writer) error {
 		count(r.Errors, "error"), count(r.Warnings, "warning"), looked, count(l.Nodes, "Node"),
 		count(l.CiliumNodes, "CiliumNode"), plural(l.Addresses, "address", "addresses"), count(l.Pods, "pod"),
 		count(l.Pools, "PodIPPool"), count(l.Blocks, "PodIPBlock"), count(l.Agents, "agent"))
+	for _, source := range l.Unread {
+		fmt.Fprintf(&b, "%s may not be read: how Cilium is configured was not checked.\n", source)
+	}
 	if l.Undated > 0 {
 		fmt.Fprintf(&b, "%s since when. To find those that make no progress, look for longer: --watch-for 6m.\n",
 			plural(l.Undated, "CiliumNode with a drain or a release entry does not say", "CiliumNodes with a drain or a release entry do not say"))

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -42,6 +43,8 @@ type Snapshot struct {
 	LoadBalancerPools []ciliumv2.CiliumLoadBalancerIPPool
 	// Agents are the Cilium agents' own pods.
 	Agents []corev1.Pod
+	// CiliumConfig is how the agents are configured; nil: it was not requested.
+	CiliumConfig *ciliumconfig.Config
 	// Namespaces and CiliumPools are set if the caller requests the Cilium pools that
 	// pods request.
 	Namespaces  []corev1.Namespace
@@ -70,6 +73,10 @@ type Settings struct {
 	Cooldown, NodeGoneCooldown time.Duration
 	// MaxAddresses is the operator's --max-addresses-per-node.
 	MaxAddresses int
+	// CiliumNamespace has the agents' configuration.
+	CiliumNamespace string
+	// AnyMode: agents may be configured for another mode than the operator's.
+	AnyMode bool
 	// Paused: the operator is paused, and changes nothing on any node.
 	Paused bool
 	// IgnoreTaints are keys of taints of Nodes on which Cilium does not run.
@@ -91,6 +98,8 @@ type Looked struct {
 	// Addresses are the entries of all CiliumNodes' pools or, if agents are assigned whole
 	// blocks, all addresses in these.
 	Addresses int `json:"addresses"`
+	// Unread are sources of Cilium's configuration that may not be read.
+	Unread []string `json:"unread,omitempty"`
 	// Undated are CiliumNodes with a draining block or a release entry that do not say when
 	// they changed. Only a check that watches for longer than Settings.StuckAfter sees whether
 	// these make progress; it has none.
@@ -101,6 +110,9 @@ type Looked struct {
 func (s *Snapshot) Looked() Looked {
 	l := Looked{
 		Nodes: len(s.Nodes), Pods: len(s.Pods), Pools: len(s.Pools), Blocks: len(s.Blocks), Agents: len(s.Agents),
+	}
+	if s.CiliumConfig != nil {
+		l.Unread = s.CiliumConfig.Denied
 	}
 	for _, cn := range s.CiliumNodes {
 		if cn.BlockDemand == nil || !cn.BlockDemand.Fixed || cn.BlockDemand.HasAgent {

@@ -40,6 +40,25 @@ func (s *Summary) AssignedCIDRs() []netip.Prefix {
 	return out
 }
 
+// CIDRsIn returns the CIDRs that an agent in a mode finds in the CiliumNode: in crd mode the
+// operator lists the blocks that it has published. Other modes than crd and multi-pool have none.
+func (v *View) CIDRsIn(m Mode) []netip.Prefix {
+	switch {
+	case v == nil:
+	case m == CRD && v.BlockDemand != nil:
+		return v.BlockDemand.LeftCIDRs
+	case m == CRD:
+		return v.PodCIDRs
+	case m == MultiPool:
+		var out []netip.Prefix
+		for _, a := range v.Allocated {
+			out = append(out, a.CIDR)
+		}
+		return out
+	}
+	return nil
+}
+
 // Unadopted returns the CIDRs assigned to the node that none of held contains, while
 // another IPAM serves its pods: the agent has never reported what it uses, so it does
 // not run in crd mode, and the pool has no address of these CIDRs. None where the

@@ -18,6 +18,8 @@ type operatorMetrics struct {
 	awaited prometheus.Gauge
 	// noOffers is 1 while Nodes should offer addresses and do not.
 	noOffers prometheus.Gauge
+	// otherMode is the number of nodes whose agents start next in another mode.
+	otherMode prometheus.Gauge
 }
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
@@ -32,8 +34,12 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 			Namespace: "cilium_pool", Name: "scheduling_unavailable",
 			Help: "1 if --scheduling-families is without effect, as the API server serves no MutatingAdmissionPolicy; else 0.",
 		}),
+		otherMode: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "cilium_pool", Name: "nodes_in_other_mode",
+			Help: "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next.",
+		}),
 	}
-	return m, metrics.Register(r, m.build, m.schemas, m.awaited, m.noOffers)
+	return m, metrics.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
 }
 
 // built records the version and commit of this build.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/block"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/ciliumpool"
@@ -53,6 +54,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	cluster := state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
+		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode, AnyMode: s.SkipModeCheck || s.Shadow,
 		Taken: pressure.Taken, Defaults: s.Defaults, Paused: s.Paused, ParkBlocks: s.ParkBlocks,
 		IgnoreTaints: state.SetOf(s.IgnoreTaints), StartupTaints: state.SetOf(s.StartupTaints),
 		ShortageTaint: s.ShortageTaint,
@@ -86,7 +88,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock, Shadow: s.Shadow,
 		},
 		Pool: &pool.Reconciler{
-			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools,
+			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
 			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock, Horizon: s.ExhaustionHorizon,
 		},

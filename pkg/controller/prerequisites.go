@@ -8,13 +8,12 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
@@ -41,6 +40,8 @@ type Prerequisites struct {
 	Mode ciliumnode.Mode
 	// CiliumNamespace holds the ConfigMap cilium-config.
 	CiliumNamespace string
+	// Cilium, if set, receives the configuration of Cilium's agents.
+	Cilium *ciliumconfig.Latest
 	// SkipModeCheck accepts a Cilium in another IPAM mode.
 	SkipModeCheck bool
 }
@@ -69,19 +70,20 @@ func (p Prerequisites) Missing() ([]string, error) {
 // than the operator's. A missing configuration is no error: Cilium may be
 // installed later.
 func (p Prerequisites) CheckMode(ctx context.Context) error {
-	if p.SkipModeCheck {
-		return nil
-	}
-	config := &corev1.ConfigMap{}
-	err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.CiliumNamespace, Name: "cilium-config"}, config)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	config, err := ciliumconfig.Read(ctx, p.Live, p.CiliumNamespace)
 	if err != nil {
-		return fmt.Errorf("reading ConfigMap %s/cilium-config: %w", p.CiliumNamespace, err)
+		return err
 	}
-	mode := strings.TrimSpace(config.Data["ipam"]) // as the agent reads it
-	if mode == "" || mode == string(p.Mode) {
+	if p.Cilium != nil {
+		p.Cilium.Set(config)
+	}
+	mode := config.Mode(nil)
+	switch {
+	case p.SkipModeCheck:
+		return nil
+	case config.Data == nil && len(config.Denied) > 0:
+		return fmt.Errorf("%s may not be read: install chart and image of one version, which grants it", config.Denied[0])
+	case mode == "" || mode == p.Mode.String():
 		return nil
 	}
 	return fmt.Errorf("%w: Cilium runs with %q (ConfigMap %s/cilium-config, key ipam), in which agents ignore what --mode=%s writes: "+

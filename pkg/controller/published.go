@@ -21,6 +21,7 @@ type published struct {
 	Mode    ciliumnode.Mode `json:"mode"`
 	Paused  bool            `json:"paused"`
 	Shadow  bool            `json:"shadow"`
+	AnyMode bool            `json:"skip-cilium-check"`
 
 	CRDSchemas map[string]string `json:"crd-schemas,omitempty"`
 
@@ -71,7 +72,7 @@ func (s *Settings) Publish() (string, error) {
 		families = append(families, f.String())
 	}
 	body, err := json.Marshal(published{
-		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow, CRDSchemas: s.CRDSchemas,
+		Version: s.Version, Commit: s.Commit, Mode: s.Mode, Paused: s.Paused, Shadow: s.Shadow, AnyMode: s.SkipModeCheck, CRDSchemas: s.CRDSchemas,
 		ExpandPercent: p.ExpandPercent, MinFree: p.MinFree, MaxBlocks: p.MaxBlocks, MaxAddresses: p.MaxAddresses,
 		ReclaimDisabled: p.ReclaimDisabled, ReclaimPercent: p.ReclaimPercent, IdleFor: d(p.IdleFor),
 		PressurePercent: p.PressurePercent, PerMinute: s.ReclaimsPerMinute, PerPool: s.ReclaimsPerMinutePerPool,
@@ -99,7 +100,7 @@ func ReadPublished(body string) (Settings, error) {
 			return DefaultSettings(), fmt.Errorf("reading the operator's settings: %w", err)
 		}
 	}
-	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow, s.CRDSchemas = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow, p.CRDSchemas
+	s.Version, s.Commit, s.Mode, s.Paused, s.Shadow, s.SkipModeCheck, s.CRDSchemas = p.Version, p.Commit, p.Mode, p.Paused, p.Shadow, p.AnyMode, p.CRDSchemas
 	policy := &s.Defaults.Policy
 	policy.ExpandPercent, policy.MinFree, policy.MaxBlocks, policy.MaxAddresses = p.ExpandPercent, p.MinFree, p.MaxBlocks, p.MaxAddresses
 	policy.ReclaimDisabled, policy.ReclaimPercent, policy.IdleFor = p.ReclaimDisabled, p.ReclaimPercent, p.IdleFor.Duration

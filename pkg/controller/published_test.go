@@ -28,7 +28,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
 	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
 	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
-	s.ParkBlocks, s.KeepManagedFields = true, true
+	s.ParkBlocks, s.KeepManagedFields, s.SkipModeCheck = true, true, true
 	body, err := s.Publish()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 
 // unpublished are fields that follow from others, or that concern only the process.
 var unpublished = map[string]bool{
-	"NodeWorkers": true, "Registry": true, "SkipModeCheck": true, "WholeBlocks": true, "CiliumPools": true, "InitialPools": true,
+	"NodeWorkers": true, "Registry": true, "CiliumConfigEvery": true, "WholeBlocks": true, "CiliumPools": true, "InitialPools": true,
 }
 
 func TestReadPublished(t *testing.T) {

@@ -77,6 +77,8 @@ type Settings struct {
 	InitialPools types.NamespacedName
 	// ExhaustionHorizon is how far ahead pools report an expected exhaustion; 0: never.
 	ExhaustionHorizon time.Duration
+	// CiliumConfigEvery is how often to read Cilium's configuration.
+	CiliumConfigEvery time.Duration
 	// Version and Commit identify this build.
 	Version, Commit string
 	// CRDSchemas are the schemas of the CRDs that this build was made with, by name.
@@ -94,6 +96,7 @@ func DefaultSettings() Settings {
 		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
 		StartupTaints: crd.DefaultStartupTaints(),
 		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
+		CiliumConfigEvery: 30 * time.Second,
 	}
 }
 
@@ -118,7 +121,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	feed.Cache, feed.Elected = mgr.GetCache(), mgr.Elected()
 	prerequisites := Prerequisites{
 		Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader(),
-		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: s.SkipModeCheck || s.Shadow,
+		Mode: s.Mode, CiliumNamespace: s.AgentNamespace, SkipModeCheck: o.Node.AnyMode, Cilium: o.Node.Cilium,
 	}
 	pod := podOf(mgr.GetConfig(), mgr.GetAPIReader())
 	scheduling := Scheduling{Mapper: mgr.GetRESTMapper(), Families: s.OfferFamilies}
@@ -150,6 +153,13 @@ func Setup(mgr manager.Manager, s Settings) error {
 		}
 	}
 	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
+		return err
+	}
+	err = mgr.Add(&ciliumConfigCheck{
+		live: mgr.GetAPIReader(), cache: mgr.GetCache(), namespace: s.AgentNamespace, cluster: &o.Node.Cluster,
+		events: o.Node.Events, metrics: o.metrics, leads: mgr.Elected(), changed: feed.AllPools, every: s.CiliumConfigEvery,
+	})
+	if err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {

@@ -171,6 +171,8 @@ func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message strin
 		reason = v1alpha1.HeldForTurn
 	case expand.WaitNodes:
 		reason = v1alpha1.HeldForNodes
+	case expand.WaitMode:
+		reason = v1alpha1.HeldForMode
 	}
 	return meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,

@@ -92,7 +92,7 @@ type Wait struct {
 	// By names the pods (or the agent's own use, as "router") that still use
 	// the block, sorted, where For is WaitPods, WaitAgent or WaitRestart.
 	By []string
-	// Until is when a wait for WaitWindow, WaitTurn or WaitNodes may end. Zero: not known.
+	// Until is when a wait for WaitWindow, WaitTurn, WaitNodes or WaitMode may end. Zero: not known.
 	Until time.Time
 }
 
@@ -122,6 +122,8 @@ const (
 	WaitTurn WaitReason = "Turn"
 	// WaitNodes: it has not begun, as enough other nodes move off its pool.
 	WaitNodes WaitReason = "Nodes"
+	// WaitMode: it has not begun, as the agent starts next in another IPAM mode.
+	WaitMode WaitReason = "CiliumMode"
 	// WaitUnsettled: the agent is not settled (yet).
 	WaitUnsettled WaitReason = "AgentNotSettled"
 )

@@ -93,7 +93,7 @@ type State struct {
 
 // Hold delays the drain of blocks that should leave. The zero Hold delays nothing.
 type Hold struct {
-	// For is what the blocks wait for: WaitWindow, WaitTurn or WaitNodes.
+	// For is what the blocks wait for: WaitWindow, WaitTurn, WaitNodes or WaitMode.
 	For WaitReason
 	// Until is when to reconcile again. Zero: only after a change.
 	Until time.Time

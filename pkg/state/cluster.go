@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -34,6 +35,10 @@ type Cluster struct {
 	// Taken returns the percentage of a pool's blocks of a family that are taken; nil: not
 	// known.
 	Taken func(pool string, f ipalloc.Family) int
+	// Cilium is how agents are configured. They must run in Mode, unless AnyMode is set.
+	Cilium  *ciliumconfig.Latest
+	Mode    ciliumnode.Mode
+	AnyMode bool
 	// Defaults apply where a pool sets no value, or if there is no pool.
 	Defaults crd.Defaults
 	// ParkBlocks: draining blocks are parked where agents are assigned whole blocks.

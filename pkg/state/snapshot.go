@@ -36,6 +36,8 @@ type Snapshot struct {
 	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
 	// blocks are ours now, and the agent has not reported yet that it runs in crd mode.
 	OtherIPAM, Adopting bool
+	// OtherMode is as in Cluster.OtherMode.
+	OtherMode string
 	// Awaits is why the node does not get its first block yet; "": it may get one.
 	Awaits string
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
@@ -74,7 +76,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	if c.Defaults.CiliumPools {
 		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
 	}
-	s.Awaits = c.awaitsLabels(s)
+	s.Awaits, s.OtherMode = c.awaitsLabels(s), c.OtherMode(node)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	served := c.poolsFor(node)
 	for _, f := range ipalloc.Families() {
@@ -170,6 +172,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	c.requestUnselected(&share, s.Node)
 	c.applyWindows(&share.State, share.Pools, now)
+	if s.OtherMode != "" {
+		holdForMode(&share.State, expand.Hold{For: expand.WaitMode, Until: now.Add(modeWait)})
+	}
 	c.applyPressure(&share.State, s)
 	return share
 }

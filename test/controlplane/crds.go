@@ -33,14 +33,17 @@ func DefaultCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return append(cilium, own...), nil
 }
 
-// CiliumCRDs returns Cilium's CiliumNode, CiliumLoadBalancerIPPool and CiliumPodIPPool, as its
-// Go module ships them.
+// CiliumCRDs returns Cilium's CiliumNode, CiliumNodeConfig, CiliumLoadBalancerIPPool and
+// CiliumPodIPPool, as its Go module ships them.
 func CiliumCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	for _, file := range []struct {
 		name string
 		from embed.FS
-	}{{"ciliumnodes.yaml", ciliumcrds.EmbedFS}, {"ciliumloadbalancerippools.yaml", ciliumcrds.EmbedFS}, {"ciliumpodippools.yaml", ciliumalphacrds.EmbedFS}} {
+	}{
+		{"ciliumnodes.yaml", ciliumcrds.EmbedFS}, {"ciliumnodeconfigs.yaml", ciliumcrds.EmbedFS},
+		{"ciliumloadbalancerippools.yaml", ciliumcrds.EmbedFS}, {"ciliumpodippools.yaml", ciliumalphacrds.EmbedFS},
+	} {
 		data, err := file.from.ReadFile(file.name)
 		if err != nil {
 			return nil, fmt.Errorf("read Cilium's CRD: %w", err)

@@ -172,7 +172,7 @@ func quick() controller.Settings {
 		Defaults:       crd.Defaults{Policy: policy, Cooldown: time.Second, NodeGoneCooldown: 2 * time.Second},
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}),
 		AgentSettle: 300 * time.Millisecond, NodeWorkers: 8, NodeCondition: true, KeepCiliumPools: true,
-		StartupTaints: crd.DefaultStartupTaints(),
+		StartupTaints: crd.DefaultStartupTaints(), CiliumConfigEvery: 200 * time.Millisecond,
 	}
 }
 

@@ -51,14 +51,14 @@ func NewOptions(where live.Where) *Options {
 func SettingsOf(s controller.Settings) audit.Settings {
 	return audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
-		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused, StuckAfter: 5 * time.Minute,
+		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused, AnyMode: s.SkipModeCheck || s.Shadow, CiliumNamespace: s.AgentNamespace, StuckAfter: 5 * time.Minute,
 	}
 }
 
 // over overrides the operator's settings by the command line's.
 func (o *Options) over(operator controller.Settings) (live.Reader, audit.Settings) {
 	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
-	settings.Paused = published.Paused
+	settings.Paused, settings.AnyMode = published.Paused, published.AnyMode
 	for flag, take := range map[string]func(){
 		"cooldown":               func() { settings.Cooldown = published.Cooldown },
 		"node-gone-cooldown":     func() { settings.NodeGoneCooldown = published.NodeGoneCooldown },
@@ -72,6 +72,7 @@ func (o *Options) over(operator controller.Settings) (live.Reader, audit.Setting
 			take()
 		}
 	}
+	reader.Config, settings.CiliumNamespace = true, reader.AgentNamespace
 	return reader, settings
 }
 

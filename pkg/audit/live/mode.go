@@ -3,20 +3,15 @@ package live
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
-
-// ciliumConfig is the ConfigMap of Cilium's settings, and ipam the key of its mode
-// (pkg/option/config.go, v1.20.1).
-const ciliumConfig, ipam = "cilium-config", "ipam"
 
 // Where says where to find the mode of a cluster.
 type Where struct {
@@ -55,13 +50,14 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 		found.By = w.lease()
 		return found, nil
 	}
-	config, says := &corev1.ConfigMap{}, "ConfigMap "+w.CiliumNamespace+"/"+ciliumConfig
-	there, err := found.get(ctx, c, says, client.ObjectKey{Namespace: w.CiliumNamespace, Name: ciliumConfig}, config)
+	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace)
 	if err != nil {
 		return found, err
 	}
-	if mode, err := ciliumnode.ParseMode(strings.TrimSpace(config.Data[ipam])); there && err == nil {
-		found.Mode, found.By, found.Denied = mode, says, ""
+	if mode, err := ciliumnode.ParseMode(config.Mode(nil)); err == nil {
+		found.Mode, found.By, found.Denied = mode, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
+	} else if config.Data == nil && len(config.Denied) > 0 && found.Denied == "" {
+		found.Denied = config.Denied[0]
 	}
 	return found, nil
 }

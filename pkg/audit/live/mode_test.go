@@ -52,6 +52,8 @@ func (s says) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ..
 	return nil
 }
 
+func (says) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
 func TestFind(t *testing.T) {
 	const lease, config = "Lease network/op", "ConfigMap kube-system/cilium-config"
 	const none, denied, bare = "there is no " + lease, lease + " may not be read", lease + " has no annotation cilium-pool.io/settings"

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -41,6 +42,8 @@ type Reader struct {
 	Asks bool
 	// Histories: read the PodIPPoolHistories too, if they can be.
 	Histories bool
+	// Config: read how the agents are configured too.
+	Config bool
 	// PageSize is how many objects are asked for at once. Zero: 500.
 	PageSize int64
 	// Progress, if set, receives how many objects of a kind have been read.
@@ -118,6 +121,11 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	}
 	if err := r.readAsks(ctx, s); err != nil {
 		return err
+	}
+	if r.Config {
+		if s.CiliumConfig, err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace); err != nil {
+			return err
+		}
 	}
 	return list(ctx, r, "agents", func(l *corev1.PodList) int {
 		s.Agents = append(s.Agents, l.Items...)

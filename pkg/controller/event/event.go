@@ -36,6 +36,8 @@ const (
 	ReasonPoolWaitsForBlocks         = "PoolWaitsForBlocks"
 	ReasonPoolEmpty                  = "PoolEmpty"
 	ReasonCiliumPodIPPoolUnfit       = "CiliumPodIPPoolUnfit"
+	ReasonPoolMasqueraded            = "PoolMasqueraded"
+	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
 	ReasonInitialPoolRefused         = "InitialPoolRefused"
 	ReasonWriteRefused               = "WriteRefused"
 	ReasonWriteAccepted              = "WriteAccepted"
@@ -80,6 +82,7 @@ func Type(reason string) string {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
+		ReasonPoolMasqueraded, ReasonCiliumModeDiffers,
 		ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}

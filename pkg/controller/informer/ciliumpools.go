@@ -53,7 +53,7 @@ func (f *Feed) later(ctx context.Context, logger logr.Logger, w Watch) {
 func (f *Feed) ciliumPoolsFound() {
 	f.CiliumPools.SetKnown()
 	f.allCiliumPools()
-	f.allPools()
+	f.AllPools()
 }
 
 func (f *Feed) namespace(n *corev1.Namespace) {

@@ -276,7 +276,7 @@ func (f *Feed) Begin() {
 // queueAll queues everything that exists, because a standby has queued nothing.
 func (f *Feed) queueAll() {
 	f.allNodes()
-	f.allPools()
+	f.AllPools()
 	f.allCiliumPools()
 	for _, cidr := range f.Ledger.CIDRs() {
 		f.queueBlock(crd.BlockName(cidr))
@@ -430,7 +430,7 @@ func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
 		f.allNodes()
-		f.allPools()
+		f.AllPools()
 		f.allCiliumPools()
 		return
 	}
@@ -439,8 +439,8 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	f.queuePoolStatus(p.Name)
 }
 
-// allPools queues every pool, as the outcome of an overlap has changed.
-func (f *Feed) allPools() {
+// AllPools queues every pool, as something changed that concerns all of them.
+func (f *Feed) AllPools() {
 	for _, name := range f.Pools.Names() {
 		f.queuePool(name, 0)
 	}
@@ -449,7 +449,7 @@ func (f *Feed) allPools() {
 func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
 	f.allNodes()
-	f.allPools()
+	f.AllPools()
 	f.allCiliumPools()
 	f.queuePool(p.Name, 0)
 }

@@ -152,7 +152,7 @@ func (r *Reporter) sendDrainWaits(node *corev1.Node, waits []expand.Wait) {
 	news := ""
 	for _, w := range waits {
 		switch w.For {
-		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn, expand.WaitNodes:
+		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn, expand.WaitNodes, expand.WaitMode:
 			continue // these resolve by themselves
 		}
 		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)

@@ -134,7 +134,7 @@ func heldBecause(b crd.Block, pool *crd.Pool, p expand.Plan) (expand.WaitReason,
 }
 
 func isHold(w expand.WaitReason) bool {
-	return w == expand.WaitWindow || w == expand.WaitTurn || w == expand.WaitNodes
+	return w == expand.WaitWindow || w == expand.WaitTurn || w == expand.WaitNodes || w == expand.WaitMode
 }
 
 // heldMessage changes only when a window opens or closes, or the hourly rate is used
@@ -142,6 +142,8 @@ func isHold(w expand.WaitReason) bool {
 func heldMessage(pool *crd.Pool, w expand.Wait) string {
 	const what = "it is to leave its node, but has not begun: "
 	switch {
+	case w.For == expand.WaitMode:
+		return what + "the node's agent is configured for another IPAM mode than the operator's, and starts in it next"
 	case pool == nil:
 		return ""
 	case w.For == expand.WaitNodes:

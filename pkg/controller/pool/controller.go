@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
@@ -49,6 +50,8 @@ type Reconciler struct {
 	Pacing   *pacing.Pacing
 	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
 	CiliumPools *state.CiliumPools
+	// Cilium is how agents are configured.
+	Cilium *ciliumconfig.Latest
 	// Unrecorded are pools that must not go yet; nil: every pool may.
 	Unrecorded *state.Unrecorded
 
@@ -142,6 +145,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
 	setExcluded(obj, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf, now)
+	setMasqueraded(obj, pool, r.Cilium.Get(), now)
 	r.setFamilies(obj, pool, now)
 	r.setCiliumPool(obj, pool, now)
 	seen := foresee(&obj.Status, history, pool, usage, now)
@@ -163,6 +167,7 @@ var eventsOfPoolConditions = []struct{ condition, event string }{
 	{v1alpha1.PoolOverlapping, event.ReasonPoolOverlapping},
 	{v1alpha1.PoolReservedHeld, event.ReasonReservedBlocksHeld},
 	{v1alpha1.PoolCoversCluster, event.ReasonPoolCoversClusterAddresses},
+	{v1alpha1.PoolMasqueraded, event.ReasonPoolMasqueraded},
 	{v1alpha1.PoolExhaustedSoon, event.ReasonPoolExhaustedSoon},
 	{v1alpha1.PoolFamilyNotRun, event.ReasonFamilyNotRun},
 }

@@ -14,6 +14,9 @@ const (
 	// PoolCoversCluster is True while the pool covers addresses of nodes or Services;
 	// its message says whether pods get them. It is absent where it covers none.
 	PoolCoversCluster = "CoversClusterAddresses"
+	// PoolMasqueraded is True while agents masquerade connections to pods of a range of
+	// the pool. It is absent where they do not.
+	PoolMasqueraded = "Masqueraded"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
 	// PoolExhaustedSoon is True while the pool has free blocks, and is expected

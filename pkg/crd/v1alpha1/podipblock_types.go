@@ -154,6 +154,8 @@ const (
 	// HeldForNodes: its pool no longer selects its node, and as many nodes as may move
 	// off the pool at a time do.
 	HeldForNodes = "WaitsForNodes"
+	// HeldForMode: the agent of its node starts next in another IPAM mode.
+	HeldForMode = "WaitsForMode"
 )
 
 // Reasons of the condition CoolingDown.

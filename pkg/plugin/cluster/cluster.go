@@ -65,6 +65,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
 	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
+	c.AnyMode = settings.SkipModeCheck || settings.Shadow
 	if len(settings.OfferFamilies) > 0 {
 		c.Unscheduled = state.NewUnscheduled()
 	}

@@ -108,6 +108,8 @@ func waitsFor(w expand.Wait) string {
 		return "the addresses of " + by
 	case expand.WaitUnsettled:
 		return "the agent to run steadily"
+	case expand.WaitMode:
+		return "an agent that is configured for the operator's IPAM mode"
 	case expand.WaitWindow:
 		if w.Until.IsZero() {
 			return "a maintenance window, and none will ever open"

@@ -65,6 +65,8 @@ func explainWhen(s *output.Text, d *cluster.Decision) {
 		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", output.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
 	switch hold := d.State.ReclaimHold; {
+	case hold.For == expand.WaitMode:
+		s.Line("Nothing is taken back while the agent is configured for another IPAM mode than the operator's.")
 	case hold.For != expand.WaitWindow:
 	case hold.Until.IsZero():
 		s.Line("No maintenance window of pool %s will ever open: nothing is taken back.", d.Ruling())

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -212,7 +213,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	case agentInCRD:
 		return a.prepare(ctx, r)
 	}
-	if next := a.m.config.mode(a.m.Nodes[r.name]); next == string(adopt.CRD) {
+	if next := a.m.config.Mode(a.m.Nodes[r.name].Labels); next == string(adopt.CRD) {
 		r.refused = fmt.Sprintf("its agent does not run in crd mode, and would start in it: set ipam=%s for it first", r.to)
 		return a.resume(ctx, r)
 	}
@@ -233,7 +234,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	}
 	r.ready = true
 	if r.to == adopt.MultiPool {
-		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.config.defaultPool(a.m.Nodes[r.name])))
+		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, cmp.Or(a.m.config.Setting(a.m.Nodes[r.name].Labels, "ipam-default-ip-pool"), "default")))
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -100,7 +101,7 @@ func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
 type move struct {
 	*cluster.Cluster
 	env    *cli.Env
-	config *ciliumConfig
+	config *ciliumconfig.Config
 	chosen map[string]bool
 	// started is since when each pod runs.
 	started map[string]time.Time
@@ -126,11 +127,7 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := readCiliumConfig(ctx, e)
-	if err != nil {
-		return nil, err
-	}
-	m := &move{Cluster: c, env: e, config: config, chosen: chosen, started: map[string]time.Time{}, agents: map[string][]*corev1.Pod{}}
+	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, chosen: chosen, started: map[string]time.Time{}, agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)

@@ -21,7 +21,7 @@ import (
 
 // input returns the input of a plan: all nodes, of which some are selected.
 func (m *move) input() adopt.Input {
-	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config.all}
+	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config}
 	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
 		in.Nodes = append(in.Nodes, m.adoptNode(name))
 	}
@@ -44,7 +44,7 @@ func (m *move) input() adopt.Input {
 func (m *move) adoptNode(name string) adopt.Node {
 	node, view := m.Nodes[name], m.Ledger.CiliumNode(name)
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
-	facts := adopt.Facts{Mode: m.config.mode(node), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
+	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
 		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
 		for _, a := range view.Allocated {

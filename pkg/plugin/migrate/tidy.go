@@ -100,7 +100,7 @@ func (t *tidying) once(ctx context.Context, dryRun bool) (left, refused string, 
 	if err != nil || live == nil {
 		return "", "", err
 	}
-	mode := ciliumnode.Mode(t.config.mode(t.Nodes[t.name]))
+	mode := ciliumnode.Mode(t.config.Mode(t.Nodes[t.name].Labels))
 	left, refused, err = t.leftovers(ctx, mode, live)
 	switch {
 	case left == "" || refused != "" || err != nil || dryRun:

@@ -2,10 +2,12 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -27,6 +29,8 @@ type effect struct {
 	Covered []covered `json:"covered,omitempty"`
 	// Public are the added ranges that are neither private nor shared address space.
 	Public []public `json:"public,omitempty"`
+	// Masqueraded are the ranges of pools that Cilium masquerades.
+	Masqueraded []masqueraded `json:"masqueraded,omitempty"`
 	// InUse counts the addresses in use in blocks that would have to leave.
 	InUse int `json:"inUse"`
 }
@@ -45,6 +49,13 @@ type covered struct {
 type public struct {
 	Pool string `json:"pool"`
 	CIDR string `json:"cidr"`
+}
+
+// masqueraded are ranges of a pool that Cilium masquerades.
+type masqueraded struct {
+	Pool    string         `json:"pool"`
+	CIDRs   []netip.Prefix `json:"cidrs"`
+	Message string         `json:"message"`
 }
 
 type poolChange struct {
@@ -108,6 +119,9 @@ func effectOf(before, after *cluster.Cluster) effect {
 	}
 	for _, name := range after.Pools.Names() {
 		pool := after.Pools.Get(name)
+		for _, m := range after.Objects.CiliumConfig.Masqueraded(pool) {
+			x.Masqueraded = append(x.Masqueraded, masqueraded{name, m.CIDRs, m.String()})
+		}
 		if excluded := after.Ledger.ExcludedFrom(pool); len(excluded) > 0 {
 			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.Ledger.HolderOf)})
 		}
@@ -171,6 +185,9 @@ func (x *effect) describe(s *output.Text) {
 	}
 	for _, p := range x.Public {
 		s.Line("pool %s has %s, which is neither private nor shared address space: see that it is assigned to you", p.Pool, p.CIDR)
+	}
+	for _, p := range x.Masqueraded {
+		s.Line("pool %s has %s. %s", p.Pool, p.Message, ciliumconfig.MasqueradedFix)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {

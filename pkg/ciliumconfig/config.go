@@ -1,0 +1,167 @@
+// Package ciliumconfig reads how Cilium's agents are configured: the ConfigMap cilium-config,
+// the CiliumNodeConfigs that override it on some nodes, and the CIDRs that ip-masq-agent does
+// not masquerade. It never writes. Files of Cilium are those of v1.20.1.
+package ciliumconfig
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Names of ConfigMaps in Cilium's namespace, and the key of the IPAM mode (pkg/option/config.go).
+const (
+	Name          = "cilium-config"
+	MasqAgentName = "ip-masq-agent"
+	ipam          = "ipam"
+)
+
+// Config is how agents are configured at their next start. A nil Config says nothing.
+type Config struct {
+	// Data is that of the ConfigMap cilium-config. Nil: it does not exist, or may not be read.
+	Data map[string]string
+	// Overrides are the CiliumNodeConfigs, in the order in which agents apply them.
+	Overrides []Override
+	// NonMasquerade are the CIDRs of ip-masq-agent. Nil: agents do not run it.
+	NonMasquerade []netip.Prefix
+	// Denied are the sources that may not be read.
+	Denied []string
+}
+
+// Override is a CiliumNodeConfig (pkg/k8s/apis/cilium.io/v2).
+type Override struct {
+	Defaults     map[string]string     `json:"defaults"`
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
+}
+
+// Setting returns the value with which the agent of a node with these labels starts next; "":
+// unknown.
+func (c *Config) Setting(node map[string]string, key string) string {
+	if c == nil {
+		return ""
+	}
+	set := c.Data[key]
+	for _, o := range c.Overrides {
+		value, sets := o.Defaults[key]
+		if !sets {
+			continue
+		}
+		if selector, err := metav1.LabelSelectorAsSelector(o.NodeSelector); err == nil && selector.Matches(labels.Set(node)) {
+			set = value
+		}
+	}
+	return strings.TrimSpace(set) // as the agent reads it
+}
+
+// Mode returns the IPAM mode in which the agent of a node with these labels starts next; "":
+// unknown.
+func (c *Config) Mode(node map[string]string) string { return c.Setting(node, ipam) }
+
+// Differs reports whether any agent may start next in another IPAM mode.
+func (c *Config) Differs(mode string) bool {
+	if c == nil {
+		return false
+	}
+	differs := func(settings map[string]string) bool {
+		set := strings.TrimSpace(settings[ipam])
+		return set != "" && set != mode
+	}
+	return differs(c.Data) || slices.ContainsFunc(c.Overrides, func(o Override) bool { return differs(o.Defaults) })
+}
+
+// Masqueraded are ranges of one family to which agents masquerade the connections of pods.
+type Masqueraded struct {
+	CIDRs []netip.Prefix
+	// Says is what is wrong with each of them.
+	Says string
+}
+
+// MasqueradedFix says what to do about Masqueraded.
+const MasqueradedFix = "Widen Cilium's native-routing CIDR, or list the ranges in ip-masq-agent's nonMasqueradeCIDRs (docs/cilium.md)"
+
+// String names the first few ranges.
+func (m Masqueraded) String() string {
+	const most = 5
+	var names []string
+	for _, cidr := range m.CIDRs[:min(len(m.CIDRs), most)] {
+		names = append(names, cidr.String())
+	}
+	if more := len(m.CIDRs) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ") + ": " + m.Says
+}
+
+// Masqueraded returns the ranges of a pool to which agents masquerade the connections of pods
+// (bpf/lib/nat.h, __snat_v4_needs_masquerade), by family. In tunnels they masquerade none.
+func (c *Config) Masqueraded(pool *crd.Pool) []Masqueraded {
+	if c == nil || c.Data["routing-mode"] != "native" || c.Data["enable-ip-masq-agent"] == "true" && c.NonMasquerade == nil {
+		return nil
+	}
+	var out []Masqueraded
+	for _, f := range ipalloc.Families() {
+		ranges, ok := pool.Ranges(f)
+		if !ok || c.Data["enable-"+f.String()+"-masquerade"] != "true" {
+			continue
+		}
+		key, kept := f.String()+"-native-routing-cidr", c.NonMasquerade
+		m := Masqueraded{Says: "outside Cilium's " + key}
+		if native, err := netip.ParsePrefix(c.Data[key]); err == nil {
+			kept = append([]netip.Prefix{native.Masked()}, kept...)
+			m.Says += ", " + native.String()
+		}
+		if c.NonMasquerade != nil {
+			m.Says += ", and the nonMasqueradeCIDRs of ip-masq-agent"
+		}
+		m.Says += ": agents masquerade connections to pods of this range, which then see a node's address, and network policies do not know the pod"
+		for _, r := range ranges.CIDRs {
+			if !ipalloc.Covered(r.CIDR, kept) {
+				m.CIDRs = append(m.CIDRs, r.CIDR)
+			}
+		}
+		if len(m.CIDRs) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// LosingRoutes says what LosesRoutes means, and LosingRoutesFix what to do.
+const (
+	LosingRoutes    = "agents run with a kvstore, which in crd mode has no podCIDRs of nodes: nodes have no routes to pods of other nodes"
+	LosingRoutesFix = "Run without a kvstore (etcd.enabled=false, identityAllocationMode=crd), or in multi-pool or kubernetes mode (docs/cilium.md)"
+)
+
+// LosesRoutes reports whether agents in crd mode do not learn the blocks of other nodes, though
+// they route by them: with a kvstore they learn nodes there alone (pkg/k8s/watchers/watcher.go,
+// enableK8sWatchers), without their podCIDRs (pkg/node/store/store.go,
+// copyForRemoteNodes). Where the network routes to pods, agents do not need them.
+func (c *Config) LosesRoutes() bool {
+	if c == nil || c.Data["kvstore"] == "" {
+		return false
+	}
+	return c.Data["routing-mode"] != "native" || c.Data["auto-direct-node-routes"] == "true"
+}
+
+// Latest is the Config that was last read. The zero value, and nil, have none. It is safe for
+// concurrent use.
+type Latest struct{ config atomic.Pointer[Config] }
+
+// Get returns the last Config; nil: none was read.
+func (l *Latest) Get() *Config {
+	if l == nil {
+		return nil
+	}
+	return l.config.Load()
+}
+
+// Set replaces the Config.
+func (l *Latest) Set(c *Config) { l.config.Store(c) }

@@ -1,0 +1,113 @@
+package ciliumconfig
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// Read reads the configuration from Cilium's namespace. It omits what does not exist, and what
+// may not be read.
+func Read(ctx context.Context, c client.Reader, namespace string) (*Config, error) {
+	out := &Config{}
+	data, err := out.configMap(ctx, c, namespace, Name)
+	if err != nil {
+		return nil, err
+	}
+	out.Data = data
+	if data["enable-ip-masq-agent"] == "true" {
+		if err := out.readMasqAgent(ctx, c, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return out, out.readOverrides(ctx, c, namespace)
+}
+
+// configMap returns the data of a ConfigMap; nil: it does not exist, or may not be read.
+func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, name string) (map[string]string, error) {
+	found, what := &corev1.ConfigMap{}, "ConfigMap "+namespace+"/"+name
+	switch err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		c.Denied = append(c.Denied, what)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", what, err)
+	}
+	if found.Data == nil {
+		found.Data = map[string]string{}
+	}
+	return found.Data, nil
+}
+
+func (c *Config) readMasqAgent(ctx context.Context, from client.Reader, namespace string) error {
+	denied := len(c.Denied)
+	data, err := c.configMap(ctx, from, namespace, MasqAgentName)
+	if err != nil || len(c.Denied) > denied {
+		return err
+	}
+	c.NonMasquerade = nonMasquerade(data["config"])
+	return nil
+}
+
+// nonMasquerade parses the configuration of ip-masq-agent (pkg/ipmasq/ipmasq.go): an empty one
+// stands for the default CIDRs, and one that agents cannot parse for none.
+func nonMasquerade(config string) []netip.Prefix {
+	parsed := struct {
+		CIDRs []string `json:"nonMasqueradeCIDRs"`
+	}{}
+	if config == "" {
+		parsed.CIDRs = []string{
+			"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24",
+			"192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		}
+	} else if err := yaml.Unmarshal([]byte(config), &parsed); err != nil {
+		return []netip.Prefix{}
+	}
+	out := make([]netip.Prefix, 0, len(parsed.CIDRs))
+	for _, s := range parsed.CIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return []netip.Prefix{}
+		}
+		out = append(out, p.Masked())
+	}
+	return out
+}
+
+func (c *Config) readOverrides(ctx context.Context, from client.Reader, namespace string) error {
+	for _, version := range []string{"v2", "v2alpha1"} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(schema.GroupVersionKind{Group: "cilium.io", Version: version, Kind: "CiliumNodeConfigList"})
+		switch err := from.List(ctx, list, client.InNamespace(namespace)); {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+			continue
+		case apierrors.IsForbidden(err):
+			c.Denied = append(c.Denied, "CiliumNodeConfigs of namespace "+namespace)
+			return nil
+		case err != nil:
+			return fmt.Errorf("listing CiliumNodeConfigs of namespace %s: %w", namespace, err)
+		}
+		for _, item := range list.Items {
+			o := struct {
+				Spec Override `json:"spec"`
+			}{}
+			// An agent cannot apply a malformed one either, and does not start.
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &o) == nil {
+				c.Overrides = append(c.Overrides, o.Spec)
+			}
+		}
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+)
+
+// ciliumConfigCheck keeps Cluster.Cilium up to date, and reports nodes whose agents would not
+// find their blocks at their next start, as Cilium's IPAM mode has changed. It polls: a watch
+// would need more rights, for two small objects.
+type ciliumConfigCheck struct {
+	live, cache client.Reader
+	namespace   string // Cilium's
+	cluster     *state.Cluster
+	events      *event.Recorder
+	metrics     *operatorMetrics
+	// leads is closed once this process leads: others send no events.
+	leads <-chan struct{}
+	every time.Duration
+	// changed queues what depends on the configuration.
+	changed func()
+}
+
+// Start checks until ctx ends. It is a manager's Runnable.
+func (c *ciliumConfigCheck) Start(ctx context.Context) error {
+	if err := c.cluster.Ledger.WaitReady(ctx); err != nil {
+		return nil //nolint:nilerr // a shutdown is not a failure
+	}
+	ticker := time.NewTicker(c.every)
+	defer ticker.Stop()
+	for {
+		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).WithName("cilium-config").Error(err, "reading Cilium's configuration; what was read last applies")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// NeedLeaderElection is false: a new leader decides by the present configuration.
+func (c *ciliumConfigCheck) NeedLeaderElection() bool { return false }
+
+func (c *ciliumConfigCheck) look(ctx context.Context) error {
+	config, err := ciliumconfig.Read(ctx, c.live, c.namespace)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(config, c.cluster.Cilium.Get()) {
+		c.cluster.Cilium.Set(config)
+		c.changed()
+	}
+	nodes := &corev1.NodeList{}
+	if !c.cluster.AnyMode && config.Differs(c.cluster.Mode.String()) {
+		if err := c.cache.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+			return err
+		}
+	}
+	others, n := c.cluster.OtherModes(nodes.Items)
+	c.metrics.otherMode.Set(float64(n))
+	select {
+	case <-c.leads:
+		c.report(others)
+	default:
+	}
+	return nil
+}
+
+// report sends an event when the modes change in which nodes start next.
+func (c *ciliumConfigCheck) report(others []state.OtherMode) {
+	modes := make([]string, 0, len(others))
+	for _, o := range others {
+		modes = append(modes, o.Mode)
+	}
+	if !c.events.Last.Changed(ciliumconfig.Name, "mode", strings.Join(modes, ",")) {
+		return
+	}
+	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: ciliumconfig.Name}}
+	for _, o := range others {
+		c.events.Send(about, event.ReasonCiliumModeDiffers, "StartIn-"+o.Mode[:min(len(o.Mode), 100)], o.Says(c.cluster.Mode)+
+			fmt.Sprintf(". Until then nothing changes for their pods, and no drain begins there. Set ipam back to %s, also in CiliumNodeConfigs, or see docs/migration.md", c.cluster.Mode))
+	}
+}

@@ -1,0 +1,85 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// modeWait is when to look again whether agents are configured for the operator's mode.
+const modeWait = time.Minute
+
+// OtherMode returns the IPAM mode in which the agent of a node starts next, if it would not
+// find the node's blocks there; "": it would. A node that moves from or to another mode is
+// listed for both, was adopted from that mode, or is paused meanwhile.
+func (c *Cluster) OtherMode(node *corev1.Node) string {
+	if c.AnyMode || node == nil {
+		return ""
+	}
+	next := c.Cilium.Get().Mode(node.Labels)
+	if next == "" || next == c.Mode.String() || c.OptedOut(node) || node.Annotations[v1alpha1.PausedAnnotation] == "true" {
+		return ""
+	}
+	blocks := c.Ledger.NodeBlocks(node.Name)
+	listed := c.Ledger.CiliumNode(node.Name).CIDRsIn(ciliumnode.Mode(next))
+	switch {
+	case len(blocks) == 0, len(ipalloc.Uncovered(crd.CIDRs(blocks), listed)) == 0:
+		return ""
+	case slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.AdoptedFrom == next }):
+		return ""
+	}
+	return next
+}
+
+// OtherMode are the nodes whose agents start next in a mode in which they would not find their
+// blocks.
+type OtherMode struct {
+	Mode  string
+	Nodes []string // sorted
+}
+
+// OtherModes groups nodes by their OtherMode, sorted, and counts them.
+func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
+	byMode := map[string][]string{}
+	for i := range nodes {
+		if mode := c.OtherMode(&nodes[i]); mode != "" {
+			byMode[mode] = append(byMode[mode], nodes[i].Name)
+			n++
+		}
+	}
+	for _, mode := range slices.Sorted(maps.Keys(byMode)) {
+		slices.Sort(byMode[mode])
+		others = append(others, OtherMode{mode, byMode[mode]})
+	}
+	return others, n
+}
+
+// Says describes what happens to the nodes, for users.
+func (o OtherMode) Says(operator ciliumnode.Mode) string {
+	const most = 5
+	names := strings.Join(o.Nodes[:min(len(o.Nodes), most)], ", ")
+	if more := len(o.Nodes) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", names, o.Mode, operator)
+}
+
+// holdForMode holds back reclaims and drains of a node whose agent starts next in another mode.
+func holdForMode(s *expand.State, hold expand.Hold) {
+	s.ReclaimHold = hold
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; b.Phase == ipalloc.InService {
+			b.Hold = hold
+		}
+	}
+}
