@@ -105,7 +105,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.AgentNamespace, "cilium-namespace", s.AgentNamespace, "namespace of the Cilium agents and of the ConfigMap cilium-config")
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods")
 	fs.DurationVar(&s.AgentSettle, "agent-settle-time", s.AgentSettle, "how long an agent must have been Ready before addresses of its node are marked for release")
-	fs.BoolVar(&s.SkipModeCheck, "skip-cilium-check", s.SkipModeCheck, "start though the ConfigMap cilium-config names another IPAM mode than --mode")
+	fs.BoolVar(&s.SkipModeCheck, "skip-cilium-check", s.SkipModeCheck, "start, and report nothing, though Cilium is configured for another IPAM mode than --mode")
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "keys of taints of Nodes that Cilium does not run on")
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "keys of taints of Nodes whose labels are not final: such a Node gets its first block once they are gone; empty: at once")
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")

@@ -132,7 +132,9 @@ func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
-		Data:       map[string]string{"ipam": "cluster-pool", "ipv4-native-routing-cidr": "100.64.0.0/12"},
+		Data:       map[string]string{
+			"ipam": "cluster-pool", "routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "100.64.0.0/12",
+		},
 	}
 	b.Create(config)
 	b.node("n1", "beijing") // 192.0.2.7

@@ -202,7 +202,7 @@ func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	t.Cleanup(cancel)
 	go b.playDeploymentController(ctx)
 	b.Create(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd", "enable-ip-masq-agent": "true"},
 	})
 	metrics, health := freePorts(t)
 	values := writeFile(t, fmt.Sprintf(installValues, metrics, health))

@@ -255,8 +255,6 @@ func TestRightsFollowValues(t *testing.T) {
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
 		"no metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {port: 0}", []string{
 			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
-		"no check": {"nodes: {shortageTaint: a/b}\ncilium: {skipCheck: true}", []string{"get configmaps cilium-config"}},
-		"shadow":   {"nodes: {shortageTaint: a/b}\nshadow: true", []string{"get configmaps cilium-config"}},
 		"no election": {"nodes: {shortageTaint: a/b}\nreplicas: 1\nleaderElection: {enabled: false}", []string{
 			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io " + release, "patch events",
 			"update leases.coordination.k8s.io " + release}},

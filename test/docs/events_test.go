@@ -169,7 +169,7 @@ func TestEventsPage(t *testing.T) {
 // poolConditions returns all conditions that the code sets on a pool, as "type status
 // reason". They are the arguments of set(type, status, reason, message), and the
 // results of foretold (ExhaustedSoon), windowIs (MaintenanceWindow), reservedIs
-// (ReservedBlocksHeld), excludedIs (CoversClusterAddresses), familiesAre
+// (ReservedBlocksHeld), excludedIs (CoversClusterAddresses), masqueradedIs (Masqueraded), familiesAre
 // (FamilyNotRun) and ciliumPoolIs (CiliumPodIPPool).
 func poolConditions(t *testing.T) []string {
 	t.Helper()
@@ -205,6 +205,8 @@ func poolConditions(t *testing.T) []string {
 						note(values["PoolFamilyNotRun"], n.Results[0], n.Results[1])
 					case "reservedIs":
 						note(values["PoolReservedHeld"], n.Results[0], n.Results[1])
+					case "masqueradedIs":
+						note(values["PoolMasqueraded"], n.Results[0], n.Results[1])
 					case "excludedIs":
 						note(values["PoolCoversCluster"], n.Results[0], n.Results[1])
 					case "ciliumPoolIs":
@@ -271,7 +273,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setExcluded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

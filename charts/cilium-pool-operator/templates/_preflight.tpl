@@ -57,7 +57,7 @@ Where Helm cannot ask the API server, only the pools themselves are compared.
 {{- $seen := list }}
 {{- range $name, $pool := .Values.pools }}
 {{- range $family := list "ipv4" "ipv6" }}
-{{- $native := get $config (printf "%s-native-routing-cidr" $family) }}
+{{- $native := include "preflight.native" (dict "config" $config "family" $family "namespace" $.Values.cilium.namespace) | fromYamlArray }}
 {{- range dig $family "cidrs" list $pool }}
 {{- $cidr := .cidr }}
 {{- $bits := include "cidr.bits" $cidr }}
@@ -66,8 +66,12 @@ Where Helm cannot ask the API server, only the pools themselves are compared.
 - {{ $cidr }} of pool {{ $name }} overlaps {{ .cidr }}, {{ .what }}
 {{- end }}
 {{- end }}
-{{- if and $native (not (hasPrefix (include "cidr.bits" $native) $bits)) }}
-- {{ $cidr }} of pool {{ $name }} is not within {{ $native }}, Cilium's {{ $family }}-native-routing-cidr: traffic to it would be masqueraded
+{{- $inside := not $native }}
+{{- range $native }}
+{{- if hasPrefix (include "cidr.bits" .) $bits }}{{ $inside = true }}{{ end }}
+{{- end }}
+{{- if not $inside }}
+- {{ $cidr }} of pool {{ $name }} is not within {{ join ", " $native }}, which Cilium does not masquerade: connections to its pods would be masqueraded
 {{- end }}
 {{- $seen = append $seen (dict "cidr" $cidr "bits" $bits "what" (printf "of pool %s" $name)) }}
 {{- end }}
@@ -89,6 +93,20 @@ Where Helm cannot ask the API server, only the pools themselves are compared.
 {{- if $public }}
 - {{ .cidr }} of pool {{ $name }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The ranges of a family that Cilium does not masquerade; none: it masquerades nothing, or that is not known. */}}
+{{- define "preflight.native" -}}
+{{- if and (eq (get .config "routing-mode") "native") (eq (get .config (printf "enable-%s-masquerade" .family)) "true") }}
+{{- with get .config (printf "%s-native-routing-cidr" .family) }}
+- {{ . }}
+{{- end }}
+{{- if eq (get .config "enable-ip-masq-agent") "true" }}
+{{- range dig "nonMasqueradeCIDRs" list (dig "data" "config" "" (lookup "v1" "ConfigMap" .namespace "ip-masq-agent") | fromYaml) }}
+- {{ . }}
 {{- end }}
 {{- end }}
 {{- end }}

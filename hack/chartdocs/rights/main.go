@@ -25,7 +25,7 @@ var modes = []string{"crd", "multi-pool", "kubernetes"}
 
 // switches are values that give the operator more or fewer rights.
 var switches = []string{
-	"nodes.shortageTaint=KEY", "nodes.condition=false", "cilium.keepPodIPPools=false", "cilium.skipCheck=true",
+	"nodes.shortageTaint=KEY", "nodes.condition=false", "cilium.keepPodIPPools=false",
 	"metrics.secure=false", "leaderElection.enabled=false", aPool,
 }
 

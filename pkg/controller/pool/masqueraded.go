@@ -18,19 +18,25 @@ const ReasonOutsideNative = "OutsideNativeRouting"
 // setMasqueraded reports the ranges of a pool that agents masquerade. A pool without such a
 // range has no such condition.
 func setMasqueraded(obj *v1alpha1.PodIPPool, pool *crd.Pool, cilium *ciliumconfig.Config, now time.Time) {
-	var parts []string
+	var masqueraded []ciliumconfig.Masqueraded
 	if pool != nil {
-		for _, m := range cilium.Masqueraded(pool) {
-			parts = append(parts, m.String())
-		}
+		masqueraded = cilium.Masqueraded(pool)
 	}
-	if len(parts) == 0 {
+	if len(masqueraded) == 0 {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolMasqueraded)
 		return
 	}
+	status, reason, message := masqueradedIs(masqueraded)
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.PoolMasqueraded, Status: metav1.ConditionTrue, Reason: ReasonOutsideNative,
-		Message:            strings.Join(parts, "; ") + ". " + ciliumconfig.MasqueradedFix,
+		Type: v1alpha1.PoolMasqueraded, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
+}
+
+func masqueradedIs(masqueraded []ciliumconfig.Masqueraded) (status metav1.ConditionStatus, reason, message string) {
+	var parts []string
+	for _, m := range masqueraded {
+		parts = append(parts, m.String())
+	}
+	return metav1.ConditionTrue, ReasonOutsideNative, strings.Join(parts, "; ") + ". " + ciliumconfig.MasqueradedFix
 }

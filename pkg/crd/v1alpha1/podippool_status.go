@@ -34,7 +34,8 @@ type PodIPPoolStatus struct {
 	// next one that selects them), Overlapping (part of it belongs to another pool),
 	// ReservedBlocksHeld (nodes hold blocks that
 	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
-	// nodes or Services), Exhausted (no free block is left),
+	// nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
+	// Exhausted (no free block is left),
 	// ExhaustedSoon (by the growth of the last hours or days, none will be),
 	// MaintenanceWindow (one is open, where there are any).
 	// +listType=map
