@@ -78,6 +78,8 @@ func TestCalico(t *testing.T) {
 		"overlap": {[]string{ipPoolOf("b", "cidr: 10.1.0.0/16"), ipPoolOf("a", "cidr: 10.1.2.0/24"), ipPoolOf("c", "cidr: 10.1.3.0/24", "disabled: true")},
 			[]string{"b 10.1.0.0/16 by /26", "a 10.1.2.0/24 by /26", "c 10.1.3.0/24 (Cordon) by /26", "lost: PodIPPool b: spec: 10.1.0.0/16"},
 			[]string{"pools a and b claim the same addresses"}},
+		"values of the operator's chart": {[]string{"apiVersion: helm.cattle.io/v1\nkind: HelmChartConfig\nmetadata: {name: rke2-calico}\nspec: {valuesContent: 'installation: {calicoNetwork: {ipPools: [{cidr: 10.1.0.0/16, blockSize: 24, natOutgoing: Disabled, encapsulation: None}]}}'}"},
+			[]string{"default-ipv4-ippool 10.1.0.0/16 by /24", "lost: Installation default: spec.calicoNetwork.ipPools[0]", "lost: Installation default: spec.calicoNetwork.ipPools[0].natOutgoing"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, imported(t, Calico, test.docs...), test.want, test.texts...) })
 	}

@@ -12,6 +12,7 @@ func TestCilium(t *testing.T) {
 	config := func(data string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\ndata: {" + data + "}"
 	}
+	const values = "ipam: {operator: {clusterPoolIPv4PodCIDRList: [10.42.0.0/16], clusterPoolIPv4MaskSize: 26}}"
 	const v4 = "ipv4: {cidrs: [10.10.0.0/16, 10.20.0.0/24], maskSize: 27}"
 	for name, test := range map[string]struct {
 		docs  []string
@@ -53,7 +54,19 @@ func TestCilium(t *testing.T) {
 		"values, one string": {[]string{"ipam: {operator: {clusterPoolIPv4PodCIDRList: 10.42.0.0/16}}"}, []string{"cluster-pool 10.42.0.0/16 by /24"}, nil},
 		"values, multi-pool": {[]string{"ipam: {mode: multi-pool, operator: {autoCreateCiliumPodIPPools: {default: {" + v4 + "}, other: {ipv4: {cidrs: [10.1.0.0/16], maskSize: 27}}}}}"},
 			[]string{"default 10.10.0.0/16 10.20.0.0/24 by /27", "other 10.1.0.0/16 by /27 in ciliumPoolName other"}, nil},
-		"values that cannot be read": {[]string{"ipam: {operator: 7}"}, []string{"lost: values: ipam"}, nil},
+		"values in a HelmChartConfig": {[]string{"apiVersion: helm.cattle.io/v1\nkind: HelmChartConfig\nmetadata: {name: rke2-cilium}\nspec:\n  valuesContent: |-\n    " + values},
+			[]string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values in a HelmRelease, of an umbrella chart": {[]string{"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: cni}\nspec: {values: {cilium: {" + values + "}}}"},
+			[]string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values in an Application": {[]string{"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: cni}\nspec: {source: {helm: {values: '" + values + "'}}}"},
+			[]string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values in one of its sources": {[]string{"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: cni}\nspec: {sources: [{ref: a}, {helm: {valuesObject: {" + values + "}}}]}"},
+			[]string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values in an ApplicationSet": {[]string{"apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: cni}\nspec: {template: {spec: {source: {helm: {valuesObject: {" + values + "}}}}}}"},
+			[]string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values of an umbrella chart": {[]string{"cilium: {" + values + "}\nother: {ipam: x}"}, []string{"cluster-pool 10.42.0.0/16 by /26"}, nil},
+		"values of another kind's":    {[]string{"apiVersion: example.org/v1\nkind: HelmRelease\nmetadata: {name: cni}\nspec: {values: {" + values + "}}"}, nil, nil},
+		"values that cannot be read":  {[]string{"ipam: {operator: 7}"}, []string{"lost: values: ipam"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, imported(t, Cilium, test.docs...), test.want, test.texts...) })
 	}

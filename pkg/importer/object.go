@@ -20,12 +20,18 @@ type Object struct {
 	APIVersion, Kind, Name string
 	// Source is the file it comes from, or "the cluster".
 	Source string
+	// In says where in another object the values are; empty: they are none, or a file.
+	In string
+	// Elsewhere are its fields that name other sources of values.
+	Elsewhere []string
 
 	content map[string]any
 }
 
 func (o Object) String() string {
 	switch {
+	case o.Kind == "" && o.In != "":
+		return "values " + o.In
 	case o.Kind == "":
 		return "values"
 	case o.Name == "":
@@ -43,7 +49,8 @@ func (o Object) group() string {
 	return group
 }
 
-// Read reads YAML or JSON with one or several objects. Lists are expanded.
+// Read reads YAML or JSON with one or several objects. Lists are expanded, and values of Helm
+// charts inside other objects follow these.
 func Read(source string, data []byte) ([]Object, error) {
 	var objects []Object
 	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -62,8 +69,15 @@ func Read(source string, data []byte) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", source, err)
 		}
-		if len(content) > 0 {
-			objects = append(objects, FromContent(source, content)...)
+		if len(content) == 0 {
+			continue
+		}
+		for _, o := range FromContent(source, content) {
+			unwrapped, err := unwrap(o)
+			if err != nil {
+				return nil, err
+			}
+			objects = append(objects, unwrapped...)
 		}
 	}
 }

@@ -50,7 +50,7 @@ pool. Here, pods get the addresses of their node: other pools than the default o
 are written so that they serve no node until you label some.`,
 		examples: []string{"import cilium --from-cluster > pools.yaml", "import cilium -f values.yaml > pools.yaml"},
 		convert:  importer.Cilium, reads: ciliumReads,
-		hint: "CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam",
+		hint: "CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart",
 	}, {
 		name: "kubeadm", short: "Make PodIPPools of what gives Nodes their podCIDRs",
 		long: `Makes PodIPPools of what gives Nodes their podCIDRs: kubeadm's
@@ -113,7 +113,7 @@ nothing to import; 3 written, but something could not be carried over (with --st
 			}
 			result := o.convert(objects)
 			result.Check(controller.DefaultSettings().Defaults, existing)
-			return writeResult(e, o, result, strict)
+			return writeResult(e, o, objects, result, strict)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be given more than once")
@@ -143,12 +143,16 @@ func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]i
 }
 
 // writeResult writes pools to standard output, and remarks to standard error.
-func writeResult(e *cli.Env, o origin, result *importer.Result, strict bool) error {
+func writeResult(e *cli.Env, o origin, objects []importer.Object, result *importer.Result, strict bool) error {
 	for _, r := range result.Remarks {
 		fmt.Fprintln(e.ErrOut, r)
 	}
 	if len(result.Pools) == 0 {
-		return fmt.Errorf("no PodIPPool was made. It takes %s", o.hint)
+		found := ""
+		if len(objects) > 0 {
+			found = " of " + importer.Found(objects)
+		}
+		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, o.hint)
 	}
 	about := fmt.Sprintf("Made by kubectl cilium-pool import %s. Look it over before you apply it: a blockSize cannot be changed later.", o.name)
 	if err := result.WriteYAML(e.Out, about); err != nil {
