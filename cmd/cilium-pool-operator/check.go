@@ -54,7 +54,7 @@ type checkOptions struct {
 }
 
 func defaultCheckOptions() *checkOptions {
-	return &checkOptions{Options: auditcmd.NewOptions(live.Where{LeaseNamespace: "kube-system", LeaseName: defaultOptions().leaseName})}
+	return &checkOptions{Options: auditcmd.NewOptions(live.Where{})}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {

@@ -10,7 +10,7 @@ import (
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
-	o := auditcmd.NewOptions(live.Where{LeaseNamespace: cli.LeaseNamespace, LeaseName: cli.LeaseName})
+	o := auditcmd.NewOptions(live.Where{})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",

@@ -239,7 +239,7 @@ func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 // lease NAME [AGO] [MODE] [SETTINGS] creates the Lease of a leader that renewed it that long
 // ago. SETTINGS is JSON that overrides its default settings; "-": it publishes none.
 func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE] [SETTINGS]")
+	arguments(ts, neg, args, 1, "lease HOLDER [AGO] [MODE] [SETTINGS] [NAMESPACE/NAME]")
 	ago := time.Duration(0)
 	if len(args) > 1 {
 		var err error
@@ -260,9 +260,13 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	} else if len(args) > 3 {
 		annotations[v1alpha1.SettingsAnnotation] = args[3]
 	}
+	namespace, name := "kube-system", "cilium-pool-operator"
+	if len(args) > 4 {
+		namespace, name, _ = strings.Cut(args[4], "/")
+	}
 	at := metav1.NewMicroTime(time.Now().Add(-ago))
 	w.create(ts, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-pool-operator", Labels: labels, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, Annotations: annotations},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &args[0], AcquireTime: &at, RenewTime: &at, LeaseDurationSeconds: ptr.To[int32](3600),
 		},

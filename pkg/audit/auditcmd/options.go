@@ -91,8 +91,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints"+unlessPublished)
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints"+unlessPublished)
 	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
-	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings")
-	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name")
+	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
+	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
 	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents"+unlessPublished)
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }

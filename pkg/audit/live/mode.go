@@ -1,8 +1,11 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +16,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
+// Where the chart puts the operator's Lease.
+const (
+	LeaseNamespace = "kube-system"
+	LeaseName      = "cilium-pool-operator"
+)
+
 // Where says where to find the mode of a cluster.
 type Where struct {
-	// LeaseNamespace and LeaseName are those of the operator's Lease.
+	// LeaseNamespace and LeaseName are those of the operator's Lease. If one is empty, the
+	// chart's default counts, or else the only Lease of an operator.
 	LeaseNamespace, LeaseName string
 	// CiliumNamespace has Cilium's settings.
 	CiliumNamespace string
@@ -32,6 +42,8 @@ type Found struct {
 	// NoSettings says why.
 	Settings   string
 	NoSettings string
+	// Lease is the operator's, whether it exists or not.
+	Lease client.ObjectKey
 }
 
 // Find returns the mode of the operator, by a label of its Lease, and its settings.
@@ -45,9 +57,9 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	}
 	if label != "" {
 		if found.Mode, err = ciliumnode.ParseMode(label); err != nil {
-			return found, fmt.Errorf("%s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", w.lease(), label)
+			return found, fmt.Errorf("Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", found.Lease, label)
 		}
-		found.By = w.lease()
+		found.By = "Lease " + found.Lease.String()
 		return found, nil
 	}
 	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace)
@@ -69,22 +81,71 @@ func FindIn(ctx context.Context, c client.Reader, w Where, mode ciliumnode.Mode,
 	return found, err
 }
 
-func (w Where) lease() string { return "Lease " + w.LeaseNamespace + "/" + w.LeaseName }
-
 // readLease reads what the operator publishes: its mode, and its settings.
 func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode string, err error) {
-	found, lease := Found{Mode: ciliumnode.CRD}, &coordinationv1.Lease{}
-	there, err := found.get(ctx, c, w.lease(), client.ObjectKey{Namespace: w.LeaseNamespace, Name: w.LeaseName}, lease)
+	found = Found{Mode: ciliumnode.CRD, Lease: client.ObjectKey{
+		Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName),
+	}}
+	lease := &coordinationv1.Lease{}
+	there, err := found.get(ctx, c, "Lease "+found.Lease.String(), found.Lease, lease)
+	if err == nil && (w.LeaseNamespace == "" || w.LeaseName == "") && !held(lease) {
+		var other *coordinationv1.Lease
+		if other, err = otherLease(ctx, c, w); other != nil && (!there || held(other)) {
+			lease, there, found.Denied, found.Lease = other, true, "", client.ObjectKeyFromObject(other)
+		}
+	}
 	found.Settings = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {
 	case found.Denied != "":
-		found.NoSettings = w.lease() + " may not be read"
+		found.NoSettings = "Lease " + found.Lease.String() + " may not be read"
 	case !there:
-		found.NoSettings = "there is no " + w.lease()
+		found.NoSettings = "there is no Lease " + found.Lease.String()
 	case found.Settings == "":
-		found.NoSettings = w.lease() + " has no annotation " + v1alpha1.SettingsAnnotation
+		found.NoSettings = "Lease " + found.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
 	}
 	return found, lease.Labels[v1alpha1.ModeLabel], err
+}
+
+// held reports whether an operator holds the Lease.
+func held(lease *coordinationv1.Lease) bool {
+	s := lease.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return false
+	}
+	return time.Since(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+// otherLease returns the Lease of the operator that is not where the chart puts it by default,
+// by its label; nil: there is none, or it may not be looked for. One that is held is preferred.
+func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.Lease, error) {
+	list := &coordinationv1.LeaseList{}
+	switch err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel}); {
+	case apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing Leases: %w", err)
+	}
+	var all, live []*coordinationv1.Lease
+	var names []string
+	for i := range list.Items {
+		lease := &list.Items[i]
+		if w.LeaseName != "" && lease.Name != w.LeaseName {
+			continue
+		}
+		all = append(all, lease)
+		if held(lease) {
+			live, names = append(live, lease), append(names, lease.Namespace+"/"+lease.Name)
+		}
+	}
+	switch {
+	case len(live) > 1:
+		return nil, fmt.Errorf("cannot tell which operator is meant: Leases %s are held. Name the namespace (-n) or the Lease of one", strings.Join(names, ", "))
+	case len(live) == 1:
+		return live[0], nil
+	case len(all) == 1:
+		return all[0], nil
+	}
+	return nil, nil
 }
 
 // get reports whether an object is there and may be read.

@@ -76,6 +76,7 @@ func TestFind(t *testing.T) {
 	where := Where{LeaseNamespace: "network", LeaseName: "op", CiliumNamespace: "kube-system"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			test.want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
 			got, err := Find(t.Context(), test.says, where)
 			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
@@ -90,6 +91,7 @@ func TestFind(t *testing.T) {
 		"!":       {Mode: ciliumnode.Kubernetes, By: "--mode", NoSettings: denied},
 	} {
 		got, err := FindIn(t.Context(), says{lease: lease}, where, ciliumnode.Kubernetes, "--mode")
+		want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("in a mode given, with Lease %s: error %v, found (-want +got):\n%s", lease, err, diff)
 		}

@@ -71,7 +71,7 @@ func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
 		return auditcmd.Operator{}, err
 	}
 	operator, err := auditcmd.FindOperator(ctx, c, e.mode, live.Where{
-		LeaseNamespace: e.OperatorNamespace(), LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
+		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
 	})
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
@@ -145,12 +145,4 @@ func (e *Env) CannotRead(err error) error {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, e.host)
 	}
 	return fmt.Errorf("cannot read from the API server at %s: %w", e.host, err)
-}
-
-// OperatorNamespace returns the operator's namespace: -n, or else the chart's default.
-func (e *Env) OperatorNamespace() string {
-	if n := *e.Flags.Namespace; n != "" {
-		return n
-	}
-	return LeaseNamespace
 }

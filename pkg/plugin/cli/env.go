@@ -35,7 +35,7 @@ type Env struct {
 	Place  *Place // nil: the cluster that flags name
 	// mode is the flag's; "": detect it.
 	mode string
-	// Lease is the name of the operator's Lease.
+	// Lease is the name of the operator's Lease; "": find it.
 	Lease string
 
 	client client.Client // nil: not made yet
@@ -44,7 +44,7 @@ type Env struct {
 
 // NewEnv returns an Env with the defaults of all flags.
 func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *Env {
-	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place, Lease: LeaseName}
+	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place}
 	if place != nil {
 		e.client, e.host = place.Client, "a simulation"
 	}
@@ -55,7 +55,7 @@ func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *E
 // AddFlags adds the shared flags.
 func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	e.Flags.AddFlags(fs)
-	fs.Lookup("namespace").Usage = "namespace of the operator; empty: " + LeaseNamespace
+	fs.Lookup("namespace").Usage = "namespace of the operator; empty: find it"
 	e.given = fs.Changed
 	defaults := controller.DefaultSettings()
 	fs.StringVar(&e.AgentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")

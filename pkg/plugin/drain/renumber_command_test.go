@@ -91,7 +91,7 @@ func (r *renumbered) at() *cli.Env {
 // A command writes nothing unless it was confirmed, and nothing if it fails.
 func TestRenumberWritesNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: cli.LeaseNamespace, Name: cli.LeaseName, Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},
+		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},
 	}}
 	usage := func(err error) bool { return errors.As(err, &exit.UsageError{}) }
 	for name, test := range map[string]struct {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,15 +94,15 @@ be read, 2 wrong command line.`,
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease")
+	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease; empty: find it")
 	return cmd
 }
 
 // leader reads the Lease. A failure to read it is reported as a Problem.
-func leader(ctx context.Context, reader client.Reader, namespace, name string, now time.Time) operatorState {
+func leader(ctx context.Context, reader client.Reader, key client.ObjectKey, now time.Time) operatorState {
 	lease := &coordinationv1.Lease{}
-	err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, lease)
-	where := fmt.Sprintf("Lease %s/%s", namespace, name)
+	err := reader.Get(ctx, key, lease)
+	where := "Lease " + key.String()
 	switch {
 	case apierrors.IsNotFound(err):
 		return operatorState{Problem: fmt.Sprintf("there is no %s (-n and --lease name another)", where)}
@@ -131,7 +130,7 @@ func leader(ctx context.Context, reader client.Reader, namespace, name string, n
 
 // ReadOverview reads the operator's Lease and combines it with a summary of the cluster.
 func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview {
-	operator := leader(ctx, c.Client, e.OperatorNamespace(), e.Lease, c.Now)
+	operator := leader(ctx, c.Client, c.Operator.Lease, c.Now)
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
 		v.attend("no operator leads: %s", operator.Problem)
