@@ -234,7 +234,7 @@ func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	}
 	r.ready = true
 	if r.to == adopt.MultiPool {
-		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, cmp.Or(a.m.config.Setting(a.m.Nodes[r.name].Labels, "ipam-default-ip-pool"), "default")))
+		_, err = a.nodes.Allocate(ctx, live, allocationsOf(live, r.blocks, a.m.defaultPool(r.name)))
 	}
 	return err
 }
@@ -280,4 +280,9 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 		return err
 	}
 	return a.resume(ctx, r)
+}
+
+// defaultPool returns the Cilium pool of pods of a node that request none.
+func (m *move) defaultPool(node string) string {
+	return cmp.Or(m.config.Setting(m.Nodes[node].Labels, "ipam-default-ip-pool"), "default")
 }
