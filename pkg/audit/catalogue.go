@@ -49,6 +49,7 @@ const (
 	CiliumNodeWithoutNode Reason = "CiliumNodeWithoutNode"
 	NodeServedByNoPool    Reason = "NodeServedByNoPool"
 	NodeYetToMove         Reason = "NodeYetToMove"
+	NodeAwaitsLabels      Reason = "NodeAwaitsLabels"
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
@@ -170,6 +171,8 @@ func warningReasons() []Entry {
 			"Write a pool whose nodeSelector matches NAME, or label the Node cilium-pool.io/ignore=true."},
 		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once it holds all that it was given, and does nothing else there.",
 			"`kubectl cilium-pool migrate status --node NAME` shows the next step."},
+		{NodeAwaitsLabels, Warning, "A Node has no block yet, as a startup taint says that its labels are not final, and a pod there waits for an address.",
+			"See whether the component that removes the taint runs: it may be the pod that waits. The operator waits 5 minutes after the creation of NAME at most; to end the wait now, remove the taint: `kubectl edit node NAME`."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
 			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",

@@ -53,9 +53,8 @@ type node struct {
 	agents   []bool      // whether each agent's pod is Ready
 	pools    []*crd.Pool // that serve it, best first
 	optedOut bool
-	// awaitsLabels: it does not get its first block yet, because a taint says that its labels
-	// are not final.
-	awaitsLabels bool
+	// awaits is why it does not get its first block yet: its labels are not final; "": it may.
+	awaits string
 	// paused: the operator changes nothing on it. pausedShares are the families and Cilium
 	// pools in which it changes nothing.
 	paused       bool
@@ -213,7 +212,7 @@ func (c *check) observe(n *node) {
 		}
 	}
 	is := c.cluster.Snapshot(n.name, n.obj, c.now)
-	n.moving, n.awaitsLabels = is.OtherIPAM || is.Adopting, is.Awaits != ""
+	n.moving, n.awaits = is.OtherIPAM || is.Adopting, is.Awaits
 	for i := range is.Shares {
 		if share := &is.Shares[i]; share.Paused != "" {
 			n.pausedShares = append(n.pausedShares, share.Key(n.name))

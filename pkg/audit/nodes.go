@@ -37,7 +37,9 @@ func (c *check) node(n *node) {
 	case n.moving:
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))})
-	case n.optedOut || n.paused || n.awaitsLabels:
+	case n.awaits != "":
+		c.awaitsLabels(n)
+	case n.optedOut || n.paused:
 	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
 	case n.view != nil && n.hasCilium() && !n.view.givesAny():
@@ -46,6 +48,16 @@ func (c *check) node(n *node) {
 		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
 	}
+}
+
+// awaitsLabels reports pods that wait for an address while their node waits for its labels.
+func (c *check) awaitsLabels(n *node) {
+	i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 })
+	if i < 0 {
+		return
+	}
+	c.add(Finding{Reason: NodeAwaitsLabels, Object: nodeObject(n.name),
+		Says: n.awaits + "; meanwhile pod " + n.pods[i].object.Namespace + "/" + n.pods[i].object.Name + " waits for an address"})
 }
 
 // hasCilium reports whether Cilium runs on a node that has the object which assigns blocks: in

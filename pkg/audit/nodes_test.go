@@ -104,7 +104,19 @@ func checksNodesAndPools() map[string]checkTest {
 		"a taint of nodes whose labels are not final": {spoil: func(w world) {
 			w.node("c")
 			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+			w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+			w.Pools[1].Spec.Priority = 10
 		}},
+		"such a taint, and a pod that waits": {
+			spoil: func(w world) {
+				w.node("c")
+				w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+				w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
+				w.pod("ccm", "c")
+			},
+			want: []string{"NodeAwaitsLabels Node/c"},
+		},
 		"such a taint on a node with addresses, which holds a block": {
 			spoil: func(w world) {
 				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}

@@ -119,6 +119,41 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// Labels that a Node gets late change which pool rules it, unless the pools above that one
+// select by labels with which kubelets register their Nodes.
+func TestRulingIsFinal(t *testing.T) {
+	pool := func(name string, priority int32, selects map[string]string) *crd.Pool {
+		obj := object(name, v1alpha1.PodIPPoolSpec{Priority: priority, IPv4: ipv4(27, "10.0.0.0/16")})
+		if selects != nil {
+			obj.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: selects}
+		}
+		return poolFrom(t, obj)
+	}
+	all, zone := pool("all", 0, nil), map[string]string{"zone": "x"}
+	v6 := poolFrom(t, object("v6", v1alpha1.PodIPPoolSpec{NodeSelector: &metav1.LabelSelector{MatchLabels: zone}, IPv6: ipv6(122, "fd00::/64")}))
+	gone := pool("gone", 9, zone)
+	gone.Deleting = true
+	for name, tt := range map[string]struct {
+		pools []*crd.Pool
+		want  bool
+	}{
+		"no pool":                                 {nil, true},
+		"one pool for all":                        {[]*crd.Pool{all}, true},
+		"a zone's below":                          {[]*crd.Pool{all, pool("zone", -1, zone)}, true},
+		"a zone's above":                          {[]*crd.Pool{all, pool("zone", 1, zone)}, false},
+		"a zone's alone":                          {[]*crd.Pool{pool("zone", 1, zone)}, false},
+		"a zone's above that is deleted":          {[]*crd.Pool{all, gone}, true},
+		"a zone's of the other family":            {[]*crd.Pool{all, v6}, false},
+		"one for its own system":                  {[]*crd.Pool{pool("os", 1, map[string]string{"kubernetes.io/os": "linux"})}, true},
+		"above it, one for another system's zone": {[]*crd.Pool{all, pool("os", 1, map[string]string{"kubernetes.io/os": "plan9", "zone": "x"})}, true},
+		"above it, one for its system's zone":     {[]*crd.Pool{all, pool("os", 1, map[string]string{"kubernetes.io/os": "linux", "zone": "x"})}, false},
+	} {
+		if got := crd.RulingIsFinal(tt.pools, labels.Set{"kubernetes.io/os": "linux", "zone": "x"}); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // A pool that does not serve comes after those that do, whatever its priority.
 func TestForFamily(t *testing.T) {
 	named := func(name string, priority int32, spec v1alpha1.PodIPPoolSpec) *v1alpha1.PodIPPool {

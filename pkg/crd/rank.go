@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -37,6 +38,49 @@ func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 		}
 	}
 	return append(serving, others...)
+}
+
+// RulingIsFinal reports whether no label that a node may still get changes which of pools
+// rules it, in any family and Cilium pool.
+func RulingIsFinal(pools []*Pool, nodeLabels labels.Set) bool {
+	type share struct {
+		ciliumPool string
+		family     ipalloc.Family
+	}
+	ruled := map[share]bool{}
+	for _, p := range slices.SortedFunc(slices.Values(pools), ComparePools) {
+		for _, f := range ipalloc.Families() {
+			if key := (share{p.CiliumPool, f}); !p.Deleting && !p.Inactive && p.Serves(f) && !ruled[key] {
+				matches, final := p.matchesFinally(nodeLabels)
+				if !final {
+					return false
+				}
+				ruled[key] = matches
+			}
+		}
+	}
+	return true
+}
+
+// matchesFinally returns whether the selector matches, and whether labels that a Node gets
+// after its registration cannot change that: kubelets register Nodes with these three.
+func (p *Pool) matchesFinally(nodeLabels labels.Set) (matches, final bool) {
+	requirements, selectable := p.Selector.Requirements()
+	if !selectable {
+		return false, true
+	}
+	final = true
+	for _, r := range requirements {
+		switch r.Key() {
+		case corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelHostname:
+			if !r.Matches(nodeLabels) {
+				return false, true
+			}
+		default:
+			final = false
+		}
+	}
+	return final, final
 }
 
 // Rank returns the pools that serve a node with these labels, best first. Pools that are being deleted are left out,

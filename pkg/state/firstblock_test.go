@@ -83,6 +83,7 @@ func TestFirstBlock(t *testing.T) {
 		"Cilium does not run there": {one(func(_ *Cluster, n *corev1.Node) { n.Labels[v1alpha1.OptOutLabel] = "true" }), ""},
 		"its labels are not final": {one(func(c *Cluster, n *corev1.Node) {
 			c.StartupTaints = map[string]bool{"late": true}
+			c.Pools.Set(zonedPool())
 			n.Spec.Taints = []corev1.Taint{{Key: "late", Effect: corev1.TaintEffectNoSchedule}}
 		}), ""},
 		"it is being deleted": {one(func(_ *Cluster, n *corev1.Node) {

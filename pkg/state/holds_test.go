@@ -194,15 +194,16 @@ func (f *largeFleet) poolsCalls() map[string]holds.Call {
 	}
 	calls := func(do func(i int)) holds.Call { return holds.Call{N: len(f.cuts), Do: do} }
 	return map[string]holds.Call{
-		"Serving":     calls(func(int) { p.Serving("default") }),
-		"CiliumPools": calls(func(int) { p.CiliumPools() }),
-		"Set":         calls(set),
-		"Names":       calls(func(int) { p.Names() }),
-		"Delete":      {N: len(f.cuts), Do: func(i int) { p.Delete(poolName(i)) }, Undo: set},
-		"Get":         calls(func(i int) { p.Get(poolName(i)) }),
-		"Touching":    calls(func(i int) { p.Touching([]netip.Prefix{f.block(i).CIDR}) }),
-		"Invalid":     calls(func(i int) { _ = p.Invalid(poolName(i)) }),
-		"Match":       calls(func(int) { p.Match(labels.Set{"zone": "a"}) }),
+		"Serving":       calls(func(int) { p.Serving("default") }),
+		"CiliumPools":   calls(func(int) { p.CiliumPools() }),
+		"Set":           calls(set),
+		"Names":         calls(func(int) { p.Names() }),
+		"Delete":        {N: len(f.cuts), Do: func(i int) { p.Delete(poolName(i)) }, Undo: set},
+		"Get":           calls(func(i int) { p.Get(poolName(i)) }),
+		"Touching":      calls(func(i int) { p.Touching([]netip.Prefix{f.block(i).CIDR}) }),
+		"Invalid":       calls(func(i int) { _ = p.Invalid(poolName(i)) }),
+		"Match":         calls(func(int) { p.Match(labels.Set{"zone": "a"}) }),
+		"RulingIsFinal": calls(func(int) { p.RulingIsFinal(labels.Set{"zone": "a"}) }),
 	}
 }
 

@@ -96,6 +96,9 @@ func ReadPod(pod *corev1.Pod) BoundPod {
 	return p
 }
 
+// waits reports whether the pod needs an address and has none.
+func (p *BoundPod) waits() bool { return p.needs && len(p.ips) == 0 }
+
 // UsedByPods returns the addresses in the statuses of those pods that need an address, and
 // whether any of these pods has no address yet and is missing from shown.
 func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool, unseen bool) {
@@ -109,7 +112,7 @@ func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool
 			used[addr] = true
 		}
 		isShown := func(p expand.Pod) bool { return p.Name == pod.name }
-		unseen = unseen || len(pod.ips) == 0 && !slices.ContainsFunc(shown, isShown)
+		unseen = unseen || pod.waits() && !slices.ContainsFunc(shown, isShown)
 	}
 	return used, unseen
 }

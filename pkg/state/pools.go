@@ -167,6 +167,14 @@ func (p *Pools) Match(nodeLabels labels.Set) []*crd.Pool {
 	return crd.Rank(slices.Collect(maps.Values(p.resolved)), nodeLabels)
 }
 
+// RulingIsFinal reports whether no label that a node may still get changes which pool rules it.
+func (p *Pools) RulingIsFinal(nodeLabels labels.Set) bool {
+	p.mu.RLock()
+	pools := slices.Collect(maps.Values(p.resolved))
+	p.mu.RUnlock()
+	return crd.RulingIsFinal(pools, nodeLabels)
+}
+
 // reserve replaces the pools, the ranges that each reserves, and their CIDRs.
 func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cidrs []netip.Prefix) {
 	l.mu.Lock()

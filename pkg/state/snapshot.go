@@ -1,11 +1,15 @@
 package state
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -39,7 +43,12 @@ type Snapshot struct {
 	// OtherMode is as in Cluster.OtherMode.
 	OtherMode string
 	// Awaits is why the node does not get its first block yet; "": it may get one.
-	Awaits string
+	// AwaitsUntil is when it gets one all the same; zero: unknown.
+	Awaits      string
+	AwaitsUntil time.Time
+	// Overdue is why the node gets its first block although its labels are not final; "": they
+	// are, or it has one.
+	Overdue string
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
 	// node.
 	Shares []Share
@@ -76,7 +85,8 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	if c.Defaults.CiliumPools {
 		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
 	}
-	s.Awaits, s.OtherMode = c.awaitsLabels(s), c.OtherMode(node)
+	s.OtherMode = c.OtherMode(node)
+	c.awaitLabels(s, now)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	served := c.poolsFor(node)
 	for _, f := range ipalloc.Families() {
@@ -124,24 +134,55 @@ func hasEntry(s *expand.State) bool {
 	return false
 }
 
-// awaitsLabels returns why a node does not get its first block yet, or "" if it may. Labels
-// choose the pool, and the agent's own addresses keep the first block for as long as the
-// node lives, so the operator waits while a taint indicates that labels are not final. It
-// does not wait if the node holds a block, or if its CiliumNode, or the last state of a
-// deleted one, already names addresses: its pods must keep running.
-func (c *Cluster) awaitsLabels(s *Snapshot) string {
+// labelsWait bounds how long a node waits for its labels: the component that sets them may
+// be one of the pods that wait for an address.
+const labelsWait = 5 * time.Minute
+
+// awaitLabels sets why a node does not get its first block yet. Labels choose the pool, and
+// the agent's own addresses keep the first block for as long as the node lives, so the
+// operator waits while a taint indicates that labels are not final and can change the ruling
+// pool. It does not wait if the node holds a block, or if its CiliumNode, or the last state of
+// a deleted one, already names addresses: its pods must keep running.
+func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 	if s.Node == nil || len(s.Blocks) > 0 || c.OptedOut(s.Node) {
-		return ""
+		return
 	}
 	view := s.CiliumNode
 	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && last != nil && last.OwnedBy(s.Node) {
 		view = last.View()
 	}
 	taint := crd.StartupTaint(s.Node, c.StartupTaints)
-	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 {
-		return ""
+	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 || c.Pools.RulingIsFinal(s.Node.Labels) {
+		return
 	}
-	return "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
+	if created := s.Node.CreationTimestamp.Time; !created.IsZero() {
+		s.AwaitsUntil = created.Add(labelsWait)
+	}
+	if !s.AwaitsUntil.IsZero() && !now.Before(s.AwaitsUntil) {
+		s.Overdue = fmt.Sprintf("the taint %s is still there %s after the Node was created: the labels that the Node has now choose the pool of its first block", taint, labelsWait)
+		return
+	}
+	s.Awaits = "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
+}
+
+// EndWait lets a node get its first block before its labels are final if a pod that tolerates
+// its startup taints waits for an address: it may be the one that sets the labels. A pod of a
+// DaemonSet is on every node, and would end every wait.
+func (c *Cluster) EndWait(s *Snapshot, pods []corev1.Pod) {
+	isStartup := func(t *corev1.Taint) bool { return c.StartupTaints[t.Key] }
+	if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		bound, owner := ReadPod(&pod), metav1.GetControllerOf(&pod)
+		_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), s.Node.Spec.Taints, pod.Spec.Tolerations, isStartup, true)
+		return !tainted && bound.waits() && (owner == nil || owner.Kind != "DaemonSet")
+	}) {
+		return
+	}
+	for i := range s.Shares {
+		if share := &s.Shares[i]; share.Paused == s.Awaits {
+			share.Paused = ""
+		}
+	}
+	s.Awaits = ""
 }
 
 func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served []*crd.Pool, now time.Time) Share {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -62,11 +64,19 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 		return cn
 	}
 	for name, test := range map[string]struct {
-		blocks []crd.Block
-		spoil  func(*Cluster, *corev1.Node)
-		waits  bool
+		blocks  []crd.Block
+		spoil   func(*Cluster, *corev1.Node)
+		waits   bool
+		overdue bool
 	}{
-		"nothing is known of it": {waits: true},
+		"nothing is known of it":            {waits: true},
+		"its labels cannot change its pool": {spoil: func(c *Cluster, _ *corev1.Node) { c.Pools.Delete("z") }},
+		"for four minutes": {waits: true, spoil: func(_ *Cluster, node *corev1.Node) {
+			node.CreationTimestamp = metav1.NewTime(fixtures.Noon().Add(-4 * time.Minute))
+		}},
+		"for too long": {overdue: true, spoil: func(_ *Cluster, node *corev1.Node) {
+			node.CreationTimestamp = metav1.NewTime(fixtures.Noon().Add(-5 * time.Minute))
+		}},
 		"an empty CiliumNode": {waits: true, spoil: func(c *Cluster, _ *corev1.Node) {
 			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1")))
 		}},
@@ -88,6 +98,7 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, node := clusterOf(test.blocks...), fixtures.Node()
 			node.Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+			c.Pools.Set(zonedPool())
 			if test.spoil != nil {
 				test.spoil(c, node)
 			}
@@ -95,10 +106,54 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 			if got := strings.Contains(s.Awaits, "labels-come"); got != test.waits {
 				t.Errorf("awaits %q, want: %t", s.Awaits, test.waits)
 			}
+			if got := strings.Contains(s.Overdue, "labels-come"); got != test.overdue {
+				t.Errorf("overdue %q, want: %t", s.Overdue, test.overdue)
+			}
 			for i := range s.Shares {
 				if s.Shares[i].Paused != s.Awaits {
 					t.Errorf("paused as %q, awaits %q", s.Shares[i].Paused, s.Awaits)
 				}
+			}
+		})
+	}
+}
+
+// zonedPool returns a pool that rules the nodes of zone z.
+func zonedPool() *v1alpha1.PodIPPool {
+	z := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
+	z.Spec.Priority = 10
+	z.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
+	return z
+}
+
+// A pod that may set the labels needs an address first.
+func TestEndWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*corev1.Pod)
+		ends  bool
+	}{
+		"it tolerates the taint and waits": {ends: true},
+		"it does not tolerate it":          {spoil: func(p *corev1.Pod) { p.Spec.Tolerations = nil }},
+		"it has an address":                {spoil: func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "192.0.2.1"}} }},
+		"it is on the host network":        {spoil: func(p *corev1.Pod) { p.Spec.HostNetwork = true }},
+		"it has ended":                     {spoil: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }},
+		"it is of a DaemonSet": {spoil: func(p *corev1.Pod) {
+			yes := true
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "logs", Controller: &yes}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node, pod := clusterOf(), fixtures.Node(), corev1.Pod{}
+			c.Pools.Set(zonedPool())
+			node.Spec.Taints = []corev1.Taint{{Key: "labels-come", Effect: corev1.TaintEffectNoSchedule}}
+			pod.Spec.NodeName, pod.Spec.Tolerations = "n", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			if test.spoil != nil {
+				test.spoil(&pod)
+			}
+			s := c.Snapshot("n", node, fixtures.Noon())
+			c.EndWait(s, []corev1.Pod{pod})
+			if ends := s.Awaits == ""; ends != test.ends || ends != (s.Shares[0].Paused == "") {
+				t.Errorf("awaits %q, paused as %q", s.Awaits, s.Shares[0].Paused)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // place is where a fault is planted: a healthy node with block 10.0.N.0/29, in a range that no
@@ -281,6 +282,20 @@ func nodeFaults() map[audit.Reason]fault {
 		audit.NodeServedByNoPool: {
 			plant: func(p *place) { p.newcomer("unserved", "none") },
 			want:  []string{"NodeServedByNoPool Node/unserved"},
+		},
+		audit.NodeAwaitsLabels: {
+			plant: func(p *place) {
+				p.pool("late", func(o *v1alpha1.PodIPPool) {
+					o.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/late": "true"}}
+				}, "10.200.0.0/24")
+				p.newcomer("awaiting", "late")
+				node := &corev1.Node{}
+				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: "awaiting"}, node))
+				node.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule}}
+				p.Update(node)
+				p.Create(harness.BoundPod("awaiting", "ccm", nil))
+			},
+			want: []string{"NodeAwaitsLabels Node/awaiting"},
 		},
 		audit.NodeShortOfAddresses: {
 			plant: func(p *place) {

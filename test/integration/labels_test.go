@@ -64,6 +64,26 @@ func TestLateLabels(t *testing.T) {
 	e.onlyFrom("n1", "beijing")
 }
 
+// The component that removes the taint may be a pod that needs an address first.
+func TestPodThatToleratesTheTaintGetsAnAddress(t *testing.T) {
+	e := newEnv(t)
+	e.zones()
+	taint := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	for _, name := range []string{"waits", "cp-1"} {
+		e.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}})
+	}
+	e.start(quick())
+	e.event("cp-1", event.ReasonWaitsForLabels)
+	e.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ccm"}, Spec: corev1.PodSpec{
+		NodeName: "cp-1", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{Name: "ccm", Image: "registry.invalid/ccm"}},
+	}})
+	e.onlyFrom("cp-1", "all")
+	if got := e.Blocks("waits"); len(got) > 0 {
+		t.Errorf("a node without such a pod holds %s", got[0].Name)
+	}
+}
+
 // Without a taint, the first block comes from the wrong pool because the label is late. It is
 // replaced and freed before the agent starts.
 func TestLateLabelsWithoutTaint(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	ReasonNoPoolSelectsNode          = "NoPoolSelectsNode"
 	ReasonDrainWaits                 = "DrainWaits"
 	ReasonWaitsForLabels             = "WaitsForLabels"
+	ReasonLabelsOverdue              = "LabelsOverdue"
 	ReasonFamilyNotRun               = "FamilyNotRun"
 	ReasonPoolInvalid                = "PoolInvalid"
 	ReasonPoolOverlapping            = "PoolOverlapping"
@@ -80,7 +81,7 @@ const maxNote = 1024
 func Type(reason string) string {
 	switch reason {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
-		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
+		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers,
 		ReasonWriteRefused:

@@ -289,6 +289,9 @@ func (r *Reconciler) requeueAfter(o *observation, plans []familyPlan) time.Durat
 	}
 	sooner(o.again)
 	sooner(o.EndedUntil)
+	if o.Awaits != "" {
+		sooner(o.AwaitsUntil)
+	}
 	if r.Awaiting.Has(o.Name) || o.withheld {
 		sooner(now.Add(awaitingBlocksRetry))
 	}

@@ -29,16 +29,16 @@ func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans
 	if !slices.ContainsFunc(plans, leaves) {
 		return nil
 	}
-	pods := &corev1.PodList{}
-	if err := r.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": o.Name}); err != nil {
+	pods, err := r.podsOf(ctx, o.Name)
+	if err != nil {
 		for i := range plans {
 			if p := &plans[i]; leaves(*p) {
 				p.plan.Ask, p.plan.Mark, p.plan.Remove = false, nil, nil
 			}
 		}
-		return fmt.Errorf("reading the pods of node %s: %w", o.Name, err)
+		return err
 	}
-	used, unseen := state.UsedByPods(pods.Items, o.Pods)
+	used, unseen := state.UsedByPods(pods, o.Pods)
 	for i := range plans {
 		if leaves(plans[i]) && plans[i].keep(used, unseen) {
 			o.withheld = true
@@ -46,6 +46,15 @@ func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans
 		}
 	}
 	return nil
+}
+
+// podsOf reads the pods of a node live.
+func (r *Reconciler) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := r.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("reading the pods of node %s: %w", node, err)
+	}
+	return pods.Items, nil
 }
 
 // keep takes addresses in use out of what is about to be marked and removed, with unseen all

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -65,6 +66,13 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	}
 	now := r.Clock.Now()
 	o := &observation{Snapshot: r.Snapshot(name, node, now)}
+	if o.Awaits != "" && slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return len(p.IPs) == 0 }) {
+		pods, err := r.podsOf(ctx, name) // the watch leaves out what pods tolerate
+		if err != nil {
+			return nil, err
+		}
+		r.EndWait(o.Snapshot, pods)
+	}
 	for i := range o.Shares {
 		r.replaceFirst(o, &o.Shares[i])
 		r.pace(&o.Shares[i], now)

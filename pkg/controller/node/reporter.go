@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -245,17 +246,19 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 	return nil
 }
 
-// reportAwaited reports once that a node waits for its labels, and logs when the wait
-// is over.
+// reportAwaited reports once that a node waits for its labels, or that it did for too long,
+// and logs when the wait is over.
 func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
 	if o.Node == nil {
 		return
 	}
-	switch changed := r.Events.Last.Changed(o.Name, topicLabels, o.Awaits); {
+	switch changed := r.Events.Last.Changed(o.Name, topicLabels, cmp.Or(o.Awaits, o.Overdue)); {
+	case changed && o.Overdue != "":
+		r.Events.Send(o.Node, event.ReasonLabelsOverdue, event.Reconcile, o.Overdue)
 	case changed && o.Awaits != "":
 		r.Events.Send(o.Node, event.ReasonWaitsForLabels, event.Reconcile, o.Awaits)
 		log.FromContext(ctx).Info("the node waits for its first block", "reason", o.Awaits)
 	case changed:
-		log.FromContext(ctx).Info("the node no longer waits for its first block: its startup taints are gone")
+		log.FromContext(ctx).Info("the node no longer waits for its first block")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +65,26 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 				b.Check("at the end")
 			})
 		}
+	}
+}
+
+// No node waits for its labels forever.
+func TestLabelsAreOverdue(t *testing.T) {
+	zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
+	zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
+	zoned.Spec.Priority = 10
+	node := uninitialized(corev1.TaintEffectNoSchedule)
+	node.CreationTimestamp = metav1.NewTime(fixtures.Noon())
+	b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
+	b.Watch()
+	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
+	if err != nil || result.RequeueAfter != 5*time.Minute || len(b.Blocks()) > 0 {
+		t.Fatalf("%v, %v, blocks %v; want another look in five minutes", result, err, b.Blocks())
+	}
+	b.Clock.SetTime(fixtures.Noon().Add(5 * time.Minute))
+	b.settle()
+	if got := b.EventsOf(event.ReasonLabelsOverdue); len(got) != 1 || len(b.Blocks()) == 0 || b.Blocks()[0].Pool != "p" {
+		t.Errorf("events %q, blocks %+v", got, b.Blocks())
 	}
 }
 
