@@ -141,10 +141,11 @@ const labelsWait = 5 * time.Minute
 // awaitLabels sets why a node does not get its first block yet. Labels choose the pool, and
 // the agent's own addresses keep the first block for as long as the node lives, so the
 // operator waits while a taint indicates that labels are not final and can change the ruling
-// pool. It does not wait if the node holds a block, or if its CiliumNode, or the last state of
-// a deleted one, already names addresses: its pods must keep running.
+// pool. It does not wait if the node holds a block of its own, or if its CiliumNode, or the last
+// state of a deleted one, already names addresses: its pods must keep running.
 func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
-	if s.Node == nil || len(s.Blocks) > 0 || c.OptedOut(s.Node) {
+	own := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
+	if s.Node == nil || slices.ContainsFunc(s.Blocks, own) || c.OptedOut(s.Node) {
 		return
 	}
 	view := s.CiliumNode
@@ -212,6 +213,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		s.correctNotRun(&share, c.Agents, now)
 	}
 	c.requestUnselected(&share, s.Node)
+	c.requestOfEarlierNode(&share, s)
 	c.applyWindows(&share.State, share.Pools, now)
 	if s.OtherMode != "" {
 		holdForMode(&share.State, expand.Hold{For: expand.WaitMode, Until: now.Add(modeWait)})

@@ -63,6 +63,8 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
 		return cn
 	}
+	earlier := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.CoolingDown)
+	earlier.Reason = expand.NodeGone
 	for name, test := range map[string]struct {
 		blocks  []crd.Block
 		spoil   func(*Cluster, *corev1.Node)
@@ -91,6 +93,10 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
 			c.Ledger.RemoveCiliumNode(ciliumnode.ToStored(owned("2")))
 			node.UID = "another"
+		}},
+		"a block of an earlier Node": {waits: true, blocks: []crd.Block{earlier}},
+		"one that a pod uses": {blocks: []crd.Block{earlier}, spoil: func(c *Cluster, _ *corev1.Node) {
+			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.0.0.1")), fixtures.Noon())
 		}},
 		"a block":        {blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "n", 1)}},
 		"without Cilium": {spoil: func(c *Cluster, _ *corev1.Node) { c.IgnoreTaints = SetOf([]string{"labels-come"}) }},

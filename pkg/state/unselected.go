@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -21,6 +23,32 @@ func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
 			b.Request = expand.NodeUnselected
 		}
 	}
+}
+
+// requestOfEarlierNode keeps blocks of an earlier Node of the same name from returning to
+// service if nothing uses them and their pools do not select the present one.
+func (c *Cluster) requestOfEarlierNode(share *Share, s *Snapshot) {
+	for i := range share.State.Blocks {
+		b := &share.State.Blocks[i]
+		if held, _ := c.Ledger.Block(b.CIDR); s.Node == nil || b.Request != expand.None || !s.isOfEarlierNode(held) {
+			continue
+		}
+		if pool := c.PoolOf(b.CIDR); pool != nil && !pool.Frozen() && !pool.Selector.Matches(labels.Set(s.Node.Labels)) {
+			b.Request = expand.NodeUnselected
+		}
+	}
+}
+
+// isOfEarlierNode reports whether a block cools down because an earlier Node of the name is
+// gone, and nothing uses it.
+func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
+	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
+	return CoolsAsNodeGone(b) && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !usesAny(s.CiliumNode, b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
+}
+
+// CoolsAsNodeGone reports whether a block cools down because its Node was gone.
+func CoolsAsNodeGone(b crd.Block) bool {
+	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
 }
 
 // mayMoveOff reports whether a node may move off pools: another pool serves it, and its

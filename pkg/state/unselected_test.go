@@ -97,6 +97,35 @@ func TestUnselectedWholeBlocks(t *testing.T) {
 	}
 }
 
+// Blocks of an earlier Node of the name return to the present one only if their pools select
+// it, whatever these do with nodes that they no longer select.
+func TestBlocksOfEarlierNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		zone   string
+		reason expand.Reason
+		want   expand.Reason
+	}{
+		"in another zone":           {"b", expand.NodeGone, expand.NodeUnselected},
+		"in the same zone":          {"a", expand.NodeGone, expand.None},
+		"in another, given back":    {"b", expand.Returned, expand.None},
+		"there is no Node any more": {"", expand.NodeGone, expand.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block := fixtures.At(fixtures.Block("10.1.0.0/30", "a", "n", 1), 2, ipalloc.CoolingDown)
+			block.Reason = test.reason
+			c := clusterOf(block)
+			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
+			var node *corev1.Node
+			if test.zone != "" {
+				node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": test.zone}}}
+			}
+			if got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0].Request; got != test.want {
+				t.Errorf("the block is requested as %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestMovingOff(t *testing.T) {
 	c := clusterOf()
 	for i, b := range []crd.Block{

@@ -3,12 +3,15 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -82,6 +85,55 @@ func TestPodThatToleratesTheTaintGetsAnAddress(t *testing.T) {
 	if got := e.Blocks("waits"); len(got) > 0 {
 		t.Errorf("a node without such a pod holds %s", got[0].Name)
 	}
+}
+
+// A Node that returns under its name in another zone gets a block of that zone, also if a taint
+// says that its labels are not final yet.
+func TestNodeReturnsInAnotherZone(t *testing.T) {
+	for _, mode := range ciliumnode.Modes() {
+		t.Run(mode.String(), func(t *testing.T) { newEnv(t).returnsInAnotherZone(mode) })
+	}
+}
+
+func (e *env) returnsInAnotherZone(mode ciliumnode.Mode) {
+	s := quick()
+	s.Mode, s.Defaults.NodeGoneCooldown = mode, time.Hour
+	e.start(s)
+	for name, cidr := range map[string]string{"beijing": "10.2.0.0/24", "shanghai": "10.3.0.0/24"} {
+		e.pool(name, func(p *v1alpha1.PodIPPool) {
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{zoneLabel: name}}
+		}, cidr)
+	}
+	has := func(node string, want ...string) {
+		e.TB.Helper()
+		e.Eventually(fmt.Sprintf("node %s has blocks %q", node, want), func() error {
+			var got []string
+			for _, b := range e.Blocks(node) {
+				got = append(got, b.Spec.PoolName+" "+string(b.Status.Phase))
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("it has %q", got)
+			}
+			return nil
+		})
+	}
+	for _, name := range []string{"edge-01", "edge-02"} {
+		first := e.bareNode(name, map[string]string{zoneLabel: "beijing"})
+		has(name, "beijing InService")
+		e.Remove(first)
+		has(name, "beijing CoolingDown")
+	}
+	e.bareNode("edge-01", map[string]string{zoneLabel: "shanghai"})
+	has("edge-01", "beijing CoolingDown", "shanghai InService")
+	e.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-02"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+	}}})
+	e.event("edge-02", event.ReasonWaitsForLabels)
+	has("edge-02", "beijing CoolingDown")
+	e.changeNode("edge-02", func(n *corev1.Node) {
+		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "shanghai"}, nil
+	})
+	has("edge-02", "beijing CoolingDown", "shanghai InService")
 }
 
 // Without a taint, the first block comes from the wrong pool because the label is late. It is

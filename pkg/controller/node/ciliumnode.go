@@ -49,17 +49,12 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool
 	if len(o.Blocks) == 0 {
 		return true, nil
 	}
-	if !slices.ContainsFunc(o.Blocks, coolsAsNodeGone) {
+	// Otherwise the CiliumNode went with the Node, and was not deleted under a running agent.
+	if !slices.ContainsFunc(o.Blocks, state.CoolsAsNodeGone) {
 		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
 			"the CiliumNode was missing and its last state is not known; recreated it with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 	}
 	return true, r.requestReport(ctx, o)
-}
-
-// coolsAsNodeGone reports that a block cools down because its Node was gone: its
-// CiliumNode went with the Node, and was not deleted under a running agent.
-func coolsAsNodeGone(b crd.Block) bool {
-	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
 }
 
 // withoutCilium cools down the blocks of a Node that Cilium no longer runs on: it has
