@@ -50,6 +50,7 @@ const (
 	NodeServedByNoPool    Reason = "NodeServedByNoPool"
 	NodeYetToMove         Reason = "NodeYetToMove"
 	NodeAwaitsLabels      Reason = "NodeAwaitsLabels"
+	NodeWithoutAgent      Reason = "NodeWithoutAgent"
 	NodeShortOfAddresses  Reason = "NodeShortOfAddresses"
 	PoolsOverlap          Reason = "PoolsOverlap"
 	PoolCoversCluster     Reason = "PoolCoversClusterAddresses"
@@ -173,6 +174,8 @@ func warningReasons() []Entry {
 			"`kubectl cilium-pool migrate status --node NAME` shows the next step."},
 		{NodeAwaitsLabels, Warning, "A Node has no block yet, as a startup taint says that its labels are not final, and a pod there waits for an address.",
 			"See whether the component that removes the taint runs: it may be the pod that waits. The operator waits 5 minutes after the creation of NAME at most; to end the wait now, remove the taint: `kubectl edit node NAME`."},
+		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
+			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
 			"Add a CIDR to a pool of NAME, or raise the limit that is named, or move pods away."},
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",

@@ -55,6 +55,8 @@ type node struct {
 	optedOut bool
 	// awaits is why it does not get its first block yet: its labels are not final; "": it may.
 	awaits string
+	// agentSeen: an agent runs on it, or has written its CiliumNode.
+	agentSeen bool
 	// paused: the operator changes nothing on it. pausedShares are the families and Cilium
 	// pools in which it changes nothing.
 	paused       bool
@@ -212,6 +214,7 @@ func (c *check) observe(n *node) {
 		}
 	}
 	is := c.cluster.Snapshot(n.name, n.obj, c.now)
+	n.agentSeen = is.AgentSeen || len(n.agents) > 0
 	n.moving, n.awaits = is.OtherIPAM || is.Adopting, is.Awaits
 	for i := range is.Shares {
 		if share := &is.Shares[i]; share.Paused != "" {
@@ -291,6 +294,9 @@ func (c *check) readPods(s *Snapshot) {
 		}
 		for _, p := range n.pods {
 			for _, a := range p.ips {
+				if c.servedElsewhere(n, a) {
+					continue
+				}
 				n.inUse[a] = p.object.Namespace + "/" + p.object.Name
 			}
 		}

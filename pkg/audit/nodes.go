@@ -33,6 +33,7 @@ func (c *check) node(n *node) {
 			c.add(Finding{Reason: NodeShortOfAddresses, Object: nodeObject(n.name), Says: cond.Reason + ": " + cond.Message})
 		}
 	}
+	c.neverAgent(n)
 	switch {
 	case n.moving:
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
@@ -47,6 +48,15 @@ func (c *check) node(n *node) {
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
 		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
+	}
+}
+
+// neverAgent reports a node that has held blocks for long without an agent.
+func (c *check) neverAgent(n *node) {
+	lasts := func(b *crd.Block) bool { return b.Phase == ipalloc.InService && c.now.Sub(b.Created) >= c.StuckAfter }
+	if !n.agentSeen && !n.moving && c.anyAgent && slices.ContainsFunc(n.blocks, lasts) {
+		c.add(Finding{Reason: NodeWithoutAgent, Object: nodeObject(n.name),
+			Says: fmt.Sprintf("holds %d blocks, and has never had an agent", len(n.blocks))})
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func checksNodesAndPools() map[string]checkTest {
@@ -107,6 +109,15 @@ func checksNodesAndPools() map[string]checkTest {
 			w.pool("zone", "10.1.0.0/24").Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
 			w.Pools[1].Spec.Priority = 10
 		}},
+		"no agent has ever run there": {
+			spoil: func(w world) {
+				w.Agents = w.Agents[1:] // b has one
+				w.cn("a").View = ciliumnode.NewView(fixtures.Publishing(fixtures.CiliumNode("a", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2"))
+				w.deletePod("on-a")
+				w.pod("on-a", "a", "172.16.4.1")
+			},
+			want: []string{"NodeWithoutAgent Node/a"},
+		},
 		"such a taint, and a pod that waits": {
 			spoil: func(w world) {
 				w.node("c")

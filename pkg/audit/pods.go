@@ -32,7 +32,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	case b != nil:
 		f.Reason, f.Others = PodAddressOfOtherNode, []Object{blockObject(b.Name)}
 		f.Says = "runs on " + n.name + " with an address of block " + b.CIDR.String() + " of node " + b.Node
-	case n.moving || n.notOurs():
+	case n.moving, n.notOurs(), c.servedElsewhere(n, a):
 		return // its pods have their addresses from elsewhere
 	default:
 		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"
@@ -42,6 +42,11 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	}
 	n.reported[single(a)] = true
 	c.add(f)
+}
+
+// servedElsewhere reports whether a pod has its address from another CNI plugin.
+func (c *check) servedElsewhere(n *node, a netip.Addr) bool {
+	return !n.agentSeen && c.inPools(a) == ""
 }
 
 // sharedWith reports a pod that has the same address as another one that was already checked.

@@ -143,6 +143,17 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 // very version precedes everything that an agent does with it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
+// HasAgent reports whether an agent has written the CiliumNode or reported in it.
+func (v *View) HasAgent() bool {
+	switch {
+	case v == nil:
+		return false
+	case v.BlockDemand == nil:
+		return !v.untouched
+	}
+	return v.BlockDemand.Reported() || v.BlockDemand.HasAgent
+}
+
 // Answers reports whether an answer of the agent about an address to be released stands.
 func (s *Summary) Answers() bool {
 	for _, status := range s.Release {

@@ -66,6 +66,7 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 		Reporter:  &node.Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock},
 		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
+	nodes.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
 	pools := poolReconciler(b)
 	for range 3 {
 		b.Watch()

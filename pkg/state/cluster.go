@@ -172,9 +172,10 @@ func (c *Cluster) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
 	return ""
 }
 
-// OptedOut reports whether the Node is labeled or tainted as running without Cilium.
+// OptedOut reports whether the Node is labeled or tainted as running without Cilium, or has
+// another operating system than Cilium's DaemonSet selects.
 func (c *Cluster) OptedOut(node *corev1.Node) bool {
-	if node.Labels[v1alpha1.OptOutLabel] == "true" {
+	if os := node.Labels[corev1.LabelOSStable]; node.Labels[v1alpha1.OptOutLabel] == "true" || os != "" && os != "linux" {
 		return true
 	}
 	for _, taint := range node.Spec.Taints {

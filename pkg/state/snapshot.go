@@ -37,6 +37,8 @@ type Snapshot struct {
 	// will be known which families it runs; zero: unknown.
 	Settled bool
 	Settles time.Time
+	// AgentSeen: an agent runs on the node, or has written its CiliumNode.
+	AgentSeen bool
 	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
 	// blocks are ours now, and the agent has not reported yet that it runs in crd mode.
 	OtherIPAM, Adopting bool
@@ -88,6 +90,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	s.OtherMode = c.OtherMode(node)
 	c.awaitLabels(s, now)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
+	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
 	served := c.poolsFor(node)
 	for _, f := range ipalloc.Families() {
 		for _, ciliumPool := range c.ciliumPoolsOf(s, f, served) {
@@ -197,7 +200,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	known := expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
-		Ended: s.Ended, Pods: c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode),
+		Ended: s.Ended, Pods: c.withoutForeign(s, f, c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode)),
 	}
 	if c.Defaults.CiliumPools {
 		known.Agent = c.Agents.Container(s.Name)
@@ -220,6 +223,38 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	c.applyPressure(&share.State, s)
 	return share
+}
+
+// withoutForeign leaves out the pods that another CNI plugin serves: their addresses lie in no
+// PodIPPool or block, and the CiliumNode does not name them. Pods without an address count once
+// an agent is seen that can give them one: until then the node gets what an agent needs to
+// start. Pods that request addresses of the scheduler stay.
+func (c *Cluster) withoutForeign(s *Snapshot, f ipalloc.Family, pods []expand.Pod) []expand.Pod {
+	isForeign := func(p expand.Pod) bool {
+		if p.Requests[f] > 0 || len(p.IPs) == 0 {
+			return p.Requests[f] == 0 && !s.AgentSeen
+		}
+		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
+	}
+	if !slices.ContainsFunc(pods, isForeign) {
+		return pods
+	}
+	return slices.DeleteFunc(slices.Clone(pods), isForeign)
+}
+
+// isKnown reports whether an address lies in a block or a PodIPPool, or the CiliumNode names it.
+func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
+	if slices.ContainsFunc(s.Blocks, func(b crd.Block) bool { return b.CIDR.Contains(a) }) {
+		return true
+	}
+	if view := s.CiliumNode; view != nil {
+		_, used := view.Used[a]
+		if used || view.Publishes(a) || ContainsAddr(view.PodCIDRs, a) || ContainsAddr(view.Listed(), a) {
+			return true
+		}
+	}
+	single := []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	return len(c.Pools.Touching(single)) > 0 || len(c.Ledger.HeldElsewhere(s.Name, single)) > 0
 }
 
 func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }

@@ -124,6 +124,60 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 	}
 }
 
+// Pods that another CNI plugin serves are no demand, nor are pods that wait where no agent has
+// been seen: a node without Cilium gets at most what an agent needs to start.
+func TestSnapshotWithoutForeignPods(t *testing.T) {
+	agent := func(c *Cluster) { c.Agents.Set(ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon()) }
+	for name, test := range map[string]struct {
+		spoil func(*Cluster)
+		ips   []string
+		want  int
+	}{
+		"from elsewhere":                        {ips: []string{"172.16.4.1"}},
+		"from elsewhere, beside an agent":       {ips: []string{"172.16.4.1"}, spoil: agent},
+		"of a pool":                             {ips: []string{"10.0.0.9"}, want: 1},
+		"of a pool, and from elsewhere in IPv6": {ips: []string{"10.0.0.9", "fd00::1"}, want: 1},
+		"of a block of no pool": {ips: []string{"10.9.0.1"}, want: 1, spoil: func(c *Cluster) {
+			c.Ledger.Upsert(fixtures.Block("10.9.0.0/30", "gone", "n", 1))
+		}},
+		"of another node's block": {ips: []string{"10.9.0.1"}, want: 1, spoil: func(c *Cluster) {
+			c.Ledger.Upsert(fixtures.Block("10.9.0.0/30", "gone", "m", 1))
+		}},
+		"of the CiliumNode": {ips: []string{"192.0.2.7"}, want: 1, spoil: func(c *Cluster) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("n", "1"), "192.0.2.7")))
+		}},
+		"of its podCIDRs": {ips: []string{"192.0.2.7"}, want: 1, spoil: func(c *Cluster) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "192.0.2.0/24")))
+		}},
+		"none yet":                  {},
+		"none yet, beside an agent": {spoil: agent, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf()
+			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", test.ips...)), fixtures.Noon())
+			if test.spoil != nil {
+				test.spoil(c)
+			}
+			if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares[0].State.Pods; len(got) != test.want {
+				t.Errorf("%d pods count, want %d", len(got), test.want)
+			}
+		})
+	}
+}
+
+// Cilium's DaemonSet selects nodes with Linux.
+func TestOptedOutByOperatingSystem(t *testing.T) {
+	for os, want := range map[string]bool{"": false, "linux": false, "windows": true} {
+		node := fixtures.Node()
+		if os != "" {
+			node.Labels = map[string]string{corev1.LabelOSStable: os}
+		}
+		if got := clusterOf().OptedOut(node); got != want {
+			t.Errorf("%q: %t", os, got)
+		}
+	}
+}
+
 // zonedPool returns a pool that rules the nodes of zone z.
 func zonedPool() *v1alpha1.PodIPPool {
 	z := fixtures.PodIPPool("z", 1, "10.1.0.0/28")

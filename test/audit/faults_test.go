@@ -297,6 +297,16 @@ func nodeFaults() map[audit.Reason]fault {
 			},
 			want: []string{"NodeAwaitsLabels Node/awaiting"},
 		},
+		audit.NodeWithoutAgent: {
+			plant: func(p *place) {
+				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + p.node}})
+				p.cn.Status.IPAM.Used = nil
+				p.UpdateStatus(p.cn)
+				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+				p.RunningPod(p.node, "elsewhere", "172.16.4.1")
+			},
+			want: []string{"NodeWithoutAgent Node/NODE"}, timed: true,
+		},
 		audit.NodeShortOfAddresses: {
 			plant: func(p *place) {
 				node := &corev1.Node{}

@@ -64,6 +64,11 @@ func (b *bed) settleAgent() {
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
 }
 
+// startAgent starts the agent of n, which is not Ready yet.
+func (b *bed) startAgent() {
+	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
+}
+
 // report makes the agent of n start in crd mode and report addrs as used.
 func (b *bed) report(addrs ...string) {
 	b.T.Helper()

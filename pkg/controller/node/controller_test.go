@@ -95,6 +95,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.r.Reporter.NodeCondition = true
+	b.startAgent()
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
 	}

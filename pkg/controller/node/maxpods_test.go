@@ -14,11 +14,14 @@ import (
 // kubelet admits at most allocatable.pods of them.
 func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 	for name, test := range map[string]struct {
-		maxPods string // "": the Node does not say
-		want    int    // blocks of two addresses
+		maxPods      string // "": the Node does not say
+		want         int    // blocks of two addresses
+		withoutAgent bool
 	}{
-		"a bound":  {"3", 3}, // 3 pods, and 2 addresses for the agent
-		"no bound": {"", 16}, // maxBlocksPerNode
+		"a bound":  {maxPods: "3", want: 3}, // 3 pods, and 2 addresses for the agent
+		"no bound": {want: 16},              // maxBlocksPerNode
+		// As many as with no pod: nothing there can give these an address.
+		"no agent": {want: 2, withoutAgent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := fixtures.Node()
@@ -26,6 +29,9 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 				node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(test.maxPods)}
 			}
 			b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+			if !test.withoutAgent {
+				b.startAgent()
+			}
 			for i := range 500 {
 				b.r.Pods.Set(podOn(fmt.Sprintf("flood-%d", i)), fixtures.Noon())
 			}

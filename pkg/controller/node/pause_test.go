@@ -82,6 +82,7 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			if len(b.node().Status.Conditions) != 0 {
 				t.Errorf("conditions %v though no pod waits", b.node().Status.Conditions)
 			}
+			b.startAgent()
 			for i := range 5 {
 				b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
 			}

@@ -80,6 +80,7 @@ func TestUnselectedNodeWithAddresses(t *testing.T) {
 	if len(b.withoutPool()) != 1 {
 		t.Error("no series says that no pool selects it")
 	}
+	b.startAgent()
 	for _, name := range []string{"a", "b", "c"} {
 		b.r.Pods.Set(podOn(name), fixtures.Noon())
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // A pod counts for the same Cilium pool as in the operator.
@@ -46,6 +47,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 			c := New(&audit.Snapshot{
 				Time: time.Unix(0, 0), Mode: ciliumnode.MultiPool, Pools: []v1alpha1.PodIPPool{pool},
 				Nodes:       []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
+				Agents:      []corev1.Pod{*fixtures.AgentPod("agent", "c", true)},
 				Pods:        []corev1.Pod{{ObjectMeta: test.pod, Spec: corev1.PodSpec{NodeName: "n"}}},
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
