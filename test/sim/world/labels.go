@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
@@ -113,11 +114,16 @@ func (o *Operator) knownLabels(name string) labels.Set {
 	return nil
 }
 
-// awaitsLabels returns the UID of a Node that, as an operator knows, has a startup taint and
-// neither a block nor an address; "": it is not such a Node.
+// awaitsLabels returns the UID of a Node that, as an operator knows, has a startup taint, late
+// labels that can change its ruling pool, and neither a block nor an address; "": it is not
+// such a Node, or has been one for five minutes.
 func (o *Operator) awaitsLabels(name string) types.UID {
 	node, ledger := o.knownNode(name), o.parts.Node.Ledger
 	if o.w.cfg.Labels == nil || node == nil || len(node.Spec.Taints) == 0 || len(ledger.NodeBlocks(name)) > 0 {
+		return ""
+	}
+	overdue := !o.w.now.Add(o.skew).Before(node.CreationTimestamp.Add(5 * time.Minute))
+	if overdue || o.parts.Node.Pools.RulingIsFinal(node.Labels) {
 		return ""
 	}
 	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.NonCanonical) > 0 }
