@@ -26,6 +26,8 @@ type served struct {
 	// the nodes, sorted, that have no such pool.
 	next  [2][]*crd.Pool
 	alone [2][]string
+	// withheld are the CiliumNodes that withhold blocks of the pool, most blocks first.
+	withheld [2][]state.Withholder
 }
 
 // readServed reads how the nodes of a pool are served. One that has free blocks serves them.
@@ -60,6 +62,11 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 		}
 	}
 	slices.Sort(s.starving)
+	for _, f := range families {
+		if cut, ok := pool.Cut(f.family); ok {
+			s.withheld[f.family] = r.Ledger.Withholders(cut)
+		}
+	}
 	for f := range s.next {
 		slices.SortFunc(s.next[f], crd.ComparePools)
 		slices.Sort(s.alone[f])
@@ -103,6 +110,21 @@ func (s *served) instead(f ipalloc.Family) string {
 		text += fmt.Sprintf(", except %s, which no other pool serves", nodesLine(alone, len(alone)))
 	}
 	return text
+}
+
+// by describes the CiliumNodes that withhold blocks, with a leading blank; "": none.
+func (s *served) by(f ipalloc.Family) string {
+	var parts []string
+	for _, w := range s.withheld[f][:min(len(s.withheld[f]), namedNodes)] {
+		parts = append(parts, fmt.Sprintf("CiliumNode %s withholds %d of its blocks", w.CiliumNode, w.Blocks))
+	}
+	if more := len(s.withheld[f]) - namedNodes; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more withhold others", more))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ". " + strings.Join(parts, ", ") + ", by what it names outside the blocks of its node"
 }
 
 // waits describes the nodes that starve; "": none.

@@ -52,6 +52,7 @@ func TestFullPool(t *testing.T) {
 		"the other pool is not for the node": {[]client.Object{full, held, served, elsewhere}, ReasonServing, "No other pool serves its nodes"},
 		"the other pool is paused":           {[]client.Object{full, held, served, paused}, ReasonServing, "No other pool serves its nodes"},
 		"nobody holds the block any more":    {[]client.Object{full, cooling, served}, ReasonServing, "one block cools down, and is free again at 2026-01-01T12:01:00Z at the earliest"},
+		"another node's CiliumNode lists it": {[]client.Object{full, served, fixtures.CiliumNode("m", "1", "10.0.0.0/24")}, ReasonServing, "no block cools down. CiliumNode m withholds 1 of its blocks, by what it names outside the blocks of its node. Add"},
 		"pods wait":                          {[]client.Object{full, held, short}, ReasonNodesShort, "pods wait on n, and no pool that selects these nodes has a free block: see"},
 		"pods wait for a limit":              {[]client.Object{full, held, atLimit}, ReasonServing, "no free block left"},
 		"pods wait in another zone": {[]client.Object{fixtures.Edited(full, func(s *v1alpha1.PodIPPoolSpec) {

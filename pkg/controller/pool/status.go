@@ -322,8 +322,8 @@ func exhaustedMessage(pool *crd.Pool, u poolUsage) string {
 	var parts []string
 	for i := range u.families {
 		if f := &u.families[i]; f.status.Blocks.Free == 0 && !f.phasesOut {
-			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s",
-				f.family, state.CooldownsOf(pool, f.family, slices.Values(u.coolingDown)), u.instead(f.family)))
+			parts = append(parts, fmt.Sprintf("no free block left for %s; %s%s%s",
+				f.family, state.CooldownsOf(pool, f.family, slices.Values(u.coolingDown)), u.by(f.family), u.instead(f.family)))
 		}
 	}
 	if len(parts) == 0 {
