@@ -36,7 +36,7 @@ type ciliumConfigCheck struct {
 // Start checks until ctx ends. It is a manager's Runnable.
 func (c *ciliumConfigCheck) Start(ctx context.Context) error {
 	if err := c.cluster.Ledger.WaitReady(ctx); err != nil {
-		return nil //nolint:nilerr // a shutdown is not a failure
+		return nil // a shutdown is not a failure
 	}
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()

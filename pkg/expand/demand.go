@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -88,21 +89,23 @@ func (d *decision) countPods() {
 		}
 		if d.state.NotRun {
 			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
-				d.awaitAddress(pod)
+				d.awaitAddress(pod, slowStart)
 			}
 			continue
 		}
 		if known == nil {
 			known = d.knownOwners()
 		}
+		timeouts := slowStart
 		switch _, ok := known[pod.Name]; {
 		case ok: // it, or the pod that it replaces under the same name
+			timeouts = 1
 		case slices.ContainsFunc(pod.IPs, d.ours):
 			d.plan.Demand++
 		default:
 			waiting++
 		}
-		d.awaitAddress(pod)
+		d.awaitAddress(pod, timeouts)
 	}
 	d.waiting = d.admitted(waiting)
 	d.plan.Demand += d.waiting
@@ -128,10 +131,10 @@ func (d *decision) admitted(waiting int) int {
 // awaitAddress notes a recent pod whose address neither the agent's report, which
 // lags, nor the pod's status names yet. It may be any address that looks free. If
 // that were marked, and the agent restarted before the mark is withdrawn, the pod
-// would not be restored. A pod without one for longer hangs, maybe for good.
-func (d *decision) awaitAddress(pod Pod) {
+// would not be restored. A pod without one for more AckTimeouts hangs, maybe for good.
+func (d *decision) awaitAddress(pod Pod, timeouts int) {
 	known := slices.ContainsFunc(pod.IPs, d.ours)
-	until := pod.Seen.Add(slowStart * d.policy.AckTimeout)
+	until := pod.Seen.Add(time.Duration(timeouts) * d.policy.AckTimeout)
 	if !known && d.now.Before(until) {
 		d.awaited = append(d.awaited, pod.Name)
 		d.awaitedUntil = max(d.awaitedUntil, until.Sub(d.now))

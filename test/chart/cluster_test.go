@@ -132,7 +132,7 @@ func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
-		Data:       map[string]string{
+		Data: map[string]string{
 			"ipam": "cluster-pool", "routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "100.64.0.0/12",
 		},
 	}

@@ -41,24 +41,24 @@ func TestOverlappingPools(t *testing.T) {
 	}
 }
 
-// A threshold that contradicts the operator's flags is reported, and stops no node:
+// A value that contradicts the operator's flags is reported, and stops no node:
 // neither in a pool that served before, nor after a restart with other flags.
-func TestWrongThresholdStopsNoNode(t *testing.T) {
+func TestWrongMinFreeStopsNoNode(t *testing.T) {
 	e := newEnv(t)
-	op := e.start(quick())
+	s := quick()
+	s.Defaults.Policy.MaxAddresses = 128
+	op := e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
-	// 40 is below the default for reclaim, which this object does not set.
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Expand.ThresholdPercent = ptr.To[int32](40) })
-	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid); !strings.Contains(m, "spec.reclaim.thresholdPercent") {
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Expand.MinFree = ptr.To[int32](500) })
+	if m := e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid); !strings.Contains(m, "spec.expand.minFree") {
 		t.Errorf("the message names no field: %s", m)
 	}
 	e.event("all", event.ReasonPoolInvalid)
 	e.Pods("n1", "load", 40)
 	e.running("load", 40)
 	op.stop()
-	s := quick()
 	s.Defaults.Policy.ReclaimPercent = 60
 	e.start(s)
 	e.Pods("n1", "more", 40)
@@ -69,12 +69,14 @@ func TestWrongThresholdStopsNoNode(t *testing.T) {
 // node.
 func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e := newEnv(t)
-	e.start(quick())
+	s := quick()
+	s.Defaults.Policy.MaxAddresses = 128
+	e.start(s)
 	e.pool("good", nil, "10.1.0.0/24")
 	e.node("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.pool("strict", func(p *v1alpha1.PodIPPool) {
-		p.Spec.Priority, p.Spec.Reclaim.ThresholdPercent = 10, ptr.To[int32](85)
+		p.Spec.Priority, p.Spec.Expand.MinFree = 10, ptr.To[int32](500)
 	}, "10.2.0.0/24")
 	e.condition("strict", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonInvalid)
 	// Another pool assigns all CIDRs of this one.
@@ -83,7 +85,7 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.node("n2", nil)
-	e.hasBlocks("n2", 1)
+	e.hasBlocks("n2", 5) // with the reserve that the operator uses meanwhile
 	for _, b := range e.Blocks("") {
 		if b.Spec.PoolName == "overlapped" {
 			t.Errorf("block %s is of pool overlapped", b.Spec.CIDR)

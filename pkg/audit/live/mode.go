@@ -57,7 +57,7 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	}
 	if label != "" {
 		if found.Mode, err = ciliumnode.ParseMode(label); err != nil {
-			return found, fmt.Errorf("Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", found.Lease, label)
+			return found, fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", found.Lease, label)
 		}
 		found.By = "Lease " + found.Lease.String()
 		return found, nil

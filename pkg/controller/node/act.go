@@ -261,12 +261,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 		if !slices.ContainsFunc(addrs, b.CIDR.Contains) || len(r.Ledger.Overlaps(b.CIDR)) > 0 || r.IsOrphaned(b, o.CiliumNode) {
 			continue
 		}
-		held, err := false, error(nil)
-		if b.Finalized {
-			held, err = r.Blocks.unchanged(ctx, b)
-		} else {
-			err = fmt.Errorf("%w: it has not shown the finalizer of block %s", errNotShown, b.CIDR)
-		}
+		held, err := r.Blocks.protected(ctx, b)
 		if err != nil {
 			p.keepBack(err, len(inBlock(b.CIDR, addrs)), 0)
 			if err := o.carryOn(err); err != nil {

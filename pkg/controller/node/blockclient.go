@@ -76,6 +76,15 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 	}
 }
 
+// protected is unchanged for a block that must have its finalizer: without it the block could
+// go at any moment.
+func (c *BlockClient) protected(ctx context.Context, b crd.Block) (bool, error) {
+	if !b.Finalized {
+		return false, fmt.Errorf("%w: it has not shown the finalizer of block %s", errNotShown, b.CIDR)
+	}
+	return c.unchanged(ctx, b)
+}
+
 // unchanged reads a block live and reports whether it is as observed and the watch has
 // delivered it, along with every older block that could overlap it.
 func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) {

@@ -63,12 +63,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 		created = append(created, b)
 		r.Reporter.sendClaimed(o, p, b)
 		r.memory.noteFirstBlock(o.CiliumNode, b.UID)
-		view := o.CiliumNode.Of(p.CiliumPool)
-		for _, addr := range r.Publishable(view, pool, b.CIDR) {
-			if _, stands := o.CiliumNode.Release[addr]; !stands {
-				addrs = append(addrs, addr)
-			}
-		}
+		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), o.hasEntry)...)
 	}
 	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
@@ -83,6 +78,12 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 		return nil, errors.Join(failed, err)
 	}
 	return addrs[:min(len(addrs), want.Room)], failed
+}
+
+// hasEntry reports whether an entry of the handshake stands for an address.
+func (o *observation) hasEntry(addr netip.Addr) bool {
+	_, stands := o.CiliumNode.Release[addr]
+	return stands
 }
 
 // inDoubt reports whether it is still unknown if an earlier claim of a family was written.

@@ -206,16 +206,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	if o.Node != nil && o.CiliumNode == nil && !o.gone() {
 		return nil
 	}
-	for _, f := range ipalloc.Families() {
-		if !o.Runs(f) {
-			r.Metrics.forget(o.Name, f)
-		}
-	}
-	for _, gone := range r.memory.forgetShares(o) {
-		r.Pacing.KeepTurns(gone, nil)
-		r.Metrics.waiting.forgetShare(gone)
-		r.Events.Last.Changed(o.Name, planTopic(gone.Family, gone.CiliumPool), "")
-	}
+	r.forgetShares(o)
 	if o.CiliumNode != nil {
 		r.holdMoves(o, now)
 	}
@@ -254,6 +245,21 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	r.Pressure.SetIdle(o.Name, idle)
 	r.Metrics.sized(o.Name, plans)
 	return plans
+}
+
+// forgetShares drops what is remembered of families and Cilium pools that no longer concern
+// the node.
+func (r *Reconciler) forgetShares(o *observation) {
+	for _, f := range ipalloc.Families() {
+		if !o.Runs(f) {
+			r.Metrics.forget(o.Name, f)
+		}
+	}
+	for _, gone := range r.memory.forgetShares(o) {
+		r.Pacing.KeepTurns(gone, nil)
+		r.Metrics.waiting.forgetShare(gone)
+		r.Events.Last.Changed(o.Name, planTopic(gone.Family, gone.CiliumPool), "")
+	}
 }
 
 // mayPark reports whether a block of a share may be parked beside the plans for others of

@@ -78,6 +78,9 @@ func TestReconcileCarriesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, append(test.objects, fixtures.Node())...)
 			b.r.Reporter.NodeCondition = true
+			if test.lacks != "" {
+				b.startAgent() // pods count once it is there
+			}
 			for i := range 5 * min(len(test.lacks), 1) {
 				b.r.Pods.Set(podOn(fmt.Sprint("pod", i)), fixtures.Noon())
 			}
@@ -113,6 +116,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 func TestRefusedConditionDoesNotStopTheTaint(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), foreignBlock("10.0.0.0/30"))
 	b.r.ShortageTaint, b.r.Reporter.NodeCondition = "short", true
+	b.startAgent()
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
 	b.Refuse = map[string]error{"patch Node status": errDenied}
 	if _, err := b.reconcile(); !errors.Is(err, errDenied) {

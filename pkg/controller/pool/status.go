@@ -238,12 +238,25 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 		})
 	}
 	setReserved(obj, pool, u, now)
-	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
-	if overlap != "" {
+	if overlap := overlapMessage(pool); overlap != "" {
 		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
 	} else {
 		set(v1alpha1.PoolOverlapping, metav1.ConditionFalse, ReasonSeparate, "no other pool claims these addresses")
 	}
+	setExhausted(set, u, exhaustedMessage(pool, u))
+	setReady(set, obj, pool, invalid, u)
+	if i := slices.IndexFunc(obj.Status.Conditions, isReady); i > 0 { // people read it first
+		ready := obj.Status.Conditions[i]
+		obj.Status.Conditions = slices.Insert(slices.Delete(obj.Status.Conditions, i, i+1), 0, ready)
+	}
+}
+
+func isReady(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
+
+// setCondition sets a condition of a pool.
+type setCondition func(kind string, status metav1.ConditionStatus, reason, message string)
+
+func setExhausted(set setCondition, u poolUsage, exhausted string) {
 	switch {
 	case len(u.families) == 0:
 		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
@@ -254,6 +267,10 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	default:
 		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonFreeBlocks, "free blocks are left")
 	}
+}
+
+func setReady(set setCondition, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) {
+	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
 	switch {
 	case obj.DeletionTimestamp != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.first, u.nodes))
@@ -280,13 +297,7 @@ func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poo
 	default:
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
 	}
-	if i := slices.IndexFunc(obj.Status.Conditions, isReady); i > 0 { // people read it first
-		ready := obj.Status.Conditions[i]
-		obj.Status.Conditions = slices.Insert(slices.Delete(obj.Status.Conditions, i, i+1), 0, ready)
-	}
 }
-
-func isReady(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
 
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.
 func servesMeanwhile(pool *crd.Pool) string {

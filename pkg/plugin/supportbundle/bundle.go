@@ -183,7 +183,7 @@ func (b *bundle) addEvents(ctx context.Context) {
 // addOperators adds the status of the operator's pods, and their logs.
 func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	list := &corev1.PodList{}
-	namespace := b.Cluster.Operator.Lease.Namespace
+	namespace := b.Operator.Lease.Namespace
 	err := b.Cluster.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": "cilium-pool-operator"})
 	if err != nil {
 		b.add("operators.yaml", nil, err)

@@ -1,0 +1,193 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// maxNodeBits are the host bits of the largest CIDR that can be the range of one node: /16 and
+// /64, by far more than a kubelet can run pods.
+var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
+
+// withholds reports whether a CIDR that a CiliumNode lists is taken as a whole. Otherwise only
+// the addresses that the CiliumNode names are taken, so that one wrong entry cannot take
+// every pool from all nodes:
+//
+//	more addresses than maxNodeBits        no
+//	more addresses than a block can have   unless the agent runs in crd mode, where it allocates
+//	                                       from its pool alone, or another node has a block there
+//	otherwise                              unless both
+//
+// A block inside such a CIDR has a more specific route.
+func (l *Ledger) withholds(cn *ciliumnode.Stored, cidr netip.Prefix) bool {
+	hostBits := cidr.Addr().BitLen() - cidr.Bits()
+	wide := hostBits > ipalloc.MaxHostBits
+	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] || wide && cn.ReportsUse() {
+		return false
+	}
+	if !wide && !cn.ReportsUse() {
+		return true
+	}
+	return !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
+		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
+	})
+}
+
+func (l *Ledger) foreignOf(node string) []netip.Prefix {
+	cn := l.ciliumNodes.seen[node]
+	if cn == nil {
+		return nil
+	}
+	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) })
+	covers := slices.Clone(taken)
+	for _, held := range l.byNode[node] {
+		covers = append(covers, held.CIDR)
+	}
+	for addr := range cn.Addresses() {
+		if !ContainsAddr(covers, addr) {
+			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	if cn.BlockDemand != nil {
+		for _, p := range cn.BlockDemand.Taken {
+			if l.withholds(cn, p) {
+				taken = append(taken, p)
+			}
+		}
+	}
+	slices.SortFunc(taken, netip.Prefix.Compare)
+	return slices.Compact(taken)
+}
+
+// Withholder is a CiliumNode that names addresses outside its node's blocks, so that no node can
+// claim this many blocks of a pool.
+type Withholder struct {
+	CiliumNode string
+	Blocks     uint64
+}
+
+// Withholders returns the CiliumNodes that withhold blocks from a pool, most blocks first. It
+// walks all CiliumNodes.
+func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
+	l.mu.Lock()
+	names := slices.Collect(maps.Keys(l.ciliumNodes.foreign))
+	l.mu.Unlock()
+	var out []Withholder
+	inParts(&l.mu, names, func(name string) {
+		if n := l.withheldBy(name, cut); n > 0 {
+			out = append(out, Withholder{name, n})
+		}
+	})
+	slices.SortFunc(out, func(a, b Withholder) int {
+		return cmp.Or(cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.CiliumNode, b.CiliumNode))
+	})
+	return out
+}
+
+// withheldBy counts the blocks of cut that a CiliumNode withholds.
+func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
+	counted := map[netip.Prefix]bool{}
+	for _, p := range l.ciliumNodes.foreign[name] {
+		for _, within := range cut.Ranges {
+			if !within.Overlaps(p) || l.isHeld(p) {
+				continue
+			}
+			if p.Bits() < within.Bits() {
+				p = within
+			}
+			if p.Bits() < cut.BlockBits {
+				total := ipalloc.Cut{Ranges: []netip.Prefix{p}, BlockBits: cut.BlockBits}.Total()
+				n += total - min(total, uint64(len(l.space.Overlapping(p))))
+				continue
+			}
+			block := netip.PrefixFrom(p.Addr(), cut.BlockBits).Masked()
+			if !counted[block] && !l.isHeld(block) {
+				counted[block], n = true, n+1
+			}
+		}
+	}
+	return n
+}
+
+// NamedElsewhere returns what other nodes' CiliumNodes name of cidr, outside their own
+// blocks. It walks all of them if another one names a part of cidr, which is rare.
+// Concurrent changes may or may not be included.
+func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
+		for _, p := range l.ciliumNodes.foreign[name] {
+			if p.Overlaps(cidr) {
+				out = append(out, p)
+			}
+		}
+	})
+	return out
+}
+
+// mayName returns the other nodes, if the CiliumNode of one of them names a part of cidr.
+func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := 0
+	for _, p := range l.ciliumNodes.foreign[node] {
+		if p.Overlaps(cidr) {
+			own++
+		}
+	}
+	if l.space.Reservations(cidr)-l.withheld.Reservations(cidr) == own {
+		return nil
+	}
+	names := make([]string, 0, len(l.ciliumNodes.foreign))
+	for name := range l.ciliumNodes.foreign {
+		if name != node {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
+	old := l.ciliumNodes.foreign[name]
+	if slices.Equal(old, taken) {
+		return false
+	}
+	for _, p := range taken {
+		l.space.Reserve(p)
+	}
+	for _, p := range old {
+		l.space.Unreserve(p)
+	}
+	l.taken = append(l.taken, l.missingFrom(old, taken)...)
+	l.freed = append(l.freed, l.missingFrom(taken, old)...)
+	if len(taken) == 0 {
+		delete(l.ciliumNodes.foreign, name)
+	} else {
+		l.ciliumNodes.foreign[name] = taken
+	}
+	return true
+}
+
+// missingFrom returns the prefixes of list that are not in sorted and that no block or
+// claim covers. A node's own blocks, which its podCIDRs name as well, make no difference.
+func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range list {
+		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !l.isHeld(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// isHeld reports whether a block or a claim covers all of p.
+func (l *Ledger) isHeld(p netip.Prefix) bool {
+	if _, held := l.space.Owner(p); held {
+		return true
+	}
+	return slices.ContainsFunc(l.space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
+}
