@@ -68,11 +68,12 @@ type Set struct {
 }
 
 // Put replaces the CIDRs of a claimant, which must have no host bits and be unique. It returns
-// those that had no claimant before, and those that no longer have one.
-func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
+// those that had no claimant before, those that no longer have one, and those that it has come or
+// ceased to share with others.
+func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []netip.Prefix) {
 	old := s.byClaimant[by]
 	if slices.Equal(old, cidrs) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if s.byClaimant == nil {
 		s.byClaimant, s.claimants = map[Claimant][]netip.Prefix{}, map[netip.Prefix][]Claimant{}
@@ -81,20 +82,26 @@ func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed []netip.Pre
 		if len(s.claimants[p]) == 0 {
 			added = append(added, p)
 			_ = s.index.Restore(ipalloc.Held{CIDR: p}) // that another one overlaps it is no conflict here
+		} else if !slices.Contains(old, p) {
+			shared = append(shared, p)
 		}
 		if i, there := slices.BinarySearchFunc(s.claimants[p], by, Claimant.compare); !there {
 			s.claimants[p] = slices.Insert(s.claimants[p], i, by)
 		}
 	}
 	for _, p := range old {
-		if !slices.Contains(cidrs, p) && s.take(by, p) {
+		switch {
+		case slices.Contains(cidrs, p):
+		case s.take(by, p):
 			removed = append(removed, p)
+		default:
+			shared = append(shared, p)
 		}
 	}
 	if s.byClaimant[by] = cidrs; len(cidrs) == 0 {
 		delete(s.byClaimant, by)
 	}
-	return added, removed
+	return added, removed, shared
 }
 
 // take ends a claim, and reports whether it was the last one.

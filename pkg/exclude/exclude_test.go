@@ -57,19 +57,19 @@ func TestSharedAddress(t *testing.T) {
 	var s Set
 	node, ciliumNode := Claimant{Node, "a"}, Claimant{CiliumNode, "a"}
 	for i, step := range []struct {
-		by             Claimant
-		cidrs          []netip.Prefix
-		added, removed int
+		by                     Claimant
+		cidrs                  []netip.Prefix
+		added, removed, shared int
 	}{
-		{node, prefixes("10.0.0.5/32"), 1, 0},
-		{ciliumNode, prefixes("10.0.0.5/32"), 0, 0},
-		{node, nil, 0, 0},
-		{ciliumNode, prefixes("10.0.0.6/32"), 1, 1},
-		{ciliumNode, nil, 0, 1},
+		{node, prefixes("10.0.0.5/32"), 1, 0, 0},
+		{ciliumNode, prefixes("10.0.0.5/32"), 0, 0, 1},
+		{node, nil, 0, 0, 1},
+		{ciliumNode, prefixes("10.0.0.6/32"), 1, 1, 0},
+		{ciliumNode, nil, 0, 1, 0},
 	} {
-		added, removed := s.Put(step.by, step.cidrs)
-		if len(added) != step.added || len(removed) != step.removed {
-			t.Errorf("step %d: added %v, removed %v", i, added, removed)
+		added, removed, shared := s.Put(step.by, step.cidrs)
+		if len(added) != step.added || len(removed) != step.removed || len(shared) != step.shared {
+			t.Errorf("step %d: added %v, removed %v, shared %v", i, added, removed, shared)
 		}
 	}
 	if len(s.byClaimant)+len(s.claimants) > 0 {

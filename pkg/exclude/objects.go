@@ -24,14 +24,19 @@ func OfNode(n *corev1.Node) []netip.Prefix {
 }
 
 // OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: those of its
-// load balancer, the one that it requests, and its external ones.
+// load balancer, the one that it requests, and its external ones, up to a number of them: anybody
+// may create a Service, and one must not take a pool from all nodes.
 func OfService(s *corev1.Service) []netip.Prefix {
 	out := read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP)
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		out = read(out, ingress.IP)
 	}
-	return Of(out)
+	addrs := Of(out)
+	return addrs[:min(len(addrs), maxOfService)]
 }
+
+// maxOfService bounds how many addresses of a Service are excluded from pods.
+const maxOfService = 16
 
 // OfServices returns the CIDRs from which a ServiceCIDR assigns addresses to Services, sorted.
 func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {

@@ -5,8 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"time"
 	"strings"
+	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )

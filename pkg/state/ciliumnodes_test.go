@@ -190,7 +190,7 @@ func TestWithheldByListedCIDRs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cn := fixtures.CiliumNode("n", "1", tc.lists)
 			cn.Status.IPAM.Used = fixtures.AllocationMap(tc.used...)
-			cut := ipalloc.Cut{Ranges: fixtures.Prefixes("10.1.0.0/16"), BlockBits: 30}
+			cut := ipalloc.Cut{Ranges: fixtures.Prefixes("10.1.0.0/17", "10.1.128.0/17"), BlockBits: 30}
 			for order, blocksFirst := range map[string]bool{"blocks first": true, "CiliumNode first": false} {
 				l, held := NewLedger(), uint64(0)
 				if !blocksFirst {

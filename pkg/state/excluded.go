@@ -52,8 +52,8 @@ func (l *Ledger) isNodes(cn *ciliumnode.Stored, addr netip.Addr) bool {
 }
 
 func (l *Ledger) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
-	added, removed = l.excluded.Put(by, cidrs)
-	l.taken, l.freed = append(l.taken, added...), append(l.freed, removed...)
+	added, removed, shared := l.excluded.Put(by, cidrs)
+	l.taken, l.freed = append(l.taken, append(added, shared...)...), append(l.freed, removed...)
 	for _, p := range added {
 		l.space.Reserve(p)
 		l.withheld.Reserve(p)
@@ -62,42 +62,51 @@ func (l *Ledger) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, remo
 		l.space.Unreserve(p)
 		l.withheld.Unreserve(p)
 	}
-	return added, removed
+	return append(added, shared...), removed // held blocks keep what is only offered to Services
 }
 
 // OfferToServices replaces the ranges from which a CiliumLoadBalancerIPPool assigns addresses to
 // Services. No block of them is claimed from now on; held blocks keep their addresses until a
-// Service gets one. Ranges that are at least half of a CIDR of a PodIPPool are only reported: one
-// object must not take a pool from all nodes.
-func (l *Ledger) OfferToServices(name string, ranges []netip.Prefix) {
+// Service gets one. Ranges that share addresses with half of the blocks of a PodIPPool's CIDR are only reported: one
+// object must not take a pool from all nodes. It reports whether what is only reported has changed.
+func (l *Ledger) OfferToServices(name string, ranges []netip.Prefix) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.offered[name] = ranges; len(ranges) == 0 {
 		delete(l.offered, name)
 	}
-	l.excludeOffered(name, ranges)
+	return l.excludeOffered(name, ranges)
 }
 
-func (l *Ledger) excludeOffered(name string, ranges []netip.Prefix) {
-	by := exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: name}
-	if slices.ContainsFunc(l.poolCIDRs, func(cidr netip.Prefix) bool { return shareOf(ranges, cidr) >= 0.5 }) {
-		l.shared.Put(by, ranges)
-		ranges = nil
-	} else {
-		l.shared.Put(by, nil)
+func (l *Ledger) excludeOffered(name string, ranges []netip.Prefix) (changed bool) {
+	by, reported := exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: name}, []netip.Prefix(nil)
+	if slices.ContainsFunc(l.cuts, func(cut ipalloc.Cut) bool { return takesHalf(ranges, cut) }) {
+		ranges, reported = nil, ranges
 	}
+	added, removed, shared := l.shared.Put(by, reported)
 	l.exclude(by, ranges)
+	return len(added)+len(removed)+len(shared) > 0
 }
 
-// shareOf returns the part of cidr that ranges, which do not overlap each other, cover.
-func shareOf(ranges []netip.Prefix, cidr netip.Prefix) float64 {
-	part := 0.0
-	for _, r := range ranges {
-		if r.Overlaps(cidr) {
-			part += math.Ldexp(1, -max(0, r.Bits()-cidr.Bits()))
+// takesHalf reports whether ranges, which do not overlap each other, share addresses with at least
+// half of the blocks of a range of cut.
+func takesHalf(ranges []netip.Prefix, cut ipalloc.Cut) bool {
+	return slices.ContainsFunc(cut.Ranges, func(within netip.Prefix) bool {
+		part, blocks := 0.0, map[netip.Prefix]bool{}
+		for _, r := range ranges {
+			if !r.Overlaps(within) {
+				continue
+			}
+			if r.Bits() > cut.BlockBits {
+				r = netip.PrefixFrom(r.Addr(), cut.BlockBits).Masked()
+			}
+			if !blocks[r] {
+				blocks[r] = true
+				part += math.Ldexp(1, -max(0, r.Bits()-within.Bits()))
+			}
 		}
-	}
-	return part
+		return part >= 0.5
+	})
 }
 
 // Excluded returns the addresses of nodes and Services in cidr, sorted.

@@ -102,8 +102,8 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 }
 
 // No block of a range from which Services get addresses is claimed, but a held one keeps its
-// addresses until a Service has one. A CiliumLoadBalancerIPPool that would take half of a CIDR of
-// a pool or more takes nothing.
+// addresses until a Service has one. A CiliumLoadBalancerIPPool that would take half of the blocks
+// of a CIDR of a pool or more takes nothing.
 func TestRangesOfferedToServices(t *testing.T) {
 	ledger := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
@@ -128,8 +128,10 @@ func TestRangesOfferedToServices(t *testing.T) {
 		return len(o.State(expand.State{Node: "n", Family: ipalloc.IPv4}, "", nil, ledger.NodeBlocks("n")).Blocks[0].Usable)
 	}
 	is("none", 0, 0, 3)
-	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.0/30", "10.0.0.6/31"))
-	is("three eighths", 2, 0, 2)
+	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.2/32", "10.0.0.6/32"))
+	is("addresses of half of the blocks", 0, 2, 3)
+	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.1/32", "10.0.0.2/31"))
+	is("a quarter, though it is three addresses", 2, 0, 3)
 	if n := usable(); n != 2 {
 		t.Errorf("a held block of an offered range has %d usable addresses", n)
 	}
@@ -137,7 +139,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 	if n := usable(); n != 1 {
 		t.Errorf("with an address of a Service the block has %d usable addresses", n)
 	}
-	is("an address of a Service", 3, 0, 2)
+	is("an address of a Service", 2, 0, 3)
 	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.0/29"))
 	is("half", 1, 1, 3)
 	set("10.0.0.0/27")

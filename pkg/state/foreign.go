@@ -97,15 +97,16 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 			if !within.Overlaps(p) || l.isHeld(p) {
 				continue
 			}
-			if p.Bits() < within.Bits() {
-				p = within
+			part := p
+			if part.Bits() < within.Bits() {
+				part = within
 			}
-			if p.Bits() < cut.BlockBits {
-				total := ipalloc.Cut{Ranges: []netip.Prefix{p}, BlockBits: cut.BlockBits}.Total()
-				n += total - min(total, uint64(len(l.space.Overlapping(p))))
+			if part.Bits() < cut.BlockBits {
+				total := ipalloc.Cut{Ranges: []netip.Prefix{part}, BlockBits: cut.BlockBits}.Total()
+				n += total - min(total, uint64(len(l.space.Overlapping(part))))
 				continue
 			}
-			block := netip.PrefixFrom(p.Addr(), cut.BlockBits).Masked()
+			block := netip.PrefixFrom(part.Addr(), cut.BlockBits).Masked()
 			if !counted[block] && !l.isHeld(block) {
 				counted[block], n = true, n+1
 			}

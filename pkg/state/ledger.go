@@ -63,10 +63,10 @@ type Ledger struct {
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
 	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared those that are
-	// too large a part of a CIDR of poolCIDRs to be excluded.
-	offered   map[string][]netip.Prefix
-	shared    exclude.Set
-	poolCIDRs []netip.Prefix
+	// too large a part of a pool to be excluded. cuts are the ranges of all pools.
+	offered map[string][]netip.Prefix
+	shared  exclude.Set
+	cuts    []ipalloc.Cut
 
 	// Changed, if set, receives the freed CIDRs, and those taken in other ways than by a
 	// claim, after the ledger has recorded them. It may call the ledger.

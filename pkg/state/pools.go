@@ -118,15 +118,15 @@ func (p *Pools) resolve() {
 		p.resolved[pool.Name] = pool
 	}
 	reserved := make(map[string][]netip.Prefix, len(p.parsed))
-	var cidrs []netip.Prefix
+	var cuts []ipalloc.Cut
 	for name, pool := range p.resolved {
 		for _, f := range ipalloc.Families() {
 			reserved[name] = append(reserved[name], pool.Skipped(f)...)
 			whole, _ := pool.Whole(f)
-			cidrs = append(cidrs, whole.Ranges...)
+			cuts = append(cuts, whole)
 		}
 	}
-	p.ledger.reserve(p.reserved, reserved, cidrs)
+	p.ledger.reserve(p.reserved, reserved, cuts)
 	p.reserved = reserved
 }
 
@@ -175,11 +175,11 @@ func (p *Pools) RulingIsFinal(nodeLabels labels.Set) bool {
 	return crd.RulingIsFinal(pools, nodeLabels)
 }
 
-// reserve replaces the pools, the ranges that each reserves, and their CIDRs.
-func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cidrs []netip.Prefix) {
+// reserve replaces the pools, the ranges that each reserves, and how they are cut.
+func (l *Ledger) reserve(old, now map[string][]netip.Prefix, cuts []ipalloc.Cut) {
 	l.mu.Lock()
 	defer l.mu.Unlock() // whoever changes a pool wakes all nodes and pools
-	l.poolCIDRs = cidrs
+	l.cuts = cuts
 	for name, ranges := range l.offered {
 		l.excludeOffered(name, ranges)
 	}

@@ -39,11 +39,17 @@ func (f *Feed) serviceCIDRGone(s *networkingv1.ServiceCIDR) {
 }
 
 func (f *Feed) loadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) {
-	f.Ledger.OfferToServices(p.Name, exclude.OfLoadBalancerPool(p))
+	f.offer(p.Name, exclude.OfLoadBalancerPool(p))
+}
+
+func (f *Feed) offer(name string, ranges []netip.Prefix) {
+	if f.Ledger.OfferToServices(name, ranges) {
+		f.AllPools() // nothing else has changed that would queue them
+	}
 }
 
 func (f *Feed) loadBalancerPoolGone(p *ciliumv2.CiliumLoadBalancerIPPool) {
-	f.Ledger.OfferToServices(p.Name, nil)
+	f.offer(p.Name, nil)
 }
 
 // serviceAddresses is what is kept of a Service.

@@ -20,6 +20,26 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
+// A standby keeps the deleted CiliumNode of a Node that exists, which it may have to restore.
+func TestStandbyForgetsGoneNodes(t *testing.T) {
+	feed := NewFeed()
+	feed.Ledger, feed.Awaiting, feed.Elected = state.ReadyLedger(), &state.Awaiting{}, make(chan struct{})
+	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
+	ignore := listening{add: func(string) {}}
+	feed.nodes, feed.pools, feed.blocks = ignore, ignore, ignore
+	node, cn := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/24"))
+	feed.node(node)
+	feed.ciliumNode(cn)
+	feed.ciliumNodeGone(cn.At("2"))
+	if feed.Ledger.LastCiliumNode("n") == nil {
+		t.Error("the CiliumNode of a Node that exists is forgotten")
+	}
+	feed.nodeGone(node)
+	if feed.Ledger.LastCiliumNode("n") != nil {
+		t.Error("the CiliumNode of a Node that is gone is kept")
+	}
+}
+
 // The feed records the addresses of Nodes, CiliumNodes and ServiceCIDRs, and queues only the
 // nodes and pools concerned.
 func TestFeedExcludes(t *testing.T) {

@@ -225,7 +225,7 @@ func (f *Feed) leads() bool {
 // one of its writes may still be under way.
 func (f *Feed) forgetGone(node string) {
 	f.mu.RLock()
-	exists := f.names[node]
+	_, exists := f.names[node]
 	f.mu.RUnlock()
 	if !exists && f.Ledger.Ready() && !f.leads() && len(f.Ledger.NodeBlocks(node)) == 0 {
 		f.Ledger.ForgetCiliumNode(node)

@@ -138,7 +138,11 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 	for i := range plans {
 		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
-			if err := o.carryOn(r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None)); err != nil {
+			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None)
+			if err != nil {
+				p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
+			}
+			if err := o.carryOn(err); err != nil {
 				return err
 			}
 		}
