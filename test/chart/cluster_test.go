@@ -151,7 +151,7 @@ pools:
 	for _, major := range majors() {
 		t.Run("Helm "+major, func(t *testing.T) {
 			b := &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
-			b.setIPAM(config, "cluster-pool")
+			b.setConfig(config, "ipam", "cluster-pool")
 			install := []string{"install", release, chart, "-f", values, "--dry-run=server"}
 			_, err := b.tryHelm(install...)
 			wantError(t, err, "Cilium runs with ipam.mode=cluster-pool", "shadow=true")
@@ -160,7 +160,7 @@ pools:
 			notes = b.helm(append(install, "--set", "shadow=true")...)
 			wantAll(t, notes, "WARNING: Cilium runs with ipam.mode=cluster-pool", "WARNING: shadow=true")
 
-			b.setIPAM(config, "crd")
+			b.setConfig(config, "ipam", "crd")
 			warnings := []string{
 				"192.0.2.0/24 of pool bad overlaps 192.0.2.7, an address of Node n1",
 				"192.0.2.0/24 of pool bad is not within 100.64.0.0/12",
@@ -187,13 +187,22 @@ pools:
 			if notes := b.helm(append(install, "--set", "preflight.pools=off")...); strings.Contains(notes, "WARNING") {
 				t.Errorf("preflight.pools=off, and yet:\n%s", notes)
 			}
+			for _, routes := range []string{"true", "false"} { // by agents, or by the network
+				b.setConfig(config, "kvstore", "etcd", "auto-direct-node-routes", routes)
+				if got := strings.Contains(b.helm(install...), "WARNING: Cilium's agents run with a kvstore"); got != (routes == "true") {
+					t.Errorf("with a kvstore and auto-direct-node-routes=%s the notes warn: %t", routes, got)
+				}
+			}
+			b.setConfig(config, "kvstore", "")
 		})
 	}
 }
 
-func (b *bed) setIPAM(config *corev1.ConfigMap, mode string) {
+func (b *bed) setConfig(config *corev1.ConfigMap, settings ...string) {
 	b.Helper()
-	config.Data["ipam"] = mode
+	for pair := range slices.Chunk(settings, 2) {
+		config.Data[pair[0]] = pair[1]
+	}
 	b.Must(b.Client.Update(b.Context(), config))
 }
 

@@ -31,6 +31,12 @@
 {{- end }}
 {{- end }}
 
+{{- /* Not empty: agents learn nodes from a kvstore alone, where these have no podCIDRs in crd mode (pkg/ciliumconfig, LosesRoutes). */}}
+{{- define "preflight.routes" -}}
+{{- $config := dig "data" dict (lookup "v1" "ConfigMap" .Values.cilium.namespace "cilium-config") }}
+{{- if and (eq .Values.mode "crd") (get $config "kvstore") (or (ne (get $config "routing-mode") "native") (eq (get $config "auto-direct-node-routes") "true")) }}true{{ end }}
+{{- end }}
+
 {{- /* Refuses pools that are in the cluster and belong to something else, with more help than Helm gives. */}}
 {{- define "preflight.owners" -}}
 {{- if include "pools.served" . }}
