@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -227,7 +228,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBed(t)
-			b.leads(mode)
+			b.leads(live.LeaseNamespace, live.LeaseName, mode)
 			b.pool("main", nil, "10.0.0.0/16")
 			healthy := b.assigned(mode, "healthy", "10.0.0.0/29")
 			if got := b.check("-o", "json", "--stuck-after=0s"); got.code != 0 {
@@ -264,10 +265,10 @@ var elsewhereIn = map[audit.Reason]string{
 }
 
 // leads creates the Lease of an operator that runs in a mode.
-func (b *bed) leads(mode ciliumnode.Mode) {
+func (b *bed) leads(namespace, name string, mode ciliumnode.Mode) {
 	b.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: mode.String()},
+		Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.ModeLabel: mode.String()},
 	}}
 	b.Create(lease)
 	b.Cleanup(func() { b.gone(lease) })
