@@ -96,6 +96,16 @@ func TestPluginCommands(t *testing.T) {
 	}
 }
 
+// The plugin's help, its page and its manifest for krew name the same commands that write.
+func TestCommandsThatWrite(t *testing.T) {
+	want := regexp.MustCompile(`All commands but [^.]* only read`).FindString(pluginCommand().Long)
+	for _, path := range []string{"docs/kubectl/README.md", "hack/release/krew.go"} {
+		if want == "" || !strings.Contains(strings.ReplaceAll(read(t, path), "`", ""), want) {
+			t.Errorf("%s does not say %q", path, want)
+		}
+	}
+}
+
 func TestCheckLine(t *testing.T) {
 	for line, ok := range map[string]bool{
 		"kubectl cilium-pool status   # the first":                       true,
