@@ -42,6 +42,9 @@ func (c *Cluster) Waits(node string) map[string]Wait {
 				_, why, _ := strings.Cut(b.Held, ": ") // as the operator writes it
 				is.What = "its turn: " + why
 			}
+			if d.Paused != "" {
+				is = Wait{What: "the operator, which changes nothing on the node: " + d.Paused, Action: "end this first: " + d.Paused}
+			}
 			waits[crd.BlockName(w.CIDR)] = is
 		}
 	}

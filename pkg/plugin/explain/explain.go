@@ -105,6 +105,9 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)
+	if len(d.Pools) == 0 {
+		return // nothing would make it grow or shrink
+	}
 	s.Line("")
 	explainLimits(s, d)
 	explainGrowth(c, s, d)
