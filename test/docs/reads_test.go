@@ -23,6 +23,7 @@ var (
 	stand  = regexp.MustCompile(`\b(NODE|POOL|NAME|beijing-01)\b`)
 	reads  = regexp.MustCompile(`^kubectl (-n kube-system )?(get|describe|explain) [a-z]`)
 	reason = regexp.MustCompile(`reason=(\w+)`)
+	anyPod = regexp.MustCompile(`logs (ds|daemonset|deploy|deployment)/`)
 )
 
 // commandsOf returns the commands of a page that kubectl runs: each on one line, without what
@@ -84,6 +85,9 @@ func TestReadsOfPages(t *testing.T) {
 	ran := map[string]bool{}
 	for _, path := range files(t, isMarkdown) {
 		for _, line := range commandsOf(t, path) {
+			if anyPod.MatchString(line) {
+				t.Errorf("%s: %s shows the log of one pod, whichever", path, line)
+			}
 			// Not read: a kind that only Cilium's operator installs, and commands that go on.
 			if !reads.MatchString(line) || strings.Contains(line, "ciliumnodeconfigs") || strings.Contains(line, " -w") || ran[line] {
 				continue
