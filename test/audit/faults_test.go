@@ -384,8 +384,11 @@ func (p *place) newcomer(name, pool string) {
 
 // elsewhere are reasons that are not planted together with the others, with the explanation.
 var elsewhere = map[audit.Reason]string{
-	audit.NoAgentsFound:  "of the whole cluster: TestNoAgentsFound",
-	audit.BlockMalformed: "the API server refuses such blocks: see pkg/audit",
+	audit.NoAgentsFound:        "of the whole cluster: TestNoAgentsFound",
+	audit.CiliumModeDiffers:    "of the whole cluster: TestCiliumConfigFaults",
+	audit.KVStoreWithoutRoutes: "of the whole cluster: TestCiliumConfigFaults",
+	audit.PoolMasqueraded:      "of the whole cluster: TestCiliumConfigFaults",
+	audit.BlockMalformed:       "the API server refuses such blocks: see pkg/audit",
 }
 
 // plantAll plants faults, each on its own node, and returns how many there are, their reasons,
@@ -451,6 +454,24 @@ func TestPlantedFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The settings of Cilium's agents do not fit the operator's mode and pools.
+func TestCiliumConfigFaults(t *testing.T) {
+	b := newBed(t)
+	b.pool("main", nil, "10.0.0.0/16")
+	b.node("a", "10.0.0.0/29")
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{
+		"ipam": "cluster-pool", "kvstore": "etcd", "routing-mode": "native", "auto-direct-node-routes": "true",
+		"enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.96.0.0/12",
+	}}
+	b.Create(config)
+	defer b.Delete(config)
+	want := []string{"CiliumModeDiffers ConfigMap/kube-system/cilium-config", "KVStoreWithoutRoutes ConfigMap/kube-system/cilium-config", "PoolMasqueraded PodIPPool/main 10.0.0.0/16"}
+	got := b.check("-o", "json", "--mode=crd")
+	if diff := cmp.Diff(want, shorts(b.report(got))); diff != "" || got.code != 1 {
+		t.Errorf("exit code %d, findings (-want +got):\n%s\n%s", got.code, diff, got.stderr)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // TestRightsAreEnoughAndNoMore checks this for crd mode.
 func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("multi-pool", "--ack-timeout=5m") // how long a pod without an address counts
+	op := b.installMode("multi-pool", "--cooldown=30s", "--ack-timeout=5m") // how long a pod without an address counts
 	b.node("n1", "beijing")
 	b.isAssigned("n1", 1)
 	b.AgentRequests("n1", 8, 1)
@@ -41,6 +41,7 @@ func TestNothingIsRefusedInKubernetesMode(t *testing.T) {
 		b.isAnnotated(name)
 	}
 	b.node("n5", "beijing")
+	b.AgentPod("n5") // without one, pods do not count
 	b.Pods("n5", "one", 1)
 	b.Eventually("the operator reports a shortage", func() error { return b.short("n5", true) })
 	b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})

@@ -6,6 +6,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -113,8 +114,8 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
 		case *v1alpha1.PodIPPoolHistoryList:
 			l.Items = allOf[v1alpha1.PodIPPoolHistory](w, KindHistory)
-		case *networkingv1.ServiceCIDRList:
-			l.Items = nil // no Services here
+		case *networkingv1.ServiceCIDRList, *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
+			// no Services here, and no other Lease
 		case *policyv1.PodDisruptionBudgetList:
 			l.Items = nil // evictions are refused by chance
 		case *unstructured.UnstructuredList:
