@@ -69,6 +69,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
+	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
 	pace, recorder := pacing.New(s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool), event.NewRecorder(c.Recorder, c.Clock)
 	pace.Changed = feed.QueueNodes
 	return &Operator{

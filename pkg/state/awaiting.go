@@ -1,127 +1,241 @@
 package state
 
 import (
+	"container/list"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Awaiting tracks the nodes that are short of addresses, and the pools that could serve
-// them. The zero value tracks none. It is safe for concurrent use.
+// them. When blocks of a pool are freed, it wakes as many nodes as there are free blocks:
+// first nodes whose pods wait, then nodes that lack a reserve, and of each the node that
+// looked longest ago. Once a woken node has been reconciled, it wakes the next one if blocks
+// are left. The zero value tracks none. It is safe for concurrent use.
 type Awaiting struct {
+	// Free returns how many blocks of a pool can be claimed; nil: one for each node.
+	Free func(pool string, f ipalloc.Family) uint64
+	// Changed, if set, is called with the nodes that Looked wakes.
+	Changed func(nodes []string)
+
 	mu sync.Mutex
-	// byNode are the pools that each node waits for.
-	byNode map[string]map[string]bool
-	// byPool are the nodes to wake when addresses of a pool are freed. The value is the
-	// node's count in wakes when it began to listen: if wakes is higher now, the node has
-	// been woken and has not looked yet.
-	byPool map[string]map[string]int
-	// wakes counts how often each node has been woken since it began to wait.
-	wakes map[string]int
+	// freed counts the calls of Wake.
+	freed uint64
+	nodes map[string]*waiter
+	lines map[poolFamily]*line
+}
+
+// waiter is a node that waits, or that is being reconciled.
+type waiter struct {
+	name           string
+	waits, starves bool
+	// places are the node's places in the lines of the pools that it waits for; nil while it
+	// is busy.
+	places map[poolFamily]*list.Element
+	// looked is the value of Awaiting.freed when the node last looked.
+	looked uint64
+	// busy: the node has been woken, or is being reconciled.
+	busy bool
+	// wokenFor is the pool that it was woken for; zero: for none.
+	wokenFor poolFamily
+}
+
+// line are the nodes that wait for blocks of a pool.
+type line struct {
+	// waiters are those that starve, then those that lack a reserve, each sorted by looked.
+	waiters [2]list.List
+	// woken counts the busy nodes that were woken for this pool.
+	woken uint64
+	// freed is the value of Awaiting.freed at the last call of Wake for this pool. A node
+	// that looked since is not woken again.
+	freed uint64
 }
 
 // Set replaces what a node waits for: blocks of these pools if it lacks addresses,
-// otherwise nothing.
-func (a *Awaiting) Set(node string, lacks bool, pools []*crd.Pool) {
+// otherwise nothing. It starves if pods wait for these addresses.
+func (a *Awaiting) Set(node string, lacks, starves bool, pools [2][]*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.remove(node)
-	if lacks {
-		a.add(node, pools)
+	w := a.waiter(node)
+	a.leave(w)
+	w.waits, w.starves, w.places = lacks, starves, map[poolFamily]*list.Element{}
+	for f := 0; lacks && f < len(pools); f++ {
+		for _, pool := range pools[f] {
+			w.places[poolFamily{pool.Name, ipalloc.Family(f)}] = nil
+		}
 	}
+	a.settle(w)
 }
 
-// Add adds pools to those that a node waits for. It reports whether this changed anything.
-func (a *Awaiting) Add(node string, pools []*crd.Pool) (news bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.add(node, pools)
-}
+// Forget records that a node waits for nothing.
+func (a *Awaiting) Forget(node string) { a.Set(node, false, false, [2][]*crd.Pool{}) }
 
-func (a *Awaiting) add(node string, pools []*crd.Pool) (news bool) {
-	if a.byNode == nil {
-		a.byNode, a.byPool, a.wakes = map[string]map[string]bool{}, map[string]map[string]int{}, map[string]int{}
-	}
-	if a.byNode[node] == nil {
-		a.byNode[node] = map[string]bool{}
-	}
-	for _, pool := range pools {
-		news = news || !a.byNode[node][pool.Name]
-		a.byNode[node][pool.Name] = true
-		a.listen(node, pool.Name)
-	}
-	return news
-}
-
-// Has reports whether a node waits for any pool.
+// Has reports whether a node lacks addresses.
 func (a *Awaiting) Has(node string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, waits := a.byNode[node]
-	return waits
+	w, known := a.nodes[node]
+	return known && w.waits
 }
 
-// Wake returns the nodes that one of the pools could serve, in no particular order. It does
-// not return a node again until that node looks: when many blocks are freed at once, each
-// node is queued once rather than for every block.
-func (a *Awaiting) Wake(pools []string) []string {
-	var names []string
-	for _, pool := range pools {
-		names = append(names, a.wake(pool)...)
-	}
-	return names
-}
-
-// wake visits each node that listens to a pool once, however many pools the node waits for.
-// Of the nodes that begin to listen meanwhile, it wakes only those that listened before.
-func (a *Awaiting) wake(pool string) []string {
+// Wake returns the nodes to reconcile because blocks of a family were freed in these pools. It
+// does not return a node again until that node has been reconciled.
+func (a *Awaiting) Wake(f ipalloc.Family, pools []string) []string {
+	var of []poolFamily
 	a.mu.Lock()
-	nodes := a.byPool[pool]
-	delete(a.byPool, pool)
-	a.mu.Unlock()
-	var names []string
-	inParts(&a.mu, slices.Collect(maps.Keys(nodes)), func(name string) {
-		if a.byNode[name][pool] && nodes[name] == a.wakes[name] {
-			a.wakes[name]++
-			names = append(names, name)
+	a.freed++
+	for _, pool := range pools {
+		of = append(of, poolFamily{pool, f})
+		if l := a.lines[poolFamily{pool, f}]; l != nil {
+			l.freed = a.freed
 		}
-	})
-	return names
+	}
+	a.mu.Unlock()
+	return a.wake(of)
 }
 
-// Looks must be called before a node's state is read: addresses that are freed after this
-// call wake the node again.
+// Looks must be called before a node's state is read, and Looked once it is reconciled:
+// blocks that are freed after Looks wake the node again.
 func (a *Awaiting) Looks(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for pool := range a.byNode[node] {
-		a.listen(node, pool)
+	w := a.waiter(node)
+	a.leave(w)
+	w.busy, w.looked = true, a.freed
+}
+
+// Looked ends a reconcile, whatever came of it, and wakes the nodes that are next in line.
+func (a *Awaiting) Looked(node string) {
+	a.mu.Lock()
+	w := a.waiter(node)
+	woken := w.wokenFor
+	pools := append(slices.Collect(maps.Keys(w.places)), woken)
+	w.busy, w.wokenFor = false, poolFamily{}
+	a.settle(w)
+	if woken != (poolFamily{}) {
+		a.lines[woken].woken--
+		a.prune(woken)
+	}
+	a.mu.Unlock()
+	if names := a.wake(pools); len(names) > 0 && a.Changed != nil {
+		a.Changed(names)
 	}
 }
 
-// Forget drops a node that is gone.
-func (a *Awaiting) Forget(node string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.remove(node)
-}
-
-func (a *Awaiting) remove(node string) {
-	for pool := range a.byNode[node] {
-		delete(a.byPool[pool], node)
-		if len(a.byPool[pool]) == 0 {
-			delete(a.byPool, pool)
+// wake wakes nodes for the free blocks of pools. Whoever frees a block, or ends a reconcile,
+// calls it afterwards, so the last of several sees what all of them did.
+func (a *Awaiting) wake(pools []poolFamily) (names []string) {
+	for _, pool := range pools {
+		if !a.mayWake(pool) { // spares the call of Free
+			continue
+		}
+		free := uint64(math.MaxUint64)
+		if a.Free != nil {
+			free = a.Free(pool.pool, pool.family)
+		}
+		for name := a.wakeNext(pool, free); name != ""; name = a.wakeNext(pool, free) {
+			names = append(names, name)
 		}
 	}
-	delete(a.byNode, node)
-	delete(a.wakes, node)
+	return names
 }
 
-func (a *Awaiting) listen(node, pool string) {
-	if a.byPool[pool] == nil {
-		a.byPool[pool] = map[string]int{}
+func (a *Awaiting) mayWake(pool poolFamily) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.next(pool) != nil
+}
+
+// wakeNext wakes the next node in line for a pool with so many free blocks, and returns its
+// name; "": none.
+func (a *Awaiting) wakeNext(pool poolFamily, free uint64) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := a.next(pool)
+	if w == nil || a.lines[pool].woken >= free {
+		return ""
 	}
-	a.byPool[pool][node] = a.wakes[node]
+	a.lines[pool].woken++
+	w.busy, w.wokenFor = true, pool
+	a.leave(w)
+	return w.name
+}
+
+// next returns the next node in line for a pool that has not looked since the pool's last
+// block was freed.
+func (a *Awaiting) next(pool poolFamily) *waiter {
+	l := a.lines[pool]
+	for i := 0; l != nil && i < len(l.waiters); i++ {
+		if first := l.waiters[i].Front(); first != nil && first.Value.(*waiter).looked < l.freed {
+			return first.Value.(*waiter)
+		}
+	}
+	return nil
+}
+
+func (a *Awaiting) waiter(node string) *waiter {
+	if a.nodes == nil {
+		a.nodes, a.lines = map[string]*waiter{}, map[poolFamily]*line{}
+	}
+	if a.nodes[node] == nil {
+		a.nodes[node] = &waiter{name: node}
+	}
+	return a.nodes[node]
+}
+
+// settle puts a node that waits in line for its pools, unless it is busy, and forgets one
+// that does not.
+func (a *Awaiting) settle(w *waiter) {
+	switch {
+	case w.busy:
+	case !w.waits:
+		delete(a.nodes, w.name)
+	default:
+		for pool := range w.places {
+			w.places[pool] = a.join(w, pool)
+		}
+	}
+}
+
+// join puts a node in line behind those that looked earlier.
+func (a *Awaiting) join(w *waiter, pool poolFamily) *list.Element {
+	if a.lines[pool] == nil { // Wake may have been called while there was no line
+		a.lines[pool] = &line{freed: a.freed}
+	}
+	in := a.lines[pool].of(w)
+	before := in.Back()
+	for before != nil && before.Value.(*waiter).looked > w.looked {
+		before = before.Prev()
+	}
+	if before == nil {
+		return in.PushFront(w)
+	}
+	return in.InsertAfter(w, before)
+}
+
+func (a *Awaiting) leave(w *waiter) {
+	for pool, place := range w.places {
+		if place != nil {
+			a.lines[pool].of(w).Remove(place)
+			w.places[pool] = nil
+			a.prune(pool)
+		}
+	}
+}
+
+func (l *line) of(w *waiter) *list.List {
+	if w.starves {
+		return &l.waiters[0]
+	}
+	return &l.waiters[1]
+}
+
+func (a *Awaiting) prune(pool poolFamily) {
+	if l := a.lines[pool]; l.woken == 0 && l.waiters[0].Len()+l.waiters[1].Len() == 0 {
+		delete(a.lines, pool)
+	}
 }

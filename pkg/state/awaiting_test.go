@@ -1,74 +1,227 @@
 package state
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// A node that finds two pools exhausted is woken by either of them, and by no other pool.
+// waitsFor returns IPv4 pools.
+func waitsFor(names ...string) (pools [2][]*crd.Pool) {
+	for _, name := range names {
+		pools[ipalloc.IPv4] = append(pools[ipalloc.IPv4], &crd.Pool{Name: name})
+	}
+	return pools
+}
+
+// Freed blocks wake as many nodes as there are free blocks, starving nodes first, and each
+// that finds nothing makes place for the next.
 func TestAwaiting(t *testing.T) {
-	var a Awaiting
-	pools := func(names ...string) (out []*crd.Pool) {
-		for _, name := range names {
-			out = append(out, &crd.Pool{Name: name})
+	free, next := map[string]uint64{}, []string(nil)
+	a := Awaiting{
+		Free:    func(pool string, _ ipalloc.Family) uint64 { return free[pool] },
+		Changed: func(nodes []string) { next = append(next, nodes...) },
+	}
+	// looks lets a node be reconciled, and take as many blocks of a.
+	looks := func(node string, takes uint64) func() {
+		return func() {
+			a.Looks(node)
+			if free["a"] -= takes; takes > 0 {
+				a.Forget(node)
+			}
+			a.Looked(node)
 		}
-		return out
 	}
-	if !a.Add("n", pools("a")) || a.Add("n", pools("a")) || !a.Add("n", pools("a", "b")) {
-		t.Error("a new pool is a change, and nothing else")
+	wake := func(pool string, f ipalloc.Family, n uint64) func() {
+		return func() { free[pool] = n; next = a.Wake(f, []string{pool, "other"}) }
 	}
-	for pool, want := range map[string]int{"a": 1, "b": 1, "c": 0} {
-		if got := a.Wake([]string{pool, "d"}); len(got) != want {
-			t.Errorf("pool %s wakes %v", pool, got)
+	a.Set("reserve", true, false, waitsFor("a", "b"))
+	for _, name := range []string{"x", "y", "z"} {
+		a.Set(name, true, true, waitsFor("a"))
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"a block of the other family", wake("a", ipalloc.IPv6, 1), nil},
+		{"freed addresses that are no block", wake("a", ipalloc.IPv4, 0), nil},
+		{"one block for four nodes", wake("a", ipalloc.IPv4, 1), []string{"x"}},
+		{"another one", wake("a", ipalloc.IPv4, 2), []string{"y"}},
+		{"x finds none that it can have", looks("x", 0), []string{"z"}},
+		{"y takes one", looks("y", 1), nil},
+		{"z finds none that it can have", looks("z", 0), []string{"reserve"}},
+		{"so does the last: nobody looks twice", looks("reserve", 0), nil},
+		{"a block of another pool", wake("b", ipalloc.IPv4, 5), []string{"reserve"}},
+		{"a block for x, which looked first", wake("a", ipalloc.IPv4, 1), []string{"x"}},
+		{"x takes it, and is gone", looks("x", 1), nil},
+		{"blocks for all", wake("a", ipalloc.IPv4, 9), []string{"z"}},
+		{"a block that is freed while it looks", func() {
+			a.Looks("reserve")
+			wake("b", ipalloc.IPv4, 6)()
+			a.Looked("reserve")
+		}, []string{"reserve"}},
+	} {
+		next = nil
+		if step.do(); !slices.Equal(next, step.want) {
+			t.Errorf("%s: woken are %v, want %v", step.what, next, step.want)
 		}
-		a.Looks("n")
 	}
-	a.Set("n", true, pools("b"))
-	if len(a.Wake([]string{"a"})) > 0 || len(a.Wake([]string{"b"})) != 1 {
-		t.Error("what it no longer lacks wakes it")
-	}
-	a.Set("n", false, pools("b"))
-	if a.Has("n") {
-		t.Error("it waits though it lacks nothing")
-	}
-	a.Add("n", nil)
-	a.Forget("n")
-	if a.Has("n") {
-		t.Error("a forgotten node waits")
+	if !a.Has("z") || a.Has("x") {
+		t.Error("z waits, and x does not")
 	}
 }
 
-// However much is freed, a node is woken once until it looks. After that it is woken again,
-// whether or not it has found anything.
-func TestAwaitingWakesOnce(t *testing.T) {
-	waits := []*crd.Pool{{Name: "a"}, {Name: "b"}}
-	for name, test := range map[string]struct {
-		between func(a *Awaiting) // two wake-ups
-		want    int
-	}{
-		"nothing":                   {func(*Awaiting) {}, 0},
-		"another one looks":         {func(a *Awaiting) { a.Looks("m") }, 0},
-		"it looks":                  {func(a *Awaiting) { a.Looks("n") }, 1},
-		"it looks, and still lacks": {func(a *Awaiting) { a.Looks("n"); a.Set("n", true, waits) }, 1},
-		"it looks, and has enough":  {func(a *Awaiting) { a.Looks("n"); a.Set("n", false, waits) }, 0},
-		"it still lacks":            {func(a *Awaiting) { a.Set("n", true, waits) }, 1},
-		"it finds a pool exhausted": {func(a *Awaiting) { a.Add("n", waits[1:]) }, 1},
-		"it is gone, and looks":     {func(a *Awaiting) { a.Forget("n"); a.Looks("n") }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var a Awaiting
-			a.Add("n", waits)
-			if got := a.Wake([]string{"a", "b"}); len(got) != 1 {
-				t.Fatalf("wakes %v", got)
+// awaitingModel checks an Awaiting against all nodes, pools and blocks, one by one.
+type awaitingModel struct {
+	*testing.T
+	*rand.Rand
+	Awaiting
+	free, freed map[string]int // blocks of each pool, and the last event that freed one
+	events      int
+	all         map[string]*modelNode
+	log         []string
+}
+
+type modelNode struct {
+	waits, starves      bool
+	pools, wokenFor     []string
+	queued, reconciling bool
+	looked              int
+}
+
+func (m *awaitingModel) pool() string { return []string{"a", "b", "c"}[m.IntN(3)] }
+
+func (m *awaitingModel) some(from ...string) []string {
+	m.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+	return from[:m.IntN(len(from)+1)]
+}
+
+// eligible returns the names of nodes that a free block of a pool could serve.
+func (m *awaitingModel) eligible(pool string) (names []string) {
+	for name, n := range m.all {
+		if n.waits && !n.queued && !n.reconciling && slices.Contains(n.pools, pool) && n.looked < m.freed[pool] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// wokenNow checks nodes that are woken.
+func (m *awaitingModel) wokenNow(names []string) {
+	for _, name := range names {
+		n := m.all[name]
+		if n.queued || n.reconciling || !n.waits || n.looked == m.events {
+			m.Fatalf("%s is woken in vain: %+v\n%v", name, n, m.log)
+		}
+		n.queued, n.wokenFor = true, n.pools
+	}
+}
+
+func (m *awaitingModel) freeBlock() {
+	pool := m.pool()
+	m.events++
+	m.free[pool], m.freed[pool] = m.free[pool]+1, m.events
+	names := m.Wake(ipalloc.IPv4, []string{pool})
+	m.log = append(m.log, fmt.Sprintf("%s freed: %v", pool, names))
+	m.wokenNow(names)
+	starving := func(name string) bool { return m.all[name].starves }
+	if len(names) > m.free[pool] || slices.ContainsFunc(m.eligible(pool), starving) && !slices.ContainsFunc(names, starving) && len(names) > 0 {
+		m.Fatalf("%d free blocks of %s wake %v, others: %v\n%v", m.free[pool], pool, names, m.eligible(pool), m.log)
+	}
+}
+
+// reconcile begins or ends a reconcile of a node, as others do meanwhile.
+func (m *awaitingModel) reconcile(name string, outcome int) {
+	n := m.all[name]
+	m.log = append(m.log, fmt.Sprintf("%s reconciles: %t, then %d", name, !n.reconciling, outcome))
+	if !n.reconciling {
+		m.Looks(name)
+		n.queued, n.reconciling, n.looked = false, true, m.events
+		return
+	}
+	switch outcome {
+	case 0: // an error
+	case 1: // it is gone, or lacks nothing
+		n.waits = false
+		m.Forget(name)
+	default:
+		for _, pool := range n.pools {
+			if n.waits && m.free[pool] > 0 && outcome == 2 {
+				m.free[pool]--
+				break
 			}
-			test.between(&a)
-			if got := a.Wake([]string{"b"}); len(got) != test.want {
-				t.Errorf("wakes %v then, want %d", got, test.want)
+		}
+		n.waits, n.starves, n.pools = m.IntN(3) > 0, m.IntN(2) == 0, m.some("a", "b", "c")
+		m.Set(name, n.waits, n.starves, waitsFor(n.pools...))
+	}
+	n.reconciling, n.wokenFor = false, nil
+	m.Looked(name)
+}
+
+// check fails if blocks are free for a node that is not woken, beyond those that woken nodes
+// may take.
+func (m *awaitingModel) check() {
+	for pool, free := range m.free {
+		woken := 0
+		for _, n := range m.all {
+			if slices.Contains(n.wokenFor, pool) {
+				woken++
 			}
-			if a.Forget("n"); len(a.byNode)+len(a.byPool)+len(a.wakes) > 0 {
-				t.Errorf("forgotten, it leaves %v, %v and %v", a.byNode, a.byPool, a.wakes)
+		}
+		if lost := m.eligible(pool); len(lost) > 0 && woken < free {
+			m.Fatalf("%d blocks of %s are free, %d nodes are woken for them, and %v are not\n%v", free, pool, woken, lost, m.log)
+		}
+	}
+}
+
+// Whatever woken nodes do, no node is lost: as long as blocks of a pool are free, and nodes
+// have not looked since one was freed, as many nodes are woken. In the end nothing is left.
+func TestAwaitingLosesNoNode(t *testing.T) {
+	for seed := range uint64(300) {
+		m := &awaitingModel{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), free: map[string]int{}, freed: map[string]int{}, all: map[string]*modelNode{}}
+		m.Free = func(pool string, _ ipalloc.Family) uint64 { return uint64(m.free[pool]) }
+		m.Changed = m.wokenNow
+		for i := range 1 + m.IntN(9) {
+			m.all[fmt.Sprintf("n%d", i)] = &modelNode{}
+		}
+		names := slices.Sorted(maps.Keys(m.all))
+		for range 300 {
+			switch m.IntN(6) {
+			case 0, 1:
+				m.freeBlock()
+			case 2:
+				pool := m.pool()
+				m.free[pool] = max(0, m.free[pool]-1)
+			default:
+				m.reconcile(names[m.IntN(len(names))], m.IntN(5))
 			}
-		})
+			m.check()
+		}
+		looks := 0
+		for again := true; again; looks++ {
+			again = false
+			for _, name := range names {
+				for n := m.all[name]; n.queued || n.reconciling; again = true {
+					m.reconcile(name, 0)
+				}
+			}
+			m.check()
+		}
+		if looks > len(names)+2 {
+			t.Fatalf("%d nodes look %d times without any event", len(names), looks)
+		}
+		for _, name := range names {
+			m.reconcile(name, 1)
+			m.reconcile(name, 1)
+		}
+		if len(m.nodes)+len(m.lines) > 0 {
+			t.Fatalf("left are nodes %v and lines %v", m.nodes, m.lines)
+		}
 	}
 }

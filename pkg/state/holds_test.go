@@ -245,24 +245,20 @@ func (f *largeFleet) agentsCalls() map[string]holds.Call {
 
 // awaitingCalls returns calls with every node waiting for every pool.
 func (f *largeFleet) awaitingCalls() map[string]holds.Call {
-	a, part := &state.Awaiting{}, &state.Awaiting{}
-	for i, name := range f.names {
-		if a.Set(name, true, f.all); i < partNodes {
-			part.Set(name, true, f.all)
-		}
+	a, one := &state.Awaiting{}, &state.Awaiting{}
+	all := [2][]*crd.Pool{f.all}
+	for _, name := range f.names {
+		a.Set(name, true, true, all)
 	}
-	look := func(int) {
-		for _, name := range f.names[:min(partNodes, len(f.names))] {
-			part.Looks(name)
-		}
-	}
-	set := func(i int) { a.Set(f.node(i), true, f.all) }
+	one.Set("n", true, true, all)
+	set := func(i int) { a.Set(f.node(i), true, true, all) }
+	looks, looked := func(i int) { a.Looks(f.node(i)) }, func(i int) { a.Looked(f.node(i)) }
 	return map[string]holds.Call{
 		"Set":    f.each(set),
-		"Add":    f.each(func(i int) { a.Add(f.node(i), f.all) }),
 		"Has":    f.each(func(i int) { a.Has(f.node(i)) }),
-		"Wake":   {N: 3, Do: func(i int) { part.Wake([]string{poolName(i)}) }, Undo: look},
-		"Looks":  f.each(func(i int) { a.Looks(f.node(i)) }),
+		"Wake":   {N: 3, Do: func(i int) { one.Wake(ipalloc.IPv4, []string{poolName(i)}) }, Undo: func(int) { one.Looks("n"); one.Looked("n") }},
+		"Looks":  {N: min(tried, len(f.nodes)), Do: looks, Undo: looked},
+		"Looked": f.each(func(i int) { looks(i); looked(i) }),
 		"Forget": {N: min(tried, len(f.nodes)), Do: func(i int) { a.Forget(f.node(i)) }, Undo: set},
 	}
 }

@@ -78,6 +78,16 @@ func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 	})
 }
 
+// FreeIn returns how many blocks of a family can be claimed from a pool.
+func (c *Cluster) FreeIn(pool string, f ipalloc.Family) uint64 {
+	if p := c.Pools.Get(pool); p != nil && !p.Paused {
+		if cut, ok := p.Cut(f); ok {
+			return c.Ledger.Free(cut)
+		}
+	}
+	return 0
+}
+
 // split separates the blocks that are for a Cilium pool from those for others.
 func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
 	if !c.Defaults.CiliumPools {

@@ -31,7 +31,7 @@ func newCounted(t testing.TB, pools int) *counted {
 		obj := fixtures.PodIPPool(fmt.Sprintf("p%d", i), i+1, fmt.Sprintf("10.%d.0.0/16", i))
 		obj.Spec.IPv4.BlockSize = 24
 		f.Pools.Set(obj)
-		f.Awaiting.Add(fmt.Sprintf("w%d", i), []*crd.Pool{f.Pools.Get(obj.Name)})
+		f.Awaiting.Set(fmt.Sprintf("w%d", i), true, true, [2][]*crd.Pool{{f.Pools.Get(obj.Name)}})
 	}
 	f.Ledger.Changed = f.Changed
 	f.Feed.nodes = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
@@ -45,6 +45,7 @@ func newCounted(t testing.TB, pools int) *counted {
 func (f *counted) news() string {
 	for _, name := range f.nodes {
 		f.Awaiting.Looks(name)
+		f.Awaiting.Looked(name)
 	}
 	slices.Sort(f.nodes)
 	slices.Sort(f.pools)

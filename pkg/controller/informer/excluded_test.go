@@ -45,7 +45,7 @@ func TestStandbyForgetsGoneNodes(t *testing.T) {
 func TestFeedExcludes(t *testing.T) {
 	feed := NewFeed()
 	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
-	feed.Awaiting.Add("starving", []*crd.Pool{{Name: "p"}, {Name: "q"}})
+	feed.Awaiting.Set("starving", true, true, [2][]*crd.Pool{{{Name: "p"}, {Name: "q"}}})
 	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.Changed
 	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	feed.Pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/24"))
@@ -114,6 +114,7 @@ func TestFeedExcludes(t *testing.T) {
 	} {
 		queued = nil
 		feed.Awaiting.Looks("starving") // it has been reconciled since the last step
+		feed.Awaiting.Looked("starving")
 		step.do()
 		if diff := cmp.Diff(step.want, queued); diff != "" {
 			t.Errorf("%s: queued (-want +got):\n%s", step.what, diff)

@@ -310,15 +310,18 @@ func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler 
 // Changed queues pools whose free blocks have changed, and the nodes that wait for
 // blocks of a pool with newly freed ones.
 func (f *Feed) Changed(freed, taken []netip.Prefix) {
-	pools := f.Pools.Touching(freed)
-	if len(pools) > 0 {
-		f.mu.RLock()
-		for _, node := range f.Awaiting.Wake(pools) {
+	changed := f.Pools.Touching(taken)
+	for _, family := range ipalloc.Families() {
+		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
+		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
+		for _, node := range f.Awaiting.Wake(family, pools) {
+			f.mu.RLock()
 			f.nodes.AddAfter(request(node), wakeDelay)
+			f.mu.RUnlock()
 		}
-		f.mu.RUnlock()
+		changed = append(changed, pools...)
 	}
-	for _, name := range append(pools, f.Pools.Touching(taken)...) {
+	for _, name := range changed {
 		f.queuePoolStatus(name)
 	}
 }

@@ -143,10 +143,6 @@ func (r *Reconciler) claimAny(ctx context.Context, o *observation, f ipalloc.Fam
 // nil pool without an error means that another writer claimed it first.
 func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
-	if errors.Is(err, ipalloc.ErrExhausted) && r.Awaiting.Add(o.Name, pools) {
-		// Blocks freed from now on wake it; those freed just now are found below.
-		cidr, pool, err = r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
-	}
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
 			r.Shared.Claimed(pools[0].Name, f, metrics.ClaimExhausted)

@@ -114,16 +114,16 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b.Before = func(call string) {
 		if call == "patch CiliumNode" {
 			published = true
-			if !slices.Contains(b.r.Awaiting.Wake([]string{"p"}), "n") {
-				t.Error("what comes free now wakes no node")
-			}
+			b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})
 		}
 	}
+	var woken []string
+	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	if !published {
-		t.Error("nothing was published: this has tried nothing")
+	if !published || !slices.Equal(woken, []string{"n"}) {
+		t.Errorf("published: %t; then woken: %v, want n", published, woken)
 	}
 }
 
@@ -134,15 +134,16 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 		b.r.Pods.Set(podOn(name), fixtures.Noon())
 	}
 	b.settle()
-	if got := b.r.Awaiting.Wake([]string{"p"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
 		t.Fatalf("the first block to come free wakes %v", got)
 	}
 	var woken []string
 	taken := b.r.Taken // which is called while the node's state is read
 	b.r.Taken = func(pool string, f ipalloc.Family) int {
-		woken = append(woken, b.r.Awaiting.Wake([]string{pool})...)
+		woken = append(woken, b.r.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
 		return taken(pool, f)
 	}
+	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}

@@ -86,6 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.Awaiting.Looks(req.Name)
+	defer r.Awaiting.Looked(req.Name)
 	// 1. Observe.
 	doubt := r.Blocks.resolveUnknown(ctx, req.Name)
 	o, err := r.observe(ctx, req.Name)

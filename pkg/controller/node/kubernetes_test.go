@@ -189,7 +189,7 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	if got := b.EventsOf(event.ReasonPodAddressShortage); len(got) != 1 || !strings.Contains(got[0], "runs with podCIDR 10.7.0.0/16") {
 		t.Errorf("events are %q, want one that names the podCIDR", got)
 	}
-	if len(b.r.Awaiting.Wake([]string{"p"})) > 0 {
+	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("the node waits for blocks of its pool")
 	}
 

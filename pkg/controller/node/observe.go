@@ -24,7 +24,7 @@ type observation struct {
 	failed   error     // writes that failed and did not stop the rest
 	again    time.Time // when the next offer may be written; zero: none waits
 	// replacing are the pools of which a block would replace the node's first ones.
-	replacing []*crd.Pool
+	replacing [2][]*crd.Pool
 }
 
 // paused reports whether nothing may change on the node. A pause of one family, or of

@@ -52,6 +52,6 @@ func (r *Reconciler) canReplace(o *observation, fo *state.Share) bool {
 	if ok && r.Ledger.Free(cut) > 0 {
 		return true
 	}
-	o.replacing = append(o.replacing, fo.Pools[0])
+	o.replacing[fo.Family] = append(o.replacing[fo.Family], fo.Pools[0])
 	return false
 }

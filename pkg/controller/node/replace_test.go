@@ -155,7 +155,7 @@ func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
 		t.Fatalf("blocks in service are of pools %v, want p", got)
 	}
-	if woken := b.r.Awaiting.Wake([]string{"z"}); !slices.Equal(woken, []string{"n"}) {
+	if woken := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"z"}); !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("a block of z that comes free wakes %v, want n", woken)
 	}
 }

@@ -48,17 +48,18 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
 	r.Metrics.withoutPool(o.Name, unselected)
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
+		r.Awaiting.Forget(o.Name)
 		return nil
 	}
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
 	lack, now := lacking(plans), r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
-	var missed []*crd.Pool // that could serve the shortage
+	missed := o.replacing // the pools of which a free block would help
 	for _, p := range plans {
 		short[p.Family] += p.lacks()
-		if p.lacks() > 0 && p.failed == nil && !p.State.RunsWithAnother() {
-			missed = append(missed, p.Pools...)
+		if p.short > 0 && p.failed == nil && p.Paused == "" {
+			missed[p.Family] = append(missed[p.Family], p.Pools...)
 		}
 		r.Metrics.short(o.Name, p.Family, short[p.Family])
 		if p.Paused == "" {
@@ -69,7 +70,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	r.Reporter.sendDrainWaits(o.Node, waits)
 	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
 	r.Reporter.sendBadFields(o.Node, o.CiliumNode)
-	r.awaitBlocks(o, lack != nil, missed)
+	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
+	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
 	if unselected {
 		lack = o.unselected(lack)
 	}
@@ -91,15 +93,6 @@ func (o *observation) pausedPlans(now time.Time) []familyPlan {
 		}
 	}
 	return plans
-}
-
-// awaitBlocks records the pools of which a free block would serve what the node lacks, or
-// replace its first blocks.
-func (r *Reconciler) awaitBlocks(o *observation, lacks bool, missed []*crd.Pool) {
-	if !lacks {
-		missed = nil
-	}
-	r.Awaiting.Set(o.Name, lacks || len(o.replacing) > 0, append(missed, o.replacing...))
 }
 
 // asPublished is a state in which nothing more can be published.
@@ -136,9 +129,11 @@ func (p *familyPlan) lacks() int {
 // other nodes return one that is idle.
 func (r *Reconciler) noteWithoutBlock(node string, plans []familyPlan) {
 	if r.Unscheduled != nil {
-		r.Unscheduled.SetWithoutBlock(node, slices.ContainsFunc(plans, func(p familyPlan) bool { return p.short > 0 && len(p.State.Blocks) == 0 }))
+		r.Unscheduled.SetWithoutBlock(node, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
 	}
 }
+
+func (p familyPlan) lacksFirstBlock() bool { return p.short > 0 && len(p.State.Blocks) == 0 }
 
 // poolOf returns the pool of a waiting block.
 func (o *observation) poolOf(w expand.Wait) string {

@@ -99,7 +99,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
 	b := newBed(t, fixtures.Node(), paused, six, other, fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.settle()
-	if got := b.r.Awaiting.Wake([]string{"six"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Awaiting.Wake(ipalloc.IPv6, []string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }

@@ -41,7 +41,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
 		t.Errorf("settled: calls %v, %v", calls, err)
 	}
-	if len(b.r.Awaiting.Wake([]string{"p"})) > 0 {
+	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
 
