@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -149,6 +150,35 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 	}
 	if !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("what comes free meanwhile wakes %v, want n once", woken)
+	}
+}
+
+// A node whose pods wait, or that has no block, precedes those that lack a reserve.
+func TestNodesThatStarveAreWokenFirst(t *testing.T) {
+	held, started := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	started.Spec.BootID = "boot"
+	for name, test := range map[string]struct {
+		block *v1alpha1.PodIPBlock
+		pods  int
+		first string
+	}{
+		"a reserve":          {held, 1, "before"},
+		"pods without any":   {held, 5, "n"},
+		"no block, no pods":  {foreignBlock("10.0.0.0/30"), 0, "n"},
+		"no block, but pods": {foreignBlock("10.0.0.0/30"), 2, "n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), started, test.block)
+			for i := range test.pods {
+				b.r.Pods.Set(podOn(fmt.Sprint(i)), fixtures.Noon())
+			}
+			b.r.Awaiting.Free = func(string, ipalloc.Family) uint64 { return 1 }
+			b.r.Awaiting.Set("before", true, false, [2][]*crd.Pool{{b.r.Pools.Get("p")}})
+			b.settle()
+			if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{test.first}) {
+				t.Errorf("woken are %v, want %s", got, test.first)
+			}
+		})
 	}
 }
 
