@@ -33,6 +33,7 @@ type giver struct {
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
+		spare := map[string][]netip.Prefix{} // of the nodes asked so far: each costs a Snapshot
 		for _, w := range missingBlocks(a, f) {
 			for _, pool := range w.pools {
 				a.Scarce[f][pool] = true
@@ -45,7 +46,7 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			if lack <= 0 {
 				continue
 			}
-			for _, g := range c.givers(w.pools, f, a, nodes, now) {
+			for _, g := range c.givers(w.pools, f, a, nodes, spare, now) {
 				for _, cidr := range g.spare[:min(lack, len(g.spare))] {
 					needs := a.Needs[g.node.Name]
 					needs.Recall = append(needs.Recall, cidr)
@@ -81,13 +82,16 @@ type missing struct {
 // node without any, with one entry for all that claim from the same pools.
 func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	var out []missing
+	of := map[string]int{}
 	add := func(pools []string, n int) {
 		if n == 0 || len(pools) == 0 {
 			return
 		}
-		j := slices.IndexFunc(out, func(m missing) bool { return slices.Equal(m.pools, pools) })
-		if j < 0 {
+		key := strings.Join(pools, " ")
+		j, known := of[key]
+		if !known {
 			j, out = len(out), append(out, missing{pools: pools})
+			of[key] = j
 		}
 		out[j].blocks += n
 	}
@@ -132,8 +136,8 @@ func usesAny(view *ciliumnode.View, cidr netip.Prefix) bool {
 	return false
 }
 
-// givers returns the nodes that can spare blocks of pools.
-func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, now time.Time) []giver {
+// givers returns the nodes that can spare blocks of pools. It adds to spare.
+func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, spare map[string][]netip.Prefix, now time.Time) []giver {
 	serving := map[string]int{}
 	for _, pool := range pools {
 		for b := range c.Ledger.PoolBlocks(pool) {
@@ -149,8 +153,11 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			continue
 		}
 		g := giver{node: node, cordoned: node.Spec.Unschedulable}
-		for _, cidr := range c.spare(node, f, a, now) {
-			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) {
+		if _, asked := spare[node.Name]; !asked {
+			spare[node.Name] = c.spare(node, f, a, now)
+		}
+		for _, cidr := range spare[node.Name] {
+			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[node.Name].Recall, cidr) {
 				g.spare = append(g.spare, cidr)
 			}
 		}
@@ -185,7 +192,5 @@ func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now 
 		}
 	}
 	s.Shares[i].State.Expected = needs.Expected[f]
-	return slices.DeleteFunc(expand.Spare(now, s.Shares[i].Policy, s.Shares[i].State), func(cidr netip.Prefix) bool {
-		return slices.Contains(needs.Recall, cidr)
-	})
+	return expand.Spare(now, s.Shares[i].Policy, s.Shares[i].State)
 }

@@ -198,3 +198,17 @@ func TestScarce(t *testing.T) {
 		t.Error("another pool has blocks")
 	}
 }
+
+// However many sets of pools nodes wait for, a node is asked once for what it can spare.
+func TestRecallAsksEachNodeOnce(t *testing.T) {
+	c, all, asked := recalling(), nodes("a", "b", "n"), 0
+	c.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p
+	a := &Assignment{Needs: map[string]NodeNeeds{}}
+	for i := range 3 {
+		a.FirstBlocks = append(a.FirstBlocks, FirstBlock{Pools: [2][]string{{"p", fmt.Sprint("q", i)}}})
+	}
+	c.recall(a, all, nil, fixtures.Noon())
+	if got := len(a.Needs["a"].Recall) + len(a.Needs["b"].Recall); asked != len(all) || got != 3 {
+		t.Errorf("%d nodes return %d blocks after %d Snapshots, want 3 after %d", len(a.Needs), got, asked, len(all))
+	}
+}
