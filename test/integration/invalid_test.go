@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -85,7 +86,12 @@ func TestNewInvalidPoolFreezesNoNode(t *testing.T) {
 	e.Pods("n1", "load", 60)
 	e.running("load", 60)
 	e.node("n2", nil)
-	e.hasBlocks("n2", 5) // with the reserve that the operator uses meanwhile
+	e.Eventually("n2 has blocks", func() error {
+		if len(e.Blocks("n2")) == 0 {
+			return errors.New("it has none")
+		}
+		return nil
+	})
 	for _, b := range e.Blocks("") {
 		if b.Spec.PoolName == "overlapped" {
 			t.Errorf("block %s is of pool overlapped", b.Spec.CIDR)
