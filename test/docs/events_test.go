@@ -192,7 +192,7 @@ func poolConditions(t *testing.T) []string {
 			ast.Inspect(decl, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					if decl.Name.Name == "setConditions" && name(n.Fun) == "set" {
+					if name(n.Fun) == "set" && len(n.Args) == 4 {
 						note(values[name(n.Args[0])], n.Args[1], n.Args[2])
 					}
 				case *ast.ReturnStmt:
