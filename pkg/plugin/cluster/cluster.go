@@ -19,8 +19,8 @@ import (
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Cluster is a snapshot in the operator's own terms.
@@ -180,7 +180,7 @@ func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 // CheckNode fails for a name that belongs to no node.
 func (c *Cluster) CheckNode(name string) error {
 	if c.Nodes[name] == nil && c.Ledger.CiliumNode(name) == nil && len(c.Ledger.NodeBlocks(name)) == 0 {
-		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, output.DidYouMean(name, c.NodeNames()))
+		return fmt.Errorf("there is neither a Node nor a CiliumNode %s, and it holds no block%s", name, suggest.DidYouMean(name, c.NodeNames()))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // move is what renumber does: it replaces a range of nodes by another. Its progress follows
@@ -110,7 +111,7 @@ func refuseRange(c *cluster.Cluster, cidr netip.Prefix) error {
 
 func moveOfPool(c *cluster.Cluster, from, to string) (move, error) {
 	if c.PodIPPools[to] == nil {
-		return move{}, fmt.Errorf("there is no PodIPPool %s%s", to, output.DidYouMean(to, c.Pools.Names()))
+		return move{}, fmt.Errorf("there is no PodIPPool %s%s", to, suggest.DidYouMean(to, c.Pools.Names()))
 	}
 	m := move{from: "pool " + from, to: "pool " + to, newPool: to, old: target{what: "pool " + from, pool: from}}
 	if pool := c.PodIPPools[from]; pool != nil {

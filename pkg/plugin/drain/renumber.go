@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // renumberFlags are the flags of renumber.
@@ -117,7 +118,7 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 		return err
 	}
 	if !m.byCIDR() && m.pool(c) == nil && len(m.rows(c)) == 0 {
-		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, output.DidYouMean(m.old.pool, c.Pools.Names()))
+		fmt.Fprintf(e.ErrOut, "warning: there is no PodIPPool %s and no block of one: it is gone, or has another name%s\n", m.old.pool, suggest.DidYouMean(m.old.pool, c.Pools.Names()))
 	}
 	switch {
 	case f.status:

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // BlockRow is a block, for users and scripts.
@@ -56,7 +57,7 @@ each block's addresses are in use, and what a block on its way out waits for.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
-				return exit.Usagef("--phase is %s: must be %s", w.phase, output.OneOf(phaseNames()))
+				return exit.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
 			}
 			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
 				if err := checkFilter(c, w); err != nil {
@@ -117,7 +118,7 @@ func checkFilter(c *cluster.Cluster, w BlockFilter) error {
 		}
 	}
 	if w.Pool != "" && c.PodIPPools[w.Pool] == nil && !slices.ContainsFunc(c.Blocks(), func(b crd.Block) bool { return b.Pool == w.Pool }) {
-		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", w.Pool, output.DidYouMean(w.Pool, slices.Collect(maps.Keys(c.PodIPPools))))
+		return fmt.Errorf("there is no PodIPPool %s, nor a block of it%s", w.Pool, suggest.DidYouMean(w.Pool, slices.Collect(maps.Keys(c.PodIPPools))))
 	}
 	return nil
 }

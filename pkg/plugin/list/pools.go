@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // NewPools returns the command pools.
@@ -65,7 +66,7 @@ one that a flag of the operator sets for all.`,
 func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {
-			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, output.DidYouMean(name, slices.Collect(maps.Keys(c.PodIPPools))))
+			return nil, fmt.Errorf("there is no PodIPPool %s%s", name, suggest.DidYouMean(name, slices.Collect(maps.Keys(c.PodIPPools))))
 		}
 	}
 	rows := []PoolRow{}

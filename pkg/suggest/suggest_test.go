@@ -1,4 +1,4 @@
-package output
+package suggest
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ func TestAlike(t *testing.T) {
 		"edge-1":   ". Did you mean edge-01 or edge-11?",
 		"Edge-02":  ". Did you mean edge-02 or edge-01?",
 		"storage":  ". Did you mean storage-1?",
+		"egde-11":  ". Did you mean edge-11?",
 		"nonsense": "",
 	} {
 		if got := DidYouMean(name, nodes); got != want {

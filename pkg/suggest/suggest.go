@@ -1,0 +1,73 @@
+// Package suggest finds the names that somebody may have meant. It knows nothing of what they
+// name.
+package suggest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// OneOf lists the possible values of a flag.
+func OneOf(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// DidYouMean returns the names most similar to one that does not exist, as the end of a
+// message; "": none is similar.
+func DidYouMean(name string, names []string) string {
+	if near := Similar(name, names); len(near) > 0 {
+		return ". Did you mean " + OneOf(near) + "?"
+	}
+	return ""
+}
+
+// Similar returns up to three names that are similar to one that does not exist, the most
+// similar first.
+func Similar(name string, names []string) []string {
+	type candidate struct {
+		name string
+		far  int
+	}
+	var near []candidate
+	for _, n := range names {
+		far := distance(strings.ToLower(name), strings.ToLower(n))
+		if far <= max(1, len(name)/4) || strings.Contains(n, name) {
+			near = append(near, candidate{n, far})
+		}
+	}
+	slices.SortFunc(near, func(a, b candidate) int { return cmp.Or(a.far-b.far, strings.Compare(a.name, b.name)) })
+	var out []string
+	for _, c := range near[:min(3, len(near))] {
+		out = append(out, c.name)
+	}
+	return out
+}
+
+// distance returns how many letters must be inserted, deleted, replaced, or swapped with the
+// next one (optimal string alignment).
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for j := range d[i] {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
+			}
+			d[i][j] = min(d[i-1][j], d[i][j-1]) + 1
+			if a[i-1] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-1][j-1])
+			} else {
+				d[i][j] = min(d[i][j], d[i-1][j-1]+1)
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}
