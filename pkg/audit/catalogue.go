@@ -48,6 +48,7 @@ const (
 	StaleRelease          Reason = "StaleRelease"
 	CiliumNodeWithoutNode Reason = "CiliumNodeWithoutNode"
 	NodeServedByNoPool    Reason = "NodeServedByNoPool"
+	PodServedByNoPool     Reason = "PodServedByNoPool"
 	NodeYetToMove         Reason = "NodeYetToMove"
 	NodeAwaitsLabels      Reason = "NodeAwaitsLabels"
 	NodeWithoutAgent      Reason = "NodeWithoutAgent"
@@ -168,8 +169,10 @@ func warningReasons() []Entry {
 			"`kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
 		{CiliumNodeWithoutNode, Warning, "A CiliumNode holds addresses, and there is no such Node.",
 			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
-		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves: its pods get no address.",
-			"Write a pool whose nodeSelector matches NAME, or label the Node cilium-pool.io/ignore=true."},
+		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves, or none in a family or a Cilium pool that its agent is configured for: the agent does not start, or pods get no address.",
+			"Write a pool with what is missing whose nodeSelector matches NAME, or correct Cilium's settings (enable-ipv4, enable-ipv6, ipam-multi-pool-pre-allocation). Where Cilium does not run, label the Node cilium-pool.io/ignore=true."},
+		{PodServedByNoPool, Warning, "A pod asks for a Cilium pool, by annotation or selector, that no PodIPPool gives to its Node: it gets no address.",
+			"Correct the annotation ipam.cilium.io/ip-pool of NAME or of its namespace, or the selectors of CiliumPodIPPools; or write a PodIPPool with that ciliumPoolName for the Node OTHER."},
 		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once it holds all that it was given, and does nothing else there.",
 			"`kubectl cilium-pool migrate status --node NAME` shows the next step."},
 		{NodeAwaitsLabels, Warning, "A Node has no block yet, as a startup taint says that its labels are not final, and a pod there waits for an address.",

@@ -55,6 +55,9 @@ type node struct {
 	optedOut bool
 	// awaits is why it does not get its first block yet: its labels are not final; "": it may.
 	awaits string
+	// unserved describes what its agent asks for, and unservedPods what its pods do, and no PodIPPool gives it.
+	unserved     []string
+	unservedPods map[string]string
 	// agentSeen: an agent runs on it, or has written its CiliumNode.
 	agentSeen bool
 	// paused: the operator changes nothing on it. pausedShares are the families and Cilium
@@ -215,6 +218,12 @@ func (c *check) observe(n *node) {
 	}
 	is := c.cluster.Snapshot(n.name, n.obj, c.now)
 	n.agentSeen = is.AgentSeen || len(n.agents) > 0
+	n.unservedPods = is.UnservedPods()
+	for i := range is.Unserved {
+		if u := &is.Unserved[i]; len(u.Pods) == 0 {
+			n.unserved = append(n.unserved, u.Says)
+		}
+	}
 	n.moving, n.awaits = is.OtherIPAM || is.Adopting, is.Awaits
 	for i := range is.Shares {
 		if share := &is.Shares[i]; share.Paused != "" {

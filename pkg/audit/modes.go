@@ -28,7 +28,7 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 		BlockNotListed: crd, ForeignPoolEntry: crd, PoolEntryMalformed: crd, PoolEntryUnreadable: crd, StuckHandshake: crd, NodeYetToMove: crd,
 		// Those that need a CiliumNode that the operator writes and the agent writes to.
 		AddressUsedTwice: inCiliumNode, FieldUnreadable: inCiliumNode, CiliumNodeMissing: inCiliumNode, CiliumNodeWithoutNode: inCiliumNode, DrainStuck: inCiliumNode, StaleRelease: inCiliumNode,
-		ListedTwice: multi, LeftFromCRDMode: multi,
+		ListedTwice: multi, LeftFromCRDMode: multi, PodServedByNoPool: multi,
 		AgentOnOtherPodCIDR: kubernetes, NodePodCIDRFirst: kubernetes, FamilyNotRun: kubernetes,
 	}
 }

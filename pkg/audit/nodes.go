@@ -34,6 +34,7 @@ func (c *check) node(n *node) {
 		}
 	}
 	c.neverAgent(n)
+	c.unserved(n)
 	switch {
 	case n.moving:
 		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
@@ -48,6 +49,17 @@ func (c *check) node(n *node) {
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
 		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
+	}
+}
+
+// unserved reports what the agent of a node and its pods ask for, and no PodIPPool gives it.
+func (c *check) unserved(n *node) {
+	if len(n.unserved) > 0 {
+		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: strings.Join(n.unserved, "; ")})
+	}
+	for name, says := range n.unservedPods {
+		namespace, pod, _ := strings.Cut(name, "/")
+		c.add(Finding{Reason: PodServedByNoPool, Object: Object{Kind: "Pod", Namespace: namespace, Name: pod}, Others: []Object{nodeObject(n.name)}, Says: says})
 	}
 }
 

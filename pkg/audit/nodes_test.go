@@ -67,6 +67,12 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"NodeServedByNoPool Node/c"},
 		},
+		"no pool of a family": {
+			spoil: func(w world) {
+				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}}
+			},
+			want: []string{"NodeServedByNoPool Node/a", "NodeServedByNoPool Node/b"},
+		},
 		"another IPAM's": {
 			spoil: func(w world) {
 				w.node("c")

@@ -248,6 +248,17 @@ func checksMultiPool() map[string]wholeTest {
 				w.ciliumNodes["a"].Spec.Addresses = nil
 				w.ciliumNodes["a"].Spec.IPAM.Pools.Requested[0].Needed = ipamtypes.IPAMPoolDemand{IPv6Addrs: 8}
 			},
+			want: []string{"NodeServedByNoPool Node/a"}, // in the other one
+		},
+		"pods ask for what nothing serves": {
+			spoil: func(w *wholeWorld) {
+				w.blue()
+				w.list("a", "blue", "10.8.0.0/29")
+				w.pod("served", "a").Annotations = map[string]string{"ipam.cilium.io/ip-pool": "blue"}
+				w.pod("unserved", "a").Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
+				w.ciliumNodes["b"].Spec.IPAM.Pools.Requested = append(w.ciliumNodes["b"].Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: "green", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
+			},
+			want: []string{"NodeServedByNoPool Node/b", "PodServedByNoPool Pod/default/unserved Node/a"},
 		},
 		"a block that cools down is listed": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },

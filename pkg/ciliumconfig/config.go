@@ -65,6 +65,11 @@ func (c *Config) Setting(node map[string]string, key string) string {
 // unknown.
 func (c *Config) Mode(node map[string]string) string { return c.Setting(node, ipam) }
 
+// Enables reports whether the agent of a node with these labels starts next with a family.
+func (c *Config) Enables(node map[string]string, f ipalloc.Family) bool {
+	return c.Setting(node, "enable-"+f.String()) == "true"
+}
+
 // Differs reports whether any agent may start next in another IPAM mode.
 func (c *Config) Differs(mode string) bool {
 	if c == nil {

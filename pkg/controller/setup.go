@@ -157,7 +157,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 	}
 	err = mgr.Add(&ciliumConfigCheck{
 		live: mgr.GetAPIReader(), cache: mgr.GetCache(), namespace: s.AgentNamespace, cluster: &o.Node.Cluster,
-		events: o.Node.Events, metrics: o.metrics, leads: mgr.Elected(), changed: feed.AllPools, every: s.CiliumConfigEvery,
+		events: o.Node.Events, metrics: o.metrics, leads: mgr.Elected(), changed: feed.Reconfigured, every: s.CiliumConfigEvery,
 	})
 	if err != nil {
 		return err

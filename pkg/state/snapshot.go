@@ -51,6 +51,8 @@ type Snapshot struct {
 	// Overdue is why the node gets its first block although its labels are not final; "": they
 	// are, or it has one.
 	Overdue string
+	// Unserved is what its agent and pods need, and no PodIPPool gives it.
+	Unserved []Unserved
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
 	// node.
 	Shares []Share
@@ -101,6 +103,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 		}
 	}
 	c.setOtherFamilyFull(s)
+	s.Unserved = c.unserved(s, served, now)
 	return s
 }
 
@@ -213,7 +216,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
 	if share.State.NotRun {
-		s.correctNotRun(&share, c.Agents, now)
+		share.State.NotRun = s.runsWithout(c.Agents, now)
 	}
 	c.requestUnselected(&share, s.Node)
 	c.requestOfEarlierNode(&share, s)
@@ -269,13 +272,14 @@ func requestedBy(pods []expand.Pod) (n [2]int) {
 	return n
 }
 
-// correctNotRun corrects the state of a family that the agent does not run.
-func (s *Snapshot) correctNotRun(share *Share, agents *Agents, now time.Time) {
+// runsWithout reports whether the agent runs without a family that its last report lacks: it
+// has not restarted since, to wait for an address of it.
+func (s *Snapshot) runsWithout(agents *Agents, now time.Time) bool {
 	stuck, at := agents.MayWaitForFamily(s.Name, now)
-	share.State.NotRun = !stuck
 	if !at.IsZero() && (s.Settles.IsZero() || at.Before(s.Settles)) {
 		s.Settles = at
 	}
+	return !stuck
 }
 
 // Runs reports whether a family concerns the node.

@@ -72,7 +72,7 @@ func (o *Options) over(operator controller.Settings) (live.Reader, audit.Setting
 			take()
 		}
 	}
-	reader.Config, settings.CiliumNamespace = true, reader.AgentNamespace
+	reader.Asks, reader.Config, settings.CiliumNamespace = true, true, reader.AgentNamespace
 	return reader, settings
 }
 

@@ -23,6 +23,7 @@ const (
 	ReasonCiliumNodeUnreadable       = "CiliumNodeUnreadable"
 	ReasonPodAddressShortage         = "PodAddressShortage"
 	ReasonNoPoolSelectsNode          = "NoPoolSelectsNode"
+	ReasonCiliumPoolNotServed        = "CiliumPoolNotServed"
 	ReasonDrainWaits                 = "DrainWaits"
 	ReasonWaitsForLabels             = "WaitsForLabels"
 	ReasonLabelsOverdue              = "LabelsOverdue"
@@ -47,9 +48,9 @@ const (
 // Recorder sends Kubernetes events.
 type Recorder struct {
 	recorder events.EventRecorder
-	// blocks limits the events of claims and of block phase changes. With thousands of
+	// often limits the events of claims, of block phase changes and about pods. With thousands of
 	// changes they would make up a fifth of all API requests.
-	blocks   flowcontrol.PassiveRateLimiter
+	often    flowcontrol.PassiveRateLimiter
 	refusals refusals
 
 	// Last is what was last reported, in events or in the log.
@@ -68,7 +69,7 @@ const (
 func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder {
 	return &Recorder{
 		recorder: recorder, refusals: newRefusals(c),
-		blocks: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
+		often: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
 	}
 }
 
@@ -83,7 +84,7 @@ func Type(reason string) string {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
-		ReasonPoolMasqueraded, ReasonCiliumModeDiffers,
+		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed,
 		ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}
@@ -95,11 +96,11 @@ func (e *Recorder) Send(about runtime.Object, reason, action, note string) {
 	e.SendWith(about, nil, reason, action, note)
 }
 
-// SendBlock sends an event about a block of a node, except in a storm: the blocks carry the
-// same information.
-func (e *Recorder) SendBlock(node, block runtime.Object, reason, note string) {
-	if e.blocks.TryAccept() {
-		e.SendWith(node, block, reason, Reconcile, note)
+// SendOften sends an event about a block of a node, or a pod, except in a storm: blocks, and
+// conditions of Nodes, carry the same information.
+func (e *Recorder) SendOften(about, related runtime.Object, reason, note string) {
+	if e.often.TryAccept() {
+		e.SendWith(about, related, reason, Reconcile, note)
 	}
 }
 

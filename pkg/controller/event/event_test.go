@@ -19,7 +19,7 @@ func TestBlockEventsAreLimited(t *testing.T) {
 	node, block := fixtures.Node(), &v1alpha1.PodIPBlock{}
 	storm := func() int {
 		for range 1000 {
-			e.SendBlock(node, block, ReasonBlockDraining, "")
+			e.SendOften(node, block, ReasonBlockDraining, "")
 		}
 		n := len(recorder.Events)
 		for range n {

@@ -36,6 +36,18 @@ func (l *Last) Changed(name, topic, text string) bool {
 	return true
 }
 
+// Text returns the last note on a topic about an object; "": none.
+func (l *Last) Text(name, topic string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.notes[name] {
+		if n.topic == topic {
+			return n.text
+		}
+	}
+	return ""
+}
+
 func (l *Last) set(name string, notes []note) {
 	if len(notes) == 0 {
 		delete(l.notes, name)

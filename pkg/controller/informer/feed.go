@@ -362,6 +362,12 @@ func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	f.queuePoolStatus(p.Name)
 }
 
+// Reconfigured queues every node and pool, as Cilium's configuration changed.
+func (f *Feed) Reconfigured() {
+	f.allNodes()
+	f.AllPools()
+}
+
 // AllPools queues every pool, as something changed that concerns all of them.
 func (f *Feed) AllPools() {
 	for _, name := range f.Pools.Names() {

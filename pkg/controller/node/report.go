@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -23,6 +27,7 @@ const (
 	reasonWriteFails    = "WriteFails"
 	reasonPaused        = "Paused"
 	reasonNoPool        = "NoPool"
+	reasonNotServed     = "NotServed"
 	reasonEnough        = "EnoughAddresses"
 )
 
@@ -30,9 +35,11 @@ const (
 type shortage struct {
 	// unmet means that pods wait for an address; otherwise only the reserve that the
 	// pool requires is missing.
-	unmet   bool
-	reason  string
-	message string
+	unmet bool
+	// someOnly: only pods that ask for a Cilium pool that nothing serves wait. Others can start.
+	someOnly bool
+	reason   string
+	message  string
 }
 
 // report reports, to users and schedulers, what a node lacks and what its drains wait
@@ -46,7 +53,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
-	r.Metrics.withoutPool(o.Name, unselected)
+	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
 		return nil
@@ -75,11 +82,13 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if unselected {
 		lack = o.unselected(lack)
 	}
+	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
+	err := r.sendUnservedPods(ctx, o)
 	if r.Paused { // a pause promises that nothing is written about nodes
-		return nil
+		return err
 	}
-	return errors.Join(r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
+	return errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
@@ -218,6 +227,46 @@ func (o *observation) unselected(lack *shortage) *shortage {
 	}
 }
 
+// withUnserved adds to a shortage what no PodIPPool gives the node.
+func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
+	for i := range unserved {
+		u := &unserved[i]
+		switch {
+		case lack == nil:
+			lack = &shortage{unmet: !u.AtRestart, someOnly: !u.OfAgent(), reason: reasonNotServed, message: u.Says}
+			continue
+		case !lack.unmet && !u.AtRestart:
+			lack.unmet, lack.someOnly, lack.reason = true, !u.OfAgent(), reasonNotServed
+		case u.OfAgent():
+			lack.someOnly = false
+		}
+		lack.message += "; " + u.Says
+	}
+	return lack
+}
+
+// sendUnservedPods reports to pods, once each, that no PodIPPool gives their node the Cilium
+// pool that they ask for.
+func (r *Reconciler) sendUnservedPods(ctx context.Context, o *observation) error {
+	unserved, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
+	names := slices.Sorted(maps.Keys(unserved))
+	isNew := func(name string) bool { return unserved[name] != "" && !slices.Contains(was, name) }
+	var pods []corev1.Pod
+	if slices.ContainsFunc(names, isNew) {
+		var err error
+		if pods, err = r.podsOf(ctx, o.Name); err != nil { // the watch keeps no objects
+			return err
+		}
+	}
+	r.Events.Last.Changed(o.Name, topicUnserved, strings.Join(names, " "))
+	for i := range pods {
+		if name := pods[i].Namespace + "/" + pods[i].Name; isNew(name) {
+			r.Events.SendOften(&pods[i], o.Node, event.ReasonCiliumPoolNotServed, unserved[name])
+		}
+	}
+	return nil
+}
+
 // cooldowns describes the full pools that could serve what a node lacks: how many blocks cool
 // down, and until when. The condition of the Node does not say so: each block that comes or goes
 // would be a write about every node that starves.
@@ -242,6 +291,8 @@ func adviceFor(reason string) string {
 	case reasonNoPool:
 		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
 			v1alpha1.OptOutLabel + "=true"
+	case reasonNotServed:
+		return "Add a pool that has it and selects this node, or correct what asks for it: Cilium's settings, or annotations of pods and namespaces"
 	case reasonWriteFails:
 		return "Let the operator's write pass, or correct the block that is named there"
 	case reasonRunsWithOther:

@@ -33,6 +33,7 @@ const (
 	topicFamily   = "families"
 	topicBad      = "bad fields"
 	topicShadow   = "shadow"
+	topicUnserved = "unserved"
 )
 
 // Reporter reports about nodes to users and schedulers: by events, and by a condition
@@ -84,7 +85,7 @@ func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, what string) {
 		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.Name)}}
 	}
 	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}
-	r.Events.SendBlock(node, block, kind, fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what))
+	r.Events.SendOften(node, block, kind, fmt.Sprintf("block %s of pool %s on node %s: %s", b.CIDR, b.Pool, o.Name, what))
 }
 
 // sendPhase reports that a block has entered a phase.

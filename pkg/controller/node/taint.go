@@ -16,7 +16,7 @@ import (
 // takes it off afterwards. A Node that registered with the taint keeps it until it serves
 // pods: autoscalers take a node whose startup taint is gone for one that is complete.
 func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
-	short := lack != nil && lack.unmet
+	short := lack != nil && lack.unmet && !lack.someOnly
 	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
 		return nil
 	}

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -50,6 +52,55 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	b.hasShortage(reasonEnough)
 	if got := b.withoutPool(); len(got) > 0 {
 		t.Errorf("series %v though a pool selects the node", got)
+	}
+}
+
+// A node whose agent is configured for IPv6 says so while no pool has IPv6: nothing starts there.
+func TestFamilyWithoutPoolIsReported(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	b.r.Reporter.NodeCondition, b.r.ShortageTaint, b.r.Cilium = true, "short", &ciliumconfig.Latest{}
+	b.r.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}})
+	b.startAgent()
+	b.settle()
+	b.hasShortage(reasonNotServed)
+	b.reportsShortage("no PodIPPool gives ipv6 to node n, and its agent runs ipv6: it does not start without an address. Add a pool")
+	if len(b.node().Spec.Taints) != 1 || len(b.withoutPool()) != 1 {
+		t.Errorf("taints %v, series %v", b.node().Spec.Taints, b.withoutPool())
+	}
+	b.r.Pools.Delete("p")
+	b.r.Pools.Set(fixtures.DualStack())
+	b.settle()
+	b.hasShortage(reasonEnough)
+	if len(b.node().Spec.Taints) > 0 || len(b.withoutPool()) > 0 {
+		t.Errorf("taints %v, series %v", b.node().Spec.Taints, b.withoutPool())
+	}
+}
+
+// A pod that asks for a Cilium pool that nothing serves is told so once, and its Node says so. No
+// taint keeps other pods off the node.
+func TestPodWithoutPoolIsReported(t *testing.T) {
+	pod := fixtures.Pod("web", "1", "n")
+	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
+		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), pod)
+	b.r.Reporter.NodeCondition, b.r.ShortageTaint = true, "short"
+	b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
+	b.settle()
+	b.hasShortage(reasonNotServed)
+	if got, want := b.EventsOf(event.ReasonCiliumPoolNotServed), "Warning CiliumPoolNotServed no PodIPPool gives ipv4 of Cilium's pool bleu to node n (did you mean blue?)"; len(got) != 1 || got[0] != want {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	if len(b.node().Spec.Taints) > 0 {
+		t.Errorf("taints %v", b.node().Spec.Taints)
+	}
+	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
+		t.Errorf("settled: calls %v, %v", calls, err)
+	}
+	b.r.Pods.Delete(state.ReadPod(pod).PodKey, fixtures.Noon())
+	b.settle()
+	b.hasShortage(reasonEnough)
+	if got := b.EventsOf(event.ReasonCiliumPoolNotServed); len(got) > 0 {
+		t.Errorf("more events %q", got)
 	}
 }
 

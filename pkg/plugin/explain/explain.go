@@ -84,8 +84,26 @@ func Node(s *output.Text, c *cluster.Cluster, name string) {
 		}
 		explainFamily(c, s, name, &decisions[i])
 	}
-	if len(decisions) == 0 {
+	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
+	for i := range snapshot.Unserved {
+		explainUnserved(s, &snapshot.Unserved[i], i == 0 && len(decisions) > 0)
+	}
+	if len(decisions)+len(snapshot.Unserved) == 0 {
 		s.Line("Node %s has no blocks, and no pool serves it: no PodIPPool's nodeSelector matches its labels.", name)
+	}
+}
+
+// explainUnserved describes what no PodIPPool gives the node, after a blank line if apart is set.
+func explainUnserved(s *output.Text, u *state.Unserved, apart bool) {
+	if apart {
+		s.Line("")
+	}
+	s.Line("%s.", strings.ToUpper(u.Says[:1])+u.Says[1:])
+	if u.Requested > 0 {
+		s.Line("Its agent asks for %s of it.", output.Plural(u.Requested, "address", "addresses"))
+	}
+	if len(u.Pods) > 0 {
+		s.Line("Pods that ask for it and wait: %s.", output.Few(u.Pods))
 	}
 }
 

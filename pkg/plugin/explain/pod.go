@@ -46,6 +46,9 @@ func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.P
 	switch {
 	case pod.Spec.NodeName != "":
 		s.Line("It is bound to node %s: see kubectl cilium-pool explain %s.", pod.Spec.NodeName, pod.Spec.NodeName)
+		if says := c.Snapshot(pod.Spec.NodeName, c.Nodes[pod.Spec.NodeName], c.Now).UnservedPods()[pod.Namespace+"/"+pod.Name]; says != "" {
+			s.Line("It gets no address: %s.", says)
+		}
 	case pod.Spec.HostNetwork:
 		s.Line("It is on the host network, and needs no address of a pool.")
 	case said == nil:

@@ -1,0 +1,161 @@
+package state
+
+import (
+	"testing"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// An agent that runs a family, or is configured for it, needs an address of it to start.
+func TestUnservedFamily(t *testing.T) {
+	const (
+		runs    = "no PodIPPool gives ipv6 to node n, and its agent runs ipv6: it does not start without an address"
+		later   = "no PodIPPool gives ipv6 to node n, and its agent is to run ipv6 from its next start (enable-ipv6): it does not start without an address"
+		ofPool  = "no PodIPPool gives ipv6 of Cilium's pool default to node n, and its agent runs ipv6: it does not start without an address"
+		another = "fd00::/126"
+	)
+	dual := map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}
+	six := fixtures.Pooled(4, "10.0.0.0/30")
+	six.Spec.IPAM.Pools.Requested[0].Needed.IPv6Addrs = 4
+	for name, test := range map[string]struct {
+		mode   ciliumnode.Mode
+		data   map[string]string
+		on     map[string]string // a CiliumNodeConfig for the node
+		cn     *ciliumv2.CiliumNode
+		agent  *corev1.Pod
+		spoil  func(*Cluster, *corev1.Node)
+		blocks []string
+		want   []string
+	}{
+		"one family":             {data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "false"}},
+		"not known":              {},
+		"both":                   {data: dual, want: []string{runs}},
+		"on the node":            {data: map[string]string{"enable-ipv6": "false"}, on: dual, want: []string{runs}},
+		"on all but":             {data: dual, on: map[string]string{"enable-ipv6": "false"}},
+		"at its next start":      {data: dual, cn: fixtures.IPv4Agent(), agent: fixtures.AgentPod("a", "c", true), want: []string{later}},
+		"it has restarted":       {data: dual, cn: fixtures.IPv4Agent(), agent: fixtures.AgentPod("a", "c", false), want: []string{runs}},
+		"no agent":               {data: dual, agent: &corev1.Pod{}},
+		"a pool has it":          {data: dual, spoil: func(c *Cluster, _ *corev1.Node) { c.Pools.Delete("p"); c.Pools.Set(fixtures.DualStack()) }},
+		"it has a block":         {data: dual, blocks: []string{another}},
+		"it has an address":      {data: dual, cn: fixtures.Publishing(fixtures.CiliumNode("n", "1"), "fd00::1")},
+		"opted out":              {data: dual, spoil: func(_ *Cluster, n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} }},
+		"no pool at all":         {data: dual, spoil: func(c *Cluster, _ *corev1.Node) { c.Pools.Delete("p") }},
+		"paused":                 {data: dual, spoil: func(c *Cluster, _ *corev1.Node) { c.Paused = true }},
+		"its labels are to come": {data: dual, spoil: func(_ *Cluster, n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "labels-come"}} }},
+		"kubernetes":             {mode: ciliumnode.Kubernetes, data: dual, want: []string{runs}},
+		"kubernetes, by another": {mode: ciliumnode.Kubernetes, data: dual, spoil: func(_ *Cluster, n *corev1.Node) { n.Spec.PodCIDRs = []string{another} }},
+		"multi-pool":             {mode: ciliumnode.MultiPool, cn: six, want: []string{ofPool}},
+		"multi-pool, one family": {mode: ciliumnode.MultiPool, cn: fixtures.Pooled(4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, node := clusterOf(), fixtures.Node()
+			c.Mode, c.Cilium, c.Defaults.CiliumPools = test.mode, &ciliumconfig.Latest{}, test.mode.ManyPools()
+			c.Pools.Set(fixtures.Edited(fixtures.PodIPPool("late", 2, "10.9.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
+				s.NodeSelector, s.Priority = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}, 9
+			}))
+			config := &ciliumconfig.Config{Data: test.data}
+			if test.on != nil {
+				config.Overrides = []ciliumconfig.Override{{Defaults: test.on, NodeSelector: &metav1.LabelSelector{}}}
+			}
+			c.Cilium.Set(config)
+			for _, cidr := range test.blocks {
+				c.Ledger.Upsert(fixtures.Block(cidr, "six", "n", 1))
+			}
+			if test.agent == nil {
+				test.agent = fixtures.AgentPod("a", "c", true)
+			}
+			c.Agents.Set(ReadAgent(test.agent), fixtures.Noon())
+			if test.spoil != nil {
+				test.spoil(c, node)
+			}
+			switch {
+			case test.mode == ciliumnode.Kubernetes:
+				c.Ledger.UpsertCiliumNode(test.mode.ToStored(node))
+			case test.cn != nil:
+				c.Ledger.UpsertCiliumNode(test.mode.ToStored(test.cn))
+			}
+			var got []string
+			for _, u := range c.Snapshot("n", node, fixtures.Noon()).Unserved {
+				got = append(got, u.Says)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that asks for a Cilium pool gets an address only if a PodIPPool gives it to the node.
+func TestUnservedPods(t *testing.T) {
+	const unpicked = "agents give no ipv4 address to a pod that several CiliumPodIPPools select, or that accepts only one that selects it (ipam.cilium.io/require-pool-match) where none does"
+	elsewhere := fixtures.Edited(fixtures.PodIPPool("reds", 1, "10.6.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
+		s.CiliumPoolName, s.NodeSelector = "red", &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "x"}}
+	})
+	for name, test := range map[string]struct {
+		annotation, value string
+		ips               []string
+		picks             string // a CiliumPodIPPool that selects the pod
+		cn                func(*ciliumv2.CiliumNode)
+		want              string
+		requested         int
+	}{
+		"none":                   {},
+		"the default one":        {value: "default"},
+		"one that is served":     {value: "blue"},
+		"a wrong name":           {value: "bleu", want: "no PodIPPool gives ipv4 of Cilium's pool bleu to node n (did you mean blue?)"},
+		"an unknown name":        {value: "nonsense", want: "no PodIPPool gives ipv4 of Cilium's pool nonsense to node n"},
+		"one of another zone":    {value: "red", want: "no PodIPPool gives ipv4 of Cilium's pool red to node n, as those that have it do not select this node: reds"},
+		"by a selector":          {picks: "red", want: "no PodIPPool gives ipv4 of Cilium's pool red to node n, as those that have it do not select this node: reds"},
+		"it has an address":      {value: "red", ips: []string{"10.6.0.1"}},
+		"a family not run":       {annotation: v6PoolAnnotation, value: "bleu"},
+		"a selector is required": {annotation: requireAnnotation, value: "true", want: unpicked},
+		"the agent asks as well": {value: "green", requested: 3, want: "no PodIPPool gives ipv4 of Cilium's pool green to node n", cn: func(cn *ciliumv2.CiliumNode) {
+			cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: "green", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
+		}},
+		"listed by others": {value: "green", cn: func(cn *ciliumv2.CiliumNode) {
+			cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, ipamtypes.IPAMPoolAllocation{Pool: "green", CIDRs: fixtures.CiliumNode("", "", "10.7.0.0/28").Spec.IPAM.PodCIDRs})
+		}},
+		"no report yet": {value: "bleu", cn: func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Requested = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, cn := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1)), fixtures.Pooled(2, "10.0.0.0/30")
+			c.Mode, c.Defaults.CiliumPools = ciliumnode.MultiPool, true
+			c.Pools = NewPools(c.Defaults, c.Ledger)
+			for _, pool := range []*v1alpha1.PodIPPool{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), elsewhere} {
+				c.Pools.Set(pool)
+			}
+			if test.picks != "" {
+				c.CiliumPools.Set(fixtures.Picking(test.picks, map[string]string{}, nil))
+			}
+			pod := fixtures.Pod("web", "1", "n", test.ips...)
+			if test.value != "" {
+				key := poolAnnotation
+				if test.annotation != "" {
+					key = test.annotation
+				}
+				pod.Annotations = map[string]string{key: test.value}
+			}
+			c.Pods.Set(ReadPodWithRequest(pod), fixtures.Noon())
+			if test.cn != nil {
+				test.cn(cn)
+			}
+			c.Ledger.UpsertCiliumNode(c.Mode.ToStored(cn))
+			s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
+			if got := s.UnservedPods()[pod.Namespace+"/web"]; got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if len(s.Unserved) > 0 && s.Unserved[0].Requested != test.requested {
+				t.Errorf("the agent asks for %d", s.Unserved[0].Requested)
+			}
+		})
+	}
+}
