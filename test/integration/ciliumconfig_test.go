@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 // ciliumConfig creates the ConfigMap cilium-config until the test ends.
@@ -111,4 +112,26 @@ func TestMasqueradedRange(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// IPv6 is switched on in Cilium, and no pool has it: the node says so before its agent restarts,
+// and is short of addresses afterwards, until a pool has some.
+func TestFamilyThatNoPoolHas(t *testing.T) {
+	e := newEnv(t)
+	config := e.ciliumConfig(map[string]string{"ipam": "crd", "enable-ipv4": "true", "enable-ipv6": "false"})
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	e.ready(e.node("n1", nil, agent.IPv4))
+	e.reported("n1", 1)
+	config.Data["enable-ipv6"] = "true"
+	e.Update(config)
+	e.eventSays("n1", event.ReasonPodAddressShortage, "no PodIPPool gives ipv6 to node n1, and its agent is to run ipv6 from its next start (enable-ipv6)")
+
+	a := e.agent("n1", agent.IPv4, agent.IPv6)
+	e.shortage("n1", corev1.ConditionTrue)
+	e.pool("six", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4, p.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
+	})
+	e.ready(a)
+	e.shortage("n1", corev1.ConditionFalse)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -63,6 +64,20 @@ func TestMultiPoolMode(t *testing.T) {
 	e.AgentRequests("n1", 16, 1) // while no operator runs
 	e.start(s)
 	e.isAssigned("n1", 1)
+}
+
+// A pod asks for a Cilium pool whose name is wrong: it is told so, and so is its Node.
+func TestPodAsksForNoPool(t *testing.T) {
+	e := newBlueEnv(t)
+	pod := harness.BoundPod("n1", "web", nil)
+	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
+	e.Create(pod)
+	const says = "no PodIPPool gives ipv4 of Cilium's pool bleu to node n1 (did you mean blue?)"
+	e.eventSays("web", event.ReasonCiliumPoolNotServed, says)
+	e.eventSays("n1", event.ReasonPodAddressShortage, says)
+	e.shortage("n1", corev1.ConditionTrue)
+	e.pool("bleus", func(p *v1alpha1.PodIPPool) { p.Spec.CiliumPoolName = "bleu" }, "10.3.0.0/24")
+	e.shortage("n1", corev1.ConditionFalse)
 }
 
 // newBlueEnv returns an env in multi-pool mode with a PodIPPool for Cilium's pool blue, one
