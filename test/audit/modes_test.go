@@ -150,6 +150,14 @@ func multiPoolFaults() map[string]fault {
 			plant: func(p *place) { p.add("blue", p.ip(0)+"/29") },
 			want:  []string{"ListedTwice CiliumNode/NODE 10.0.N.0/29"},
 		},
+		"PodServedByNoPool": {
+			plant: func(p *place) {
+				pod := harness.BoundPod(p.node, "wrong-"+p.node, nil)
+				pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
+				p.Create(pod)
+			},
+			want: []string{"PodServedByNoPool Pod/default/wrong-NODE Node/NODE"},
+		},
 		"LeftFromCRDMode": {
 			plant: func(p *place) {
 				p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}

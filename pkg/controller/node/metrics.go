@@ -29,7 +29,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		sizes:      newSizes(),
 		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),
 		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
-		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node. No series: a PodIPPool selects it, or Cilium does not run there.", "node"),
+		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
 		offered:    metrics.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		waiting:    newWaiting(),
 	}
