@@ -93,3 +93,34 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 	}
 	return watches
 }
+
+// handle builds a handler from a function for objects that exist and one for objects
+// that are gone.
+func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if o, ok := obj.(T); ok {
+				there(o)
+			}
+		},
+		UpdateFunc: func(old, obj any) {
+			o, ok := obj.(T)
+			if !ok {
+				return
+			}
+			// After a broken watch, a delete and re-create arrive as one update.
+			if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
+				gone(was)
+			}
+			there(o)
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if o, ok := obj.(T); ok {
+				gone(o)
+			}
+		},
+	}
+}

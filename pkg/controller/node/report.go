@@ -59,7 +59,26 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		return nil
 	}
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
-	lack, now := lacking(plans), r.Clock.Now()
+	lack := lacking(plans)
+	r.reportPlans(o, plans, lack)
+	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
+	r.Reporter.sendBadFields(o.Node, o.CiliumNode)
+	if unselected {
+		lack = o.unselected(lack)
+	}
+	lack = withUnserved(lack, o.Unserved)
+	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
+	err := r.sendUnservedPods(ctx, o)
+	if r.Paused { // a pause promises that nothing is written about nodes
+		return err
+	}
+	return errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
+}
+
+// reportPlans reports what the plans lack and wait for, and has the node woken once a pool has a
+// block for it.
+func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
+	now := r.Clock.Now()
 	var short [2]int
 	var waits []expand.Wait
 	missed := o.replacing // the pools of which a free block would help
@@ -75,20 +94,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		}
 	}
 	r.Reporter.sendDrainWaits(o.Node, waits)
-	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
-	r.Reporter.sendBadFields(o.Node, o.CiliumNode)
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
 	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
-	if unselected {
-		lack = o.unselected(lack)
-	}
-	lack = withUnserved(lack, o.Unserved)
-	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
-	err := r.sendUnservedPods(ctx, o)
-	if r.Paused { // a pause promises that nothing is written about nodes
-		return err
-	}
-	return errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
 }
 
 // pausedPlans are plans that are not carried out: what the paused families of a node
