@@ -3,6 +3,7 @@ package informer
 import (
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -36,15 +37,9 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		switch obj.(type) {
-		case *v1alpha1.PodIPBlock:
-			from = blocks
-		case *corev1.Node:
-			from = nodes
-		}
-		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
-	}
+	options.NewInformer = informersFrom(map[reflect.Type]toolscache.ListerWatcher{
+		reflect.TypeFor[*v1alpha1.PodIPBlock](): blocks, reflect.TypeFor[*corev1.Node](): nodes,
+	})
 	return cache.New(config, options)
 }
 
@@ -60,13 +55,18 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 		return nil, err
 	}
 	options.HTTPClient = http
-	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		if _, ok := obj.(*ciliumv2.CiliumNode); ok {
-			from = ciliumNodes
+	options.NewInformer = informersFrom(map[reflect.Type]toolscache.ListerWatcher{reflect.TypeFor[*ciliumv2.CiliumNode](): ciliumNodes})
+	return cache.New(config, options)
+}
+
+// informersFrom makes informers that list and watch some types by own.
+func informersFrom(own map[reflect.Type]toolscache.ListerWatcher) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+	return func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if w, ok := own[reflect.TypeOf(obj)]; ok {
+			from = w
 		}
 		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
 	}
-	return cache.New(config, options)
 }
 
 // ownConnection returns an HTTP client for watches, which shares no connection with other
