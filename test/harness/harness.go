@@ -164,8 +164,9 @@ func build(name, path string) error {
 	return nil
 }
 
-// Wipe deletes all objects of the kinds of these lists, whatever their finalizers say. It reads
-// metadata only, as their types may not hold what a test has written.
+// Wipe deletes all objects of the kinds of these lists, whatever their finalizers say, but the
+// API server's own Service. It reads metadata only, as their types may not hold what a test has
+// written.
 func Wipe(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, of := range lists {
 		kind, err := c.GroupVersionKindFor(of)
@@ -180,6 +181,9 @@ func Wipe(ctx context.Context, c client.Client, lists ...client.ObjectList) erro
 		for i := range list.Items {
 			item := &list.Items[i]
 			item.SetGroupVersionKind(kind.GroupVersion().WithKind(strings.TrimSuffix(kind.Kind, "List")))
+			if item.Kind == "Service" && item.Name == "kubernetes" {
+				continue
+			}
 			if err := Remove(ctx, c, item); err != nil {
 				return err
 			}
