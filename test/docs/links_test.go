@@ -119,7 +119,7 @@ func TestNoPathOfOneMachine(t *testing.T) {
 	folder := regexp.MustCompile("(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)")
 	text := func(name string) bool {
 		switch filepath.Ext(name) {
-		case ".md", ".yaml", ".tpl", ".sh", ".mod":
+		case ".md", ".yaml", ".tpl", ".sh", ".mk", ".mod":
 			return true
 		}
 		return name == "Makefile" || name == "Dockerfile"
@@ -135,7 +135,7 @@ func TestNoPathOfOneMachine(t *testing.T) {
 
 // The make targets that pages name exist.
 func TestMakeTargets(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := makefiles(t)
 	for _, page := range files(t, isMarkdown) {
 		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9/-]*)").FindAllStringSubmatch(read(t, page), -1) {
 			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m[1]) + `:`).MatchString(makefile) {

@@ -30,10 +30,20 @@ var (
 	pinned     = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
 )
 
+// makefiles are the Makefile and those it includes.
+func makefiles(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, path := range files(t, func(name string) bool { return name == "Makefile" || strings.HasSuffix(name, ".mk") }) {
+		all.WriteString("\n" + read(t, path))
+	}
+	return all.String()
+}
+
 // Workflows call existing make targets, so that all of them can be run without a forge, and
 // actions by commit.
 func TestWorkflows(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := makefiles(t)
 	called := 0
 	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".yaml") }) {
 		if !strings.HasPrefix(path, ".github/workflows/") {

@@ -1,0 +1,145 @@
+# Checks beside the tests, and measurements.
+
+##@ Prove
+
+SEEDS ?= 1000
+STEPS ?= 500
+
+.PHONY: sim
+sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 SEED=1 STEPS=500 MODE=crd|multi-pool|kubernetes
+	go run ./test/sim -seed=$(or $(SEED),1) -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
+
+.PHONY: exhaust
+exhaust: # Try everything that can happen in small worlds, to a depth; fails if a rule broke. DEPTH=, SCOPES=join,lag
+	go run ./test/sim/exhaust $(if $(DEPTH),-depth=$(DEPTH)) $(if $(SCOPES),-scopes=$(SCOPES))
+
+.PHONY: points
+points: # Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
+	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
+
+.PHONY: changes
+changes: # Change every field of a spec to right and wrong values, in several states of a cluster and back; fails if the way matters, or one is accepted silently. STATES=grown,full PART=3
+	go run ./test/sim/changes $(if $(STATES),-states=$(STATES)) $(if $(PART),-part=$(PART))
+
+.PHONY: model
+model: # Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1, BIG=1
+	go run ./test/model $(if $(ROWS),-rows='$(ROWS)') $(if $(STORY),-story) $(if $(BIG),-big)
+
+.PHONY: mutants
+mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,random,sim, ALL=1, KEY=1, PROTOCOL=1
+	go run ./test/mutants -run '$(RUN)' $(if $(CHECKS),-checks='$(CHECKS)') $(if $(ALL),-all-checks) $(if $(KEY),-key) $(if $(PROTOCOL),-protocol)
+
+BASE ?= origin/main
+.PHONY: mutants-changed
+mutants-changed: controlplane # Plant the mutants of the files that differ from a commit. BASE=origin/main, CHECKS=
+	files=$$(git diff --name-only --diff-filter=d '$(BASE)...' -- pkg cmd | paste -sd,); \
+	go run ./test/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
+
+.PHONY: fuzz
+fuzz: # Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
+	hack/fuzz.sh $(FUZZTIME) $(PKG)
+
+# NODES of the demo is 20; here it is 200 unless given.
+CHAOS_NODES := $(call given,NODES,200)
+
+.PHONY: chaos
+chaos: FAULTS ?= 60s
+chaos: COUNT ?= 1
+chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|apiservers|etcd|clocks|versions|soak|renumber NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART= ONLY= SKEW=
+	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
+		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(ONLY),--only='$(ONLY)') $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart) $(if $(SKEW),--skew=$(SKEW))
+
+# NODES of the demo is 20; here it is 500 unless given.
+PLAN_NODES := $(call given,NODES,500)
+
+.PHONY: planchange
+planchange: controlplane # Change the address plan of a running cluster in every way there is, under the checker. NODES=500
+	go test ./test/integration -run '^TestLongPlanChange$$' -count=1 -timeout 60m -v \
+		-planchange.nodes=$(PLAN_NODES) -planchange.patience=10m
+
+# NODES of the demo is 20, and RUN of the suites above all; here they are what the program
+# says unless given.
+schedule-given = $(if $(filter command line environment,$(origin $(1))),-$(2)=$($(1)))
+BINDS ?= 10000
+
+.PHONY: schedule
+schedule: controlplane $(helm) $(BIN)/kube-scheduler # Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1; or RUN=exact: 1,000 pods on 1,000 addresses
+	@echo "building the operator and the program: up to 2 minutes the first time"
+	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
+	@$(BIN)/schedule -binds=$(BINDS) $(call schedule-given,RUN,run) $(call schedule-given,NODES,nodes) $(if $(PLANT),-plant)
+
+SPEAKER ?= bird
+
+.PHONY: bgp-try
+bgp-try: demo-binaries # Let BIRD or FRR announce a real control plane's prefixes to a router, and withdraw them. Needs root, bird2, iproute2. SPEAKER=frr
+	@go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
+	hack/bgp-try.sh $(BIN)/chaos $(BIN)/kubectl-cilium_pool $(BIN)/kubectl .run/bgp $(SPEAKER)
+
+.PHONY: map-test
+map-test: controlplane # Test the address map in Chromium, which it installs on Debian as root; fails where it cannot. RUN=regexp
+	hack/chromium.sh
+	cd test/map && go test -count=1 -timeout 30m -v $(if $(filter command line environment,$(origin RUN)),-run '$(RUN)') ./...
+
+.PHONY: screenshots
+screenshots: # Make the pictures of docs/images, of what "make up" runs. SCENE=map-4096
+	hack/chromium.sh
+	go build -o $(BIN)/ ./cmd/kubectl-cilium_pool
+	cd test/map && KUBECONFIG=$(CURDIR)/.run/kubeconfig go run ./screenshots \
+		-plugin $(CURDIR)/$(BIN)/kubectl-cilium_pool -out $(CURDIR)/docs/images -only '$(SCENE)'
+
+##@ Chart
+
+.PHONY: chart-lint
+chart-lint: $(helm) # Run helm lint on the chart, with its own values and with those of examples/.
+	$(helm) lint --strict $(CHART)
+	$(helm) lint --strict $(CHART) -f examples/values.yaml -f examples/values-pools.yaml -f examples/values-monitoring.yaml
+
+.PHONY: alerts-test
+alerts-test: $(helm) $(promtool) # Test the chart's alerts by promtool, and all queries against the metrics there are.
+	cd test/alerts && go test -count=1 ./...
+
+# Needs Node and npm, so no other target asks for it.
+.PHONY: dashboard-check
+dashboard-check: # Hold the chart's dashboard to Grafana's own schema. Needs Node and npm.
+	mkdir -p .cache/grafana
+	cp hack/grafana/* .cache/grafana/
+	cd .cache/grafana && npm ci --no-audit --no-fund && node check.mjs $(CURDIR)/$(CHART)/files/dashboard.json
+
+##@ Measure
+
+# With PKG given, bench is bench-core: make bench PKG=./pkg/ipalloc.
+.PHONY: bench
+ifeq ($(origin PKG),command line)
+bench: bench-core
+else
+bench: bench-all ## Measure the whole operator beside peers and bare programs; writes docs/performance.md. 90 minutes. NODES=5000 BENCH=flags
+endif
+
+.PHONY: bench-core
+bench-core: # Run the Go benchmarks, with allocations. BENCHTIME=1s, PKG=./...
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m $(PKG)
+
+BENCH ?=
+# NODES of the demo is 20; here it is 5000 unless given.
+BENCH_NODES := $(call given,NODES,5000)
+
+.PHONY: bench-binaries
+bench-binaries: controlplane
+	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/bench
+
+.PHONY: bench-quick
+bench-quick: bench-binaries # The same in small, in minutes; fails where counted writes, reads or allocations are not what they must be.
+	$(BIN)/bench quick -nodes=100 $(BENCH)
+
+.PHONY: bench-all
+bench-all: bench-binaries $(BIN)/kube-controller-manager $(BIN)/cilium-$(cilium-default:v%=%)/cilium-operator
+	$(BIN)/bench run -nodes=$(BENCH_NODES) $(BENCH)
+	$(if $(BENCH),,$(MAKE) bench-alloc)
+	$(BIN)/bench report
+
+BENCH_ALLOC := test/bench/results/alloc.txt
+
+.PHONY: bench-alloc
+bench-alloc: # Measure the allocator beside Kubernetes' and Cilium's own.
+	printf 'commit: %s\ndate: %s\n' $$(git describe --always --dirty --exclude='*' --abbrev=12) $$(date -u +%F) > $(BENCH_ALLOC)
+	cd test/bench/alloc && go test -run '^$$' -bench . -benchmem -benchtime 0.3s -timeout 30m . | tee -a $(CURDIR)/$(BENCH_ALLOC)

@@ -1,0 +1,211 @@
+# Programs of other projects on which tests run: Kubernetes, etcd, Cilium, containerd and more.
+
+PARTS := test/controlplane/parts
+kubernetes-version := $(call mod-version,$(PARTS),k8s.io/kubernetes)
+# kubernetes-ldflags-of VERSION
+kubernetes-ldflags-of = -s -w -X k8s.io/component-base/version.gitVersion=$(1) \
+	-X k8s.io/component-base/version.gitMajor=1 \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(1)))
+kubernetes-ldflags := $(call kubernetes-ldflags-of,$(kubernetes-version))
+
+.PHONY: controlplane
+controlplane: $(BIN)/etcd $(BIN)/kubectl $(BIN)/kube-apiserver # Build etcd, kube-apiserver and kubectl, on which the tests run.
+
+# part NAME,TIME,LDFLAGS
+define part
+$(BIN)/$(1): $(PARTS)/$(1)/main.go $(PARTS)/go.mod $(PARTS)/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(PARTS) && go build -v -ldflags '$(3)' -o $(CURDIR)/$$@ ./$(1) $(call progress,$(1))
+	@touch $$@
+endef
+$(eval $(call part,etcd,1 minute,-s -w))
+$(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
+$(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
+# One of the benchmark's peers, and a part of the real cluster.
+$(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
+
+# Cilium's own allocator, which the stand-in agents are compared with.
+$(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
+	@echo "building cilium-ipam: once, about 3 minutes on two cores"
+	cd test/truth/cilium-ipam && go build -v -o $(CURDIR)/$@ . $(call progress,$(@F))
+	@touch $@
+
+CILIUM_PARTS := test/cilium
+cilium-default := $(call mod-version,$(CILIUM_PARTS),github.com/cilium/cilium)
+CILIUM ?= $(cilium-default)
+# Another version has a file of its own beside go.mod, such as v1.19.5.mod.
+cilium-source-mod := $(CURDIR)/$(CILIUM_PARTS)/$(if $(filter $(cilium-default),$(CILIUM)),go.mod,$(CILIUM).mod)
+# With test/cilium/patches applied it is a copy, which PATCHED=1 builds.
+cilium-patched := $(CURDIR)/.cache/cilium-patched
+cilium-mod := $(if $(PATCHED),$(cilium-patched)/go.mod,$(cilium-source-mod))
+cilium-dir := $(BIN)/cilium-$(CILIUM:v%=%)$(if $(PATCHED),-patched)
+cilium-ldflags := -s -w -X github.com/cilium/cilium/pkg/version.ciliumVersion=$(CILIUM:v%=%)
+RUN ?= all
+
+# Of another version, or a patched one, the agent, its plugin and what it runs beside are enough, but for the other modes.
+cilium-programs := cilium-agent cilium-cni cilium-health-responder wireguard $(if $(filter $(cilium-default),$(CILIUM)$(PATCHED)),cilium-dbg cilium-operator,$(if $(findstring modes,$(RUN)),cilium-operator))
+
+.PHONY: cilium
+cilium: $(addprefix $(cilium-dir)/,$(cilium-programs) bpf/COPYING chart/Chart.yaml) # Build the real Cilium that make e2e runs.
+
+# cilium-part NAME,TIME,FLAGS,PACKAGE
+define cilium-part
+$(cilium-dir)/$(1): $(wildcard $(CILIUM_PARTS)/$(1)/main.go) $(cilium-mod) $(cilium-mod:%.mod=%.sum)
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CILIUM_PARTS) && go build -v -modfile=$(cilium-mod) $(3) -ldflags '$(cilium-ldflags)' -o $(CURDIR)/$$@ $(4) $(call progress,$(1))
+	@touch $$@
+endef
+$(eval $(call cilium-part,cilium-agent,4 minutes,,./cilium-agent))
+$(eval $(call cilium-part,cilium-dbg,30 seconds,,./cilium-dbg))
+# Their mains differ from version to version, so they are Cilium's own.
+$(eval $(call cilium-part,cilium-cni,15 seconds,,github.com/cilium/cilium/plugins/cilium-cni))
+$(eval $(call cilium-part,cilium-operator,1 minute,-tags ipam_provider_operator,$(if $(filter $(cilium-default),$(CILIUM)),./cilium-operator,github.com/cilium/cilium/operator)))
+
+# What the agent's image has beside. Scenarios with health checking need the last, the real cluster all.
+$(eval $(call cilium-part,cilium-mount,10 seconds,,github.com/cilium/cilium/tools/mount))
+$(eval $(call cilium-part,cilium-sysctlfix,10 seconds,,github.com/cilium/cilium/tools/sysctlfix))
+$(eval $(call cilium-part,cilium-health-responder,10 seconds,,github.com/cilium/cilium/cilium-health/responder))
+# WireGuard as a program, where the kernel has none. Its module is one that Cilium requires.
+$(eval $(call cilium-part,wireguard,10 seconds,,golang.zx2c4.com/wireguard))
+
+$(cilium-patched)/go.mod: hack/patch-cilium.sh $(cilium-source-mod) $(wildcard $(CILIUM_PARTS)/patches/*.patch)
+	hack/patch-cilium.sh $(@D)
+$(cilium-patched)/go.sum: $(cilium-patched)/go.mod
+
+# The datapath's sources, which the agent compiles for each node, and the chart,
+# which makes the agent's configuration.
+cilium-source = $$(cd $(CILIUM_PARTS) && go mod download -modfile=$(cilium-source-mod) github.com/cilium/cilium && go list -modfile=$(cilium-source-mod) -m -f '{{.Dir}}' github.com/cilium/cilium)
+$(cilium-dir)/bpf/COPYING: cilium-folder := bpf
+$(cilium-dir)/chart/Chart.yaml: cilium-folder := install/kubernetes/cilium
+$(cilium-dir)/bpf/COPYING $(cilium-dir)/chart/Chart.yaml: $(cilium-source-mod)
+	rm -rf $(@D)
+	mkdir -p $(cilium-dir)
+	cp -r "$(cilium-source)/$(cilium-folder)" $(@D)
+	chmod -R u+w $(@D)
+	touch $@
+
+# The router that scenarios with BGP peer agents with.
+$(BIN)/bgp-router: $(wildcard test/bgp/*.go) test/bgp/go.mod test/bgp/go.sum
+	@echo "building $(@F): once, about 1 minute on two cores"
+	cd test/bgp && go test . && go build -o $(CURDIR)/$@ .
+
+CLUSTER := test/cluster
+CLUSTER_IMAGES := .cache/cluster/images
+comma := ,
+space := $() $()
+# NODES of the demo is 20, RUN of e2e is all; here they are 3 and ci unless given.
+CLUSTER_NODES := $(call given,NODES,3)
+CLUSTER_RUN := $(call given,RUN,ci)
+# cluster-runs SCENARIO is empty unless RUN has that scenario.
+cluster-runs = $(filter all $1,$(subst $(comma),$(space),$(CLUSTER_RUN)))
+containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
+
+# cluster-part NAME,TIME
+define cluster-part
+$(BIN)/$(1): $(CLUSTER)/parts/kube/$(1)/main.go $(CLUSTER)/parts/kube/go.mod $(CLUSTER)/parts/kube/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CLUSTER)/parts/kube && go build -ldflags '$(kubernetes-ldflags)' -o $(CURDIR)/$$@ ./$(1)
+	@touch $$@
+endef
+$(eval $(call cluster-part,kube-scheduler,30 seconds))
+$(eval $(call cluster-part,kubelet,2 minutes))
+
+# The scenario kubelet upgrades from it. Its module file is beside go.mod.
+OLD_KUBELET := v1.35.4
+old-kubelet := $(BIN)/kubelet-$(OLD_KUBELET:v%=%)/kubelet
+$(old-kubelet): $(CLUSTER)/parts/kube/$(OLD_KUBELET).mod $(CLUSTER)/parts/kube/$(OLD_KUBELET).sum
+	@echo "building kubelet $(OLD_KUBELET): once, about 2 minutes on two cores"
+	cd $(CLUSTER)/parts/kube && go build -modfile=$(OLD_KUBELET).mod -o $(CURDIR)/$@ \
+		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
+	@touch $@
+
+# containerd-part NAME,TIME
+define containerd-part
+$(BIN)/$(1): $(CLUSTER)/parts/containerd/go.mod $(CLUSTER)/parts/containerd/go.sum
+	@echo "building $(1): once, about $(2) on two cores"
+	cd $(CLUSTER)/parts/containerd && go build -tags 'no_btrfs no_zfs no_devmapper no_aufs' \
+		-ldflags '-s -w -X github.com/containerd/containerd/v2/version.Version=$(containerd-version)' \
+		-o $(CURDIR)/$$@ github.com/containerd/containerd/v2/cmd/$(1)
+	@touch $$@
+endef
+$(eval $(call containerd-part,containerd,3 minutes))
+$(eval $(call containerd-part,containerd-shim-runc-v2,10 seconds))
+$(eval $(call containerd-part,ctr,10 seconds))
+
+$(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
+	@echo "building coredns: once, about 1 minute on two cores"
+	cd $(CLUSTER)/parts/coredns && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+	@touch $@
+
+# Of the ways to find targets only Kubernetes' own is built in.
+$(BIN)/prometheus: $(wildcard $(CLUSTER)/parts/prometheus/*)
+	@echo "building prometheus: once, about 5 minutes on two cores"
+	cd $(CLUSTER)/parts/prometheus && go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
+		-o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/prometheus
+	@touch $@
+
+$(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
+	go build -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
+	@touch $@
+
+# cluster-image NAME,BINARY,REFERENCE packs one static program.
+define cluster-image
+$(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
+	mkdir -p $$(@D)
+	go run -C hack/image . -binary $(CURDIR)/$$< -tag $(2) -platform linux/$(ARCH) -out $(CURDIR)/$$@
+endef
+$(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
+$(eval $(call cluster-image,probe,localhost/probe:1))
+$(eval $(call cluster-image,prometheus,localhost/prometheus:1))
+$(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
+
+cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
+.cache/cluster/rootfs/etc/debian_version: $(CLUSTER)/images/debian.sh
+	@echo "unpacking Debian for Cilium's image: once, about 3 minutes"
+	$(CLUSTER)/images/debian.sh $(CURDIR)/.cache/cluster/rootfs
+$(CLUSTER_IMAGES)/cilium-$(CILIUM).tar: .cache/cluster/rootfs/etc/debian_version $(cilium-image-programs) $(cilium-dir)/bpf/COPYING $(CLUSTER)/images/cilium.sh
+	@echo "packing Cilium's image: once, about 1 minute on two cores"
+	mkdir -p $(@D)
+	$(CLUSTER)/images/cilium.sh $(CURDIR)/.cache/cluster/rootfs $(CURDIR)/$(cilium-dir) "$(cilium-source)" $(CILIUM) $(CURDIR)/$@
+
+.PHONY: cluster-parts
+cluster-parts: cluster-packages controlplane $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kubelet containerd containerd-shim-runc-v2 ctr) \
+		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar) $(cilium-dir)/chart/Chart.yaml $(helm) $(helm3) ## Build what the real cluster runs: 25 minutes the first time.
+
+# The scenario cilium upgrades from it.
+OLD_CILIUM := v1.19.5
+old-cilium-files := $(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart/Chart.yaml
+.PHONY: cluster-old-cilium
+cluster-old-cilium: cluster-packages
+	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
+
+# The scenario operator upgrades from it: the last commit without PodIPPoolHistory.
+OLD_OPERATOR ?= d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70
+old-operator := .cache/cluster/operator-$(OLD_OPERATOR)
+$(old-operator)/image.tar: | $(helm)
+	@echo "building the operator of commit $(OLD_OPERATOR): once, about 1 minute on two cores"
+	rm -rf $(@D) && mkdir -p $(@D)/source
+	git archive $(OLD_OPERATOR) | tar -x -C $(@D)/source
+	@$(MAKE) --no-print-directory -C $(@D)/source image VERSION=v0.0.1 COMMIT=$(OLD_OPERATOR)
+	$(helm) package $(@D)/source/$(CHART) --version 0.0.1 --app-version v0.0.1 --destination $(@D)
+	mv $(@D)/source/$(IMAGE_DIR)/cilium-pool-operator.tar $@
+
+.PHONY: cluster-packages
+cluster-packages:
+	hack/cluster-packages.sh
+
+cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
+.PHONY: cluster-program
+cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
+		$(if $(call cluster-runs,kubelet),$(old-kubelet)) \
+		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
+	@echo "building the operator's image: up to 2 minutes the first time"
+	@$(MAKE) --no-print-directory image
+	@go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
+
+# Calico's CRDs; nothing of it is built.
+calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
+	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
+cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-calico $(calico-crds)) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
+	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))

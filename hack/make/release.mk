@@ -1,0 +1,55 @@
+# The image and the files of a release.
+
+##@ Image and release
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+IMAGE ?= ghcr.io/cilium-pool/cilium-pool-operator
+ARCH ?= $(shell go env GOARCH)
+IMAGE_DIR := .cache/image/$(ARCH)
+
+.PHONY: image
+# The tag that the chart asks for, unless a version is given.
+image: IMAGE_TAG ?= $(call given,VERSION,$(shell awk '$$1 == "appVersion:" {print $$2}' $(CHART)/Chart.yaml))
+image: ## Build the container image as a file for docker load, with the tag that the chart asks for. No daemon needed. ARCH=arm64, VERSION=, IMAGE=
+	GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
+		-o $(IMAGE_DIR)/cilium-pool-operator ./cmd/cilium-pool-operator
+	go run -C hack/image . -binary $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator -tag $(IMAGE):$(IMAGE_TAG) \
+		-platform linux/$(ARCH) -revision '$(COMMIT)' -source https://github.com/cilium-pool/cilium-pool-operator \
+		-out $(CURDIR)/$(IMAGE_DIR)/cilium-pool-operator.tar
+
+# A release has a tag; anything else is built as a version below all of them.
+RELEASE_VERSION := $(if $(filter v%,$(VERSION)),$(VERSION),v0.0.0-g$(VERSION))
+# The time of all that is packed: the commit's.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DIST ?= dist
+PLATFORMS ?=
+RELEASE_WORK := .cache/release
+
+.PHONY: snapshot
+snapshot: $(helm) ## Build all files of a release into dist, publish nothing. PLATFORMS=linux/amd64, VERSION=, DIST=
+	go run -C hack/release . -version '$(RELEASE_VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH)' \
+		-root $(CURDIR) -work $(CURDIR)/$(RELEASE_WORK) -out $(abspath $(DIST)) -helm $(helm) -image $(IMAGE) -only '$(PLATFORMS)'
+
+.PHONY: release-test
+release-test: # Test what builds releases: archives, SBOM, krew manifest, image index.
+	cd hack/release && go test ./...
+	cd hack/image && go test ./...
+
+.PHONY: reproducible
+reproducible: PLATFORMS := $(or $(PLATFORMS),linux/$(ARCH))
+reproducible: $(helm) # Build HEAD's files twice, in two folders, the second with an empty build cache; fails if a byte differs. PLATFORMS=all
+	hack/reproducible.sh '$(filter-out all,$(PLATFORMS))' $(helm)
+
+.PHONY: vulnerabilities
+vulnerabilities: $(govulncheck) # Check whether this module calls code with a known vulnerability. Needs vuln.go.dev.
+	$(govulncheck) ./...
+
+.PHONY: workflows
+workflows: $(actionlint) # Check .github/workflows.
+	$(actionlint) -no-color -shellcheck= -pyflakes= .github/workflows/*.yaml
+
+.PHONY: publish
+publish: $(cosign) $(crane) $(helm) # Push and sign what "make snapshot" built for a tag. For the release workflow: see docs/release.md.
+	hack/publish.sh '$(RELEASE_VERSION)' $(abspath $(DIST)) $(IMAGE) $(cosign) $(crane) $(helm)
