@@ -51,5 +51,5 @@ workflows: $(actionlint) # Check .github/workflows.
 	$(actionlint) -no-color -shellcheck= -pyflakes= .github/workflows/*.yaml
 
 .PHONY: publish
-publish: $(cosign) $(crane) $(helm) # Push and sign what "make snapshot" built for a tag. For the release workflow: see docs/release.md.
+publish: $(cosign) $(crane) $(helm) # Push and sign what "make snapshot" built for a tag. For the release workflow: see docs/contributing/release.md.
 	hack/publish.sh '$(RELEASE_VERSION)' $(abspath $(DIST)) $(IMAGE) $(cosign) $(crane) $(helm)

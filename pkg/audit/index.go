@@ -142,7 +142,7 @@ func conflictOf(err error) *ipalloc.ConflictError {
 }
 
 // listedBlocks returns 1 for blocks that their CiliumNode lists in podCIDRs: of two overlapping
-// blocks, the listed one was first (docs/architecture.md).
+// blocks, the listed one was first (docs/contributing/architecture.md).
 func listedBlocks(s *Snapshot) func(crd.Block) int {
 	views := make(map[string]*CiliumNode, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {

@@ -7,7 +7,7 @@ import (
 // freeEmpty lets the blocks cool down of which nothing is left on the node. An
 // address in use keeps its block even where it has lost its pool entry. Entries
 // of the handshake may be left: to clear them once the block cools down changes
-// the CiliumNode, as has to happen then (docs/architecture.md).
+// the CiliumNode, as has to happen then (docs/contributing/architecture.md).
 func (d *decision) freeEmpty() {
 	for i := range d.blocks {
 		b := &d.blocks[i]

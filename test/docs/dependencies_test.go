@@ -42,7 +42,7 @@ func direct(t *testing.T, gomod string) []string {
 
 // The page has a heading for the folder of each go.mod, and a table of what it requires.
 func TestDependenciesPage(t *testing.T) {
-	page := read(t, "docs/dependencies.md")
+	page := read(t, "docs/contributing/dependencies.md")
 	for _, gomod := range files(t, func(name string) bool { return name == "go.mod" }) {
 		heading := "`" + path.Dir(gomod) + "`"
 		if path.Dir(gomod) == "." {
@@ -55,6 +55,6 @@ func TestDependenciesPage(t *testing.T) {
 				t.Errorf("%s: no reason is given for %s", heading, row[0])
 			}
 		}
-		sameSet(t, "docs/dependencies.md, "+heading, documented, direct(t, gomod))
+		sameSet(t, "docs/contributing/dependencies.md, "+heading, documented, direct(t, gomod))
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/testing.md says in one sentence for each suite what only that suite finds.
+// docs/contributing/testing.md says in one sentence for each suite what only that suite finds.
 func TestEachSuiteSaysWhy(t *testing.T) {
 	noSuites := []string{"test/cilium", "test/fakeapi", "test/fixtures", "test/harness"} // what suites share
 	var documented []string
-	for _, row := range table(read(t, "docs/testing.md"), "What only each suite finds") {
+	for _, row := range table(read(t, "docs/contributing/testing.md"), "What only each suite finds") {
 		documented = append(documented, code(row[0]))
 		if len(row) != 2 || row[1] == "" {
 			t.Errorf("%q says nothing", row)
@@ -33,7 +33,7 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 			suites = append(suites, name)
 		}
 	}
-	sameSet(t, "docs/testing.md, suites", documented, suites)
+	sameSet(t, "docs/contributing/testing.md, suites", documented, suites)
 }
 
 // The documented number of mutants matches the list.
@@ -44,15 +44,15 @@ func TestNumberOfMutants(t *testing.T) {
 			mutants += len(regexp.MustCompile(`(?m)^- name:`).FindAllString(read(t, path), -1))
 		}
 	}
-	if want := strconv.Itoa(mutants) + " ways to be wrong are known by name"; !strings.Contains(read(t, "docs/testing.md"), want) {
-		t.Errorf("docs/testing.md does not say: %s", want)
+	if want := strconv.Itoa(mutants) + " ways to be wrong are known by name"; !strings.Contains(read(t, "docs/contributing/testing.md"), want) {
+		t.Errorf("docs/contributing/testing.md does not say: %s", want)
 	}
 }
 
 // The table of fuzz targets names the package of each, as Fuzz (package).
 func TestFuzzTargets(t *testing.T) {
 	documented, targets := map[string]string{}, map[string]string{}
-	for _, row := range table(read(t, "docs/testing.md"), "Random tests") {
+	for _, row := range table(read(t, "docs/contributing/testing.md"), "Random tests") {
 		for _, group := range regexp.MustCompile("((?:`Fuzz\\w+`(?:, )?)+) \\(([\\w/]+)\\)").FindAllStringSubmatch(row[0], -1) {
 			for _, m := range codeSpan.FindAllStringSubmatch(group[1], -1) {
 				documented[m[1]] = group[2]
@@ -65,14 +65,14 @@ func TestFuzzTargets(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(targets, documented); diff != "" {
-		t.Errorf("fuzz targets (-code +docs/testing.md):\n%s", diff)
+		t.Errorf("fuzz targets (-code +docs/contributing/testing.md):\n%s", diff)
 	}
 }
 
-// docs/architecture.md lists each package below pkg.
+// docs/contributing/architecture.md lists each package below pkg.
 func TestPackagesOnArchitecturePage(t *testing.T) {
 	var documented, packages []string
-	for _, f := range fences(read(t, "docs/architecture.md")) {
+	for _, f := range fences(read(t, "docs/contributing/architecture.md")) {
 		if f.language == "" {
 			documented = append(documented, regexp.MustCompile(`\bpkg/[a-z]+`).FindAllString(f.code, -1)...)
 		}
@@ -84,5 +84,5 @@ func TestPackagesOnArchitecturePage(t *testing.T) {
 	for _, e := range entries {
 		packages = append(packages, "pkg/"+e.Name())
 	}
-	sameSet(t, "docs/architecture.md, packages", unique(documented), packages)
+	sameSet(t, "docs/contributing/architecture.md, packages", unique(documented), packages)
 }

@@ -63,7 +63,7 @@ func TestFinishNeverTakesSkippedForPassed(t *testing.T) {
 }
 
 func TestScenariosAreInTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/testing.md")
+	page, err := os.ReadFile("../../docs/contributing/testing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestScenariosAreInTheDocs(t *testing.T) {
 			names = append(names, s.name)
 		}
 		if diff := cmp.Diff(names, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })); diff != "" {
-			t.Errorf("docs/testing.md lists other scenarios (-code +docs):\n%s", diff)
+			t.Errorf("docs/contributing/testing.md lists other scenarios (-code +docs):\n%s", diff)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type mutant struct {
 	// Scenario is the scenario of make chaos that alone finds the fault, as it takes
 	// processes. Such a mutant is only tried by the check of that name.
 	Scenario string `json:"scenario"`
-	// Rule is the number of the rule (docs/architecture.md) that the fault
+	// Rule is the number of the rule (docs/contributing/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks are returned),
 	// or asked (settings are obeyed).
 	Rule string `json:"rule"`

@@ -1,5 +1,5 @@
 // Package whole judges versions of objects where agents are assigned whole blocks, in
-// multi-pool and kubernetes mode, by the rules in docs/architecture.md as docs/modes.md
+// multi-pool and kubernetes mode, by the rules in docs/contributing/architecture.md as docs/modes.md
 // applies them. It complements package invariant, whose Checker passes it every
 // version, and which judges block objects in every mode.
 package whole

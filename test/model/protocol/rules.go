@@ -2,10 +2,10 @@ package protocol
 
 import "github.com/cilium-pool/cilium-pool-operator/test/model/explore"
 
-// Rule is one of the rules in docs/architecture.md, or a part of one.
+// Rule is one of the rules in docs/contributing/architecture.md, or a part of one.
 type Rule string
 
-// Rules. The first word is the number in docs/architecture.md.
+// Rules. The first word is the number in docs/contributing/architecture.md.
 const (
 	OnePool     Rule = "1 one-pool"    // no address is in two nodes' pools, or has two pods
 	Claimed     Rule = "1 claimed"     // a published address lies in a block of that node
@@ -109,7 +109,7 @@ func (m *Model) anyOnNode(s *State, is func(Action, *Address) bool) bool {
 }
 
 // Settled is the goal that writes cease once chance has ceased: rule 8 of
-// docs/architecture.md.
+// docs/contributing/architecture.md.
 const Settled = "8 settled"
 
 // Fairness returns the fairness of a step: what is not chance eventually happens if it stays

@@ -131,7 +131,7 @@ func (w *World) rest(when string) bool {
 		return false
 	}
 	if w.cfg.Settings.ParkBlocks {
-		w.replaceLost() // pods that hang bring blocks that agents return, without end (docs/architecture.md)
+		w.replaceLost() // pods that hang bring blocks that agents return, without end (docs/contributing/architecture.md)
 	}
 	limit := w.restWithin()
 	calm := w.Calm(limit)
@@ -160,7 +160,7 @@ func (w *World) rest(when string) bool {
 // dropRefused removes the pods without an address, and reports whether there were any, where
 // their nodes would never come to rest: for a pod of both families, an agent in multi-pool mode
 // requests a block of the family that has one, returns it because the other family has none,
-// and requests it again at the next ADD (docs/architecture.md).
+// and requests it again at the next ADD (docs/contributing/architecture.md).
 func (w *World) dropRefused() (dropped bool) {
 	if len(w.cfg.Families) < 2 || !w.whole() {
 		return false

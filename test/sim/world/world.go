@@ -134,7 +134,7 @@ type World struct {
 
 // Violation is a broken rule.
 type Violation struct {
-	// Rule is its number in docs/architecture.md; 9 is liveness, 10 what users have asked for,
+	// Rule is its number in docs/contributing/architecture.md; 9 is liveness, 10 what users have asked for,
 	// 11 that each step is one of the model, 12 that a pod is bound only where an address is
 	// left for it.
 	Rule int
