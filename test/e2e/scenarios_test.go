@@ -69,7 +69,7 @@ func TestScenariosAreInTheDocs(t *testing.T) {
 	}
 	for before, listed := range map[string][]scenario{"Scenarios: ": scenarios(), "Moves: ": migrations(), "Modes: ": modes()} {
 		_, after, _ := strings.Cut(string(page), before)
-		list, _, _ := strings.Cut(after, ". ")
+		list, _, _ := strings.Cut(after, ".\n")
 		var names []string
 		for _, s := range listed {
 			names = append(names, s.name)

@@ -23,7 +23,7 @@ type losses struct {
 	worlds, most int
 }
 
-// The rates, well above those observed (docs/contributing/testing.md).
+// The rates, well above those observed.
 const (
 	rateInWindow  = 1. / 50 // of worlds where all is done to lose pods
 	rateElsewhere = 1. / 5000

@@ -233,7 +233,7 @@ func TestBudget(t *testing.T) {
 }
 
 // TestBounds checks that each bound is exceeded with at most the given probability, and the
-// number below it with more. docs/contributing/testing.md lists the bounds.
+// number below it with more.
 func TestBounds(t *testing.T) {
 	for _, test := range []struct {
 		worlds, steps int
