@@ -112,7 +112,7 @@ dashboard-check: # Hold the chart's dashboard to Grafana's own schema. Needs Nod
 ifeq ($(origin PKG),command line)
 bench: bench-core
 else
-bench: bench-all ## Measure the whole operator beside peers and bare programs; writes docs/performance.md. 90 minutes. NODES=5000 BENCH=flags
+bench: bench-all ## Measure the whole operator beside peers and bare programs; writes .run/bench/report.md. 90 minutes. NODES=5000 BENCH=flags
 endif
 
 .PHONY: bench-core
@@ -137,9 +137,10 @@ bench-all: bench-binaries $(BIN)/kube-controller-manager $(BIN)/cilium-$(cilium-
 	$(if $(BENCH),,$(MAKE) bench-alloc)
 	$(BIN)/bench report
 
-BENCH_ALLOC := test/bench/results/alloc.txt
+BENCH_ALLOC := .run/bench/alloc.txt
 
 .PHONY: bench-alloc
 bench-alloc: # Measure the allocator beside Kubernetes' and Cilium's own.
+	mkdir -p $(dir $(BENCH_ALLOC))
 	printf 'commit: %s\ndate: %s\n' $$(git describe --always --dirty --exclude='*' --abbrev=12) $$(date -u +%F) > $(BENCH_ALLOC)
 	cd test/bench/alloc && go test -run '^$$' -bench . -benchmem -benchtime 0.3s -timeout 30m . | tee -a $(CURDIR)/$(BENCH_ALLOC)

@@ -9,7 +9,7 @@ import (
 
 // apiSettingsNote precedes the tables of settings.
 const apiSettingsNote = "This operator with one setting changed, beside the defaults. A ServiceAccount is one with the rights of cluster-admin; in all other rows " +
-	"the operator is an administrator of system:masters. In bold: how many times what the defaults take. One round has no range: see [how settings are measured](#settings-of-the-api-server) before " +
+	"the operator is an administrator of system:masters. In bold: how many times what the defaults take. One round has no range: repeat it before " +
 	"calling a small difference one.\n\n"
 
 func apiSettingsColumns() []column {
@@ -31,7 +31,6 @@ func apiSettingsTable(k kept) string {
 					title += fmt.Sprintf(", %d nodes", nodes)
 				}
 				fmt.Fprintf(&out, "### %s\n\n%sCommit %s.\n\n%s\n", title, apiSettingsNote, strings.Join(m.commits(), ", "), settingRows(m.samples))
-				out.WriteString(notes(m))
 			}
 		}
 	}

@@ -19,8 +19,8 @@ const (
 	// usualRounds is how often a contender runs if neither its measure nor the command line
 	// sets a number.
 	usualRounds = 3
-	// keptResults is the folder of the repository that stores the results of runs.
-	keptResults = "test/bench/results"
+	// keptResults is the folder of the results of runs, and of the report from them.
+	keptResults = ".run/bench"
 )
 
 // bench is one run of the whole benchmark.
@@ -52,7 +52,7 @@ func newBench(name string, args []string) (*bench, error) {
 	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
 	flags.BoolVar(&b.fsync, "fsync", false, "etcd syncs each write to disk; results go into tables of their own")
 	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run of the same binaries made")
-	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The results then stay out of the repository")
+	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The report then leaves their results out")
 	flags.StringVar(&b.mode, "mode", "", multiPoolOnly+": only contenders in that mode, with results of their own, for clusters in which crd mode is not measured; all modes if empty")
 	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")
 	out := ".cache/bench"
@@ -110,7 +110,7 @@ func (b *bench) checkFsync() error {
 	return fmt.Errorf("-fsync: no table would show the results of %s with it; choose from -measures=%s", strings.Join(refused, ", "), strings.Join(shown, ","))
 }
 
-// hasTables reports whether the page has tables for variants of a measure of -measures.
+// hasTables reports whether the report has tables for variants of a measure of -measures.
 func (b *bench) hasTables(name string) bool {
 	if name == "settings" {
 		return b.mode == ""

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -73,44 +71,6 @@ func TestAllocatorTable(t *testing.T) {
 		"| restore, in order | 1000 | 88.2 ns, 55 B | - |\n| look-up | 1000 | 88 ns | - |\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// The page matches the kept results.
-func TestPage(t *testing.T) {
-	docs := filepath.Join("..", "..", "docs")
-	page, err := os.ReadFile(filepath.Join(docs, pageFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plot, err := os.ReadFile(filepath.Join(docs, plotFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantPage, wantPlot, err := pageFrom("results", string(page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(wantPage, string(page)); diff != "" {
-		t.Errorf("bench report would write another page (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(wantPlot, string(plot)); diff != "" {
-		t.Errorf("bench report would draw another plot (-want +got):\n%s", diff)
-	}
-}
-
-// The page shows something from every kept run: a run that later runs have replaced must be
-// deleted.
-func TestKeptResultsAreUsed(t *testing.T) {
-	runs, err := loadResults("results")
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := keep(runs).used()
-	for i := range runs {
-		if !slices.ContainsFunc(used, func(r *results) bool { return r.file() == runs[i].file() }) {
-			t.Errorf("the page shows nothing of %s", runs[i].file())
-		}
 	}
 }
 

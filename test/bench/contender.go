@@ -36,7 +36,7 @@ type contender struct {
 	waits bool
 	// podless: its cluster has no pods.
 	podless bool
-	// settings are those that are not in argv, as text for the page; "": no row on the page.
+	// settings are those that are not in argv, as text for the report; "": no row there.
 	settings string
 	// controlPlane is how the control plane that it talks to differs; env is the contender's own
 	// environment, in addition to that of all contenders.

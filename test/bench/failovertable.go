@@ -29,5 +29,5 @@ func failoverTable(k kept) string {
 			fmt.Fprintf(&out, " %s |\n", strings.Join(m.commits(), ", "))
 		}
 	}
-	return out.String() + "\n" + notes(inOrder(bySize)...)
+	return out.String() + "\n"
 }

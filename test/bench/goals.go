@@ -72,14 +72,10 @@ func goalsTable(k kept) string {
 		"if these measured different commits, the goal is marked \"other commit\". Machine: how many times as much CPU the same fixed work took " +
 		"meanwhile. Above 1, the machine was slower for what is measured than for what it is compared with, and the measured ratio is too high.\n\n" +
 		"| goal | compared with | at most | measured | rounds | result | machine | commit |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	var of []measured
 	for _, g := range goals() {
-		m := k.by[g.measure][fullSize]
-		of = append(of, m)
-		out.WriteString(g.verdict(m).row(g.about, cmp.Or(g.of, "-"), number(g.atMost)))
+		out.WriteString(g.verdict(k.by[g.measure][fullSize]).row(g.about, cmp.Or(g.of, "-"), number(g.atMost)))
 	}
 	out.WriteString(memoryGoals(k))
-	of = append(of, k.by["restart"][1])
 	var floor curve
 	for _, l := range curves(k) { // each floor precedes what it is the floor of
 		if l.floor {
@@ -92,9 +88,8 @@ func goalsTable(k kept) string {
 			against += "; the floor's growth: " + number(floor.perNode(last))
 		}
 		out.WriteString(v.row("growth per node, "+l.title, against, number(superlinear)))
-		of = append(of, l.base().of, l.last().of)
 	}
-	return out.String() + "\n" + notes(of...)
+	return out.String() + "\n"
 }
 
 const (

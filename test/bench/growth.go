@@ -168,10 +168,9 @@ func (c curve) perNode(p point) float64 {
 func growthTable(k kept) string {
 	lines := curves(k)
 	var sizes []int
-	var of []measured
 	for _, l := range lines {
 		for _, p := range l.points {
-			sizes, of = append(sizes, p.nodes), append(of, p.of)
+			sizes = append(sizes, p.nodes)
 		}
 	}
 	slices.Sort(sizes)
@@ -183,7 +182,7 @@ func growthTable(k kept) string {
 		"is larger), where that is above %s: worse than linear. \"From the first node on\" is less what it took until the first node was published: the start of the process and "+
 		"its first read of everything. Sizes that another machine measured are left out. "+
 		"Commits: that of the smallest size, and of each size that was measured at another one.\n\n", growthBase, number(superlinear))
-	out.WriteString("![Seconds by number of nodes](performance-growth.svg)\n\n| measure | contender |")
+	out.WriteString("![Seconds by number of nodes](growth.svg)\n\n| measure | contender |")
 	for _, n := range sizes {
 		fmt.Fprintf(&out, " %d |", n)
 	}
@@ -191,7 +190,7 @@ func growthTable(k kept) string {
 	for _, l := range lines {
 		out.WriteString(l.row(sizes))
 	}
-	return out.String() + "\n" + notes(of...)
+	return out.String() + "\n"
 }
 
 // row formats a row of the growth table.

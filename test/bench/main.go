@@ -1,12 +1,12 @@
 // Command bench measures the whole operator and compares it with its peers and with bare
 // programs that only issue the writes. Each run has its own control plane, and the contender
-// is a separate process. docs/performance.md shows the results.
+// is a separate process.
 //
 // Only it finds work that grows with the nodes: writes, reads, CPU, memory and time.
 //
 //	bench run   [flags]     run the measures and keep the results
 //	bench quick [flags]     small sizes; fails if counted work is not as expected
-//	bench report [flags]    write docs/performance.md and its plot from the kept results
+//	bench report [flags]    write report.md and growth.svg beside the results of the runs
 //	bench floor PROGRAM KUBECONFIG WORLD    run a bare program; bench starts these itself
 package main
 

@@ -73,10 +73,8 @@ func memoryOf(m measured, contender string) memory {
 
 func memoryTable(k kept) string {
 	var out strings.Builder
-	var of []measured
 	for _, measure := range k.variants("restart") {
 		for _, f := range footprints(k.by[measure]) {
-			of = append(of, k.by[measure][f.nodes], k.by[measure][1])
 			node, hasNode := f.perNode()
 			pod, hasPod := f.perPod()
 			fmt.Fprintf(&out, "| %d%s | %d | %d | %s | %s | %s | %s | %s | %s |\n", f.nodes, strings.TrimPrefix(measure, "restart"), f.blocks, f.pods, f.with.cells(f.with.known()),
@@ -91,7 +89,7 @@ func memoryTable(k kept) string {
 		"A node: what a cluster without pods takes beyond the process alone, divided by its other nodes. A pod: what the same cluster takes more " +
 		"with pods, divided by the pods. Garbage that is not collected yet is a part of all.\n\n" +
 		"| nodes | blocks per node | pods per node | with pods, MiB | without pods, MiB | the process alone, MiB | a node, KiB | a pod, bytes | commit |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" + out.String() + "\n" + notes(of...)
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n" + out.String() + "\n"
 }
 
 func (m memory) cells(known bool) string {

@@ -52,14 +52,12 @@ func reactionGrowth(k kept) string {
 		fmt.Fprintf(&out, " %d |", n)
 	}
 	out.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
-	var of []measured
 	for i, g := range reactionGoals() {
-		of = append(of, inOrder(sameMachine(k.by[g.measure]))...)
 		for _, row := range reactionRows(g, sameMachine(k.by[g.measure]), sizes) {
 			fmt.Fprintf(&out, "| %d | %s |\n", reactRates()[i], strings.Join(row, " | "))
 		}
 	}
-	return out.String() + "\n" + notes(of...)
+	return out.String() + "\n"
 }
 
 // reactionRows returns the rows for one rate.

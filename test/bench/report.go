@@ -12,62 +12,37 @@ import (
 	"strings"
 )
 
-// The page is written by hand, except for the text between these two lines.
 const (
-	beginMark = "<!-- begin: written by bench report -->"
-	endMark   = "<!-- end: written by bench report -->"
-)
-
-const (
-	pageFile = "performance.md"
-	plotFile = "performance-growth.svg"
+	reportFile = "report.md"
+	plotFile   = "growth.svg"
 	// allocatorFile is the output of the allocators' Go benchmarks, stored with the
 	// results.
 	allocatorFile = "alloc.txt"
 )
 
-// report writes the generated part of performance.md, and its plot.
+// report writes the tables of all runs, and a plot, into the folder of their results.
 func report(args []string) error {
 	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
 	dir := flags.String("results", keptResults, "folder of the results")
-	docs := flags.String("docs", "docs", "folder of "+pageFile)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	old, err := os.ReadFile(filepath.Join(*docs, pageFile))
+	runs, err := loadResults(*dir)
 	if err != nil {
 		return err
-	}
-	page, plot, err := pageFrom(*dir, string(old))
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(*docs, plotFile), []byte(plot), 0o644),
-		os.WriteFile(filepath.Join(*docs, pageFile), []byte(page), 0o644))
-}
-
-// pageFrom returns the page with its generated part regenerated, and its plot.
-func pageFrom(dir, old string) (page, plot string, err error) {
-	before, rest, ok := strings.Cut(old, beginMark)
-	_, after, ok2 := strings.Cut(rest, endMark)
-	if !ok || !ok2 {
-		return "", "", fmt.Errorf("%s has no place for the results: it needs the lines %q and %q", pageFile, beginMark, endMark)
-	}
-	runs, err := loadResults(dir)
-	if err != nil {
-		return "", "", err
 	}
 	if len(runs) == 0 {
-		return "", "", fmt.Errorf("no results in %s: run bench run first", dir)
+		return fmt.Errorf("no results in %s: run bench run first", *dir)
 	}
 	// The allocators' benchmarks are Go's own, run by make bench-alloc.
-	alloc, err := os.ReadFile(filepath.Join(dir, allocatorFile))
+	alloc, err := os.ReadFile(filepath.Join(*dir, allocatorFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", "", err
+		return err
 	}
 	k := keep(runs)
-	return before + beginMark + "\n\n" + k.markdown(strings.Split(string(alloc), "\n")) + endMark + after, growthPlot(k), nil
+	return errors.Join(
+		os.WriteFile(filepath.Join(*dir, plotFile), []byte(growthPlot(k)), 0o644),
+		os.WriteFile(filepath.Join(*dir, reportFile), []byte(k.markdown(strings.Split(string(alloc), "\n"))), 0o644))
 }
 
 func (k kept) markdown(allocator []string) string {
@@ -88,8 +63,8 @@ func (k kept) markdown(allocator []string) string {
 	out.WriteString(growthTable(k))
 	out.WriteString(reactionGrowth(k))
 	out.WriteString(failoverTable(k))
-	out.WriteString(poolsTable(k) + notes(inOrder(k.by["pools"])...))
-	out.WriteString(sizesTable(k) + notes(measured{run: k.sizes}))
+	out.WriteString(poolsTable(k))
+	out.WriteString(sizesTable(k))
 	return out.String()
 }
 
@@ -110,28 +85,6 @@ func (k kept) tableOf(t table, measure string) string {
 			title += fmt.Sprintf(", %d nodes", nodes)
 		}
 		fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
-		out.WriteString(notes(m))
-	}
-	return out.String()
-}
-
-// notes repeats under a table the notes on the runs that it is written from.
-func notes(of ...measured) string {
-	var runs []*results
-	for _, m := range of {
-		if m.run != nil && !slices.Contains(runs, m.run) {
-			runs = append(runs, m.run)
-		}
-	}
-	var out strings.Builder
-	for _, r := range runs {
-		which := "this run"
-		if len(runs) > 1 {
-			which = "the run of commit " + r.Commit + ", begun " + r.began()
-		}
-		if r.Note != "" {
-			fmt.Fprintf(&out, "Note on %s: %s\n\n", which, r.Note)
-		}
 	}
 	return out.String()
 }
@@ -141,13 +94,10 @@ func (r *results) began() string { return r.Began.UTC().Format("2006-01-02 15:04
 // runsList lists the runs that the tables come from.
 func (k kept) runsList() string {
 	var out strings.Builder
-	out.WriteString("### Runs\n\nThe tables are written from [the results of these runs](../test/bench/results):\n\n")
+	out.WriteString("### Runs\n\nThe tables are written from the results of these runs:\n\n")
 	for _, r := range k.used() {
 		fmt.Fprintf(&out, "- `%s`, commit %s, begun %s, %.0f minutes, on %d cores (%s; %s; %s).", r.Command, r.Commit,
 			r.began(), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go)
-		if r.Note != "" {
-			out.WriteString(" " + r.Note)
-		}
 		out.WriteString("\n")
 	}
 	return out.String() + "\n"

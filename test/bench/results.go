@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// results are the results of one run. They are kept as JSON, from which the page is
+// results are the results of one run. They are kept as JSON, from which the report is
 // written.
 type results struct {
 	Began time.Time `json:"began"`
@@ -26,15 +25,10 @@ type results struct {
 	Go      string        `json:"go"`
 	// Commit is the measured commit, with the suffix "-dirty" if files differed from it.
 	Commit string `json:"commit"`
-	// Note is what readers must know about this run.
-	Note  string `json:"note,omitempty"`
-	Nodes int    `json:"nodes"`
+	Nodes  int    `json:"nodes"`
 	// Settings are by measure, then by the contender's name.
 	Settings map[string]map[string]string `json:"settingsByMeasure,omitempty"`
-	// EarlierSettings are by contender only, in results written before settings were by
-	// measure.
-	EarlierSettings map[string]string `json:"settings,omitempty"`
-	Samples         []sample          `json:"samples"`
+	Samples  []sample                     `json:"samples"`
 	// Sizes are bytes per object.
 	Sizes map[string]float64 `json:"sizes,omitempty"`
 }
@@ -78,28 +72,10 @@ func loadResults(dir string) ([]results, error) {
 		if err := json.Unmarshal(data, &r); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		r.migrate()
 		runs = append(runs, r)
 	}
 	slices.SortStableFunc(runs, func(a, b results) int { return a.Began.Compare(b.Began) })
 	return runs, nil
-}
-
-// migrate converts results of an earlier version to the current form.
-func (r *results) migrate() {
-	for _, s := range r.Samples {
-		if _, ok := s.Values[podsPerNode]; !ok && s.Measure == "restart" && s.Values != nil {
-			// These results predate the flag.
-			s.Values["blocks per node"], s.Values[podsPerNode] = 2, 20
-			if s.Contender == oursPodless {
-				s.Values[podsPerNode] = 0
-			}
-		}
-		if text, ok := r.EarlierSettings[s.Contender]; ok {
-			r.set(s.Measure, s.Contender, text)
-		}
-	}
-	r.EarlierSettings = nil
 }
 
 // set records the settings of a contender in a measure; "": it has no row of settings.
@@ -123,7 +99,7 @@ type measured struct {
 	samples []sample
 }
 
-// kept is what the page shows: for each measure and size the latest run that has it.
+// kept is what the report shows: for each measure and size the latest run that has it.
 type kept struct {
 	runs  []results
 	by    map[string]map[int]measured
@@ -157,7 +133,7 @@ func keep(runs []results) kept {
 	return k
 }
 
-// used returns the runs that contribute to the page, the oldest first.
+// used returns the runs that contribute to the report, the oldest first.
 func (k kept) used() []*results {
 	var out []*results
 	for i := range k.runs {
@@ -186,15 +162,6 @@ func (m measured) commits() []string {
 		if !slices.Contains(out, commit) {
 			out = append(out, commit)
 		}
-	}
-	return out
-}
-
-// inOrder returns what was measured at each size, the smallest first.
-func inOrder(bySize map[int]measured) []measured {
-	var out []measured
-	for _, nodes := range slices.Sorted(maps.Keys(bySize)) {
-		out = append(out, bySize[nodes])
 	}
 	return out
 }

@@ -36,7 +36,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.save(); err != nil {
 		return err
 	}
-	b.say("results are in %s; bench report writes the page", filepath.Join(b.resultsDir, b.results.file()))
+	b.say("results are in %s; bench report writes tables from them", filepath.Join(b.resultsDir, b.results.file()))
 	return nil
 }
 

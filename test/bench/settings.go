@@ -42,7 +42,7 @@ func describe(text string, argv []string) string {
 	return strings.Join(append(out, text), ", ")
 }
 
-// settings returns those of each contender in each measure that the page shows: those of
+// settings returns those of each contender in each measure that the report shows: those of
 // the latest run if sizes differ.
 func (k kept) settings() map[string]map[string]string {
 	out := map[string]map[string]string{}
