@@ -15,7 +15,7 @@
 //
 // The model has no versions, watches or queues, so it is small enough to be explored
 // completely; the explorer is our own, as the simulator has to take the same steps.
-// docs/model.md says what else is left out.
+// docs/contributing/testing.md lists what else is left out.
 package protocol
 
 // Step is something that can happen.
