@@ -19,7 +19,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 )
 
 // options holds the command line.
@@ -111,7 +110,6 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.NodeCondition, "node-condition", s.NodeCondition, "report a shortage of addresses as the Node condition PodAddressShortage")
 	fs.StringVar(&s.ShortageTaint, "shortage-taint", s.ShortageTaint, "key of a NoSchedule taint for Nodes whose pods cannot get an address; empty: none")
 	fs.StringSliceVar(&o.families, "scheduling-families", o.families, "families (ipv4, ipv6) of which Nodes offer their addresses to the scheduler, as the resources cilium-pool.io/ipv4 and cilium-pool.io/ipv6; needs --mode=crd, Kubernetes 1.36 and the chart's policies; empty: none")
-	fs.DurationVar(&s.ExhaustionHorizon, "exhaustion-horizon", s.ExhaustionHorizon, "pools say that they will be exhausted if they are expected to be within this time, up to 168h; 0: they never say so")
 	fs.StringVar(&o.initialPools, "initial-pools", o.initialPools, "NAMESPACE/NAME of a ConfigMap of PodIPPools, which the chart makes in a first installation; each is created once, as soon as the CRDs are served; empty: none")
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 }
@@ -153,7 +151,6 @@ func (o *options) validate() error {
 	p.between("cooldown", s.Defaults.Cooldown, least, 24*time.Hour)
 	p.between("node-gone-cooldown", s.Defaults.NodeGoneCooldown, 0, 7*24*time.Hour)
 	p.between("agent-settle-time", s.AgentSettle, 0, time.Hour)
-	p.between("exhaustion-horizon", s.ExhaustionHorizon, 0, forecast.Longest)
 	p.between("leader-elect-lease-duration", o.leaseDuration, 3*time.Second, 5*time.Minute)
 	if s.NodeWorkers < 1 || s.NodeWorkers > 1024 {
 		p.bad("node-workers", s.NodeWorkers, "must be between 1 and 1024")

@@ -30,10 +30,6 @@ type Snapshot struct {
 	Pods   []corev1.Pod
 	Pools  []v1alpha1.PodIPPool
 	Blocks []v1alpha1.PodIPBlock
-	// Histories are the PodIPPoolHistories, read only if the caller requests them
-	// (live.Reader). HistoriesUnread says why they could not be read.
-	Histories       []v1alpha1.PodIPPoolHistory
-	HistoriesUnread string
 	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
 	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR

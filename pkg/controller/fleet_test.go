@@ -326,9 +326,8 @@ func TestFleetsLeaveNothingBehind(t *testing.T) {
 				for _, family := range families {
 					out["series of "+family.GetName()] = len(family.GetMetric())
 				}
-				// Deleted blocks are remembered up to a number, and counts of held blocks for a week.
+				// Deleted blocks are remembered up to a number.
 				delete(out, "state.Ledger.gone")
-				delete(out, "v1alpha1.FamilyHistory.HeldBlocks")
 				return out
 			}
 			f.comeAndGo(0, nodesAtOnce)

@@ -51,12 +51,11 @@ type published struct {
 	ParkBlocks        bool            `json:"park-draining-blocks"`
 	KeepManagedFields bool            `json:"keep-managed-fields"`
 
-	IgnoreTaints      []string        `json:"ignore-node-taints"`
-	StartupTaints     []string        `json:"startup-taints"`
-	NodeCondition     bool            `json:"node-condition"`
-	ShortageTaint     string          `json:"shortage-taint"`
-	ExhaustionHorizon metav1.Duration `json:"exhaustion-horizon"`
-	OfferFamilies     []string        `json:"scheduling-families"`
+	IgnoreTaints  []string `json:"ignore-node-taints"`
+	StartupTaints []string `json:"startup-taints"`
+	NodeCondition bool     `json:"node-condition"`
+	ShortageTaint string   `json:"shortage-taint"`
+	OfferFamilies []string `json:"scheduling-families"`
 }
 
 // Publish writes the settings as ReadPublished reads them. Processes with the same
@@ -80,7 +79,7 @@ func (s *Settings) Publish() (string, error) {
 		AckHold: d(p.AckHold), AckTimeout: d(p.AckTimeout), Cooldown: d(s.Defaults.Cooldown), NodeGoneCooldown: d(s.Defaults.NodeGoneCooldown),
 		AgentNamespace: s.AgentNamespace, AgentSelector: selector, AgentSettle: d(s.AgentSettle), KeepCiliumPools: s.KeepCiliumPools, ParkBlocks: s.ParkBlocks,
 		KeepManagedFields: s.KeepManagedFields,
-		IgnoreTaints:      s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint, ExhaustionHorizon: d(s.ExhaustionHorizon),
+		IgnoreTaints:      s.IgnoreTaints, StartupTaints: s.StartupTaints, NodeCondition: s.NodeCondition, ShortageTaint: s.ShortageTaint,
 		OfferFamilies: families,
 	})
 	return string(body), err
@@ -110,7 +109,7 @@ func ReadPublished(body string) (Settings, error) {
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown = p.Cooldown.Duration, p.NodeGoneCooldown.Duration
 	s.AgentNamespace, s.AgentSettle, s.KeepCiliumPools = p.AgentNamespace, p.AgentSettle.Duration, p.KeepCiliumPools
 	s.ParkBlocks, s.KeepManagedFields = p.ParkBlocks, p.KeepManagedFields
-	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint, s.ExhaustionHorizon = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint, p.ExhaustionHorizon.Duration
+	s.IgnoreTaints, s.StartupTaints, s.NodeCondition, s.ShortageTaint = p.IgnoreTaints, p.StartupTaints, p.NodeCondition, p.ShortageTaint
 	s.OfferFamilies = FamiliesNamed(p.OfferFamilies)
 	if s.AgentSelector, err = labels.Parse(p.AgentSelector); err != nil {
 		return DefaultSettings(), fmt.Errorf("reading the operator's settings: agent-selector: %w", err)

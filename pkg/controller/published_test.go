@@ -25,7 +25,7 @@ func TestPublishedThereAndBack(t *testing.T) {
 	s.Defaults.Cooldown, s.Defaults.NodeGoneCooldown, s.Defaults.Maintenance.BlocksPerHour = 7*time.Second, 8*time.Minute, 9
 	s.Windows = []v1alpha1.MaintenanceWindow{{Schedule: "0 22 * * *", Duration: "6h", TimeZone: "UTC"}}
 	s.AgentNamespace, s.AgentSelector, s.AgentSettle = "cilium", labels.SelectorFromSet(labels.Set{"app": "agent"}), 2*time.Second
-	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool, s.ExhaustionHorizon = 1, 2, 3*time.Hour
+	s.ReclaimsPerMinute, s.ReclaimsPerMinutePerPool = 1, 2
 	s.StartupTaints, s.OfferFamilies = []string{"c"}, []ipalloc.Family{ipalloc.IPv6}
 	s.IgnoreTaints, s.ShortageTaint, s.NodeCondition, s.KeepCiliumPools = []string{"a", "b"}, "short", false, false
 	s.ParkBlocks, s.KeepManagedFields, s.SkipModeCheck = true, true, true

@@ -75,8 +75,6 @@ type Settings struct {
 	OfferFamilies []ipalloc.Family
 	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
 	InitialPools types.NamespacedName
-	// ExhaustionHorizon is how far ahead pools report an expected exhaustion; 0: never.
-	ExhaustionHorizon time.Duration
 	// CiliumConfigEvery is how often to read Cilium's configuration.
 	CiliumConfigEvery time.Duration
 	// Version and Commit identify this build.
@@ -95,7 +93,7 @@ func DefaultSettings() Settings {
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}), AgentSettle: time.Minute,
 		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
 		StartupTaints: crd.DefaultStartupTaints(),
-		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true, ExhaustionHorizon: 72 * time.Hour,
+		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true,
 		CiliumConfigEvery: 30 * time.Second,
 	}
 }

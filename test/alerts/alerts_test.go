@@ -232,7 +232,7 @@ func TestValuesReachAlerts(t *testing.T) {
 			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 		for name, want := range map[string]string{
-			"CiliumPoolOperatorDown": `{name="other"}`, "CiliumPoolExhaustedSoon": "/ 3600 < 7", "CiliumPoolDrainStuck": "[90m:1m]",
+			"CiliumPoolOperatorDown": `{name="other"}`, "CiliumPoolExhaustedSoon": "[7h:5m], 7 * 3600) < 0", "CiliumPoolDrainStuck": "[90m:1m]",
 		} {
 			if r.Alert == name && !strings.Contains(r.Expr, want) {
 				t.Errorf("%s: %s is not in %s", name, want, r.Expr)

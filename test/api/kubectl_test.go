@@ -66,8 +66,7 @@ ipv4:
   addresses: {total: 7680, inService: 30, draining: 0, coolingDown: 0, free: 0}
 conditions:
 - {type: Overlapping, status: "False", reason: Apart, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
-- {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
-- {type: ExhaustedSoon, status: "False", reason: Lasts, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
+- {type: Ready, status: "True", reason: AllRight, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
 		"NAME PRIORITY BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON AGE",
@@ -78,8 +77,8 @@ conditions:
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want = []string{
-		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON IPV6-FREE EXHAUSTED-SOON AGE",
-		"beijing 10 10.20.0.0/16 27 0 256 0 0 0 True AllRight False AGE",
+		"NAME PRIORITY CIDR BLOCK-SIZE NODES BLOCKS FREE FULL% ROOM READY REASON IPV6-FREE AGE",
+		"beijing 10 10.20.0.0/16 27 0 256 0 0 0 True AllRight AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pip", "beijing", "-o", "wide"))); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)

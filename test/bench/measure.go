@@ -220,8 +220,8 @@ func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen
 	r.values["writes"] = r.counts.Writes()
 	r.values["block writes"] = r.counts.Writes("podipblocks")
 	r.values["node writes"] = r.counts.Writes("ciliumnodes")
-	r.values["pool writes"] = r.counts.Writes("podippools", "podippoolhistories")
-	r.values["other writes"] = r.values["writes"] - r.counts.Writes("podipblocks", "ciliumnodes", "podippools", "podippoolhistories")
+	r.values["pool writes"] = r.counts.Writes("podippools")
+	r.values["other writes"] = r.values["writes"] - r.counts.Writes("podipblocks", "ciliumnodes", "podippools")
 	r.values["events"] = r.counts.Writes("events")
 	r.values["refused writes"] = r.counts.Failed()
 	r.values["answered MiB"] = r.counts.Answered / mib

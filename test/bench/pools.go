@@ -175,7 +175,7 @@ func (r *run) changePools(ctx context.Context, what string, o *bed.Observer, cou
 	r.values[what+" s"] = last.Sub(begin).Seconds()
 	r.values[what+" cpu s"] = (after.Contender.CPU - before.Contender.CPU).Seconds()
 	r.values[what+" writes"] = counts.Writes("podipblocks", "ciliumnodes")
-	r.values[what+" pool writes"] = counts.Writes("podippools", "podippoolhistories")
+	r.values[what+" pool writes"] = counts.Writes("podippools")
 	r.values[what+" changes"] = float64(len(took))
 	p50, p99, worst := percentile(took, 50), percentile(took, 99), percentile(took, 100)
 	r.values[what+" status p50 ms"], r.values[what+" status p99 ms"], r.values[what+" status max ms"] = p50, p99, worst

@@ -168,7 +168,7 @@ func olderChart(t *testing.T) string {
 
 func (b *bed) hasColumns(when string, want bool) {
 	b.Helper()
-	for _, name := range []string{"podippools", "podipblocks", "podippoolhistories"} {
+	for _, name := range []string{"podippools", "podipblocks"} {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		b.Read(crd, "", name+"."+v1alpha1.GroupVersion.Group)
 		if got := len(crd.Spec.Versions[0].AdditionalPrinterColumns) > 0; got != want {

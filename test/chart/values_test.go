@@ -182,7 +182,6 @@ maintenance: {windows: [{schedule: "0 22 * * 1,3", duration: 6h, timeZone: Asia/
 handshake: {ackHold: 31s, ackTimeout: 3m}
 cooldown: 90s
 nodeGoneCooldown: 1h30m
-exhaustionHorizon: 24h
 mode: multi-pool
 cilium: {namespace: cilium, agentSelector: "app in (a,b)", agentSettleTime: 2m, skipCheck: true, keepPodIPPools: false, parkDrainingBlocks: true, keepManagedFields: true}
 nodes: {ignoreTaints: [a/b, c], startupTaints: [d/e, f], condition: false, shortageTaint: x/y}
@@ -199,7 +198,7 @@ health: {port: 9999}
 		"reclaim-pressure-percent": "91", "maintenance-blocks-per-hour": "60",
 		"maintenance-windows": `[{"duration":"6h","schedule":"0 22 * * 1,3","timeZone":"Asia/Shanghai"}]`,
 		"reclaims-per-minute": "601", "reclaims-per-minute-per-pool": "301", "ack-hold": "31s", "ack-timeout": "3m",
-		"cooldown": "90s", "node-gone-cooldown": "1h30m", "exhaustion-horizon": "24h",
+		"cooldown": "90s", "node-gone-cooldown": "1h30m",
 		"mode": "multi-pool", "cilium-namespace": "cilium", "agent-selector": "app in (a,b)", "agent-settle-time": "2m", "skip-cilium-check": "true", "keep-cilium-pod-ip-pools": "false", "park-draining-blocks": "true", "keep-managed-fields": "true",
 		"ignore-node-taints": "a/b,c", "startup-taints": "d/e,f", "node-condition": "false", "shortage-taint": "x/y",
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",

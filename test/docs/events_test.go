@@ -168,7 +168,7 @@ func TestEventsPage(t *testing.T) {
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status
 // reason". They are the arguments of set(type, status, reason, message), and the
-// results of foretold (ExhaustedSoon), windowIs (MaintenanceWindow), reservedIs
+// results of windowIs (MaintenanceWindow), reservedIs
 // (ReservedBlocksHeld), excludedIs (CoversClusterAddresses), masqueradedIs (Masqueraded), familiesAre
 // (FamilyNotRun) and ciliumPoolIs (CiliumPodIPPool).
 func poolConditions(t *testing.T) []string {
@@ -197,8 +197,6 @@ func poolConditions(t *testing.T) []string {
 					}
 				case *ast.ReturnStmt:
 					switch decl.Name.Name {
-					case "foretold":
-						note(values["PoolExhaustedSoon"], n.Results[0], n.Results[1])
 					case "windowIs":
 						note(values["PoolWindow"], n.Results[0], n.Results[1])
 					case "familiesAre":
@@ -273,7 +271,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setForecast", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

@@ -74,7 +74,7 @@ var (
 	dotted = regexp.MustCompile(`^([a-z]\w*(?:\.[a-z][\w-]*)+)(?:\[|=|:|$)`)
 	// kinds are the kinds whose fields the pages name.
 	kinds = []any{
-		v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, v1alpha1.PodIPPoolHistory{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
+		v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
 		corev1.Node{}, corev1.Pod{}, appsv1.Deployment{}, apiextensionsv1.CustomResourceDefinition{},
 	}
 )

@@ -140,26 +140,6 @@ func TestReturnedBlockCoolsDown(t *testing.T) {
 	if cooldown := got.CreationTimestamp.Sub(since); cooldown < 5*time.Second {
 		t.Errorf("n2 got the block after a cooldown of %v, want 5s", cooldown)
 	}
-	e.Eventually("the pool remembers who held it before", func() error {
-		pool, history := &v1alpha1.PodIPPool{}, &v1alpha1.PodIPPoolHistory{}
-		for _, obj := range []client.Object{pool, history} {
-			if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "all"}, obj); err != nil {
-				return err
-			}
-		}
-		if !crd.IsHistoryOf(history, pool) {
-			return fmt.Errorf("its owners are %+v", history.OwnerReferences)
-		}
-		if len(history.IPv4.HeldBlocks) == 0 || history.ReturnedBlocksSince == nil {
-			return fmt.Errorf("it is %+v", history)
-		}
-		for _, r := range history.ReturnedBlocks {
-			if r.CIDR == got.Spec.CIDR && r.NodeName == "n1" && r.Until.Time.Equal(since) {
-				return nil
-			}
-		}
-		return fmt.Errorf("it remembers %+v", history.ReturnedBlocks)
-	})
 }
 
 func TestLastBlockAndRouterBlockStay(t *testing.T) {

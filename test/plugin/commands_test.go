@@ -164,16 +164,6 @@ func (w *world) cmdBlock(ts *testscript.TestScript, neg bool, args []string) {
 	w.create(ts, crd.NewBlock(netip.MustParsePrefix(args[2]), args[1], args[0], ""))
 }
 
-// history POOL FILE creates the history of a pool.
-func (w *world) cmdHistory(ts *testscript.TestScript, neg bool, args []string) {
-	arguments(ts, neg, args, 2, "history POOL FILE")
-	pool := &v1alpha1.PodIPPool{}
-	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: args[0]}, pool))
-	h := crd.NewHistory(pool)
-	ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(args[1])), h))
-	w.create(ts, h)
-}
-
 // apply FILE creates the objects of a file.
 func (w *world) cmdApply(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "apply FILE")

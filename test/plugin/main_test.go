@@ -70,7 +70,6 @@ func TestScripts(t *testing.T) {
 			"exits":    cmdExits,
 			"admin":    of((*world).cmdAdmin),
 			"apply":    of((*world).cmdApply),
-			"history":  of((*world).cmdHistory),
 
 			"given":   of((*world).cmdGiven),
 			"oldpod":  of((*world).cmdOldPod),

@@ -129,7 +129,6 @@ and operator could wait for each other for ever. No effect: any.
 - --ack-timeout={{ .Values.handshake.ackTimeout }}
 - --cooldown={{ .Values.cooldown }}
 - --node-gone-cooldown={{ .Values.nodeGoneCooldown }}
-- --exhaustion-horizon={{ .Values.exhaustionHorizon }}
 - --mode={{ .Values.mode }}
 - --keep-cilium-pod-ip-pools={{ .Values.cilium.keepPodIPPools }}
 - --park-draining-blocks={{ .Values.cilium.parkDrainingBlocks }}

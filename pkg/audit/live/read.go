@@ -40,8 +40,6 @@ type Reader struct {
 	// Asks: in multi-pool mode, read what selects the Cilium pool of pods: namespaces,
 	// CiliumPodIPPools, and labels of pods.
 	Asks bool
-	// Histories: read the PodIPPoolHistories too, if they can be.
-	Histories bool
 	// Config: read how the agents are configured too.
 	Config bool
 	// PageSize is how many objects are asked for at once. Zero: 500.
@@ -113,9 +111,6 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 	if err != nil {
 		return err
 	}
-	if err := r.readHistories(ctx, s); err != nil {
-		return err
-	}
 	if err := r.readServices(ctx, s); err != nil {
 		return err
 	}
@@ -131,27 +126,6 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 		s.Agents = append(s.Agents, l.Items...)
 		return len(l.Items)
 	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
-}
-
-// readHistories reads the past of pools. Nothing but forecasts and questions about
-// the past needs them: a cluster may be without them, and a user without the right.
-func (r *Reader) readHistories(ctx context.Context, s *audit.Snapshot) error {
-	if !r.Histories {
-		return nil
-	}
-	err := list(ctx, r, "PodIPPoolHistories", func(l *v1alpha1.PodIPPoolHistoryList) int {
-		s.Histories = append(s.Histories, l.Items...)
-		return len(l.Items)
-	})
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		s.HistoriesUnread = "the API server does not know PodIPPoolHistory: install the chart's CRDs"
-	case apierrors.IsForbidden(err):
-		s.HistoriesUnread = "you may not list podippoolhistories.cilium-pool.io"
-	default:
-		return err
-	}
-	return nil
 }
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than

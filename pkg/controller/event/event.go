@@ -33,7 +33,6 @@ const (
 	ReasonReservedBlocksHeld         = "ReservedBlocksHeld"
 	ReasonPoolCoversClusterAddresses = "PoolCoversClusterAddresses"
 	ReasonPoolExhausted              = "PoolExhausted"
-	ReasonPoolExhaustedSoon          = "PoolExhaustedSoon"
 	ReasonPoolRecovered              = "PoolRecovered"
 	ReasonPoolWaitsForBlocks         = "PoolWaitsForBlocks"
 	ReasonPoolEmpty                  = "PoolEmpty"
@@ -82,7 +81,7 @@ const maxNote = 1024
 func Type(reason string) string {
 	switch reason {
 	case ReasonBlockRemade, ReasonBlockConflict, ReasonBlockTooLarge, ReasonCiliumNodeRestored, ReasonCiliumNodeRemade, ReasonCiliumNodeUnreadable,
-		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted, ReasonPoolExhaustedSoon,
+		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed,
 		ReasonWriteRefused:

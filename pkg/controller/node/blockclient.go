@@ -111,6 +111,9 @@ func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
 			failed = errors.Join(failed, err)
 		case live != nil:
 			c.Ledger.Assume(*live)
+			if live.Node == node {
+				logHolder(ctx, "claimed", *live, "NeedsAddresses")
+			}
 		default:
 			c.Ledger.Forget(node, cidr)
 		}
@@ -215,6 +218,7 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 	if len(obj.Finalizers) == 0 {
 		c.Ledger.AssumeDeleted(b)
 		c.Shared.Released(b)
+		logHolder(ctx, "freed", b, string(b.Reason), "since", b.Created.UTC(), "until", b.Since.UTC())
 	}
 	return nil
 }

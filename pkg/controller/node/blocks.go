@@ -61,6 +61,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 			continue
 		}
 		created = append(created, b)
+		logHolder(ctx, "claimed", b, "NeedsAddresses")
 		r.Reporter.sendClaimed(o, p, b)
 		r.memory.noteFirstBlock(o.CiliumNode, b.UID)
 		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), o.hasEntry)...)
@@ -153,7 +154,6 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	switch {
 	case err == nil:
 		r.countClaimed(pool.Name, f)
-		log.FromContext(ctx).Info("claimed", "block", cidr.String(), "pool", pool.Name)
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
@@ -212,6 +212,9 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	message := phaseMessage(phase, reason, o.restartFor(cidr))
 	if err := r.Blocks.setPhase(ctx, b, phase, reason, message); err != nil {
 		return err
+	}
+	if phase == ipalloc.CoolingDown {
+		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
 	return nil
@@ -374,6 +377,7 @@ func (r *Reconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr ne
 	if err != nil {
 		return err
 	}
+	logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
 	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
 		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", cidr, node.Name))
 	return nil

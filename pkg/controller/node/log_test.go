@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/go-logr/zapr"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -26,11 +28,13 @@ type logged struct {
 	*bed
 	ctx   context.Context
 	lines *observer.ObservedLogs
+	// holders are the lines that say who held a block, with their fields.
+	holders []string
 }
 
 func newLogged(t *testing.T, b *bed) *logged {
 	core, lines := observer.New(zapcore.InfoLevel)
-	return &logged{b, log.IntoContext(t.Context(), zapr.NewLogger(zap.New(core))), lines}
+	return &logged{b, log.IntoContext(t.Context(), zapr.NewLogger(zap.New(core))), lines, nil}
 }
 
 // live simulates d on node n: every 20 seconds the operator reconciles it and its agent
@@ -48,6 +52,9 @@ func (l *logged) live(d time.Duration) []string {
 	for _, e := range l.lines.TakeAll() {
 		fields := e.ContextMap()
 		line := e.Message
+		if fields["reason"] != nil {
+			l.holders = append(l.holders, fmt.Sprintln(line, fields["block"], fields["node"], fields["pool"], fields["reason"], fields["since"], fields["until"]))
+		}
 		for _, key := range []string{"block", "plan"} {
 			if v, ok := fields[key].(string); ok {
 				line += " " + v
@@ -80,7 +87,7 @@ func (l *logged) agent() {
 	}
 }
 
-// The lines that docs/operations.md lists for a block: 2 when it is claimed, 6 when it is
+// The lines that docs/operations.md lists for a block: 2 when it is claimed, 8 when it is
 // released. At rest, and while a pool is exhausted, no line is repeated.
 func TestLogLinesPerBlock(t *testing.T) {
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
@@ -106,7 +113,14 @@ func TestLogLinesPerBlock(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		l.r.Pods.Delete(state.ReadPod(fixtures.Pod(name, name, "n")).PodKey, fixtures.Noon())
 	}
-	expect("reclaim", 6, l.live(30*time.Minute))
+	expect("reclaim", 8, l.live(30*time.Minute))
+	want := []string{
+		"claimed 10.0.0.0/29 n p NeedsAddresses <nil> <nil>\n", "claimed 10.0.0.8/29 n p NeedsAddresses <nil> <nil>\n",
+		"returned 10.0.0.8/29 n p Returned 0001-01-01 00:00:00 +0000 UTC <nil>\n", "",
+	}
+	if diff := cmp.Diff(want, l.holders); diff != "" {
+		t.Errorf("who held the blocks (-want +got):\n%s", diff)
+	}
 	if n := len(l.Blocks()); n != 1 {
 		t.Errorf("%d blocks are left, want one", n)
 	}

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,6 +46,6 @@ func (b *bed) connect() {
 	b.r = &Reconciler{
 		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
 		Pacing: b.Pacing, Pressure: b.Pressure,
-		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock, Horizon: 72 * time.Hour,
+		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
 }

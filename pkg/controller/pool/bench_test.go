@@ -1,14 +1,8 @@
 package pool
 
 import (
-	"net/netip"
-	"strconv"
 	"testing"
-	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -32,33 +26,4 @@ func BenchmarkPoolUsage(b *testing.B) {
 			b.Fatal(u.held, u.nodes)
 		}
 	}
-}
-
-// BenchmarkNoteReturned records n blocks that are cooling down, as each reconcile of their pool
-// does: the time per block must not grow with their number.
-func BenchmarkNoteReturned(b *testing.B) {
-	for _, n := range []int{100, 1000, 10_000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			blocks := manyCoolingDown(n)
-			b.ReportAllocs()
-			for b.Loop() {
-				h := v1alpha1.PodIPPoolHistory{ReturnedBlocks: many(maxReturned)}
-				noteReturned(&h, blocks, hour(9))
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/block")
-		})
-	}
-}
-
-// manyCoolingDown returns blocks of which 50 begin to cool down each second, all of them later
-// than what many lists.
-func manyCoolingDown(n int) []crd.Block {
-	var out []crd.Block
-	for i := range n {
-		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 11), byte(i >> 3), byte(i << 5)}), 27)
-		b := coolingDown(claimed(cidr.String(), "n", 0), maxReturned, expand.Returned)
-		b.Since = b.Since.Add(time.Duration(i/50) * time.Second)
-		out = append(out, b)
-	}
-	return out
 }

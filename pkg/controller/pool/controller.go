@@ -1,4 +1,4 @@
-// Package pool maintains the status and the history of pools.
+// Package pool maintains the status of pools.
 package pool
 
 import (
@@ -32,20 +32,21 @@ import (
 // unrecordedRetry is when to look again whether the record of a pool has been written.
 const unrecordedRetry = 2 * time.Second
 
+// servedEvery is how often a pool without a free block is reconciled without an event.
+const servedEvery = 10 * time.Minute
+
 // Reconciler maintains the status of pools, and keeps a deleted pool until its
 // blocks are gone.
 type Reconciler struct {
-	Cache   client.Reader
-	Live    client.Reader
-	Client  client.Client
-	Ledger  *state.Ledger
-	Pools   *state.Pools
-	Events  *event.Recorder
-	Metrics *Metrics
-	Shared  *metrics.Shared
-	Clock   clock.PassiveClock
-	// Horizon is how far ahead an expected exhaustion is reported; 0: never.
-	Horizon  time.Duration
+	Cache    client.Reader
+	Live     client.Reader
+	Client   client.Client
+	Ledger   *state.Ledger
+	Pools    *state.Pools
+	Events   *event.Recorder
+	Metrics  *Metrics
+	Shared   *metrics.Shared
+	Clock    clock.PassiveClock
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
@@ -54,8 +55,6 @@ type Reconciler struct {
 	Cilium *ciliumconfig.Latest
 	// Unrecorded are pools that must not go yet; nil: every pool may.
 	Unrecorded *state.Unrecorded
-
-	histories histories
 }
 
 // Reconcile reconciles the status and the finalizer of one pool.
@@ -68,9 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if apierrors.IsNotFound(err) {
 			r.Metrics.forget(req.Name)
 			r.Shared.ForgetPool(req.Name)
-			r.histories.forget(req.Name)
 			r.Events.ForgetWrites(writesOf(req.Name))
-			r.Events.ForgetWrites(historyWritesOf(req.Name))
 			r.Pacing.ForgetPool(req.Name)
 			r.Pressure.ForgetPool(req.Name)
 			return reconcile.Result{}, nil
@@ -97,18 +94,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	usage.served = served
-	now := r.Clock.Now()
-	history, again := r.noteHistory(ctx, obj, usage, now)
-	if usage.looked {
-		again = retry.Sooner(again, forecastEvery)
-	}
-	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage, history))
+	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage))
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
 		return retry.AfterConflict(err)
 	}
-	now = r.Clock.Now()
-	return reconcile.Result{RequeueAfter: retry.Sooner(again, retry.Sooner(lookAgain(history, now), untilWindow(pool, now)))}, nil
+	again := untilWindow(pool, r.Clock.Now())
+	if usage.looked {
+		again = retry.Sooner(again, servedEvery)
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // finalize adds the finalizer to a pool and removes it from a deleted one whose
@@ -137,7 +132,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	return obj.DeletionTimestamp != nil, nil
 }
 
-func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage, history *v1alpha1.PodIPPoolHistory) error {
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, usage poolUsage) error {
 	old := obj.Status.DeepCopy()
 	usage.fill(&obj.Status)
 	obj.Status.ObservedGeneration = obj.Generation
@@ -148,10 +143,8 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	setMasqueraded(obj, pool, r.Cilium.Get(), now)
 	r.setFamilies(obj, pool, now)
 	r.setCiliumPool(obj, pool, now)
-	seen := foresee(&obj.Status, history, pool, usage, now)
-	setForecast(obj, seen, history != nil, r.Horizon, now, !equality.Semantic.DeepEqual(old, &obj.Status))
+	r.Metrics.setRoom(obj, pool, usage)
 	r.gauge(obj, usage)
-	r.Metrics.foresee(obj.Name, seen, now)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {
 		return nil
 	}
@@ -168,7 +161,6 @@ var eventsOfPoolConditions = []struct{ condition, event string }{
 	{v1alpha1.PoolReservedHeld, event.ReasonReservedBlocksHeld},
 	{v1alpha1.PoolCoversCluster, event.ReasonPoolCoversClusterAddresses},
 	{v1alpha1.PoolMasqueraded, event.ReasonPoolMasqueraded},
-	{v1alpha1.PoolExhaustedSoon, event.ReasonPoolExhaustedSoon},
 	{v1alpha1.PoolFamilyNotRun, event.ReasonFamilyNotRun},
 }
 

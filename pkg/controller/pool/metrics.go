@@ -1,8 +1,6 @@
 package pool
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
@@ -11,27 +9,23 @@ import (
 
 // Metrics are the metrics of pools.
 type Metrics struct {
-	blocks     *prometheus.GaugeVec
-	addresses  *prometheus.GaugeVec
-	nodes      *prometheus.GaugeVec
-	ready      *prometheus.GaugeVec
-	growth     *prometheus.GaugeVec
-	exhaustion *prometheus.GaugeVec
-	room       *prometheus.GaugeVec
-	phasing    *prometheus.GaugeVec
+	blocks    *prometheus.GaugeVec
+	addresses *prometheus.GaugeVec
+	nodes     *prometheus.GaugeVec
+	ready     *prometheus.GaugeVec
+	room      *prometheus.GaugeVec
+	phasing   *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics with r.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		blocks:     metrics.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		addresses:  metrics.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		nodes:      metrics.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		ready:      metrics.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
-		growth:     metrics.Gauge("pool_growth_blocks_per_hour", "Blocks by which the number of held blocks grows in an hour, without bursts.", "pool", "family"),
-		exhaustion: metrics.Gauge("pool_exhaustion_timestamp_seconds", "When a pool is expected to have no free block left. No series: not expected within a week.", "pool", "family"),
-		room:       metrics.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
-		phasing:    metrics.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
+		blocks:    metrics.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		addresses: metrics.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		nodes:     metrics.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
+		ready:     metrics.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
+		room:      metrics.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
+		phasing:   metrics.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
 	}
 	for _, g := range m.all() {
 		if err := r.Register(g); err != nil {
@@ -42,23 +36,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) all() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{m.blocks, m.addresses, m.nodes, m.ready, m.growth, m.exhaustion, m.room, m.phasing}
-}
-
-// foresee records the forecast of a pool.
-func (m *Metrics) foresee(pool string, seen []Foresight, now time.Time) {
-	for _, f := range seen {
-		family := f.Family.String()
-		m.room.WithLabelValues(pool, family).Set(float64(f.Room))
-		if f.Over > 0 {
-			m.growth.WithLabelValues(pool, family).Set(f.PerHour)
-		}
-		if f.Expected {
-			m.exhaustion.WithLabelValues(pool, family).Set(float64(now.Add(f.Left).Unix()))
-		} else {
-			m.exhaustion.DeleteLabelValues(pool, family)
-		}
-	}
+	return []*prometheus.GaugeVec{m.blocks, m.addresses, m.nodes, m.ready, m.room, m.phasing}
 }
 
 // phasesOut records whether a family of a pool assigns no new blocks.

@@ -2,22 +2,21 @@ package pool
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/forecast"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// The series of a pool, and of its forecast, are deleted with it.
-func TestForecastSeries(t *testing.T) {
+// The series of a pool are deleted with it.
+func TestPoolSeries(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -30,28 +29,35 @@ func TestForecastSeries(t *testing.T) {
 	for _, g := range m.all() {
 		all = append(all, g)
 	}
-	soon := Foresight{Family: ipalloc.IPv4, Room: 7, Estimate: forecast.Estimate{Over: time.Hour, PerHour: 9, Expected: true, Left: time.Minute}}
-	m.foresee("p", []Foresight{soon}, fixtures.Noon())
-	want := map[string]float64{
-		"cilium_pool_pool_room_nodes ipv4 p":                   7,
-		"cilium_pool_pool_growth_blocks_per_hour ipv4 p":       9,
-		"cilium_pool_pool_exhaustion_timestamp_seconds ipv4 p": float64(fixtures.Noon().Unix()) + 60,
-	}
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/27")
+	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{families: []familyUsage{{family: ipalloc.IPv4, status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}})
+	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2}
 	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
-		t.Errorf("growing (-want +got):\n%s", diff)
-	}
-	soon.Expected, soon.PerHour = false, 0
-	m.foresee("p", []Foresight{soon}, fixtures.Noon())
-	delete(want, "cilium_pool_pool_exhaustion_timestamp_seconds ipv4 p")
-	want["cilium_pool_pool_growth_blocks_per_hour ipv4 p"] = 0
-	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
-		t.Errorf("resting (-want +got):\n%s", diff)
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	shared.Claimed("p", ipalloc.IPv4, metrics.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
 	m.forget("p")
 	shared.ForgetPool("p")
 	if got := fakeapi.Series(t, all...); len(got) > 0 {
+		t.Errorf("the pool is gone, and there is %v", got)
+	}
+}
+
+// The metrics of a pool being phased out raise no alert about an intended state.
+func TestPhasedOutPoolSeries(t *testing.T) {
+	b := newBed(t, fixtures.Finalized(withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/28"), v1alpha1.AllocationDrain)))
+	b.poolLook()
+	of := func() map[string]float64 { return fakeapi.Series(t, b.r.Metrics.phasing, b.r.Metrics.ready) }
+	want := map[string]float64{"cilium_pool_pool_phasing_out ipv4 p": 1, "cilium_pool_pool_ready p": 1}
+	if diff := cmp.Diff(want, of()); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	if len(b.EventsOf(event.ReasonPoolEmpty)) != 1 {
+		t.Error("no event reports that the pool is empty")
+	}
+	b.r.Metrics.forget("p")
+	if got := of(); len(got) > 0 {
 		t.Errorf("the pool is gone, and there is %v", got)
 	}
 }

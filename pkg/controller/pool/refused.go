@@ -7,10 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// writesOf and historyWritesOf are the keys of what is reported about the writes of a pool
-// and of its history, which do not wait for each other.
-func writesOf(pool string) string        { return "pool/" + pool }
-func historyWritesOf(pool string) string { return "history/" + pool }
+// writesOf is the key of what is reported about the writes of a pool.
+func writesOf(pool string) string { return "pool/" + pool }
 
 // reportWrites reports on a pool that the API server refuses a write, whose error is err,
 // and when it no longer does.

@@ -75,7 +75,7 @@ func TestFullPool(t *testing.T) {
 				}
 				again = result.RequeueAfter
 			}
-			if len(b.Calls) > 0 || again == 0 || again > forecastEvery {
+			if len(b.Calls) > 0 || again == 0 || again > servedEvery {
 				t.Errorf("at rest it calls %v, and looks again after %s", b.Calls, again)
 			}
 			obj := &v1alpha1.PodIPPool{}

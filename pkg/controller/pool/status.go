@@ -32,10 +32,6 @@ const (
 	ReasonNodesShort = "NodesShort"
 	ReasonFreeBlocks = "FreeBlocks"
 	ReasonSeparate   = "NoOverlap"
-	ReasonGrowing    = "GrowthGoesOn"
-	ReasonLasting    = "BlocksLast"
-	// ReasonNoHistory: the forecast lacks a history.
-	ReasonNoHistory = "HistoryUnreadable"
 	// ReasonPhasingOut: all CIDRs of the pool are cordoned or draining. ReasonEmpty:
 	// and no block is left.
 	ReasonPhasingOut = "PhasingOut"

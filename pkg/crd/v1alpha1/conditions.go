@@ -19,9 +19,6 @@ const (
 	PoolMasqueraded = "Masqueraded"
 	// PoolExhausted is True while the pool has no free block.
 	PoolExhausted = "Exhausted"
-	// PoolExhaustedSoon is True while the pool has free blocks, and is expected
-	// to have none before long.
-	PoolExhaustedSoon = "ExhaustedSoon"
 	// PoolWindow is True while a maintenance window of the pool is open, and absent
 	// where blocks may leave at any time.
 	PoolWindow = "MaintenanceWindow"

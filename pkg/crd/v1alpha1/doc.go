@@ -1,6 +1,5 @@
 // Package v1alpha1 holds the API of cilium-pool.io/v1alpha1: PodIPPool, what a
-// network team writes, PodIPBlock, the ledger of who holds which block, and
-// PodIPPoolHistory, the past of a pool.
+// network team writes, and PodIPBlock, the ledger of who holds which block.
 // It holds types and names only; pkg/crd turns them into plain values.
 //
 // +kubebuilder:object:generate=true

@@ -35,9 +35,7 @@ type PodIPPoolStatus struct {
 	// ReservedBlocksHeld (nodes hold blocks that
 	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
 	// nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
-	// Exhausted (no free block is left),
-	// ExhaustedSoon (by the growth of the last hours or days, none will be),
-	// MaintenanceWindow (one is open, where there are any).
+	// Exhausted (no free block is left), MaintenanceWindow (one is open, where there are any).
 	// +listType=map
 	// +listMapKey=type
 	// +optional

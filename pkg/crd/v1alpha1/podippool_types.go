@@ -20,7 +20,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="IPv6-Free",type=integer,JSONPath=`.status.ipv6.blocks.free`,priority=1,description="IPv6 blocks that can be claimed now"
-// +kubebuilder:printcolumn:name="Exhausted-Soon",type=string,JSONPath=`.status.conditions[?(@.type=="ExhaustedSoon")].status`,priority=1,description="Whether no free block is expected to be left within --exhaustion-horizon"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of a PodIPPool is at most 63 characters, as blocks carry it; choose a shorter one"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.ipv4) || !has(oldSelf.spec.ipv4) || (has(self.status) && has(self.status.ipv4) && self.status.ipv4.blocks.inService + self.status.ipv4.blocks.draining + self.status.ipv4.blocks.coolingDown == 0)",fieldPath=".spec",message="spec.ipv4 cannot be removed from a pool while nodes hold IPv4 blocks of it (status.ipv4.blocks): set allocationPolicy: Drain on its CIDRs and wait until the blocks are back, or delete the pool"

@@ -14,7 +14,6 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&PodIPPool{}, &PodIPPoolList{},
 		&PodIPBlock{}, &PodIPBlockList{},
-		&PodIPPoolHistory{}, &PodIPPoolHistoryList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -112,7 +112,7 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	}
 	progress := auditcmd.NewProgress(e.Raw.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Histories: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
+	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

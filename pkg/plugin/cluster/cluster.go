@@ -41,8 +41,6 @@ type Cluster struct {
 	// Nodes and PodIPPools are by name.
 	Nodes      map[string]*corev1.Node
 	PodIPPools map[string]*v1alpha1.PodIPPool
-	// Histories are those of pools, by name; some may have none.
-	Histories map[string]*v1alpha1.PodIPPoolHistory
 	// Hypothetical: the pools are not those of the cluster.
 	Hypothetical bool
 
@@ -56,7 +54,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	settings := &operator.Settings
 	c := &Cluster{
 		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,
-		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{}, Histories: map[string]*v1alpha1.PodIPPoolHistory{},
+		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
 		runs: map[string][]netip.Prefix{},
 	}
 	var stored []*ciliumnode.Stored
@@ -73,12 +71,6 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcm
 	c.ShortageTaint = settings.ShortageTaint
 	for i := range s.Pools {
 		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
-	}
-	for i := range s.Histories {
-		h := &s.Histories[i]
-		if pool := c.PodIPPools[h.Name]; pool != nil && crd.IsHistoryOf(h, pool) {
-			c.Histories[h.Name] = h
-		}
 	}
 	for i := range s.Nodes {
 		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]

@@ -5,13 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -42,10 +40,6 @@ type PoolRow struct {
 	Used      int `json:"used"`
 	// Room is how many more nodes fit.
 	Room int64 `json:"room"`
-	// BlocksPerHour is the hourly growth in held blocks, without bursts, and ExhaustedAt is
-	// when no free block is expected to be left. Null: unknown, and not expected within a week.
-	BlocksPerHour *float64   `json:"blocksPerHour"`
-	ExhaustedAt   *time.Time `json:"exhaustedAt"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
 	Window *windowRow `json:"maintenanceWindow"`
 	// State is Ready, Invalid, Idle, Paused, Deleting, Exhausted or Overlapping.
@@ -106,32 +100,10 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counts pool
 		}
 	}
 	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
-	foresee(c, pool, f, &r)
+	r.Room = poolcontroller.Room(pool, f, r.Free)
 	r.Window = windowOf(pool, c.Now)
 	r.State, r.Message = poolState(c, pool, f, &r)
 	return r
-}
-
-// foresee forecasts as the operator would: from the history that it keeps of the pool, and the
-// blocks that are free now.
-func foresee(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) {
-	expected := meta.IsStatusConditionTrue(c.PodIPPools[pool.Name].Status.Conditions, v1alpha1.PoolExhaustedSoon)
-	seen := poolcontroller.Foresee(c.Now, pool, f, poolcontroller.HeldBlocks(c.Histories[pool.Name], f), r.Free, expected)
-	r.Room = seen.Room
-	if seen.Over > 0 {
-		r.BlocksPerHour = &seen.PerHour
-	}
-	if at := c.Now.Add(seen.Left).UTC().Truncate(time.Second); seen.Expected {
-		r.ExhaustedAt = &at
-	}
-}
-
-// noForecast explains why there is no forecast for any pool; "": there may be.
-func noForecast(c *cluster.Cluster) string {
-	if c.Objects.HistoriesUnread == "" {
-		return ""
-	}
-	return "no pool has a forecast: " + c.Objects.HistoriesUnread
 }
 
 func windowOf(pool *crd.Pool, now time.Time) *windowRow {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -35,10 +34,7 @@ pool count only while a node holds them. Free are those that could be claimed no
 blocks with addresses in use elsewhere are not free. Full is the share that is not
 free, as in kubectl get podippools, the metrics and the alerts: 100% if none is.
 
-Room is how many more nodes fit. Lasts is for how long there are free blocks, if
-what they grew by in the last hours or days goes on for as long again; "-" says
-that no end is in sight. -o wide shows by how many blocks an hour. These follow
-from the PodIPPoolHistory that the operator keeps of each pool.
+Room is how many more nodes fit.
 
 -o wide also shows whether a maintenance window is open: one of the pool's own, or
 one that a flag of the operator sets for all.`,
@@ -50,7 +46,6 @@ one that a flag of the operator sets for all.`,
 				return err
 			}
 			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
-				e.Warn(noForecast(c))
 				rows, err := pickedPools(c, args, picked)
 				names := output.NamesOf("podippool.cilium-pool.io/", rows, func(r PoolRow) string { return r.Pool })
 				return output.Listed{Rows: rows, Names: names, Table: poolTable(rows, c.Now)}, err
@@ -80,7 +75,7 @@ func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 
 func poolTable(rows []PoolRow, now time.Time) output.Table {
 	t := output.Table{
-		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Per Hour+", "Lasts", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State"),
+		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State"),
 		Empty:   "No pools found.",
 	}
 	for i := range rows {
@@ -88,24 +83,9 @@ func poolTable(rows []PoolRow, now time.Time) output.Table {
 		t.Cells = append(t.Cells, []any{
 			r.Pool, output.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
 			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(uint64(r.Total))), output.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full),
-			output.Many(uint64(r.Room)), perHour(r.BlocksPerHour), lasts(now, r),
+			output.Many(uint64(r.Room)),
 			r.Blocks.Draining, r.Blocks.CoolingDown, output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
 		})
 	}
 	return t
-}
-
-func perHour(blocks *float64) string {
-	if blocks == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%+.3g", *blocks)
-}
-
-// lasts describes for how long a pool is expected to have free blocks; "-": no end is in sight.
-func lasts(now time.Time, r *PoolRow) string {
-	if r.ExhaustedAt == nil {
-		return "-"
-	}
-	return duration.HumanDuration(r.ExhaustedAt.Sub(now))
 }

@@ -82,7 +82,6 @@ be read, 2 wrong command line.`,
 			if err != nil {
 				return err
 			}
-			e.Warn(noForecast(c))
 			v := ReadOverview(cmd.Context(), e, c)
 			if err := e.Print(&o, v, func(s *output.Text) { v.Describe(s, &o, c.Now) }); err != nil {
 				return err
@@ -143,8 +142,6 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
 			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
-		} else if p.ExhaustedAt != nil {
-			v.attend("pool %s (%s) has no free block in %s, if it goes on like this", p.Pool, p.Family, lasts(c.Now, p))
 		}
 	}
 	for _, b := range BlockRows(c, BlockFilter{}) {

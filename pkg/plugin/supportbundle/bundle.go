@@ -34,9 +34,8 @@ func New(e *cli.Env) *cobra.Command {
 		Use:   "support-bundle",
 		Short: "Pack what a support request needs into one file",
 		Long: `Packs into a .tar.gz what a support request needs: status, nodes, an explanation
-of each node, a first look of check, all PodIPPools and PodIPPoolHistories,
-PodIPBlocks and CiliumNodes, events about these, and the operator's pods with their
-logs.
+of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes,
+events about these, and the operator's pods with their logs.
 
 It holds names of nodes and pods, labels and addresses; look at it before you send
 it. It reads no Secret, and of ConfigMaps at most the IPAM mode, and leaves the
@@ -146,19 +145,11 @@ func (b *bundle) addObjects() {
 	for i := range b.Objects.Blocks {
 		redactMeta(&b.Objects.Blocks[i].ObjectMeta)
 	}
-	for i := range b.Objects.Histories {
-		redactMeta(&b.Objects.Histories[i].ObjectMeta)
-	}
 	for _, cn := range b.CiliumNodes {
 		redactMeta(&cn.ObjectMeta)
 	}
 	b.addYAML("podippools.yaml", b.Objects.Pools)
 	b.addYAML("podipblocks.yaml", b.Objects.Blocks)
-	if why := b.Objects.HistoriesUnread; why != "" {
-		b.add("podippoolhistories.yaml", nil, errors.New(why))
-	} else {
-		b.addYAML("podippoolhistories.yaml", b.Objects.Histories)
-	}
 	b.addYAML("ciliumnodes.yaml", b.CiliumNodes)
 }
 

@@ -43,8 +43,7 @@ func look(w *world.World) view {
 	return v
 }
 
-// pool reads a pool's status. Whether a window is open depends on the time, and whether blocks
-// will last on the hours before.
+// pool reads a pool's status. Whether a window is open depends on the time.
 func (v *view) pool(p *v1alpha1.PodIPPool) {
 	at := "pool " + p.Name + " "
 	if p.Status.ObservedGeneration != p.Generation {
@@ -76,7 +75,7 @@ func (v *view) condition(at string, c metav1.Condition) {
 	switch {
 	case c.Reason == invalid:
 		v.always[at] = c.Message
-	case c.Type == v1alpha1.PoolExhaustedSoon, c.Type == v1alpha1.PoolWindow:
+	case c.Type == v1alpha1.PoolWindow:
 	case c.Type == v1alpha1.PoolFamilyNotRun && c.Status == metav1.ConditionFalse: // absent if it was never so
 	default:
 		v.counted[at] = fmt.Sprintf("%s, %s: %s", c.Status, c.Reason, ofBlock().ReplaceAllString(c.Message, "CIDR"))

@@ -37,8 +37,6 @@ func brief(v Version) string {
 		}
 	case *v1alpha1.PodIPPool:
 		s += fmt.Sprintf(" generation %d %s %v", obj.Generation, crd.CiliumPoolOf(obj), obj.Spec.IPv4.CIDRs)
-	case *v1alpha1.PodIPPoolHistory:
-		s += fmt.Sprintf(" returned %v held %v", obj.ReturnedBlocks, obj.IPv4.HeldBlocks)
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		s += fmt.Sprintf(" %v v4 %v v6 %v pods %v namespaces %v", obj.Labels, obj.Spec.IPv4, obj.Spec.IPv6, obj.Spec.PodSelector, obj.Spec.NamespaceSelector)
 	case *corev1.Namespace:

@@ -111,8 +111,6 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
 		case *v1alpha1.PodIPBlockList:
 			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
-		case *v1alpha1.PodIPPoolHistoryList:
-			l.Items = allOf[v1alpha1.PodIPPoolHistory](w, KindHistory)
 		case *networkingv1.ServiceCIDRList, *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
 			// no Services here, and no other Lease
 		case *policyv1.PodDisruptionBudgetList:

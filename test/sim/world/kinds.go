@@ -30,24 +30,23 @@ const (
 	KindNamespace
 	KindCiliumPool
 	KindServiceCIDR
-	KindHistory
 	kindCount
 )
 
 func (k Kind) String() string {
-	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR", "PodIPPoolHistory"}[k]
+	return [...]string{"Node", "CiliumNode", "Pod", "PodIPPool", "PodIPBlock", "Namespace", "CiliumPodIPPool", "ServiceCIDR"}[k]
 }
 
 // custom reports whether a CustomResourceDefinition defines the kind.
 func (k Kind) custom() bool {
-	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool || k == KindHistory
+	return k == KindCiliumNode || k == KindPool || k == KindBlock || k == KindCiliumPool
 }
 
 func (k Kind) version() schema.GroupVersion {
 	switch k {
 	case KindCiliumNode:
 		return ciliumv2.SchemeGroupVersion
-	case KindPool, KindBlock, KindHistory:
+	case KindPool, KindBlock:
 		return v1alpha1.GroupVersion
 	case KindCiliumPool:
 		return ciliumv2alpha1.SchemeGroupVersion
@@ -62,14 +61,14 @@ func (k Kind) group() schema.GroupKind {
 }
 
 func (k Kind) resource() schema.GroupResource {
-	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs", "podippoolhistories"}[k]
+	name := [...]string{"nodes", "ciliumnodes", "pods", "podippools", "podipblocks", "namespaces", "ciliumpodippools", "servicecidrs"}[k]
 	return schema.GroupResource{Group: k.version().Group, Resource: name}
 }
 
 func (k Kind) empty() client.Object {
 	return [...]client.Object{
 		&corev1.Node{}, &ciliumv2.CiliumNode{}, &corev1.Pod{}, &v1alpha1.PodIPPool{}, &v1alpha1.PodIPBlock{},
-		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{}, &v1alpha1.PodIPPoolHistory{},
+		&corev1.Namespace{}, &ciliumv2alpha1.CiliumPodIPPool{}, &networkingv1.ServiceCIDR{},
 	}[k]
 }
 
@@ -91,8 +90,6 @@ func kindOf(obj client.Object) Kind {
 		return KindCiliumPool
 	case *networkingv1.ServiceCIDR:
 		return KindServiceCIDR
-	case *v1alpha1.PodIPPoolHistory:
-		return KindHistory
 	}
 	panic(fmt.Sprintf("no such kind here: %T", obj))
 }
@@ -130,8 +127,6 @@ func assign(to, from client.Object) {
 		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
 	case *networkingv1.ServiceCIDR:
 		*to.(*networkingv1.ServiceCIDR) = *from
-	case *v1alpha1.PodIPPoolHistory:
-		*to.(*v1alpha1.PodIPPoolHistory) = *from
 	}
 }
 
@@ -177,8 +172,6 @@ func (x *API) sameSpec(a, b client.Object) bool {
 		return a.Spec == b.(*v1alpha1.PodIPBlock).Spec
 	case *ciliumv2alpha1.CiliumPodIPPool:
 		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2alpha1.CiliumPodIPPool).Spec)
-	case *v1alpha1.PodIPPoolHistory: // it has no status, so that any change counts
-		return false
 	}
 	return true
 }

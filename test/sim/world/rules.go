@@ -34,8 +34,6 @@ func (w *World) stored(v Version) {
 		w.tracef("  stored %s", brief(v))
 	}
 	switch v.Kind {
-	case KindHistory:
-		w.holdHistory(v)
 	case KindNamespace, KindCiliumPool, KindServiceCIDR:
 		w.storedBeside(v)
 	default:
