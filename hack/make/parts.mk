@@ -179,7 +179,7 @@ old-cilium-files := $(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar $(BIN)/cilium-$(O
 cluster-old-cilium: cluster-packages
 	@$(MAKE) --no-print-directory CILIUM=$(OLD_CILIUM) $(old-cilium-files)
 
-# The scenario operator upgrades from it: the last commit without PodIPPoolHistory.
+# The scenario operator upgrades from it; there is no release yet.
 OLD_OPERATOR ?= d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70
 old-operator := .cache/cluster/operator-$(OLD_OPERATOR)
 $(old-operator)/image.tar: | $(helm)

@@ -22,7 +22,7 @@ func poolsRows() []poolsRow {
 	for _, burst := range []struct{ name, title string }{{"claims", "a block more for each node"}, {"returns", "a block less for each node"}} {
 		rows = append(rows,
 			poolsRow{burst.name + " s", burst.title + ": time, s", true}, poolsRow{burst.name + " cpu s", "own CPU, s", true},
-			poolsRow{burst.name + " writes", "writes of blocks and CiliumNodes", true}, poolsRow{burst.name + " pool writes", "writes of pools and histories", false},
+			poolsRow{burst.name + " writes", "writes of blocks and CiliumNodes", true}, poolsRow{burst.name + " pool writes", "writes of pools", false},
 			poolsRow{burst.name + " changes", "changes of blocks", false},
 			poolsRow{burst.name + " status p50 ms", "from a change to the status that counts it: median, ms", false},
 			poolsRow{burst.name + " status p99 ms", "99th percentile, ms", false}, poolsRow{burst.name + " status max ms", "worst, ms", false})

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// oldCommit is the commit of the old operator: the last one without PodIPPoolHistory.
+// oldCommit is the commit of the old operator; there is no release yet.
 const oldCommit = "d4dd8e2d84d986a5b2abd0a8ee4f352ad0b5dc70"
 
 // Faults of an upgrade.

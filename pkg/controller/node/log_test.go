@@ -116,7 +116,8 @@ func TestLogLinesPerBlock(t *testing.T) {
 	expect("reclaim", 8, l.live(30*time.Minute))
 	want := []string{
 		"claimed 10.0.0.0/29 n p NeedsAddresses <nil> <nil>\n", "claimed 10.0.0.8/29 n p NeedsAddresses <nil> <nil>\n",
-		"returned 10.0.0.8/29 n p Returned 0001-01-01 00:00:00 +0000 UTC <nil>\n", "",
+		"returned 10.0.0.8/29 n p Returned 0001-01-01 00:00:00 +0000 UTC <nil>\n",
+		"freed 10.0.0.8/29 n p Returned 0001-01-01 00:00:00 +0000 UTC 2026-01-01 13:22:40 +0000 UTC\n",
 	}
 	if diff := cmp.Diff(want, l.holders); diff != "" {
 		t.Errorf("who held the blocks (-want +got):\n%s", diff)
