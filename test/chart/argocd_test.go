@@ -17,8 +17,8 @@ func TestGitOpsDoesNotPrune(t *testing.T) {
 	for _, major := range majors() {
 		all := renderBy(t, major, "-f", "../../examples/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool")
 		kept := slices.Concat(ofKind(t, all, "CustomResourceDefinition"), ofKind(t, all, "PodIPPool"))
-		if len(kept) != 5 {
-			t.Errorf("%s: %d CRDs and pools, want 3 and 2", major, len(kept))
+		if len(kept) != 4 {
+			t.Errorf("%s: %d CRDs and pools, want 2 and 2", major, len(kept))
 		}
 		for _, o := range kept {
 			for annotation, want := range map[string]string{
