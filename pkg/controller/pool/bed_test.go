@@ -24,28 +24,14 @@ func newBed(t *testing.T, objects ...client.Object) *bed {
 
 func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed {
 	t.Helper()
-	b := &bed{Cluster: fakeapi.New(t, mode, objects...)}
-	b.connect()
-	return b
-}
-
-// restart starts a new process, with what the API server holds.
-func (b *bed) restart() {
-	b.T.Helper()
-	b.Restart()
-	b.connect()
-}
-
-// connect starts a process whose informers have synced.
-func (b *bed) connect() {
-	b.T.Helper()
 	own, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
-		b.T.Fatal(err)
+		t.Fatal(err)
 	}
-	b.r = &Reconciler{
-		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
-		Pacing: b.Pacing, Pressure: b.Pressure,
-		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
-	}
+	c := fakeapi.New(t, mode, objects...)
+	return &bed{c, &Reconciler{
+		Cache: c.API, Live: c.Live(), Client: c.API, Ledger: c.Ledger, Pools: c.Pools, CiliumPools: state.NewCiliumPools(),
+		Pacing: c.Pacing, Pressure: c.Pressure,
+		Events: c.Events, Metrics: own, Shared: c.Shared, Clock: c.Clock,
+	}}
 }
