@@ -145,6 +145,14 @@ func (m *move) stage(c *cluster.Cluster) stage {
 	return toVerify
 }
 
+// drains reports whether any of the old range drains. The pool must be there.
+func (m *move) drains(c *cluster.Cluster) bool {
+	return slices.ContainsFunc(cidrsOf(m.pool(c)), func(entry *v1alpha1.PoolCIDR) bool {
+		p, err := netip.ParsePrefix(entry.CIDR)
+		return err == nil && slices.Contains(m.old.ranges, p) && entry.AllocationPolicy == v1alpha1.AllocationDrain
+	})
+}
+
 // changes reports whether beginning the move changes the pool.
 func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
 	edited := pool.DeepCopy()

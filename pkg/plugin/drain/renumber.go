@@ -235,10 +235,14 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	case m.pool(c).DeletionTimestamp != nil:
 		return fmt.Errorf("%w: pool %s is being deleted, and that cannot be undone", errFinished, m.old.pool)
 	}
-	if err := setPolicy(ctx, c, m.old, false); err != nil {
-		return err
+	outcome := "does not drain: nothing was changed"
+	if m.drains(c) {
+		outcome = "serves again"
+		if err := setPolicy(ctx, c, m.old, false); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(e.Out, "%s serves again. What nodes have of %s stays theirs", m.from, m.to)
+	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
 	if held := len(m.heldOfNew(c)); held > 0 {
 		fmt.Fprintf(e.Out, ": %s. To leave that: renumber --from %s --to %s", output.Count(held, "block"), m.to, m.from)
 	}
