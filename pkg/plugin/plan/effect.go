@@ -2,14 +2,17 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -27,6 +30,8 @@ type effect struct {
 	// Covered are the addresses of nodes and Services that a pool would cover, by
 	// pool: no pod would get them, except shared ones.
 	Covered []covered `json:"covered,omitempty"`
+	// Closed are the CIDRs of pools that an older pool would close.
+	Closed []closed `json:"closed,omitempty"`
 	// Public are the added ranges that are neither private nor shared address space.
 	Public []public `json:"public,omitempty"`
 	// Masqueraded are the ranges of pools that Cilium masquerades.
@@ -43,6 +48,16 @@ type covered struct {
 	Addresses string `json:"addresses"`
 	// Shared: pods get them nevertheless.
 	Shared bool `json:"shared,omitempty"`
+}
+
+// closed is a CIDR of a pool that would assign nothing any more, or from the start.
+type closed struct {
+	Pool     string       `json:"pool"`
+	CIDR     netip.Prefix `json:"cidr"`
+	By       string       `json:"by"`
+	Overlaps netip.Prefix `json:"overlaps"`
+	// Nodes hold blocks of it, which they keep.
+	Nodes []string `json:"nodes"`
 }
 
 // public is an added range of a pool.
@@ -129,8 +144,56 @@ func effectOf(before, after *cluster.Cluster) effect {
 			x.Covered = append(x.Covered, covered{Pool: name, Count: len(shared), Addresses: exclude.Words(shared, after.Ledger.HolderOf), Shared: true})
 		}
 	}
+	x.closed(before, after)
 	x.public(before, after)
 	return x
+}
+
+// closed adds the CIDRs that an older pool would close, and does not yet.
+func (x *effect) closed(before, after *cluster.Cluster) {
+	for _, name := range after.Pools.Names() {
+		was, is := closedOf(before.Pools.Get(name)), closedOf(after.Pools.Get(name))
+		for _, cidr := range slices.SortedFunc(maps.Keys(is), netip.Prefix.Compare) {
+			if _, closes := was[cidr]; closes {
+				continue
+			}
+			c := closed{Pool: name, CIDR: cidr, By: is[cidr].ClosedBy, Overlaps: is[cidr].Overlap, Nodes: []string{}}
+			for b := range after.Ledger.PoolBlocks(name) {
+				if cidr.Overlaps(b.CIDR) {
+					c.Nodes = append(c.Nodes, b.Node)
+				}
+			}
+			slices.Sort(c.Nodes)
+			c.Nodes = slices.Compact(c.Nodes)
+			x.Closed = append(x.Closed, c)
+		}
+	}
+}
+
+// closedOf returns the CIDRs of a pool, which may be nil, that an older one closes.
+func closedOf(pool *crd.Pool) map[netip.Prefix]crd.Range {
+	closed := map[netip.Prefix]crd.Range{}
+	for _, f := range ipalloc.Families() {
+		if pool == nil {
+			break
+		}
+		if ranges, ok := pool.Ranges(f); ok {
+			for _, r := range ranges.CIDRs {
+				if r.ClosedBy != "" {
+					closed[r.CIDR] = r
+				}
+			}
+		}
+	}
+	return closed
+}
+
+func (c *closed) words() string {
+	text := fmt.Sprintf("pool %s assigns nothing of %s any more, as pool %s is older, or first by name at the same age, and has %s", c.Pool, c.CIDR, c.By, c.Overlaps)
+	if len(c.Nodes) > 0 {
+		text += ". Nodes keep their blocks of it, and get no more: " + output.Few(c.Nodes)
+	}
+	return text
 }
 
 func (x *effect) public(before, after *cluster.Cluster) {
@@ -175,6 +238,9 @@ func (x *effect) compare(name string, s share, was, is nodeChange) {
 func (x *effect) describe(s *output.Text) {
 	for _, p := range x.Pools {
 		s.Line("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+	}
+	for i := range x.Closed {
+		s.Line("%s", x.Closed[i].words())
 	}
 	for _, p := range x.Covered {
 		outcome := "no pod gets these addresses, and no node a block that contains one"
