@@ -5,6 +5,7 @@ package ciliumconfig
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,20 +107,45 @@ func (m Masqueraded) String() string {
 }
 
 // Masqueraded returns the ranges of a pool to which agents masquerade the connections of pods
-// (bpf/lib/nat.h, __snat_v4_needs_masquerade), by family. In tunnels they masquerade none.
+// (bpf/lib/nat.h, __snat_v4_needs_masquerade), by family. In tunnels they masquerade none. The
+// agent of the pod that connects decides, so the nodes of the pool do not matter: of each
+// Override it tells only the agents that apply no other.
 func (c *Config) Masqueraded(pool *crd.Pool) []Masqueraded {
-	if c == nil || c.Data["routing-mode"] != "native" || c.Data["enable-ip-masq-agent"] == "true" && c.NonMasquerade == nil {
+	if c == nil {
+		return nil
+	}
+	var out []Masqueraded
+	add := func(data map[string]string) {
+		for _, m := range c.masqueradedBy(data, pool) {
+			if !slices.ContainsFunc(out, func(is Masqueraded) bool { return is.String() == m.String() }) {
+				out = append(out, m)
+			}
+		}
+	}
+	add(c.Data)
+	for _, o := range c.Overrides {
+		data := map[string]string{}
+		maps.Copy(data, c.Data)
+		maps.Copy(data, o.Defaults)
+		add(data)
+	}
+	return out
+}
+
+// masqueradedBy is Masqueraded by agents with these settings.
+func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masqueraded {
+	if data["routing-mode"] != "native" || data["enable-ip-masq-agent"] == "true" && c.NonMasquerade == nil {
 		return nil
 	}
 	var out []Masqueraded
 	for _, f := range ipalloc.Families() {
 		ranges, ok := pool.Ranges(f)
-		if !ok || c.Data["enable-"+f.String()+"-masquerade"] != "true" {
+		if !ok || data["enable-"+f.String()+"-masquerade"] != "true" {
 			continue
 		}
 		key, kept := f.String()+"-native-routing-cidr", c.NonMasquerade
 		m := Masqueraded{Says: "outside Cilium's " + key}
-		if native, err := netip.ParsePrefix(c.Data[key]); err == nil {
+		if native, err := netip.ParsePrefix(data[key]); err == nil {
 			kept = append([]netip.Prefix{native.Masked()}, kept...)
 			m.Says += ", " + native.String()
 		}

@@ -25,7 +25,8 @@ func native(more ...string) map[string]string {
 func TestMasqueraded(t *testing.T) {
 	for name, test := range map[string]struct {
 		data  map[string]string
-		agent string // the configuration of ip-masq-agent, if there is one
+		on    map[string]string // a CiliumNodeConfig, if there is one
+		agent string            // the configuration of ip-masq-agent, if there is one
 		pool  []string
 		want  []string
 	}{
@@ -37,6 +38,8 @@ func TestMasqueraded(t *testing.T) {
 		"tunnels":           {data: native("routing-mode", "tunnel"), pool: []string{"10.1.0.0/24"}},
 		"no masquerading":   {data: native("enable-ipv4-masquerade", "false"), pool: []string{"10.1.0.0/24"}},
 		"many":              {data: native(), pool: []string{"10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24", "10.4.0.0/24", "10.5.0.0/24", "10.6.0.0/24", "10.7.0.0/24"}, want: []string{"10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24, 10.4.0.0/24, 10.5.0.0/24, 2 more: "}},
+		"on some nodes":     {data: native(), on: map[string]string{"ipv4-native-routing-cidr": "10.2.0.0/16"}, pool: []string{"10.0.0.0/24"}, want: []string{"10.0.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.2.0.0/16: "}},
+		"other settings":    {data: native(), on: map[string]string{"debug": "true"}, pool: []string{"10.1.0.0/24"}, want: []string{"10.1.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.0.0.0/16: "}},
 		"ip-masq-agent":     {data: native("enable-ip-masq-agent", "true"), agent: `{"nonMasqueradeCIDRs": ["10.1.0.0/16"]}`, pool: []string{"10.0.0.0/24", "10.1.0.0/24"}},
 		"not in its list":   {data: native("enable-ip-masq-agent", "true"), agent: "nonMasqueradeCIDRs: [10.1.0.0/16]", pool: []string{"10.2.0.0/24"}, want: []string{"10.2.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.0.0.0/16, and the nonMasqueradeCIDRs of ip-masq-agent: "}},
 		"its defaults":      {data: native("enable-ip-masq-agent", "true"), pool: []string{"10.2.0.0/24", "172.16.0.0/24", "100.64.0.0/24"}},
@@ -45,6 +48,9 @@ func TestMasqueraded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &Config{Data: test.data}
+			if test.on != nil {
+				config.Overrides = []Override{{Defaults: test.on}}
+			}
 			if test.data["enable-ip-masq-agent"] == "true" {
 				config.NonMasquerade = nonMasquerade(test.agent)
 			}
