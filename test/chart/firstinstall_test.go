@@ -150,6 +150,8 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	if notes = b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
 		b.Errorf("the notes do not see the pool:\n%s", notes)
 	}
+	wantAll(b.T, b.helm("upgrade", release, chart, "--dry-run=server", "--set-json", `pools={"wide":{"ipv4":{"blockSize":28,"cidrs":[{"cidr":"100.66.224.0/24"}]}}}`),
+		"100.66.224.0/24 of pool wide overlaps 100.66.224.0/26, of PodIPPool beijing: the older pool assigns the blocks of both")
 	values := writeFile(b.T, fmt.Sprintf(installValues, 9870, 9871))
 	_, err := b.tryHelm("upgrade", release, chart, "-f", values)
 	wantError(b.T, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",

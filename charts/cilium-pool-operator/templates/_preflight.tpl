@@ -141,6 +141,18 @@ Where Helm cannot ask the API server, only the pools themselves are compared.
 {{- include "preflight.other" (dict "cidr" . "what" (printf "the podCIDR of Node %s" $node)) }}
 {{- end }}
 {{- end }}
+{{- if include "pools.served" . }}
+{{- range (lookup "cilium-pool.io/v1alpha1" "PodIPPool" "" "").items }}
+{{- if not (hasKey ($.Values.pools | default dict) .metadata.name) }}
+{{- $what := printf "of PodIPPool %s: the older pool assigns the blocks of both; nodes keep those of the other pool, and get no more" .metadata.name }}
+{{- range concat (dig "spec" "ipv4" "cidrs" list .) (dig "spec" "ipv6" "cidrs" list .) }}
+{{- if eq (dig "allocationPolicy" "Allocate" .) "Allocate" }}
+{{- include "preflight.other" (dict "cidr" .cidr "what" $what) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "preflight.other" }}
