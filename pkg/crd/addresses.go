@@ -132,7 +132,7 @@ func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 // published.
 func (p *Pool) hasRemainder(block netip.Prefix) bool {
 	n := p.UsableCount(block)
-	return n > 0 && (!p.whole || n == p.unreserved(block, block))
+	return n > 0 && (!p.WholeBlocks || n == p.unreserved(block, block))
 }
 
 // TotalBlocks returns how many blocks of cut, which is of this pool, can be

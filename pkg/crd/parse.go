@@ -65,17 +65,17 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 func settingsOf(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	spec, path := &obj.Spec, field.NewPath("spec")
 	p := &Pool{
-		Name:       obj.Name,
-		UID:        obj.UID,
-		Generation: obj.Generation,
-		Created:    obj.CreationTimestamp.Time,
-		Priority:   spec.Priority,
-		CiliumPool: ciliumPool(obj),
-		Inactive:   ciliumPool(obj) != "" && !d.CiliumPools,
-		Paused:     spec.Paused,
-		Deleting:   obj.DeletionTimestamp != nil,
-		whole:      d.WholeBlocks,
-		remainder:  spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
+		Name:        obj.Name,
+		UID:         obj.UID,
+		Generation:  obj.Generation,
+		Created:     obj.CreationTimestamp.Time,
+		Priority:    spec.Priority,
+		CiliumPool:  ciliumPool(obj),
+		Inactive:    ciliumPool(obj) != "" && !d.CiliumPools,
+		Paused:      spec.Paused,
+		Deleting:    obj.DeletionTimestamp != nil,
+		WholeBlocks: d.WholeBlocks,
+		remainder:   spec.ReservedBlockPolicy == v1alpha1.PublishRemainder,
 	}
 	p.DrainUnselected = spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain
 	p.MaxUnselected = int(max(1, ptr.Deref(spec.UnselectedNodes.MaxConcurrent, 1)))

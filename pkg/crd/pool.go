@@ -78,13 +78,14 @@ type Pool struct {
 	// NodeGoneCooldown is how long a block cools down if its node is gone: never
 	// shorter than Cooldown.
 	NodeGoneCooldown time.Duration
+	// WholeBlocks: agents assign pods any address of a block, as in Defaults.
+	WholeBlocks bool
 
 	ranges   [2]*Ranges     // by family
 	reserved []netip.Prefix // Reserved, as few prefixes as possible, sorted
 	// skipped are the blocks that are not assigned, by family: see Skipped.
 	skipped   [2][]netip.Prefix
 	frozen    bool
-	whole     bool // as Defaults.WholeBlocks
 	remainder bool // a partly reserved block is still assigned
 }
 

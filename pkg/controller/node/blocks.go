@@ -209,7 +209,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	if err != nil {
 		return err
 	}
-	message := phaseMessage(phase, reason, o.restartFor(cidr))
+	message := o.phaseMessage(b, phase, reason)
 	if err := r.Blocks.setPhase(ctx, b, phase, reason, message); err != nil {
 		return err
 	}
@@ -218,23 +218,6 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
 	return nil
-}
-
-// restartFor returns the node if its agent has addresses of its own in a CIDR, and takes
-// others only when it restarts; "" otherwise.
-func (o *observation) restartFor(cidr netip.Prefix) string {
-	view := o.CiliumNode
-	if view == nil || view.BlockDemand != nil {
-		return ""
-	}
-	own := slices.ContainsFunc(view.Own, cidr.Contains)
-	for addr, owner := range view.Used {
-		own = own || cidr.Contains(addr) && expand.NamesAgent(owner)
-	}
-	if !own {
-		return ""
-	}
-	return o.Name
 }
 
 // giveUp deletes a block that has cooled down, so that other nodes can claim it: only

@@ -49,8 +49,9 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool
 	if len(o.Blocks) == 0 {
 		return true, nil
 	}
-	// Otherwise the CiliumNode went with the Node, and was not deleted under a running agent.
-	if !slices.ContainsFunc(o.Blocks, state.CoolsAsNodeGone) {
+	// Otherwise the CiliumNode went with the Node, or was never there, as where people made the
+	// blocks first: it was not deleted under a running agent.
+	if o.AgentSeen && !slices.ContainsFunc(o.Blocks, state.CoolsAsNodeGone) {
 		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
 			"the CiliumNode was missing and its last state is not known; recreated it with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 	}

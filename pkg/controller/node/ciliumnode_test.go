@@ -158,15 +158,26 @@ func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 }
 
 // The operator reports that it recreated a CiliumNode if it does not remember the deleted one.
-// A Node that joins again had none.
+// A Node that joins again had none, nor had one that people made a block for before it joined.
 func TestRecreationIsReported(t *testing.T) {
-	for reason, want := range map[expand.Reason]int{expand.None: 1, expand.NodeGone: 0} {
-		t.Run(string(reason), func(t *testing.T) {
-			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
-			if reason != expand.None {
-				crd.SetBlockPhase(block, ipalloc.CoolingDown, reason, "", fixtures.Noon())
+	for name, test := range map[string]struct {
+		reason expand.Reason
+		agent  bool
+		want   int
+	}{
+		"under its agent":       {agent: true, want: 1},
+		"the Node joins again":  {reason: expand.NodeGone, agent: true},
+		"the block came before": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block, want := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), test.want
+			if test.reason != expand.None {
+				crd.SetBlockPhase(block, ipalloc.CoolingDown, test.reason, "", fixtures.Noon())
 			}
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			if test.agent {
+				b.settleAgent()
+			}
 			b.settle()
 			if b.CiliumNode() == nil {
 				t.Fatal("none was made")

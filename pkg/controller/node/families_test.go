@@ -74,8 +74,8 @@ func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 				t.Errorf("blocks are %+v", b.Blocks())
 			}
 			got := b.EventsOf(event.ReasonFamilyNotRun)
-			if len(got) != test.events || test.events > 0 && !strings.Contains(got[0], "the agent does not run ipv6, which pool p has") {
-				t.Errorf("events %q, want %d that names family and pool", got, test.events)
+			if len(got) != test.events || test.events > 0 && !strings.Contains(got[0], "the agent does not run ipv6, which pool p has: no ipv6 block is claimed for this node, and the agent returns one") {
+				t.Errorf("events %q, want %d that names family and pool, and what becomes of a block", got, test.events)
 			}
 			b.Check("at the end")
 		})

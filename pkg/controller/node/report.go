@@ -23,6 +23,7 @@ import (
 // Reasons of the condition PodAddressShortage.
 const (
 	reasonLimitReached  = "LimitReached"
+	reasonBlockFull     = "BlockFull"
 	reasonRunsWithOther = "AgentRunsWithAnother"
 	reasonWriteFails    = "WriteFails"
 	reasonPaused        = "Paused"
@@ -197,6 +198,9 @@ func (p *familyPlan) lack() (reason, message string) {
 			what, p.short, poolNames(p))
 	case p.State.RunsWithAnother():
 		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockDemand.Runs[0])
+	case p.State.BlockDemand != nil && p.State.BlockDemand.Fixed:
+		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
+			what, p.plan.Shortage)
 	}
 	return reasonLimitReached, fmt.Sprintf("%s: %d more addresses needed than maxBlocksPerNode, the CiliumNode's max-allocate or --max-addresses-per-node allow",
 		what, p.plan.Shortage)
@@ -295,6 +299,8 @@ func adviceFor(reason string) string {
 		return "End the pause, or move pods away"
 	case reasonLimitReached:
 		return "Raise that limit, or move pods away"
+	case reasonBlockFull:
+		return "Move pods away; Nodes that need more addresses must join with a pool of larger blocks"
 	case reasonNoPool:
 		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
 			v1alpha1.OptOutLabel + "=true"
@@ -311,10 +317,14 @@ func adviceFor(reason string) string {
 // notRun describes the families that pools offer the node and its agent does not run.
 func (o *observation) notRun() string {
 	var parts []string
+	held := "one that it holds stays until it is drained"
+	if o.CiliumNode != nil && o.CiliumNode.BlockDemand != nil {
+		held = "the agent returns one that it holds"
+	}
 	for i := range o.Shares {
 		if f := &o.Shares[i]; o.CiliumNode.NotRun(f.Family) && len(f.Pools) > 0 {
-			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and one that it holds stays until it is drained",
-				f.Family, f.Ruling(), f.Family))
+			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and %s",
+				f.Family, f.Ruling(), f.Family, held))
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -58,6 +60,10 @@ func TestLacking(t *testing.T) {
 			plans: []familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2})},
 			want:  &shortage{unmet: true, reason: reasonLimitReached, message: "ipv4: 2 more addresses needed than"},
 		},
+		"the one block of a Node": {
+			plans: []familyPlan{{Share: &state.Share{State: expand.State{BlockDemand: &expand.BlockDemand{Fixed: true}}}, plan: expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}}},
+			want:  &shortage{unmet: true, reason: reasonBlockFull, message: "ipv4: 2 more addresses needed than the block of this node has"},
+		},
 		"no pool at all": {
 			plans: []familyPlan{v4(expand.Plan{Demand: 1, Claim: expand.Claim{Addresses: 6, Blocks: 9}})},
 			short: [2]int{6, 0},
@@ -85,6 +91,43 @@ func TestLacking(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(shortage{})); diff != "" {
 				t.Errorf("shortage (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A message says how a block leaves in the mode of its node, and why it enters a phase.
+func TestPhaseMessage(t *testing.T) {
+	own := fixtures.Addrs("10.0.0.1")
+	cidr := fixtures.Prefix("10.0.0.0/30")
+	fixed, multi := &ciliumnode.BlockDemand{Fixed: true}, &ciliumnode.BlockDemand{}
+	for name, test := range map[string]struct {
+		view   *ciliumnode.View
+		was    crd.Block
+		phase  ipalloc.Phase
+		reason expand.Reason
+		gone   bool
+		want   string
+	}{
+		"a drain":                     {view: &ciliumnode.View{}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
+		"with addresses of its agent": {view: &ciliumnode.View{Own: own}, reason: expand.Deleted, phase: ipalloc.Draining, want: "has restarted"},
+		"multi-pool mode":             {view: &ciliumnode.View{BlockDemand: multi}, reason: expand.CIDRDraining, phase: ipalloc.Draining, want: "cover what its agent requests"},
+		"its agent stays there":       {view: &ciliumnode.View{Own: own, BlockDemand: multi}, reason: expand.PoolDeleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"kubernetes mode":             {view: &ciliumnode.View{PodCIDRs: []netip.Prefix{cidr}, BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"never assigned to the Node":  {view: &ciliumnode.View{BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
+		"demand ends a reclaim":       {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.Reclaim}, phase: ipalloc.InService, want: "demand is back"},
+		"people end a drain":          {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.CIDRDraining}, phase: ipalloc.InService, want: "the reason for its drain is gone"},
+		"the Node is gone":            {gone: true, reason: expand.NodeGone, phase: ipalloc.CoolingDown, want: "the Node is gone"},
+		"Cilium left the Node":        {reason: expand.NodeGone, phase: ipalloc.CoolingDown, want: "the Node runs without Cilium"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node(), CiliumNode: test.view}}
+			if test.gone {
+				o.Node = nil
+			}
+			test.was.CIDR = cidr
+			if got := o.phaseMessage(test.was, test.phase, test.reason); !strings.Contains(got, test.want) {
+				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -47,34 +48,55 @@ type Reporter struct {
 	NodeCondition bool
 }
 
-// phaseMessage explains a phase. restart names the node whose agent must restart before a
-// block that people want back can go; "": none.
-func phaseMessage(phase ipalloc.Phase, reason expand.Reason, restart string) string {
-	freed := "no pod uses an address of it"
-	if restart != "" {
-		freed += " and the agent on node " + restart + ", which has addresses of its own in it, has restarted"
-	}
+// phaseMessage explains the phase that a block enters.
+func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expand.Reason) string {
+	goes := "it goes once " + o.leaves(b.CIDR)
 	switch {
+	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim:
+		return "the reason for its drain is gone: the block is in service again"
 	case phase == ipalloc.InService:
 		return "demand is back: the block is in service again"
-	case phase == ipalloc.CoolingDown && reason == expand.NodeGone:
+	case phase == ipalloc.CoolingDown && reason == expand.NodeGone && o.Node == nil:
 		return "the Node is gone; the block cools down, as its machine may still be running"
+	case phase == ipalloc.CoolingDown && reason == expand.NodeGone:
+		return "the Node runs without Cilium, or with another block since it came back; this one cools down, as its machine may still use it"
 	case phase == ipalloc.CoolingDown:
 		return "no address of the block is published any more; it cools down before another node can have it"
 	}
 	switch reason {
 	case expand.Deleted:
-		return "the block was deleted; it goes once " + freed
+		return "the block was deleted; " + goes
 	case expand.CIDRDraining:
-		return "its range has allocationPolicy Drain or is no longer in the pool; it goes once " + freed
+		return "its range has allocationPolicy Drain or is no longer in the pool; " + goes
 	case expand.PoolChanged:
 		return "another pool rules the node now, and nothing of the block has been in use; it goes once the agent, when it starts, has agreed"
 	case expand.NodeUnselected:
-		return "its pool no longer selects the node (spec.unselectedNodes); it goes once " + freed
+		return "its pool no longer selects the node (spec.unselectedNodes); " + goes
 	case expand.PoolDeleted:
-		return "its pool was deleted; it goes once " + freed
+		return "its pool was deleted; " + goes
 	}
 	return "the node has more addresses than it needs; the block goes as its pods go"
+}
+
+// leaves says when a block that people want back can go.
+func (o *observation) leaves(cidr netip.Prefix) string {
+	unused, view := "no pod uses an address of it", o.CiliumNode
+	if view == nil {
+		return unused
+	}
+	own := slices.ContainsFunc(view.Own, cidr.Contains)
+	for addr, owner := range view.Used {
+		own = own || cidr.Contains(addr) && expand.NamesAgent(owner)
+	}
+	switch whole := view.BlockDemand; {
+	case whole == nil && own:
+		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
+	case whole == nil, whole.Fixed && !view.Lists(cidr):
+		return unused
+	case whole.Fixed, own:
+		return "the Node is deleted, as its agent keeps the block until then"
+	}
+	return unused + " and the node's other blocks cover what its agent requests"
 }
 
 // sendBlock reports on the Node what becomes of one of its blocks. The block's own object

@@ -139,7 +139,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
 	setWindow(obj, pool, now)
-	setExcluded(obj, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf, now)
+	setExcluded(obj, pool != nil && pool.WholeBlocks, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf, now)
 	setMasqueraded(obj, pool, r.Cilium.Get(), now)
 	r.setFamilies(obj, pool, now)
 	r.setCiliumPool(obj, pool, now)

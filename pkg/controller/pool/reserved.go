@@ -55,6 +55,10 @@ func reservedIs(pool *crd.Pool, held []crd.Block) (status metav1.ConditionStatus
 	if more := len(held) - namedBlocks; more > 0 {
 		message += fmt.Sprintf("; and %d more", more)
 	}
+	if pool.WholeBlocks {
+		return metav1.ConditionTrue, ReasonHeldBefore, message + ". Agents give pods any address of a block, reserved ones too. " +
+			"A block leaves once its agent returns it, or with its Node: drain the Node"
+	}
 	return metav1.ConditionTrue, ReasonHeldBefore, message + ". Pods get no reserved address, but other nodes still route these blocks as a whole. " +
 		"To move one off its node, which gets a replacement first: kubectl delete podipblock " + held[0].Name + " --wait=false"
 }
