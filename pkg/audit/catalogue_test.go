@@ -3,7 +3,27 @@ package audit
 import (
 	"strings"
 	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
+
+// No advice is in vain: Cilium may run in any namespace, a Node in kubernetes mode keeps its block
+// whatever becomes of its CiliumNode, and only agents in crd mode leave a block when they restart.
+func TestAdvice(t *testing.T) {
+	for _, e := range Catalogue() {
+		for _, mode := range e.Modes() {
+			fix := e.FixIn(mode)
+			if strings.Contains(fix, "-n kube-system") ||
+				mode == ciliumnode.Kubernetes && strings.Contains(fix, " ciliumnode ") ||
+				mode != ciliumnode.CRD && strings.Contains(fix, "drain its block, then restart the agent") {
+				t.Errorf("%s in %s mode: %s", e.Reason, mode, fix)
+			}
+		}
+		if e.Reason == NodeShortOfAddresses && !strings.Contains(e.Fix, "end the pause") {
+			t.Errorf("%s: %s", e.Reason, e.Fix)
+		}
+	}
+}
 
 // Every reason is in the catalogue once and completely, and one of the tables above finds it.
 func TestCatalogue(t *testing.T) {

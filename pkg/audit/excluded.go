@@ -9,9 +9,12 @@ import (
 
 // covers reports the addresses of nodes and Services that a pool covers.
 func (c *check) covers(pool *crd.Pool) {
+	says := "no pod gets these addresses of nodes or Services"
+	if pool.WholeBlocks {
+		says = "no node gets a block with one of these addresses of nodes or Services"
+	}
 	for _, r := range c.cluster.Ledger.ExcludedFrom(pool) {
-		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,
-			Note: "of " + r.By.String(), Says: "no pod gets these addresses of nodes or Services"})
+		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR, Note: "of " + r.By.String(), Says: says})
 	}
 	for _, r := range c.cluster.Ledger.SharedWith(pool) {
 		c.add(Finding{Reason: PoolCoversCluster, Object: poolObject(pool.Name), Subject: r.CIDR,

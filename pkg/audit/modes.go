@@ -38,21 +38,24 @@ func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 	switch mode {
 	case ciliumnode.MultiPool:
 		return map[Reason]string{
-			AddressUsedTwice:   "One of the two nodes lists a CIDR of the other: see PodCIDROnTwoNodes, then restart the agent of NAME.",
-			AddressOutsidePool: "While a pod has ADDRESS, do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. If the agent gives it back, or ADDRESS lies in no block, delete the pod; it gets another address. If the agent itself has ADDRESS (router, health, ingress), restart it: it takes one of its pool.",
-			PodCIDROnTwoNodes:  "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it.",
-			PodCIDROfOtherNode: "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it: cilium-operator must not allocate (docs/modes.md).",
-			ForeignPodCIDR:     "Nothing, if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
-			DrainStuck:         "The agent gives it back once its other CIDRs cover what it requests: see that it is Ready (`kubectl -n kube-system get pods -l k8s-app=cilium -o wide`) and that the node's pools have free blocks.",
+			ClusterAddressInUse: "Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain and delete the Node NAME: the agent keeps it until then. Then run this check again.",
+			AddressUsedTwice:    "One of the two nodes lists a CIDR of the other: see PodCIDROnTwoNodes, then restart the agent of NAME.",
+			AddressOutsidePool:  "While a pod has ADDRESS, do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. If the agent gives it back, or ADDRESS lies in no block, delete the pod; it gets another address. If the agent itself has ADDRESS (router, health, ingress), restart it: it takes one of its pool.",
+			PodCIDROnTwoNodes:   "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it.",
+			PodCIDROfOtherNode:  "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it: cilium-operator must not allocate (docs/modes.md).",
+			ForeignPodCIDR:      "Nothing, if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
+			DrainStuck:          "The agent gives it back once its other CIDRs cover what it requests: see that its pod is Ready and that the node's pools have free blocks.",
 		}
 	case ciliumnode.Kubernetes:
 		return map[Reason]string{
-			AddressOutsidePool: "Delete the pod; it gets an address of its Node's podCIDR.",
-			PodAddressUnowned:  "Delete the pod NAME; it gets an address of its Node's podCIDR.",
-			PodCIDROnTwoNodes:  "Drain and delete the one Node of the two that does not hold the block: it joins again with a block of its own. Find out who wrote it.",
-			PodCIDROfOtherNode: "Drain and delete the Node NAME: it joins again with a block of its own. Find out who wrote ADDRESS.",
-			ForeignPodCIDR:     "Nothing, if it should stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
-			BlockNotPublished:  "Where the Node names another podCIDR, it keeps that: delete the block, `kubectl delete podipblock NAME --wait=false`. Else see that the operator runs, leads and is not paused.",
+			ClusterAddressInUse: "Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain and delete the Node NAME: the agent keeps it until then. Then run this check again.",
+			AddressOutsidePool:  "Delete the pod; it gets an address of its Node's podCIDR.",
+			PodAddressUnowned:   "Delete the pod NAME; it gets an address of its Node's podCIDR.",
+			PodCIDROnTwoNodes:   "Drain and delete the one Node of the two that does not hold the block: it joins again with a block of its own. Find out who wrote it.",
+			PodCIDROfOtherNode:  "Drain and delete the Node NAME: it joins again with a block of its own. Find out who wrote ADDRESS.",
+			ForeignPodCIDR:      "Nothing, if it should stay. Else drain and delete the Node NAME: it joins again with a block, if kube-controller-manager gives it no podCIDR (--allocate-node-cidrs=false).",
+			NodeWithoutAgent:    "If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`; its block is free once the Node is deleted. Else see why the DaemonSet of the agents has no pod there.",
+			BlockNotPublished:   "Where the Node names another podCIDR, it keeps that: delete the block, `kubectl delete podipblock NAME --wait=false`. Else see that the operator runs, leads and is not paused.",
 		}
 	}
 	return nil

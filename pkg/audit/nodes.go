@@ -21,9 +21,9 @@ func (c *check) nodeObjects(n *node) {
 		return
 	}
 	// blockAndNode reports blocks alone.
-	if n.view != nil && len(n.view.Pool)+len(n.view.PodCIDRs) > 0 {
+	if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 {
 		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.allocationObject(n.name),
-			Says: fmt.Sprintf("has %d addresses and %d podCIDRs, and there is no such Node", len(n.view.Pool), len(n.view.PodCIDRs))})
+			Says: fmt.Sprintf("has %d addresses in its pool and %d CIDRs in %s, and there is no such Node", len(n.view.Pool), len(n.view.Listed()), c.list)})
 	}
 }
 
@@ -45,7 +45,7 @@ func (c *check) node(n *node) {
 	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
 	case n.view != nil && n.hasCilium() && !n.view.givesAny():
-		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a " + c.kind + " without addresses, and no PodIPPool serves it"})
+		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a " + c.kind + " without addresses, and no PodIPPool serves its agent"})
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
 		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
@@ -66,6 +66,10 @@ func (c *check) unserved(n *node) {
 // neverAgent reports a node that has held blocks for long without an agent.
 func (c *check) neverAgent(n *node) {
 	lasts := func(b *crd.Block) bool { return b.Phase == ipalloc.InService && c.now.Sub(b.Created) >= c.StuckAfter }
+	// In kubernetes mode a Node keeps its block as long as it exists.
+	if n.optedOut && n.view != nil && n.view.BlockDemand != nil && n.view.BlockDemand.Fixed {
+		return
+	}
 	if !n.agentSeen && !n.moving && c.anyAgent && slices.ContainsFunc(n.blocks, lasts) {
 		c.add(Finding{Reason: NodeWithoutAgent, Object: nodeObject(n.name),
 			Says: fmt.Sprintf("holds %d blocks, and has never had an agent", len(n.blocks))})

@@ -264,6 +264,14 @@ func checksNodesAndPools() map[string]checkTest {
 			condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
 			w.Pools[0].Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 		}},
+		"pool corrected, and not seen since": {
+			spoil: func(w world) {
+				condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionFalse, "Invalid")
+				condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
+				w.Pools[0].Generation = 2
+			},
+			want: []string{"PoolStatusStale PodIPPool/main"},
+		},
 		"pool unseen": {
 			spoil: func(w world) { w.Pools[0].Generation = 2 },
 			want:  []string{"PoolStatusStale PodIPPool/main"},
@@ -272,5 +280,10 @@ func checksNodesAndPools() map[string]checkTest {
 			spoil: func(w world) { w.Agents = nil },
 			want:  []string{"NoAgentsFound DaemonSet/cilium"},
 		},
+		"no agents, as all Nodes are gone": {spoil: func(w world) {
+			w.Agents, w.Nodes, w.CiliumNodes, w.Pods = nil, nil, nil, nil
+			w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)
+			w.phase("10.0.0.8-29", ipalloc.CoolingDown, expand.NodeGone, now)
+		}},
 	}
 }

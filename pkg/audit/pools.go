@@ -25,20 +25,21 @@ func (c *check) pools(s *Snapshot) {
 		obj, pool := c.specOf[name], c.poolByName[name]
 		f := Finding{Object: poolObject(name)}
 		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
+		stale := ready == nil || obj.Status.ObservedGeneration < obj.Generation
 		switch {
 		case c.unsound[name] != nil:
 			f.Reason, f.Says = PoolInvalid, oneLine(c.unsound[name].Error())
 			c.add(f)
-		case ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
+		case !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
 			f.Reason, f.Says = PoolInvalid, ready.Message
 			c.add(f)
 		}
-		if ready == nil || obj.Status.ObservedGeneration < obj.Generation {
+		if stale {
 			c.add(Finding{Reason: PoolStatusStale, Object: poolObject(name),
 				Says: fmt.Sprintf("its spec is of generation %d, its status of %d", obj.Generation, obj.Status.ObservedGeneration)})
 		}
 		full := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhausted)
-		if full != nil && full.Status == metav1.ConditionTrue && !pool.Deleting && givesOut(pool) {
+		if !stale && full != nil && full.Status == metav1.ConditionTrue && !pool.Deleting && givesOut(pool) {
 			c.add(Finding{Reason: PoolExhausted, Object: poolObject(name), Says: full.Message})
 		}
 		c.closed(pool)
@@ -48,9 +49,15 @@ func (c *check) pools(s *Snapshot) {
 		c.public(obj, pool)
 	}
 	c.ciliumConfig(s)
-	if len(s.Blocks) > 0 && !c.anyAgent {
+	held := 0
+	for i := range c.blocks {
+		if n := c.byName[c.blocks[i].Node]; n != nil && n.obj != nil && !n.optedOut {
+			held++
+		}
+	}
+	if held > 0 && !c.anyAgent {
 		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
-			Says: fmt.Sprintf("there are %d blocks, and no pod of an agent was found", len(s.Blocks))})
+			Says: fmt.Sprintf("Nodes hold %d blocks, and no pod of an agent was found", held)})
 	}
 }
 

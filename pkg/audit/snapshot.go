@@ -73,7 +73,7 @@ type Settings struct {
 	CiliumNamespace string
 	// AnyMode: agents may be configured for another mode than the operator's.
 	AnyMode bool
-	// Paused: the operator is paused, and changes nothing on any node.
+	// Paused: the operator is paused, or runs in shadow, and changes nothing on any node.
 	Paused bool
 	// IgnoreTaints are keys of taints of Nodes on which Cilium does not run.
 	IgnoreTaints []string

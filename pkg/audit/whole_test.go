@@ -3,6 +3,7 @@ package audit
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,6 +167,11 @@ func TestCheckWholeBlocks(t *testing.T) {
 				if diff := cmp.Diff(test.want, shorts(found)); diff != "" {
 					t.Errorf("findings (-want +got):\n%s", diff)
 				}
+				for _, f := range found {
+					if strings.Contains(f.Says, "no pod gets") {
+						t.Errorf("%s: %s; its agent gives pods any address of a block", f.Reason, f.Says)
+					}
+				}
 				for _, e := range Catalogue() {
 					of := func(f Finding) bool { return f.Reason == e.Reason }
 					if slices.ContainsFunc(found, of) && !slices.Contains(e.Modes(), mode) {
@@ -311,6 +317,17 @@ func checksMultiPool() map[string]wholeTest {
 			spoil: func(w *wholeWorld) { w.deleteNode("a") },
 			want:  []string{"BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
 		},
+		"no Node, and CIDRs for another pool of Cilium's alone": {
+			spoil: func(w *wholeWorld) {
+				w.deleteNode("a")
+				w.deleteBlock("10.0.0.0-29")
+				w.deletePod("on-a")
+				w.unlist("a")
+				w.list("a", "blue", "192.0.2.0/28")
+				w.ciliumNodes["a"].Spec.Addresses = nil
+			},
+			want: []string{"ForeignPodCIDR CiliumNode/a 192.0.2.0/28", "CiliumNodeWithoutNode CiliumNode/a"},
+		},
 		"another IPAM gave it its block": {
 			spoil: func(w *wholeWorld) {
 				w.block("10.0.0.0-29").Labels = map[string]string{"cilium-pool.io/adopted-from": "multi-pool"}
@@ -325,6 +342,12 @@ func checksKubernetes() map[string]wholeTest {
 		"healthy":                    {},
 		"the agent has yet to start": {spoil: func(w *wholeWorld) { delete(w.ciliumNodes, "a"); w.deletePod("on-a") }},
 		"a Node without Cilium":      {spoil: func(w *wholeWorld) { w.optOut("c"); w.pod("x", "c", "192.0.2.8") }},
+		"no agent, and a label says so: the block stays with the Node": {spoil: func(w *wholeWorld) {
+			w.nodeOf("a").Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
+			w.Agents = w.Agents[1:] // b has one
+			delete(w.ciliumNodes, "a")
+			w.deletePod("on-a")
+		}},
 		"a drain waits for the Node": {spoil: func(w *wholeWorld) {
 			w.deletePod("on-a")
 			w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long)

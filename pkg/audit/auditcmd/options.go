@@ -51,7 +51,7 @@ func NewOptions(where live.Where) *Options {
 func SettingsOf(s controller.Settings) audit.Settings {
 	return audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
-		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused, AnyMode: s.SkipModeCheck || s.Shadow, CiliumNamespace: s.AgentNamespace, StuckAfter: 5 * time.Minute,
+		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused || s.Shadow, AnyMode: s.SkipModeCheck || s.Shadow, CiliumNamespace: s.AgentNamespace, StuckAfter: 5 * time.Minute,
 	}
 }
 

@@ -83,6 +83,18 @@ func TestReservedBlockHeldBefore(t *testing.T) {
 	}
 }
 
+// Where agents are assigned whole blocks, a reservation withholds no address of a held one.
+func TestReservedBlockOfAgentsWithWholeBlocks(t *testing.T) {
+	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
+	obj.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.1/32"}}
+	pool := *fixtures.PoolOf(t, obj)
+	pool.WholeBlocks = true
+	_, _, message := reservedIs(&pool, []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)})
+	if !strings.Contains(message, "reserved ones too") || strings.Contains(message, "gets a replacement first") {
+		t.Error(message)
+	}
+}
+
 // A message about many blocks names a few.
 func TestReservedMessageIsBounded(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
