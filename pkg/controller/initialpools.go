@@ -115,9 +115,13 @@ func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 
 // refused reports a pool of the chart's values that cannot be created.
 func (p *InitialPools) refused(ctx context.Context, name string, why error) {
-	note := fmt.Sprintf("pools.%s in the chart's values cannot be created: %v. Correct the value and run helm upgrade", name, why)
+	advice := "Correct the value and run helm upgrade"
+	if apierrors.IsForbidden(why) {
+		advice = "Let the operator create PodIPPools, by its ClusterRole or the policy that is named: it tries again every minute"
+	}
+	note := fmt.Sprintf("pools.%s in the chart's values cannot be created: %v. %s", name, why, advice)
 	if p.Events.Last.Changed(name, "initial", note) {
-		log.FromContext(ctx).Error(why, "a pool of the chart's values cannot be created: correct the value and run helm upgrade", "value", "pools."+name)
+		log.FromContext(ctx).Error(why, "a pool of the chart's values cannot be created", "value", "pools."+name, "advice", advice)
 		p.Events.Send(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}, event.ReasonInitialPoolRefused, "Create", note)
 	}
 }

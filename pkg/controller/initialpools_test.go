@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -175,6 +176,11 @@ func TestInitialPoolRefused(t *testing.T) {
 				t.Errorf("events: %q", got)
 			}
 		})
+	}
+	b := fakeapi.New(t, ciliumnode.CRD)
+	initialPools(b).refused(t.Context(), "p", apierrors.NewForbidden(schema.GroupResource{Resource: "podippools"}, "p", errors.New("no right")))
+	if got := b.EventsOf(event.ReasonInitialPoolRefused); len(got) != 1 || strings.Contains(got[0], "Correct the value") {
+		t.Errorf("no value helps where a right is missing: %q", got)
 	}
 	if !isRefusal(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("PodIPPool").GroupKind(), "p", nil)) {
 		t.Error("what the API server holds for invalid is tried again and again")

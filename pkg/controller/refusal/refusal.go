@@ -62,6 +62,8 @@ func (e *Error) advice() string {
 		return "Let the operator's ServiceAccount pass the admission policy or webhook that is named there"
 	case apierrors.IsForbidden(e.Err):
 		return "Grant the operator this right: upgrade its chart, with rbac.create=true"
+	case apierrors.IsRequestEntityTooLargeError(e.Err):
+		return "Take what the operator did not write out of the object, or lower --max-addresses-per-node"
 	}
 	return "Correct the field that is named there, or install the CRDs of this version of the operator and of Cilium"
 }

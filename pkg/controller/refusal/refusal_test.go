@@ -68,6 +68,7 @@ func TestNote(t *testing.T) {
 			[]string{"not today", "ServiceAccount pass the admission policy or webhook"},
 		},
 		"a webhook": {webhook("not today"), []string{"not today", "ServiceAccount pass the admission policy or webhook"}},
+		"its size":  {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), []string{"limit is 3145728", "lower --max-addresses-per-node"}},
 		"a schema":  {apierrors.NewInvalid(schema.GroupKind{Kind: "PodIPBlock"}, "b", nil), []string{"is invalid", "Correct the field"}},
 	}
 	for name, test := range tests {

@@ -1,0 +1,20 @@
+package auditcmd
+
+import (
+	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+)
+
+// An operator that is paused, or runs in shadow, repairs nothing.
+func TestSettingsOf(t *testing.T) {
+	for name, test := range map[string]struct{ paused, shadow, want bool }{
+		"it acts": {}, "paused": {paused: true, want: true}, "shadow": {shadow: true, want: true},
+	} {
+		s := controller.DefaultSettings()
+		s.Paused, s.Shadow = test.paused, test.shadow
+		if got := SettingsOf(s).Paused; got != test.want {
+			t.Errorf("%s: paused is %t", name, got)
+		}
+	}
+}
