@@ -99,9 +99,17 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 		parts = append(parts, fmt.Sprintf("it wants %s more, %s", output.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
 	}
 	if p.Shortage > 0 {
-		parts = append(parts, fmt.Sprintf("its limits keep it %d short", p.Shortage))
+		parts = append(parts, fmt.Sprintf("%s %d short", limitsKeep(d), p.Shortage))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// limitsKeep begins the sentence that the node is short.
+func limitsKeep(d *cluster.Decision) string {
+	if w := d.State.BlockDemand; w != nil && w.Fixed {
+		return "its block, the only one it gets, leaves it"
+	}
+	return "its limits keep it"
 }
 
 func inService(blocks []expand.Block) int {

@@ -119,7 +119,7 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
 	if d.Plan.Shortage > 0 {
-		s.Line("Its limits keep it %s short.", output.Plural(d.Plan.Shortage, "address", "addresses"))
+		s.Line("I%s %s short.", limitsKeep(d)[1:], output.Plural(d.Plan.Shortage, "address", "addresses"))
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)
@@ -258,7 +258,7 @@ func reasonWords(r expand.Reason) string {
 		expand.NodeUnselected: "its pool no longer selects the node",
 		expand.PoolChanged:    "another pool rules the node, and nothing of it has been in use",
 		expand.Returned:       "its node gave it back",
-		expand.NodeGone:       "its node is gone",
+		expand.NodeGone:       "its node is gone, or runs without Cilium",
 	}
 	if w, ok := words[r]; ok {
 		return w
