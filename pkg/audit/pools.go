@@ -49,6 +49,11 @@ func (c *check) pools(s *Snapshot) {
 		c.public(obj, pool)
 	}
 	c.ciliumConfig(s)
+	c.noAgents()
+}
+
+// noAgents reports that Nodes hold blocks, and none has an agent.
+func (c *check) noAgents() {
 	held := 0
 	for i := range c.blocks {
 		if n := c.byName[c.blocks[i].Node]; n != nil && n.obj != nil && !n.optedOut {

@@ -91,7 +91,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 		Pool: &pool.Reconciler{
 			Cache: c.Cache, Live: c.Live, Client: c.Client, Ledger: ledger, Pools: cluster.Pools, CiliumPools: cluster.CiliumPools, Cilium: cluster.Cilium,
 			Pacing: pace, Pressure: pressure,
-			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock,
+			Events: recorder, Metrics: all.pool, Shared: all.shared, Clock: c.Clock, Idle: s.Paused || s.Shadow,
 		},
 		Block: &block.Reconciler{
 			Cache: c.Cache, Client: c.Client, Ledger: ledger, Events: recorder, Shared: all.shared, Clock: c.Clock,

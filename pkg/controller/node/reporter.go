@@ -50,7 +50,6 @@ type Reporter struct {
 
 // phaseMessage explains the phase that a block enters.
 func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expand.Reason) string {
-	goes := "it goes once " + o.leaves(b.CIDR)
 	switch {
 	case phase == ipalloc.InService && b.Phase == ipalloc.Draining && b.Reason != expand.Reclaim:
 		return "the reason for its drain is gone: the block is in service again"
@@ -63,6 +62,11 @@ func (o *observation) phaseMessage(b crd.Block, phase ipalloc.Phase, reason expa
 	case phase == ipalloc.CoolingDown:
 		return "no address of the block is published any more; it cools down before another node can have it"
 	}
+	return o.drainMessage(b.CIDR, reason)
+}
+
+func (o *observation) drainMessage(cidr netip.Prefix, reason expand.Reason) string {
+	goes := "it goes once " + o.leaves(cidr)
 	switch reason {
 	case expand.Deleted:
 		return "the block was deleted; " + goes

@@ -57,7 +57,7 @@ func ciliumPoolIs(pool *crd.Pool, is *ciliumpool.View) (status metav1.ConditionS
 	if !is.Ours {
 		return metav1.ConditionTrue, ReasonHandMade, "CiliumPodIPPool " + name + " does not belong to the operator, which leaves it unchanged"
 	}
-	return metav1.ConditionTrue, ReasonKept, "CiliumPodIPPool " + name + " is maintained by the operator"
+	return metav1.ConditionTrue, ReasonKept, "CiliumPodIPPool " + name + " is labeled as the operator's"
 }
 
 // isUnfit reports whether a reason matters to Cilium's BGP control plane.

@@ -38,15 +38,17 @@ const servedEvery = 10 * time.Minute
 // Reconciler maintains the status of pools, and keeps a deleted pool until its
 // blocks are gone.
 type Reconciler struct {
-	Cache    client.Reader
-	Live     client.Reader
-	Client   client.Client
-	Ledger   *state.Ledger
-	Pools    *state.Pools
-	Events   *event.Recorder
-	Metrics  *Metrics
-	Shared   *metrics.Shared
-	Clock    clock.PassiveClock
+	Cache   client.Reader
+	Live    client.Reader
+	Client  client.Client
+	Ledger  *state.Ledger
+	Pools   *state.Pools
+	Events  *event.Recorder
+	Metrics *Metrics
+	Shared  *metrics.Shared
+	Clock   clock.PassiveClock
+	// Idle: the operator is paused or runs in shadow, and changes no node.
+	Idle     bool
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
@@ -82,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))
 	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
-	usage.excluded = excluded
+	usage.excluded, usage.idle = excluded, r.Idle
 	press(r.Pressure, counted, usage.families)
 	done, refused := r.finalize(ctx, obj, usage.held == 0)
 	if apierrors.IsConflict(refused) || done {

@@ -41,6 +41,8 @@ const (
 // poolUsage is how much of a pool is held, and by whom.
 type poolUsage struct {
 	nodes int // with a block
+	// idle: the operator is paused or runs in shadow, and changes no node.
+	idle bool
 	// first are the first few of the nodes, sorted.
 	first       []string
 	held        int // blocks, of any size
@@ -269,7 +271,7 @@ func setReady(set setCondition, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid
 	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
 	switch {
 	case obj.DeletionTimestamp != nil:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, "deleted; waits for the blocks of "+nodesLine(u.first, u.nodes))
+		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, u.deleted())
 	case invalid != nil:
 		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". "+servesMeanwhile(pool))
@@ -291,8 +293,23 @@ func setReady(set setCondition, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid
 	case exhausted != "":
 		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	default:
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "nodes get blocks of this pool as they need them")
+		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, u.serving())
 	}
+}
+
+// deleted says what a deleted pool waits for.
+func (u *poolUsage) deleted() string {
+	if u.held == 0 {
+		return "deleted; its finalizer goes once the operator sees no block of it and may write the pool"
+	}
+	return "deleted; waits for the blocks of " + nodesLine(u.first, u.nodes)
+}
+
+func (u *poolUsage) serving() string {
+	if u.idle {
+		return "the operator is paused or runs in shadow, and gives nodes no blocks until that ends"
+	}
+	return "nodes get blocks of this pool as they need them"
 }
 
 // servesMeanwhile describes how an invalid pool serves until its spec is corrected.

@@ -259,6 +259,22 @@ func TestPoolConditionsAtRest(t *testing.T) {
 	}
 }
 
+func TestReadyMessages(t *testing.T) {
+	for want, u := range map[string]poolUsage{
+		"nodes get blocks of this pool as they need them": {},
+		"paused or runs in shadow":                        {idle: true},
+	} {
+		if got := u.serving(); !strings.Contains(got, want) {
+			t.Errorf("it serves: %q, want %q", got, want)
+		}
+	}
+	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {held: 1, nodes: 1, first: []string{"a"}}} {
+		if got := u.deleted(); !strings.Contains(got, want) {
+			t.Errorf("it is deleted: %q, want %q", got, want)
+		}
+	}
+}
+
 // A pool that is not full must not be reported as full.
 func TestPercent(t *testing.T) {
 	for _, test := range []struct {
