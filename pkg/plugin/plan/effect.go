@@ -189,7 +189,7 @@ func closedOf(pool *crd.Pool) map[netip.Prefix]crd.Range {
 }
 
 func (c *closed) words() string {
-	text := fmt.Sprintf("pool %s assigns nothing of %s any more, as pool %s is older, or first by name at the same age, and has %s", c.Pool, c.CIDR, c.By, c.Overlaps)
+	text := fmt.Sprintf("pool %s assigns no block of %s, as pool %s is older, or first by name at the same age, and has %s", c.Pool, c.CIDR, c.By, c.Overlaps)
 	if len(c.Nodes) > 0 {
 		text += ". Nodes keep their blocks of it, and get no more: " + output.Few(c.Nodes)
 	}
