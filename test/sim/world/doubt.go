@@ -30,6 +30,9 @@ func (o *Operator) unheard(name string) {
 		o.doubts = map[string]doubt{}
 	}
 	delete(o.w.first, b.UID) // for all it knows, it was there before
+	if o.w.lists(b) {
+		return // recreated, which is no claim
+	}
 	o.doubts[name] = doubt{
 		b.Spec.NodeName, o.w.ciliumPoolOf(b), netip.MustParsePrefix(b.Spec.CIDR), b.UID,
 		o.stream(KindPool.String()).delivered(), o.stream(KindNode.String()).delivered(),

@@ -158,6 +158,7 @@ func TestOneNeed(t *testing.T) {
 		"a pool's status has":           {since: func(w *World) { w.must(w.api.Update(statusOf(w), true)) }, found: true},
 		"the Node got other labels":     {since: func(w *World) { label(w, "n1") }},
 		"another Node got other labels": {since: func(w *World) { label(w, "n2") }, found: true},
+		"the first was listed before":   {before: listFirst},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +187,12 @@ func TestOneNeed(t *testing.T) {
 }
 
 func editMain(w *World) { w.editPool("min-free") }
+
+func listFirst(w *World) {
+	cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
+	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(first)}
+	w.must(w.api.Update(cn, false))
+}
 
 func label(w *World, node string) { w.label(node, "zone=east") }
 
