@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
@@ -24,15 +25,21 @@ func beginElsewhere(seed uint64, c *world.Config, t traits) {
 		families = []ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}
 		haveBoth(c, "fd00::/122", "fd00::400/122")
 	}
-	m := &world.Move{From: []adopt.Source{adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool, adopt.CRD}[r.IntN(4)]}
+	m := &world.Move{
+		From:  []adopt.Source{adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool, adopt.CRD}[r.IntN(4)],
+		Pools: map[netip.Prefix]string{},
+	}
 	for i := range c.Nodes {
 		var cidrs []netip.Prefix
 		for _, f := range families {
-			cidrs = append(cidrs, given(r, m.From, f, 16*i)...)
+			some := given(r, m.From, f, 16*i)
+			if cidrs = append(cidrs, some...); m.From == adopt.MultiPool && len(some) > 1 {
+				m.Pools[some[1]] = "blue"
+			}
 		}
 		m.Given = append(m.Given, cidrs)
 	}
-	c.Move = m
+	c.Move, c.Reserve = m, map[string]int{crd.DefaultCiliumPool: 1 + r.IntN(2)}
 	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.PoolEdits | world.BlockEdits | world.Torn | world.Edits |
 		world.Restore | world.AgentMute
 	if t.has(turnover) {

@@ -49,6 +49,9 @@ func askForPools(seed uint64, c *world.Config, both bool) {
 			c.Pools = append(c.Pools, pool)
 		}
 	}
+	if r.IntN(3) == 0 {
+		c.Reserve["blue"] = 1 + r.IntN(2)
+	}
 	c.Faults |= world.PoolEdits
 	c.Settings.KeepCiliumPools, c.Upgraded.KeepCiliumPools = true, true
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -86,7 +87,7 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	}
 	r := rand.New(rand.NewPCG(seed, 9))
 	c.Settings.Mode, c.Upgraded.Mode = mode, mode
-	c.Reserve = []int{1, 2, 4}[r.IntN(3)]
+	c.Reserve = map[string]int{crd.DefaultCiliumPool: []int{1, 2, 4}[r.IntN(3)]}
 	c.Faults &= faultsIn(mode)
 }
 

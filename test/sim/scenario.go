@@ -104,7 +104,7 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.PoolEdit: .5, world.BlockDelete: .4, world.BlockMake: .2, world.BlockTear: .2, world.BlockStrip: .2,
 		world.BlockStatus: .2, world.Touch: .3, world.Cordon: .3,
 		world.Migrate: .7, world.CommandCall: 40, world.CommandFails: .2, world.CommandUnheard: .5, world.CommandKills: .3,
-		world.CommandDies: .2, world.Configure: .5, world.AgentRollout: 1, world.AgentGives: .3, world.BackupTake: .3, world.BackupAgain: .3,
+		world.CommandDies: .2, world.Configure: .5, world.AgentRollout: 1, world.BackupTake: .3, world.BackupAgain: .3,
 		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
 		world.NodeLabel: 4, world.NodeAddress: 2, world.ServiceEdit: 1.5,
 		world.Renumber: .7, world.EvictionRefused: 10, world.AgentFamilies: .3,

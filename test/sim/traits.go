@@ -115,7 +115,7 @@ func traitsOf(seed uint64) traits {
 func (t traits) marks() []string {
 	return map[traits][]string{
 		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
-		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "command killed", string(world.AgentGives)},
+		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "command killed", "give back to another IPAM", "pod of another pool"},
 		shadow:     {"upgraded"},
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},

@@ -129,7 +129,7 @@ func reclaim(first int) step {
 }
 
 func multiPool(c *world.Config) {
-	c.Settings.Mode, c.Reserve = ciliumnode.MultiPool, 1
+	c.Settings.Mode, c.Reserve = ciliumnode.MultiPool, map[string]int{crd.DefaultCiliumPool: 1}
 }
 
 func kubernetes(c *world.Config) {

@@ -81,8 +81,7 @@ const (
 	AgentDies    Verb = "agent-dies"
 	AgentNothing Verb = "agent-reports-nothing"
 	AgentMutes   Verb = "agent-mutes"
-	AgentRollout Verb = "agent-rollout"    // it restarts, as its configuration has changed
-	AgentGives   Verb = "agent-gives-back" // in multi-pool mode it gives back a CIDR
+	AgentRollout Verb = "agent-rollout" // it restarts, as its configuration has changed
 
 	AgentFamilies Verb = "agent-families" // it restarts with other families
 

@@ -282,7 +282,7 @@ func (m *machine) own() {
 	}
 	m.discover()
 	m.asked, m.phase = true, serving
-	m.served = m.served || m.old == nil
+	m.served = m.served || m.mode == adopt.None
 	m.pod.ready, m.pod.ended = true, false
 }
 

@@ -51,7 +51,10 @@ func (w *World) ciliumPools() []string {
 
 // asks are the requests that pods and namespaces may have, in the notation of ask.
 func (w *World) asks() []string {
-	if w.cfg.Asking == nil {
+	switch {
+	case w.cfg.Move != nil && len(w.cfg.Move.Pools) > 0:
+		return slices.Compact(slices.Sorted(maps.Values(w.cfg.Move.Pools)))
+	case w.cfg.Asking == nil:
 		return nil
 	}
 	out := []string{"strict"}
@@ -102,10 +105,14 @@ func ask(obj client.Object, what string) {
 }
 
 // askedBy returns the pools from which a node's agent takes a pod's addresses, by family, for
-// the families that the agent runs. It returns false if the agent refuses.
+// the families that the agent runs: in modes without pools it records the default one. It
+// returns false if the agent refuses.
 func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 	for _, family := range m.families {
 		f := familyOf(family)
+		if pools[f], ok = crd.DefaultCiliumPool, true; m.whole == nil {
+			continue
+		}
 		if pools[f], ok = m.w.askedBy(pod, f); !ok {
 			return pools, false
 		}
@@ -117,7 +124,7 @@ func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 // false if the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
 func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool) {
 	if w.cfg.Asking == nil {
-		return crd.DefaultCiliumPool, true
+		return cmp.Or(pod.Annotations[asksPool], crd.DefaultCiliumPool), true
 	}
 	namespace := w.api.Get(KindNamespace, pod.Namespace)
 	ofFamily := [2]string{ipalloc.IPv4: asksV4Pool, ipalloc.IPv6: asksV6Pool}[f]
@@ -169,13 +176,12 @@ func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 }
 
 // roomFor returns how many blocks of the pools that a pod requests are free, in the family that
-// has fewer; none if its agent refuses. An agent that has not started waits for the default
-// pool.
+// has fewer; none if its agent refuses.
 func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
 	pools, ok := m.askedBy(pod)
 	switch {
 	case w.cfg.Asking == nil || m.phase != serving:
-		return w.room(m.name)
+		return m.roomToStart()
 	case !ok:
 		return 0
 	}
@@ -266,7 +272,7 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
 	other := func(pool string) bool { return pool != "" && pool != crd.DefaultCiliumPool }
 	switch {
-	case w.cfg.Asking == nil:
+	case w.cfg.Asking == nil && w.cfg.Move == nil:
 	case !ok:
 		w.Counts.Did["pod refused a pool"]++
 	case err == nil && (other(pools[ipalloc.IPv4]) || other(pools[ipalloc.IPv6])):
@@ -282,6 +288,10 @@ func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
 
 // countGivenBack counts a CIDR that an agent removed from its list of a pool.
 func (w *World) countGivenBack(l listed) {
+	if w.cfg.Move != nil {
+		w.Counts.Did["give back to another IPAM"]++
+		return
+	}
 	w.Counts.Did["give back"]++
 	if l.cidr.Addr().Is6() {
 		w.Counts.Did["give back IPv6"]++

@@ -180,9 +180,6 @@ func (w *World) doAgent(verb Verb, m *machine) bool {
 	case AgentRollout:
 		w.Counts.Did["agent moved"]++
 		m.crash()
-	case AgentGives:
-		w.Counts.Faults[string(verb)]++
-		m.giveBack()
 	case AgentDies:
 		w.Counts.Faults["agent died"]++
 		m.crash()

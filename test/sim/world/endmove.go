@@ -87,6 +87,7 @@ func (w *World) takeBack(m *machine) bool {
 		case w.mover.code == 0 && !m.served, strings.Contains(said, "is ready to go back"),
 			strings.Contains(said, "would start in it"), strings.Contains(said, "has not been Ready") && !m.served:
 			w.configure(m, "old")
+			w.refill(m)
 		case strings.Contains(said, "has not been Ready"):
 		case strings.Contains(said, "stays: "):
 			if w.fitsOld(m) {

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -10,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Move is another IPAM that serves the nodes when a world begins, and from which they migrate
@@ -21,6 +25,8 @@ type Move struct {
 	// Given are the CIDRs of each node. Of pools filled by hand, all addresses of these except
 	// the first and the last are in the pool.
 	Given [][]netip.Prefix
+	// Pools names the Cilium pools of those that are not of the default one, in multi-pool mode.
+	Pools map[netip.Prefix]string
 }
 
 // beginElsewhere creates what the other IPAM has created for a node.
@@ -37,7 +43,11 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 			}
 		}
 	case adopt.MultiPool:
-		cn.Spec.IPAM.Pools.Allocated = allocatedOf(cidrs)
+		var list []listed
+		for _, p := range cidrs {
+			list = append(list, listed{cmp.Or(w.cfg.Move.Pools[p], crd.DefaultCiliumPool), p})
+		}
+		cn.Spec.IPAM.Pools.Allocated = allocatedOf(list)
 	case adopt.Kubernetes:
 		for _, p := range firstOfEach(cidrs) {
 			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
@@ -56,6 +66,29 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	w.must(w.api.Create(cn))
 }
 
+// isOfAnotherPool reports whether a pod that was created in crd mode has an address of a CIDR
+// that the node's old list has for a Cilium pool other than the default one (docs/migration.md).
+func (m *machine) isOfAnotherPool(e *endpoint, addr netip.Addr) bool {
+	return m.w.cfg.Move != nil && m.whole != nil && slices.ContainsFunc(listedIn(m.seen), func(l listed) bool {
+		return l.cidr.Contains(addr) && l.pool == m.w.cfg.Move.Pools[l.cidr] && e.pools[ipalloc.FamilyOf(addr)] == crd.DefaultCiliumPool
+	})
+}
+
+// refill assigns CIDRs of the default pool to a node that returns to multi-pool mode, as
+// cilium-operator does: all that the node has may be of another pool, or in use.
+func (w *World) refill(m *machine) {
+	cn, ok := w.api.Get(KindCiliumNode, m.name).DeepCopyObject().(*ciliumv2.CiliumNode)
+	list := entriesOf(cn)
+	for _, text := range []string{"10.9.%s.0/29", "fd09::%s00/125"}[:len(m.families)] {
+		if l := (listed{crd.DefaultCiliumPool, netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:]))}); !slices.Contains(list, l) {
+			list = append(list, l)
+		}
+	}
+	if cn.Spec.IPAM.Pools.Allocated = allocatedOf(list); ok && w.cfg.Move.From == adopt.MultiPool {
+		w.must(w.api.Update(cn, false))
+	}
+}
+
 // enableMove enables what users do with a node that migrates.
 func (w *World) enableMove(m *machine) {
 	if !w.moves(m) {
@@ -63,9 +96,6 @@ func (w *World) enableMove(m *machine) {
 	}
 	if m.mode != m.starts && m.phase != down {
 		w.can(AgentRollout, m.name, "")
-	}
-	if _, any := m.spare(); any {
-		w.can(AgentGives, m.name, "")
 	}
 	switch {
 	case w.mover.busy():
@@ -169,7 +199,7 @@ func (w *World) holdElsewhere(v Version) {
 			w.violate(7, "%s was marked for release on node %s, which another IPAM serves", key, v.Key)
 		}
 	}
-	if before, after := given(old, w.cfg.Move.From), given(now, w.cfg.Move.From); !slices.Equal(before, after) {
+	if before, after := given(old, w.cfg.Move.From), given(now, w.cfg.Move.From); !slices.Equal(before, after) || !slices.Equal(entriesOf(old), entriesOf(now)) {
 		w.violate(7, "node %s was given %v by another IPAM, and now %v", v.Key, before, after)
 	}
 }

@@ -40,9 +40,13 @@ func firstOfEach(cidrs []netip.Prefix) []netip.Prefix {
 func sameFamily(a, b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }
 
 // bootOld starts the agent in its old mode, one of Cilium's other IPAM modes. It assigns
-// addresses of the CIDRs that its node had when it started, reads no pool, and neither reports
-// nor answers.
+// addresses of the CIDRs that its node had when it started, or in multi-pool mode of those on
+// its list. It reads no pool, and neither reports nor answers.
 func (m *machine) bootOld() {
+	if m.mode == adopt.MultiPool {
+		m.bootWhole()
+		return
+	}
 	m.store, m.asked, m.phase = nil, false, opened
 	m.discover()
 	m.old = &hostscope.Agent{}
@@ -134,33 +138,4 @@ func (m *machine) release(addr netip.Addr) {
 	default:
 		m.store.Release(addr)
 	}
-}
-
-// spare returns a CIDR that an agent in multi-pool mode may return: one of several of its
-// family, with nothing in use.
-func (m *machine) spare() (netip.Prefix, bool) {
-	if m.old == nil || m.mode != adopt.MultiPool || m.phase != serving {
-		return netip.Prefix{}, false
-	}
-	last := func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(m.old.CIDRs, func(q netip.Prefix) bool { return p != q && sameFamily(p, q) })
-	}
-	i := slices.IndexFunc(m.old.CIDRs, func(p netip.Prefix) bool { return !last(p) && !m.old.Uses(p) })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	return m.old.CIDRs[i], true
-}
-
-// giveBack removes that CIDR from those assigned to the node.
-func (m *machine) giveBack() {
-	cidr, _ := m.spare()
-	m.old.CIDRs = deleted(m.old.CIDRs, cidr)
-	cn, ok := m.w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
-		return
-	}
-	cn = cn.DeepCopy()
-	cn.Spec.IPAM.Pools.Allocated = allocatedOf(slices.DeleteFunc(given(cn, adopt.MultiPool), func(p netip.Prefix) bool { return p == cidr }))
-	m.w.must(m.w.api.Update(cn, false))
 }

@@ -93,7 +93,7 @@ func (w *World) enableNodeEdits(m *machine) {
 	}
 	w.enableLabels(m)
 	w.enableAddresses(m)
-	if w.cfg.Move == nil && (!w.fixed() || len(w.torn) == 0) { // or nothing would be left that names a block
+	if w.cfg.Move == nil && (!w.cfg.Settings.Mode.WholeBlocks() || len(w.torn) == 0) { // or nothing would be left that names a block
 		w.canIf(NodeGone, NodeDelete, m.name, "")
 	}
 	w.canIf(NodeGone, NodeOff, m.name, "")

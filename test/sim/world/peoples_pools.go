@@ -179,7 +179,7 @@ func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
 		(*lists)[i].CIDRs = append((*lists)[i].CIDRs, iputil.PrefixFrom(foreign))
 		return
 	}
-	*lists = slices.Insert(*lists, i, allocationOf(pool, []netip.Prefix{foreign}))
+	*lists = slices.Insert(*lists, i, allocatedOf([]listed{{pool, foreign}})[0])
 }
 
 func (w *World) editPool(what string) {

@@ -8,6 +8,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -25,7 +26,7 @@ func (w *World) holdRest(when string) {
 		case w.fixed():
 			w.holdFixedRest(when, m)
 			continue
-		case m.old != nil:
+		case m.mode != adopt.None && m.phase != down:
 			w.holdBack(when, m)
 			continue
 		}
@@ -106,7 +107,7 @@ func (w *World) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 			}
 		}
 	}
-	if m.phase != serving && w.room(m.name) > 0 {
+	if m.phase != serving && m.roomToStart() > 0 {
 		w.violate(9, "%s: the agent of %s has not come up", when, m.name)
 	}
 }
@@ -287,6 +288,17 @@ func (w *World) room(node string) int {
 	n := w.freeBlocks(node, true, crd.DefaultCiliumPool)
 	if len(w.cfg.Families) > 1 && !w.ipv6Over {
 		n = min(n, w.freeBlocks(node, false, crd.DefaultCiliumPool))
+	}
+	return n
+}
+
+// roomToStart is room of all pools that an agent waits for when it starts.
+func (m *machine) roomToStart() int {
+	n := m.w.room(m.name)
+	for pool := range m.w.cfg.Reserve {
+		for _, family := range m.families {
+			n = min(n, m.w.freeBlocks(m.name, familyOf(family) == ipalloc.IPv4, pool))
+		}
 	}
 	return n
 }

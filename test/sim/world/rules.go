@@ -351,8 +351,9 @@ func (w *World) blockGone(v Version) {
 // because its Node was gone. Only in kubernetes mode may another Node, which already has an
 // agent, have the block too.
 func (m *machine) isLeftWith(cidr netip.Prefix) bool {
-	if m.whole != nil {
-		return slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
+	if m.whole != nil && m.w.whole() {
+		_, behind := m.nextSeen() // it may see the block listed yet
+		return behind || slices.ContainsFunc(m.whole.CIDRs(), cidr.Overlaps)
 	}
 	node := m.w.api.Get(KindNode, m.name)
 	return m.w.fixed() && m.old != nil && slices.Contains(m.old.CIDRs, cidr) && (node == nil || node.GetUID() != m.node)
@@ -386,6 +387,8 @@ func (w *World) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
 	case e.forfeited, w.excused[addr].holds(m):
 		w.Counts.LostByHand++
 	case m.lostParked(addr):
+	case m.isOfAnotherPool(e, addr):
+		w.Counts.LostByHand++
 	case releasing(err) && w.left[addr] == m.name:
 		w.violate(2, "%s of node %s could not restore %s, as an operator that knew of the restart had left its mark", e.owner(), m.name, addr)
 	case releasing(err):

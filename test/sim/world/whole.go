@@ -93,26 +93,23 @@ func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// allocatedOf returns pools.allocated with these CIDRs of the default pool.
-func allocatedOf(cidrs []netip.Prefix) []ipamtypes.IPAMPoolAllocation {
-	if len(cidrs) == 0 {
-		return nil
+// allocatedOf returns pools.allocated with these CIDRs, in the order in which agents write it.
+func allocatedOf(list []listed) []ipamtypes.IPAMPoolAllocation {
+	var out []ipamtypes.IPAMPoolAllocation
+	for _, l := range slices.SortedFunc(slices.Values(list), listed.compare) {
+		if len(out) == 0 || out[len(out)-1].Pool != l.pool {
+			out = append(out, ipamtypes.IPAMPoolAllocation{Pool: l.pool})
+		}
+		last := &out[len(out)-1]
+		last.CIDRs = append(last.CIDRs, iputil.PrefixFrom(l.cidr))
 	}
-	return []ipamtypes.IPAMPoolAllocation{allocationOf(crd.DefaultCiliumPool, cidrs)}
-}
-
-func allocationOf(pool string, cidrs []netip.Prefix) ipamtypes.IPAMPoolAllocation {
-	entry := ipamtypes.IPAMPoolAllocation{Pool: pool}
-	for _, p := range cidrs {
-		entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
-	}
-	return entry
+	return out
 }
 
 // bootWhole starts an agent in multi-pool mode.
 func (m *machine) bootWhole() {
 	m.store, m.asked, m.phase = nil, true, waiting
-	m.whole = &multipool.Pools{Reserve: map[string]int{crd.DefaultCiliumPool: m.w.cfg.Reserve}, IPv6: m.runs(ipalloc.IPv6)}
+	m.whole = &multipool.Pools{Reserve: m.w.cfg.Reserve, IPv6: m.runs(ipalloc.IPv6)}
 	m.seen = nil
 	m.waits = map[waitsFor]time.Time{}
 	m.discover()
@@ -140,7 +137,7 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 }
 
 // update writes the list and the agent's requests, both in full, conditional on the version it
-// has seen (multiPoolManager.updateLocalNode).
+// has seen, and deletes the report of an agent in crd mode (multiPoolManager.updateLocalNode).
 func (m *machine) update() {
 	m.wrote, m.asked = m.w.now, false
 	m.forget(func(_ waitsFor, since time.Time) bool { return m.isTired(since) })
@@ -150,12 +147,18 @@ func (m *machine) update() {
 	cn := m.seen.DeepCopy()
 	cn.Spec.IPAM.Pools = multipool.Spec(m.whole.Update())
 	before, after := entriesOf(m.seen), entriesOf(cn)
-	if slices.Equal(before, after) && equality.Semantic.DeepEqual(cn.Spec.IPAM.Pools.Requested, m.seen.Spec.IPAM.Pools.Requested) {
-		return
+	if !slices.Equal(before, after) || !equality.Semantic.DeepEqual(cn.Spec.IPAM.Pools.Requested, m.seen.Spec.IPAM.Pools.Requested) {
+		stored, err := m.w.api.Update(cn, false)
+		if err != nil {
+			m.asked = true
+			return
+		}
+		cn = stored.DeepCopyObject().(*ciliumv2.CiliumNode)
 	}
-	if _, err := m.w.api.Update(cn, false); err != nil {
-		m.asked = true
-		return
+	if len(cn.Status.IPAM.Used) > 0 {
+		cn.Status.IPAM.Used = nil
+		_, err := m.w.api.Update(cn, true)
+		m.asked = err != nil
 	}
 	for _, l := range before {
 		if !slices.Contains(after, l) {
@@ -253,7 +256,7 @@ func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range w.machines {
 		node := w.api.Get(KindNode, m.name)
-		if m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
+		if !w.whole() || m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
 		for _, has := range m.whole.CIDRs() {

@@ -61,8 +61,8 @@ type Config struct {
 	Scheduling *Scheduling
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded controller.Settings
-	// Reserve is how many addresses agents in multi-pool mode keep free.
-	Reserve int
+	// Reserve is how many addresses of each Cilium pool agents in multi-pool mode keep free.
+	Reserve map[string]int
 	// UpdateRate is the minimum time between two reports of an agent.
 	UpdateRate time.Duration
 	// Faults are those that may happen.
