@@ -43,6 +43,7 @@ func (w *World) endFaults() (begin func()) {
 	for _, o := range w.operators {
 		o.frozen = false
 	}
+	w.pass(0) // who has lost the lead sees it
 	return func() { w.cfg.Faults = faults }
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -215,6 +216,37 @@ func closed(t *testing.T, keeps bool) *multipool.Pools {
 		p.Sees(crd.DefaultCiliumPool, []netip.Prefix{first})
 	}
 	return p
+}
+
+// TestIsOfAnotherPool checks that only a pod created in crd mode may be lost on its way back to
+// multi-pool mode, and only with an address of a CIDR that came with another Cilium pool.
+func TestIsOfAnotherPool(t *testing.T) {
+	tests := map[string]struct {
+		pool   string // of the pod
+		listed string // the pool of its CIDR
+		addr   netip.Addr
+		want   bool
+	}{
+		"created in crd mode":                 {crd.DefaultCiliumPool, "blue", first.Addr().Next(), true},
+		"created in multi-pool mode":          {"blue", "blue", first.Addr().Next(), false},
+		"its CIDR is listed for its own pool": {crd.DefaultCiliumPool, crd.DefaultCiliumPool, first.Addr().Next(), false},
+		"its CIDR is listed for a third pool": {crd.DefaultCiliumPool, "green", first.Addr().Next(), false},
+		"its CIDR came with the default pool": {crd.DefaultCiliumPool, "blue", second.Addr().Next(), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) {
+				c.Move = &Move{From: adopt.MultiPool, Given: [][]netip.Prefix{{first, second}, nil}, Pools: map[netip.Prefix]string{first: "blue"}}
+			})
+			m := w.machine("n1")
+			m.boot()
+			m.seen = m.seen.DeepCopy()
+			m.seen.Spec.IPAM.Pools.Allocated = allocatedOf([]listed{{test.listed, first}, {test.listed, second}})
+			if got := m.isOfAnotherPool(&endpoint{pools: [2]string{test.pool, test.pool}}, test.addr); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
 }
 
 // TestLostNode checks that an agent that runs on without its Node may be given another podCIDR

@@ -110,7 +110,8 @@ func (w *World) enableCiliumNodeEdits(m *machine) {
 	for _, what := range []string{"release", "entry", "touch"} {
 		w.canIf(Edits, CNEdit, m.name, what)
 	}
-	if !w.isOurs(foreignOf(m)) { // else people would have to keep it unique (docs/reliability.md)
+	// Else people would have to keep it unique (docs/reliability.md).
+	if !w.isOurs(foreignOf(m)) && (!w.sparesForeign() || w.shownToAll(KindPool)) {
 		w.canIf(Edits, CNEdit, m.name, "foreign")
 	}
 	if w.cfg.Asking != nil {
