@@ -295,6 +295,29 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
+// TestIsLeftWith checks that an agent starts afresh after its Node only if it has the block that
+// is released, or may see it listed yet.
+func TestIsLeftWith(t *testing.T) {
+	w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
+	m := w.machine("n1")
+	m.boot()
+	holds := func(when string, want bool) {
+		t.Helper()
+		if got := m.isLeftWith(first); got != want {
+			t.Errorf("%s: got %t, want %t", when, got, want)
+		}
+	}
+	holds("with nothing listed", false)
+	for _, cidr := range []netip.Prefix{first, second} {
+		cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
+		cn.Spec.IPAM.Pools.Allocated = allocatedOf([]listed{{crd.DefaultCiliumPool, cidr}})
+		w.must(w.api.Update(cn, false))
+		holds("before it has seen its list", true)
+		m.observe()
+		holds("once it has", cidr == first)
+	}
+}
+
 // TestBesides checks that the judge ignores the claim and the deletion of a block that overlaps
 // another, and nothing else.
 func TestBesides(t *testing.T) {
