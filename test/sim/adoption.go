@@ -33,13 +33,13 @@ func beginElsewhere(seed uint64, c *world.Config, t traits) {
 		var cidrs []netip.Prefix
 		for _, f := range families {
 			some := given(r, m.From, f, 16*i)
-			if cidrs = append(cidrs, some...); m.From == adopt.MultiPool && len(some) > 1 {
+			if cidrs = append(cidrs, some...); m.From == adopt.MultiPool {
 				m.Pools[some[1]] = "blue"
 			}
 		}
 		m.Given = append(m.Given, cidrs)
 	}
-	c.Move, c.Reserve = m, map[string]int{crd.DefaultCiliumPool: 1 + r.IntN(2)}
+	c.Move, c.Reserve = m, map[string]int{crd.DefaultCiliumPool: 1 + r.IntN(2), "blue": 1}
 	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.PoolEdits | world.BlockEdits | world.Torn | world.Edits |
 		world.Restore | world.AgentMute
 	if t.has(turnover) {
@@ -68,7 +68,7 @@ func given(r *rand.Rand, from adopt.Source, f ipalloc.Family, first int) []netip
 	}
 	switch from {
 	case adopt.MultiPool:
-		return []netip.Prefix{at(8, 29), at(0, 30), at(4, 30)}[:1+r.IntN(3)]
+		return []netip.Prefix{at(8, 29), at(0, 30), at(4, 30)}[:max(2, 1+r.IntN(3))]
 	case adopt.CRD:
 		return []netip.Prefix{at(0, 29), at(8, 30)}[:1+r.IntN(2)]
 	}

@@ -74,14 +74,16 @@ func (m *machine) isOfAnotherPool(e *endpoint, addr netip.Addr) bool {
 	})
 }
 
-// refill assigns CIDRs of the default pool to a node that returns to multi-pool mode, as
-// cilium-operator does: all that the node has may be of another pool, or in use.
+// refill assigns CIDRs of both pools to a node that returns to multi-pool mode, as
+// cilium-operator does: all that the node has may be of one pool, or in use.
 func (w *World) refill(m *machine) {
 	cn, ok := w.api.Get(KindCiliumNode, m.name).DeepCopyObject().(*ciliumv2.CiliumNode)
 	list := entriesOf(cn)
-	for _, text := range []string{"10.9.%s.0/29", "fd09::%s00/125"}[:len(m.families)] {
-		if l := (listed{crd.DefaultCiliumPool, netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:]))}); !slices.Contains(list, l) {
-			list = append(list, l)
+	for i, pool := range sortedKeys(w.cfg.Reserve) {
+		for _, text := range []string{"10.9.%s.%d/29", "fd09::%s0%d/125"}[:len(m.families)] {
+			if l := (listed{pool, netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:], 8*i))}); !slices.Contains(list, l) {
+				list = append(list, l)
+			}
 		}
 	}
 	if cn.Spec.IPAM.Pools.Allocated = allocatedOf(list); ok && w.cfg.Move.From == adopt.MultiPool {

@@ -295,6 +295,9 @@ func (w *World) room(node string) int {
 // roomToStart is room of all pools that an agent waits for when it starts.
 func (m *machine) roomToStart() int {
 	n := m.w.room(m.name)
+	if !m.w.whole() {
+		return n
+	}
 	for pool := range m.w.cfg.Reserve {
 		for _, family := range m.families {
 			n = min(n, m.w.freeBlocks(m.name, familyOf(family) == ipalloc.IPv4, pool))
