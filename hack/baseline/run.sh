@@ -34,7 +34,8 @@ entered() {
 counts() {
 	ln -s "$PWD"/.cache/bin/{etcd,kube-apiserver,kubectl} "$work"
 	go build -o "$work" ./cmd/cilium-pool-operator ./test/bench
-	"$work/bench" quick -nodes=100 -bin "$work" -out "$work/bench-quick" -results "$work/results" >&2
+	"$work/bench" quick -nodes=100 -bin "$work" -out "$work/bench-quick" -results "$work/results" >&2 ||
+		echo "counts: bench-quick fails, with what is counted here and elsewhere" >&2
 	awk -F'"' '
 		$2 == "measure" || $2 == "contender" { of[$2] = $4 }
 		/"(block writes|node writes|other writes|own writes|versions|writes per burst|lists of [a-z]+)":/ {
@@ -42,15 +43,18 @@ counts() {
 		}' "$work"/results/*.json
 }
 
-# seeds: what operators wrote in the simulator, a line for every thousand seeds. These may be
-# too few to try everything.
+# seeds: what operators wrote in the simulator, or the seed that failed, a line for every thousand
+# seeds. These may be too few to try everything.
 seeds() {
 	local from out
 	go build -o "$work" ./test/sim
 	for ((from = 1; from < seeds; from += 1000)); do
-		out=$("$work/sim" -seed=$from -seeds=1000) || grep -q '^FAILED: too little was tried' <<<"$out" ||
-			{ echo "$out" >&2; return 1; }
-		sed -n "s/^written by operators:/from seed $from:/p" <<<"$out"
+		if out=$("$work/sim" -seed=$from -seeds=1000 -shrink=1s) || grep -q '^FAILED: too little was tried' <<<"$out"; then
+			sed -n "s/^written by operators:/from seed $from:/p" <<<"$out"
+		else
+			grep -A9 '^FAILED' <<<"$out" >&2
+			grep '^FAILED' <<<"$out"
+		fi
 	done
 }
 
