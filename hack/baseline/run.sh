@@ -4,9 +4,10 @@
 #
 #   hack/baseline/run.sh [plans] [replays] [entered] [counts] [seeds] [mutants]
 #
-# SEEDS is how many seeds of the simulator are played, a multiple of 1000; the record has
-# 20000. Where plans differ, PLANS=N prints those of the N-th thousand in full, to be compared
-# with the same output of another commit.
+# SEEDS is how many seeds of the simulator are played, in thousands: a record made with
+# SEEDS=20000 has 20 lines, of which SEEDS=2000, the default, compares two. Where plans differ,
+# PLANS=N prints those of the N-th thousand in full, to be compared with the same output of
+# another commit. "entered" and "counts" change on purpose: record them again.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recorded=hack/baseline/testdata

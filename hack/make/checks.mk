@@ -3,7 +3,7 @@
 ##@ Prove
 
 .PHONY: house
-house: ## Measure the repository beside its targets: lines, words, files on the way of a join.
+house: controlplane ## Measure the repository beside its targets: lines, words, files on the way of a join.
 	go run ./hack/house
 
 .PHONY: baseline

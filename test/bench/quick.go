@@ -46,12 +46,13 @@ func (c check) wrong(values map[string]float64) string {
 }
 
 // always returns checks that hold for every measure: writes of objects other than blocks
-// and CiliumNodes are limited by time, not by nodes. A pool's status and its history are
-// each written once a second at most (minStatusDelay in pkg/controller/informer), in addition to
-// the writes at start, and only these may conflict with another write. The only events are
-// those of the Lease.
+// and CiliumNodes are limited by time, not by nodes. A pool's status is written once a second
+// at most (minStatusDelay in pkg/controller/informer), in addition to the writes at start, and
+// only these may conflict with another write. Events are those of the Lease, and of blocks:
+// 100 at once, and 5 a second (phaseEventsAtOnce in pkg/controller/event).
 func always() []check {
-	return []check{{value: "refused writes", want: 2, limit: true, perSecond: 2}, {value: "pool writes", want: 6, limit: true, perSecond: 2}, {value: "events", want: 2, limit: true}}
+	return []check{{value: "refused writes", want: 2, limit: true, perSecond: 2}, {value: "pool writes", want: 4, limit: true, perSecond: 1},
+		{value: "events", want: 102, limit: true, perSecond: 5}}
 }
 
 // step is a measure and what it must show.
@@ -78,21 +79,13 @@ func quickSteps(nodes int) []step {
 			equal("lists of podippools", 1), equal("lists of pods", 2), equal("writes", 0))}, // pods that need an address, and the agents'
 		{storm(), writes(n, n, 0, n)},
 		{stormInMultiPool(false), writes(n, n, 0, n)},
-		{reclaim(), reclaimChecks(n)},
+		{reclaim(), append(always(), equal("own writes", reclaimWrites*n), equal("other writes", 0))},
 		{react(30, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{react(1000, reactSeconds), append(always(), equal("writes per burst", writesPerMove))},
 		{rest(false, quickRate, quickReports), append(always(), equal("own writes", 0), equal("pool writes", 0))},
 		// The other write is the CiliumPodIPPool that agents need.
 		{modes(false, quickRequests, quickAsking), writes(n, n, 1, n)},
 	}
-}
-
-// reclaimChecks also allow the events of blocks that drain and cool down: 100 at once, and
-// 5 a second (phaseEventsAtOnce in pkg/controller/event).
-func reclaimChecks(n float64) []check {
-	checks := slices.DeleteFunc(always(), func(c check) bool { return c.value == "events" })
-	return append(checks, check{value: "own writes", want: reclaimWrites * n}, check{value: "other writes"},
-		check{value: "events", want: 102, limit: true, perSecond: 5})
 }
 
 // quick runs small sizes and fails if counted work is not as expected: writes, refused
