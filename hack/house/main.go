@@ -38,36 +38,51 @@ func entered(pkg, test string) error {
 	return err
 }
 
-func table() error {
-	product, tests, others, docs := part{methods: map[string]int{}}, part{methods: map[string]int{}}, part{}, part{}
+// repository is what the files that git tracks say.
+type repository struct{ product, tests, others, docs part }
+
+func read() (*repository, error) {
+	r := &repository{product: part{methods: map[string]int{}}, tests: part{methods: map[string]int{}}}
 	tracked, err := exec.Command("git", "ls-files").Output()
 	if err != nil {
-		return fmt.Errorf("list files: %w", err)
+		return nil, fmt.Errorf("list files: %w", err)
 	}
 	for name := range strings.FieldsSeq(string(tracked)) {
 		text, err := os.ReadFile(name)
 		if os.IsNotExist(err) { // deleted, and not yet committed
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		top, _, nested := strings.Cut(name, "/")
-		isGo := strings.HasSuffix(name, ".go")
-		switch {
-		case isGo && (top == "test" || strings.HasSuffix(name, "_test.go")):
-			err = tests.addGo(name, text)
-		case isGo && (top == "pkg" || top == "cmd") && !generated.Match(text):
-			err = product.addGo(name, text)
-		case top == "test":
-			others.lines += bytes.Count(text, []byte("\n"))
-		case strings.HasSuffix(name, ".md") && (top == "docs" || !nested):
-			docs.size += len(bytes.Fields(text))
-			docs.addProse(code.ReplaceAllString(string(text), " "))
+		if err == nil {
+			err = r.add(name, text)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
+	}
+	return r, nil
+}
+
+func (r *repository) add(name string, text []byte) error {
+	top, _, nested := strings.Cut(name, "/")
+	isGo := strings.HasSuffix(name, ".go")
+	switch {
+	case isGo && (top == "test" || strings.HasSuffix(name, "_test.go")):
+		return r.tests.addGo(name, text)
+	case isGo && (top == "pkg" || top == "cmd") && !generated.Match(text):
+		return r.product.addGo(name, text)
+	case top == "test":
+		r.others.lines += bytes.Count(text, []byte("\n"))
+	case strings.HasSuffix(name, ".md") && (top == "docs" || !nested):
+		r.docs.size += len(bytes.Fields(text))
+		r.docs.addProse(code.ReplaceAllString(string(text), " "))
+	}
+	return nil
+}
+
+func table() error {
+	r, err := read()
+	if err != nil {
+		return err
 	}
 	files, functions, err := enteredBy("./pkg/controller/node", "TestReconcileFirstBlocks")
 	if err != nil {
@@ -83,18 +98,18 @@ func table() error {
 	}
 	for _, row := range [][3]any{
 		{"measure", "now", "target"},
-		{"product lines (pkg, cmd; generated files aside)", product.lines, 36500},
-		{"Go lines of tests, everywhere", tests.lines, 90000},
-		{"other files under test/, lines", others.lines, 15000},
-		{"words of documentation", docs.size, 50000},
+		{"product lines (pkg, cmd; generated files aside)", r.product.lines, 36500},
+		{"Go lines of tests, everywhere", r.tests.lines, 90000},
+		{"other files under test/, lines", r.others.lines, 15000},
+		{"words of documentation", r.docs.size, 50000},
 		{"a join: files", files, 60},
 		{"a join: functions", functions, 320},
-		{"methods of the largest type of tests", tests.largest(), 60},
-		{"methods of the largest type outside v1alpha1", product.largest(), 40},
+		{"methods of the largest type of tests", r.tests.largest(), 60},
+		{"methods of the largest type outside v1alpha1", r.product.largest(), 40},
 		{"files visited by drain", drain, 25},
-		{"noun clauses per 1,000 words, product", product.nounClauses(), 8},
-		{"noun clauses per 1,000 words, tests", tests.nounClauses(), 8},
-		{"noun clauses per 1,000 words, docs", docs.nounClauses(), 8},
+		{"noun clauses per 1,000 words, product", r.product.nounClauses(), 8},
+		{"noun clauses per 1,000 words, tests", r.tests.nounClauses(), 8},
+		{"noun clauses per 1,000 words, docs", r.docs.nounClauses(), 8},
 		{"Makefile, bytes", makefile.Size(), 8000},
 	} {
 		fmt.Printf("%-48v  %-29v  %6v\n", row[0], row[1], row[2])
