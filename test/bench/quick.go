@@ -49,7 +49,7 @@ func (c check) wrong(values map[string]float64) string {
 // and CiliumNodes are limited by time, not by nodes. A pool's status is written once a second
 // at most (minStatusDelay in pkg/controller/informer), in addition to the writes at start, and
 // only these may conflict with another write. Events are those of the Lease, and of blocks:
-// 100 at once, and 5 a second (phaseEventsAtOnce in pkg/controller/event).
+// 100 at once, and 5 a second (blockEventsAtOnce in pkg/controller/event).
 func always() []check {
 	return []check{{value: "refused writes", want: 2, limit: true, perSecond: 2}, {value: "pool writes", want: 4, limit: true, perSecond: 1},
 		{value: "events", want: 102, limit: true, perSecond: 5}}
