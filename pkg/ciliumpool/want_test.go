@@ -49,7 +49,7 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 func TestWanted(t *testing.T) {
-	unreadable := crd.FrozenPool(&v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{}}}, crd.Defaults{CiliumPools: true})
+	unreadable, _ := crd.PoolFrom(&v1alpha1.PodIPPool{Spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{}}}, crd.Defaults{CiliumPools: true})
 	tests := map[string]struct {
 		pools  []*crd.Pool
 		listed []netip.Prefix

@@ -56,6 +56,16 @@ func poolFrom(t testing.TB, obj *v1alpha1.PodIPPool) *crd.Pool {
 	return p
 }
 
+// frozenPool reads a pool that cannot serve.
+func frozenPool(t testing.TB, obj *v1alpha1.PodIPPool) *crd.Pool {
+	t.Helper()
+	p, err := crd.PoolFrom(obj, defaults())
+	if err == nil || !p.Frozen() {
+		t.Fatalf("it serves: %v", err)
+	}
+	return p
+}
+
 func pool(t testing.TB, spec v1alpha1.PodIPPoolSpec) *crd.Pool {
 	t.Helper()
 	return poolFrom(t, object("p", spec))

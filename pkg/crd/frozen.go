@@ -9,14 +9,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// FrozenPool is the stand-in for a pool that PoolFrom refuses. It assigns no block and
+// frozenPool is the stand-in for a pool that cannot serve. It assigns no block and
 // requests none back; nodes keep their blocks, and published addresses stay published.
 // It depends only on the object and the defaults, so a restarted operator treats the
 // pool as the previous one did.
 //
 // It withholds what its spec reserves, as far as that is readable. If its selector is
 // not readable, it selects no node.
-func FrozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
+func frozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p := settingsOf(obj, d)
 	p.frozen, p.Selector = true, labels.Nothing()
 	p.Policy.ReclaimDisabled = true // a node could not get a returned block again
@@ -31,9 +31,9 @@ func FrozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	if obj.Spec.IPv6 != nil {
 		p.ranges[ipalloc.IPv6] = &Ranges{}
 	}
-	_ = p.parseReserved(obj.Spec.Reserved, false, field.NewPath("spec", "reserved")) // PoolFrom has reported these
+	_ = p.parseReserved(obj.Spec.Reserved, false, field.NewPath("spec", "reserved")) // the caller has reported these
 	return p
 }
 
-// Frozen reports whether the pool is only a stand-in made by FrozenPool.
+// Frozen reports whether the pool is only a stand-in made because PoolFrom failed.
 func (p *Pool) Frozen() bool { return p.frozen }

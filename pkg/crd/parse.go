@@ -42,7 +42,7 @@ func ciliumPool(obj *v1alpha1.PodIPPool) string {
 }
 
 // PoolFrom reads a pool. The error names every problem that keeps the pool from
-// serving: the field, its value and how to fix it. The CRD's own rules reject most of
+// serving: the field, its value and how to fix it. The pool is a frozen stand-in then. The CRD's own rules reject most of
 // them; objects older than those rules are caught here. Values that conflict only with
 // the operator's defaults do not keep a pool from serving: see Pool.PolicyProblem.
 func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
@@ -55,7 +55,7 @@ func PoolFrom(obj *v1alpha1.PodIPPool, d Defaults) (*Pool, error) {
 	p.Selector, problems = selector, append(problems, errs...)
 	problems = append(problems, p.parseAddresses(&obj.Spec, path)...)
 	if len(problems) > 0 {
-		return nil, problems.ToAggregate()
+		return frozenPool(obj, d), problems.ToAggregate()
 	}
 	return p, nil
 }

@@ -164,7 +164,7 @@ func TestForFamily(t *testing.T) {
 	v4 := func(list ...string) v1alpha1.PodIPPoolSpec { return v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, list...)} }
 	pools := []*crd.Pool{
 		poolFrom(t, named("good", 0, v4("10.0.0.0/16"))),
-		crd.FrozenPool(named("invalid", 9, v4("nonsense")), defaults()),
+		frozenPool(t, named("invalid", 9, v4("nonsense"))),
 		poolFrom(t, named("six", 8, v1alpha1.PodIPPoolSpec{IPv6: ipv6(122, "fd00::/64")})),
 		poolFrom(t, named("low", -1, v4("10.2.0.0/16"))),
 	}
@@ -219,7 +219,7 @@ func TestPhasesOut(t *testing.T) {
 		"both drain":            {pool(t, with(v1alpha1.AllocationDrain, v1alpha1.AllocationDrain)), true},
 		"cordoned and draining": {pool(t, with(v1alpha1.AllocationCordon, v1alpha1.AllocationDrain)), true},
 		"deleted":               {deleted, true},
-		"cannot be read":        {crd.FrozenPool(object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")}), defaults()), false},
+		"cannot be read":        {frozenPool(t, object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})), false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestPhasesOut(t *testing.T) {
 func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
 	spec.Cooldown = ptr[v1alpha1.Duration]("1h")
-	p := crd.FrozenPool(object("p", spec), defaults())
+	p := frozenPool(t, object("p", spec))
 	if _, ok := p.Cut(ipalloc.IPv4); ok || p.Serves(ipalloc.IPv4) {
 		t.Error("it gives blocks out")
 	}
@@ -255,7 +255,7 @@ func TestFrozenPool(t *testing.T) {
 		t.Errorf("its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
 	obj := object("p", v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense")})
-	if p := crd.FrozenPool(obj, defaults()); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
+	if p := frozenPool(t, obj); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("by default its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
 	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {

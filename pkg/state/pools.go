@@ -84,9 +84,6 @@ func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	}
 	p.versions[obj.Name] = version
 	pool, err := crd.PoolFrom(obj, p.defaults)
-	if err != nil {
-		pool = crd.FrozenPool(obj, p.defaults)
-	}
 	p.parsed[obj.Name] = pool
 	if p.invalid[obj.Name] = cmp.Or(err, pool.PolicyProblem); p.invalid[obj.Name] == nil {
 		delete(p.invalid, obj.Name)

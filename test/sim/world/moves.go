@@ -35,7 +35,10 @@ func movesOff(b *v1alpha1.PodIPBlock) bool {
 // Those that find no replacement keep their places.
 func (w *World) othersMove(b *v1alpha1.PodIPBlock) bool {
 	obj, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
-	if !ok || !w.mustMove(b, w.poolFrom(obj)) {
+	if !ok {
+		return false
+	}
+	if pool, _ := crd.PoolFrom(obj, w.cfg.Settings.Defaults); !w.mustMove(b, pool) {
 		return false
 	}
 	others := map[string]bool{}
@@ -49,14 +52,6 @@ func (w *World) othersMove(b *v1alpha1.PodIPBlock) bool {
 		}
 	}
 	return len(others) >= maxMoves(obj)
-}
-
-func (w *World) poolFrom(obj *v1alpha1.PodIPPool) *crd.Pool {
-	pool, err := crd.PoolFrom(obj, w.cfg.Settings.Defaults)
-	if err != nil {
-		return crd.FrozenPool(obj, w.cfg.Settings.Defaults)
-	}
-	return pool
 }
 
 // enableSelectors enables making the selectors of pools invalid, and valid again.
