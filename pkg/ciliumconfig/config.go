@@ -29,11 +29,13 @@ const (
 type Config struct {
 	// Data is that of the ConfigMap cilium-config. Nil: it does not exist, or may not be read.
 	Data map[string]string
+	// Known: cilium-config was read, or does not exist.
+	Known bool
 	// Overrides are the CiliumNodeConfigs, in the order in which agents apply them.
 	Overrides []Override
 	// NonMasquerade are the CIDRs of ip-masq-agent. Nil: agents do not run it.
 	NonMasquerade []netip.Prefix
-	// Denied are the sources that may not be read.
+	// Denied are the sources that may not be read. What was last known of them applies.
 	Denied []string
 }
 

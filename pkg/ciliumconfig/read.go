@@ -2,6 +2,7 @@ package ciliumconfig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -15,49 +16,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read reads the configuration from Cilium's namespace. It omits what does not exist, and what
-// may not be read.
-func Read(ctx context.Context, c client.Reader, namespace string) (*Config, error) {
+// Read reads the configuration from Cilium's namespace. It omits sources that do not exist, and
+// keeps those of last, which may be nil, that it cannot read. The error names the latter, except
+// Denied.
+func Read(ctx context.Context, c client.Reader, namespace string, last *Config) (*Config, error) {
 	out := &Config{}
-	data, err := out.configMap(ctx, c, namespace, Name)
-	if err != nil {
-		return nil, err
+	if last != nil {
+		out.Data, out.Known, out.Overrides, out.NonMasquerade = last.Data, last.Known, last.Overrides, last.NonMasquerade
 	}
-	out.Data = data
-	if data["enable-ip-masq-agent"] == "true" {
-		if err := out.readMasqAgent(ctx, c, namespace); err != nil {
-			return nil, err
-		}
+	data, read, err := out.configMap(ctx, c, namespace, Name)
+	if read {
+		out.Data, out.Known = data, true
 	}
-	return out, out.readOverrides(ctx, c, namespace)
+	if out.Data["enable-ip-masq-agent"] != "true" {
+		out.NonMasquerade = nil
+	} else if data, read, failed := out.configMap(ctx, c, namespace, MasqAgentName); read {
+		out.NonMasquerade = nonMasquerade(data["config"])
+	} else {
+		err = errors.Join(err, failed)
+	}
+	return out, errors.Join(err, out.readOverrides(ctx, c, namespace))
 }
 
-// configMap returns the data of a ConfigMap; nil: it does not exist, or may not be read.
-func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, name string) (map[string]string, error) {
+// configMap returns the data of a ConfigMap, nil if it does not exist, and whether it could be
+// read.
+func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, name string) (data map[string]string, read bool, err error) {
 	found, what := &corev1.ConfigMap{}, "ConfigMap "+namespace+"/"+name
 	switch err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); {
 	case apierrors.IsNotFound(err):
-		return nil, nil
+		return nil, true, nil
 	case apierrors.IsForbidden(err):
 		c.Denied = append(c.Denied, what)
-		return nil, nil
+		return nil, false, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", what, err)
+		return nil, false, fmt.Errorf("reading %s: %w", what, err)
 	}
 	if found.Data == nil {
 		found.Data = map[string]string{}
 	}
-	return found.Data, nil
-}
-
-func (c *Config) readMasqAgent(ctx context.Context, from client.Reader, namespace string) error {
-	denied := len(c.Denied)
-	data, err := c.configMap(ctx, from, namespace, MasqAgentName)
-	if err != nil || len(c.Denied) > denied {
-		return err
-	}
-	c.NonMasquerade = nonMasquerade(data["config"])
-	return nil
+	return found.Data, true, nil
 }
 
 // nonMasquerade parses the configuration of ip-masq-agent (pkg/ipmasq/ipmasq.go): an empty one
@@ -98,6 +95,7 @@ func (c *Config) readOverrides(ctx context.Context, from client.Reader, namespac
 		case err != nil:
 			return fmt.Errorf("listing CiliumNodeConfigs of namespace %s: %w", namespace, err)
 		}
+		c.Overrides = nil
 		for _, item := range list.Items {
 			o := struct {
 				Spec Override `json:"spec"`
@@ -109,5 +107,6 @@ func (c *Config) readOverrides(ctx context.Context, from client.Reader, namespac
 		}
 		return nil
 	}
+	c.Overrides = nil // no version of the kind is served
 	return nil
 }

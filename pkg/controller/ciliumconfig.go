@@ -56,12 +56,12 @@ func (c *ciliumConfigCheck) Start(ctx context.Context) error {
 func (c *ciliumConfigCheck) NeedLeaderElection() bool { return false }
 
 func (c *ciliumConfigCheck) look(ctx context.Context) error {
-	config, err := ciliumconfig.Read(ctx, c.live, c.namespace)
-	if err != nil {
-		return err
-	}
+	config, failed := ciliumconfig.Read(ctx, c.live, c.namespace, c.cluster.Cilium.Get())
 	if !reflect.DeepEqual(config, c.cluster.Cilium.Get()) {
 		c.cluster.Cilium.Set(config)
+		if len(config.Denied) > 0 {
+			log.FromContext(ctx).WithName("cilium-config").Info("may not read Cilium's configuration; what was read last applies", "denied", strings.Join(config.Denied, ", "))
+		}
 		c.changed()
 	}
 	nodes := &corev1.NodeList{}
@@ -77,7 +77,7 @@ func (c *ciliumConfigCheck) look(ctx context.Context) error {
 		c.report(others)
 	default:
 	}
-	return nil
+	return failed
 }
 
 // report sends an event when the modes change in which nodes start next.

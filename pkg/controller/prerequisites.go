@@ -68,12 +68,9 @@ func (p Prerequisites) Missing() ([]string, error) {
 
 // CheckMode returns an error if Cilium's configuration names another IPAM mode
 // than the operator's. A missing configuration is no error: Cilium may be
-// installed later.
+// installed later. It decides by cilium-config alone if nothing else can be read.
 func (p Prerequisites) CheckMode(ctx context.Context) error {
-	config, err := ciliumconfig.Read(ctx, p.Live, p.CiliumNamespace)
-	if err != nil {
-		return err
-	}
+	config, err := ciliumconfig.Read(ctx, p.Live, p.CiliumNamespace, p.Cilium.Get())
 	if p.Cilium != nil {
 		p.Cilium.Set(config)
 	}
@@ -81,7 +78,9 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 	switch {
 	case p.SkipModeCheck:
 		return nil
-	case config.Data == nil && len(config.Denied) > 0:
+	case !config.Known && err != nil:
+		return err
+	case !config.Known:
 		return fmt.Errorf("%s may not be read: install chart and image of one version, which grants it", config.Denied[0])
 	case mode == "" || mode == p.Mode.String():
 		return nil

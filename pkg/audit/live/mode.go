@@ -62,13 +62,13 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 		found.By = "Lease " + found.Lease.String()
 		return found, nil
 	}
-	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace)
+	config, err := ciliumconfig.Read(ctx, c, w.CiliumNamespace, nil)
 	if err != nil {
 		return found, err
 	}
 	if mode, err := ciliumnode.ParseMode(config.Mode(nil)); err == nil {
 		found.Mode, found.By, found.Denied = mode, "ConfigMap "+w.CiliumNamespace+"/"+ciliumconfig.Name, ""
-	} else if config.Data == nil && len(config.Denied) > 0 && found.Denied == "" {
+	} else if !config.Known && found.Denied == "" {
 		found.Denied = config.Denied[0]
 	}
 	return found, nil

@@ -118,7 +118,7 @@ func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumn
 		return err
 	}
 	if r.Config {
-		if s.CiliumConfig, err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace); err != nil {
+		if s.CiliumConfig, err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace, nil); err != nil {
 			return err
 		}
 	}
