@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
@@ -24,6 +25,7 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 		Ledger: ledger, Pools: state.NewPools(defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(settle), CiliumPools: state.NewCiliumPools(), Defaults: defaults,
 		Cilium: &ciliumconfig.Latest{}, Mode: s.Mode,
+		Waiting: map[string][]corev1.Pod{},
 	}
 	c.Cilium.Set(s.CiliumConfig)
 	for _, b := range s.blocks() {
@@ -93,5 +95,8 @@ func (s *Snapshot) fillPods(c *state.Cluster) {
 			seen = p.CreationTimestamp.Time
 		}
 		c.Pods.Set(read(&p), seen)
+		if len(p.Status.PodIPs) == 0 {
+			c.Waiting[p.Spec.NodeName] = append(c.Waiting[p.Spec.NodeName], p)
+		}
 	}
 }

@@ -134,6 +134,14 @@ func checksNodesAndPools() map[string]checkTest {
 			},
 			want: []string{"NodeAwaitsLabels Node/c"},
 		},
+		"such a taint, and a pod that tolerates it waits": {spoil: func(w world) {
+			w.node("c")
+			w.Nodes[2].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
+			w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
+			w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
+			w.pod("ccm", "c")
+			w.Pods[len(w.Pods)-1].Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}, want: []string{"NodeServedByNoPool Node/c"}},
 		"such a taint on a node with addresses, which holds a block": {
 			spoil: func(w world) {
 				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}

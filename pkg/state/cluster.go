@@ -25,6 +25,9 @@ type Cluster struct {
 	Pools  *Pools
 	Pods   *Pods
 	Agents *Agents
+	// Waiting are the pods without an address, whole, by node. A running operator has none: its
+	// watch leaves out their tolerations, and it reads them when it needs them.
+	Waiting map[string][]corev1.Pod
 	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
 	// Unscheduled are the pods that no node has addresses for; nil: Nodes offer no

@@ -151,7 +151,7 @@ const labelsWait = 5 * time.Minute
 // state of a deleted one, already names addresses: its pods must keep running.
 func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 	own := func(b crd.Block) bool { return !s.isOfEarlierNode(b) }
-	if s.Node == nil || slices.ContainsFunc(s.Blocks, own) || c.OptedOut(s.Node) {
+	if s.Node == nil || slices.ContainsFunc(s.Blocks, own) || c.OptedOut(s.Node) || c.EndsWait(s.Node, c.Waiting[s.Name]) {
 		return
 	}
 	view := s.CiliumNode
@@ -172,18 +172,20 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 	s.Awaits = "its first block waits until the taint " + taint + " is gone, as labels that choose its pool may still come"
 }
 
-// EndWait lets a node get its first block before its labels are final if a pod that tolerates
-// its startup taints waits for an address: it may be the one that sets the labels. A pod of a
+// EndsWait reports whether a pod that tolerates the startup taints of its node waits for an
+// address: it may be the one that sets the labels, so the node does not wait for them. A pod of a
 // DaemonSet is on every node, and would end every wait.
-func (c *Cluster) EndWait(s *Snapshot, pods []corev1.Pod) {
+func (c *Cluster) EndsWait(node *corev1.Node, pods []corev1.Pod) bool {
 	isStartup := func(t *corev1.Taint) bool { return c.StartupTaints[t.Key] }
-	if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
 		bound, owner := ReadPod(&pod), metav1.GetControllerOf(&pod)
-		_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), s.Node.Spec.Taints, pod.Spec.Tolerations, isStartup, true)
+		_, tainted := schedulingv1.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, isStartup, true)
 		return !tainted && bound.waits() && (owner == nil || owner.Kind != "DaemonSet")
-	}) {
-		return
-	}
+	})
+}
+
+// EndWait lets the node get its first block before its labels are final: see EndsWait.
+func (s *Snapshot) EndWait() {
 	for i := range s.Shares {
 		if share := &s.Shares[i]; share.Paused == s.Awaits {
 			share.Paused = ""

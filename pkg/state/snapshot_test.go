@@ -211,7 +211,9 @@ func TestEndWait(t *testing.T) {
 				test.spoil(&pod)
 			}
 			s := c.Snapshot("n", node, fixtures.Noon())
-			c.EndWait(s, []corev1.Pod{pod})
+			if c.EndsWait(node, []corev1.Pod{pod}) {
+				s.EndWait()
+			}
 			if ends := s.Awaits == ""; ends != test.ends || ends != (s.Shares[0].Paused == "") {
 				t.Errorf("awaits %q, paused as %q", s.Awaits, s.Shares[0].Paused)
 			}

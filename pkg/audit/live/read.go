@@ -258,13 +258,16 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 	if r.asks() {
 		out.Labels = p.Labels
 	}
+	if len(p.Status.PodIPs) == 0 { // see state.Cluster.Waiting
+		out.OwnerReferences, out.Spec.Tolerations = p.OwnerReferences, p.Spec.Tolerations
+	}
 	return out
 }
 
 func stripNode(n *corev1.Node) corev1.Node {
 	capacity, allocatable := state.KeepResources(&n.Status)
 	return corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
 		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses, Capacity: capacity, Allocatable: allocatable},
 	}

@@ -35,6 +35,11 @@ type nodeState struct {
 	requested types.UID
 	// first are its blocks while its agent has not started yet.
 	first firstBlocks
+	// wait is the last answer of endsWait.
+	wait struct {
+		question uint64
+		ends     bool
+	}
 	// offered is the last offer written to its Node.
 	offered offered
 }
@@ -180,6 +185,25 @@ func (m *memory) clearRequest(node string) {
 	if n := m.nodes[node]; n != nil {
 		n.requested = ""
 	}
+}
+
+// endsWait returns what noteEndsWait recorded for the question, if that was the last one.
+func (m *memory) endsWait(node string, question uint64) (ends, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[node]
+	if n == nil || n.wait.question != question {
+		return false, false
+	}
+	return n.wait.ends, true
+}
+
+// noteEndsWait records whether the pods that a question lists end the node's wait for its labels.
+func (m *memory) noteEndsWait(node string, question uint64, ends bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := &m.stateOf(node).wait
+	w.question, w.ends = question, ends
 }
 
 // nextBackoff is how long to wait after a lost race: twice as long with each consecutive

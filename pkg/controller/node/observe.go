@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -66,16 +66,46 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	}
 	now := r.Clock.Now()
 	o := &observation{Snapshot: r.Snapshot(name, node, now)}
-	if o.Awaits != "" && slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return len(p.IPs) == 0 }) {
-		pods, err := r.podsOf(ctx, name) // the watch leaves out what pods tolerate
-		if err != nil {
-			return nil, err
-		}
-		r.EndWait(o.Snapshot, pods)
+	if ends, err := r.endsWait(ctx, o); err != nil {
+		return nil, err
+	} else if ends {
+		o.EndWait()
 	}
 	for i := range o.Shares {
 		r.replaceFirst(o, &o.Shares[i])
 		r.pace(&o.Shares[i], now)
 	}
 	return o, nil
+}
+
+// endsWait reports whether a pod ends the node's wait for its labels. It reads the pods once for
+// each change of the taints and of the pods without an address: the watch leaves out what pods
+// tolerate.
+func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error) {
+	if o.Awaits == "" {
+		return false, nil
+	}
+	question, waiting := fnv.New64a(), false
+	for i := range o.Node.Spec.Taints {
+		fmt.Fprintln(question, o.Node.Spec.Taints[i].ToString())
+	}
+	for _, p := range o.Pods {
+		if len(p.IPs) == 0 {
+			fmt.Fprintln(question, p.Name, p.Seen.UnixNano())
+			waiting = true
+		}
+	}
+	if !waiting {
+		return false, nil
+	}
+	ends, known := r.memory.endsWait(o.Name, question.Sum64())
+	if !known {
+		pods, err := r.podsOf(ctx, o.Name)
+		if err != nil {
+			return false, err
+		}
+		ends = r.EndsWait(o.Node, pods)
+		r.memory.noteEndsWait(o.Name, question.Sum64(), ends)
+	}
+	return ends, nil
 }

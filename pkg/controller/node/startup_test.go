@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -131,4 +133,56 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 			t.Errorf("%d blocks, want 2: pods may have addresses of them", got)
 		}
 	})
+}
+
+// listing counts the lists that a reconciler reads from the API server.
+type listing struct {
+	client.Reader
+	lists int
+}
+
+func (l *listing) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	l.lists++
+	return l.Reader.List(ctx, list, opts...)
+}
+
+// A node that waits for its labels reads its pods once, and again when pods that wait or its taints
+// change.
+func TestWaitForLabelsReadsPodsOnce(t *testing.T) {
+	zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
+	zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
+	zoned.Spec.Priority = 10
+	b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
+	b.Watch()
+	reads := &listing{Reader: b.r.Live}
+	b.r.Live = reads
+	create := func(pod *corev1.Pod) {
+		b.T.Helper()
+		if err := b.API.Create(b.T.Context(), pod); err != nil {
+			b.T.Fatal(err)
+		}
+		b.r.Pods.Set(state.ReadPod(pod), b.Clock.Now())
+	}
+	look := func(what string, lists, blocks int) {
+		b.T.Helper()
+		for range 3 {
+			if _, err := b.reconcile(); err != nil {
+				b.T.Fatal(err)
+			}
+		}
+		if reads.lists != lists || len(b.Blocks()) != blocks {
+			b.T.Errorf("%s: %d lists, %d blocks, want %d and %d", what, reads.lists, len(b.Blocks()), lists, blocks)
+		}
+	}
+	look("no pod", 0, 0)
+	create(fixtures.Pod("a", "a", "n"))
+	look("a pod waits", 1, 0)
+	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{"rack": "1"} })
+	look("another label", 1, 0)
+	b.changeNode(func(n *corev1.Node) { n.Spec.Taints[0].Value = "" })
+	look("another taint", 2, 0)
+	tolerant := fixtures.Pod("b", "b", "n")
+	tolerant.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	create(tolerant)
+	look("a pod that tolerates the taint waits", 3, 2)
 }
