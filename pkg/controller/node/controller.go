@@ -134,7 +134,7 @@ func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []famil
 // have failed for long: people and schedulers should know then. While the API server
 // is merely busy, reports would add to its load.
 func (r *Reconciler) lasts(node string, err error) bool {
-	return !lostRace(err) && (refusal.In(err) != nil || r.memory.failing(node, r.Clock.Now()) >= retry.MaxBackoff)
+	return refusal.In(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= retry.MaxBackoff
 }
 
 // prepare makes sure that a CiliumNode exists, or must not, and that the state of

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -109,6 +110,25 @@ func TestReconcileCarriesOn(t *testing.T) {
 				b.reportsShortage(test.lacks)
 			}
 		})
+	}
+}
+
+// A lost race beside a refusal does not hide the refusal, which lasts.
+func TestRefusalBesideALostRaceLasts(t *testing.T) {
+	b := newBed(t, fixtures.Node())
+	raced, refused := apierrors.NewConflict(things, "x", nil), refusal.Of("PodIPBlock", "x", "create", errDenied)
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a lost race":            {raced, false},
+		"a refusal":              {refused, true},
+		"a refusal, then a race": {errors.Join(refused, raced), true},
+		"a race, then a refusal": {errors.Join(raced, fmt.Errorf("claiming: %w", refused)), true},
+	} {
+		if got := b.r.lasts("n", test.err); got != test.want {
+			t.Errorf("%s lasts: %t", name, got)
+		}
 	}
 }
 
