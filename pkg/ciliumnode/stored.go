@@ -74,12 +74,22 @@ func (k *Stored) Addresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// ReportsUse reports whether an agent in crd mode reports addresses in use.
-func (k *Stored) ReportsUse() bool {
+// ReportsUse reports whether an agent in crd mode reports addresses in use, so that it gives pods
+// none of cidr outside its pool. A report is left from an earlier run if the agent has an address
+// of its own in cidr that neither the report nor the pool names: it now allocates from cidr.
+func (k *Stored) ReportsUse(cidr netip.Prefix) bool {
+	own := slices.DeleteFunc(slices.Clone(k.Own), func(addr netip.Addr) bool { return !cidr.Contains(addr) })
+	reports := false
 	for range k.used.all() {
-		return k.BlockDemand == nil
+		reports = k.BlockDemand == nil
+		break
 	}
-	return false
+	for i := 0; reports && len(own) > 0 && i < 2; i++ {
+		for addr := range []packed{k.pool, k.used}[i].all() {
+			own = slices.DeleteFunc(own, func(a netip.Addr) bool { return a == addr })
+		}
+	}
+	return reports && len(own) == 0
 }
 
 // At returns the CiliumNode with another resourceVersion.

@@ -17,20 +17,29 @@ import (
 // It walks the blocks of the pool only if there is such an agent in the cluster.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
-	there := l.ciliumNodes.notRunning[f] > 0
+	there, cuts := l.ciliumNodes.notRunning[f] > 0, l.cuts
 	l.mu.Unlock()
 	if !there {
 		return nil
 	}
 	var nodes, out []string
+	var lacking []*ciliumnode.Stored
 	for b := range l.PoolBlocks(pool) {
 		nodes = append(nodes, b.Node)
 	}
 	inParts(&l.mu, nodes, func(node string) {
 		if l.ciliumNodes.lacks(node, f) {
-			out = append(out, node)
+			lacking = append(lacking, l.ciliumNodes.current(node))
 		}
 	})
+	inPool := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(cuts, func(c ipalloc.Cut) bool { return ContainsAddr(c.Ranges, addr) })
+	}
+	for _, cn := range lacking {
+		if len(cn.Stale) == 0 || cn.View().WithConfigured(inPool).NotRun(f) {
+			out = append(out, cn.Name)
+		}
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -168,6 +168,7 @@ func TestWithheldByListedCIDRs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lists string
 		used  []string
+		own   string // the agent's address
 		other string // block of another node
 		want  uint64 // blocks that are withheld
 	}{
@@ -175,21 +176,25 @@ func TestWithheldByListedCIDRs(t *testing.T) {
 		"less than a block":              {lists: "10.1.0.9/32", want: 1},
 		"a /20":                          {lists: "10.1.0.0/20", want: 1024},
 		"a /20, of an agent in crd mode": {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, want: 1024},
-		"a /20, of such an agent, with a block of another node": {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, other: "10.1.0.4/30", want: 1},
-		"inside a block of another node":                        {lists: "10.1.0.4/31", used: []string{"10.1.0.9"}, other: "10.1.0.4/30", want: 1},
-		"a /20 with a block of another node":                    {lists: "10.1.0.0/20", other: "10.1.0.4/30", want: 1023},
-		"a /16":                                                 {lists: "10.1.0.0/16", want: 1 << 14},
-		"a /16, of an agent in crd mode":                        {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, want: 1},
-		"a /16 with a block of another node":                    {lists: "10.1.0.0/16", other: "10.1.0.4/30"},
-		"a /15":                                                 {lists: "10.0.0.0/15"},
-		"a /0":                                                  {lists: "10.1.0.0/0"},
-		"a /0, with addresses in use":                           {lists: "10.1.0.0/0", used: []string{"10.1.0.1", "10.1.0.2", "10.1.0.9"}, want: 2},
-		"beside the pool":                                       {lists: "10.2.0.0/24"},
-		"host bits, and larger than the pool's /16":             {lists: "10.1.7.7/12"},
+		"a /20, of such an agent, with a block of another node":              {lists: "10.1.0.0/20", used: []string{"10.1.0.1"}, other: "10.1.0.4/30", want: 1},
+		"a /20, of one that has left crd mode, with a block of another node": {lists: "10.1.0.0/20", used: []string{"10.9.0.1"}, own: "10.1.0.1", other: "10.1.0.4/30", want: 1023},
+		"a /16, of one that has left crd mode":                               {lists: "10.1.0.0/16", used: []string{"10.9.0.1"}, own: "10.1.0.1", want: 1 << 14},
+		"a /16, of an agent in crd mode with an address of its own there":    {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, own: "10.1.0.1", want: 1},
+		"inside a block of another node":                                     {lists: "10.1.0.4/31", used: []string{"10.1.0.9"}, other: "10.1.0.4/30", want: 1},
+		"a /20 with a block of another node":                                 {lists: "10.1.0.0/20", other: "10.1.0.4/30", want: 1023},
+		"a /16":                                                              {lists: "10.1.0.0/16", want: 1 << 14},
+		"a /16, of an agent in crd mode":                                     {lists: "10.1.0.0/16", used: []string{"10.1.0.1"}, want: 1},
+		"a /16 with a block of another node":                                 {lists: "10.1.0.0/16", other: "10.1.0.4/30"},
+		"a /15":                                                              {lists: "10.0.0.0/15"},
+		"a /0":                                                               {lists: "10.1.0.0/0"},
+		"a /0, with addresses in use":                                        {lists: "10.1.0.0/0", used: []string{"10.1.0.1", "10.1.0.2", "10.1.0.9"}, want: 2},
+		"beside the pool":                                                    {lists: "10.2.0.0/24"},
+		"host bits, and larger than the pool's /16":                          {lists: "10.1.7.7/12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cn := fixtures.CiliumNode("n", "1", tc.lists)
 			cn.Status.IPAM.Used = fixtures.AllocationMap(tc.used...)
+			cn.Spec.HealthAddressing.IPv4 = tc.own
 			cut := ipalloc.Cut{Ranges: fixtures.Prefixes("10.1.0.0/17", "10.1.128.0/17"), BlockBits: 30}
 			for order, blocksFirst := range map[string]bool{"blocks first": true, "CiliumNode first": false} {
 				l, held := NewLedger(), uint64(0)
@@ -281,6 +286,22 @@ func TestNotRunning(t *testing.T) {
 			t.Errorf("step %d: in IPv4, or of q: %v", i, got)
 		}
 	}
+	// An address that is configured (local-router-ipv6) shows that the agent runs IPv6, unless it is
+	// of a pool.
+	router := fixtures.IPv4Agent()
+	router.ResourceVersion = "8"
+	router.Spec.Addresses = append(router.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
+	router.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
+	l.UpsertCiliumNode(ciliumnode.ToStored(router))
+	l.Upsert(fixtures.Block("10.0.0.0/29", "p", "n", 12))
+	if got := l.NotRunning(ipalloc.IPv6, "p"); len(got) > 0 {
+		t.Errorf("with a configured router: %v", got)
+	}
+	NewPools(fixtures.Defaults(), l).Set(fixtures.DualStack())
+	if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, []string{"n"}) {
+		t.Errorf("with a router of a pool: %v", got)
+	}
+	l.Remove(fixtures.Block("10.0.0.0/29", "p", "n", 12))
 	for _, node := range []string{"y", "x"} {
 		cn := agent("10")
 		cn.Name = node

@@ -26,16 +26,16 @@ var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
 // A block inside such a CIDR has a more specific route.
 func (l *Ledger) withholds(cn *ciliumnode.Stored, cidr netip.Prefix) bool {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
-	wide := hostBits > ipalloc.MaxHostBits
-	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] || wide && cn.ReportsUse() {
+	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] {
 		return false
 	}
-	if !wide && !cn.ReportsUse() {
-		return true
-	}
-	return !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
+	alone := !slices.ContainsFunc(l.space.Overlapping(cidr), func(h ipalloc.Held) bool {
 		return h.Owner.Node != cn.Name && ipalloc.Contains(cidr, h.CIDR)
 	})
+	if hostBits > ipalloc.MaxHostBits {
+		return alone && !cn.ReportsUse(cidr)
+	}
+	return alone || !cn.ReportsUse(cidr)
 }
 
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
