@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
 	ciliumdefaults "github.com/cilium/cilium/pkg/defaults"
@@ -17,14 +18,11 @@ func (c *Cluster) Arrived(node *corev1.Node) *corev1.Node {
 	}
 	offer := OfferIn(node.Status.Allocatable)
 	offers := max(offer[0], offer[1]) > 0
+	notReady := cmp.Or(c.Cilium.Get().Setting(node.Labels, "agent-not-ready-taint-key"), ciliumdefaults.AgentNotReadyNodeTaint)
+	isStarting := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady || t.Key == notReady }
 	arrived := *node
 	arrived.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
 		return isShortage(t) || !offers && (c.StartupTaints[t.Key] || isStarting(t))
 	})
 	return &arrived
-}
-
-// isStarting reports whether a taint means that a Node, or its agent, has not started yet.
-func isStarting(t corev1.Taint) bool {
-	return t.Key == corev1.TaintNodeNotReady || t.Key == ciliumdefaults.AgentNotReadyNodeTaint
 }

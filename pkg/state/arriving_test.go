@@ -1,12 +1,14 @@
 package state
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -15,17 +17,19 @@ import (
 func TestArrived(t *testing.T) {
 	const short, startup = "example.org/short", "example.org/startup"
 	starting := []string{short, startup, corev1.TaintNodeNotReady, "node.cilium.io/agent-not-ready", "gpu"}
+	renamed := []string{short, startup, corev1.TaintNodeNotReady, "example.org/agent", "gpu"}
 	tests := map[string]struct {
 		key    string
 		taints []string
 		offer  string
 		want   []string
 	}{
-		"starting":                     {short, starting, "", []string{"gpu"}},
-		"its agent has yet to report":  {short, starting, "0", []string{"gpu"}},
-		"offers addresses":             {short, starting, "5", starting[1:]},
-		"registered without the taint": {short, starting[1:], "", starting[1:]},
-		"no such taint is configured":  {"", starting, "", starting},
+		"starting":                            {short, starting, "", []string{"gpu"}},
+		"its agent has yet to report":         {short, starting, "0", []string{"gpu"}},
+		"offers addresses":                    {short, starting, "5", starting[1:]},
+		"registered without the taint":        {short, starting[1:], "", starting[1:]},
+		"no such taint is configured":         {"", starting, "", starting},
+		"Cilium taints with a key of its own": {short, renamed, "", []string{"gpu"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +41,10 @@ func TestArrived(t *testing.T) {
 				node.Status.Allocatable = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse(test.offer)}
 			}
 			before := node.DeepCopy()
-			c := &Cluster{ShortageTaint: test.key, StartupTaints: SetOf([]string{startup})}
+			c := &Cluster{ShortageTaint: test.key, StartupTaints: SetOf([]string{startup}), Cilium: &ciliumconfig.Latest{}}
+			if slices.Contains(test.taints, "example.org/agent") {
+				c.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"agent-not-ready-taint-key": "example.org/agent"}})
+			}
 			var got []string
 			for _, taint := range c.Arrived(node).Spec.Taints {
 				got = append(got, taint.Key)

@@ -27,7 +27,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		decisions:  metrics.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
 		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, retire, clear, remove.", "step"),
 		sizes:      newSizes(),
-		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses a node needs and cannot get.", "node", "family"),
+		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses that pods of a node wait for and cannot get. The reserve does not count.", "node", "family"),
 		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
 		offered:    metrics.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),

@@ -84,7 +84,7 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 	var waits []expand.Wait
 	missed := o.replacing // the pools of which a free block would help
 	for _, p := range plans {
-		short[p.Family] += p.lacks()
+		short[p.Family] += p.unmet()
 		if p.short > 0 && p.failed == nil && p.Paused == "" {
 			missed[p.Family] = append(missed[p.Family], p.Pools...)
 		}
@@ -142,6 +142,14 @@ func (p *familyPlan) lacks() int {
 	return max(p.plan.Shortage, p.short+p.kept)
 }
 
+// unmet is how many addresses pods wait for and cannot get; the reserve does not count.
+func (p *familyPlan) unmet() int {
+	if p.lacks() == 0 {
+		return 0
+	}
+	return max(0, p.plan.Shortage, p.waiting()-max(0, p.plan.Claim.Addresses-p.short-p.kept))
+}
+
 // noteWithoutBlock records whether the node waits for the first block of a family, for which
 // other nodes return one that is idle.
 func (r *Reconciler) noteWithoutBlock(node string, plans []familyPlan) {
@@ -173,7 +181,7 @@ func lacking(plans []familyPlan) *shortage {
 		if s.reason == "" || reason == v1alpha1.NodePoolsExhausted || reason == reasonWriteFails {
 			s.reason = reason
 		}
-		s.unmet = s.unmet || p.plan.Shortage > 0 || p.waiting() > max(0, p.plan.Claim.Addresses-p.short-p.kept)
+		s.unmet = s.unmet || p.unmet() > 0
 	}
 	if len(parts) == 0 {
 		return nil

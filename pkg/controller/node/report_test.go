@@ -86,6 +86,13 @@ func TestLacking(t *testing.T) {
 				test.plans[i].short = test.short[test.plans[i].Family]
 			}
 			got := lacking(test.plans)
+			waiting := 0 // the metric is of pods that wait, as the condition
+			for i := range test.plans {
+				waiting += test.plans[i].unmet()
+			}
+			if unmet := got != nil && got.unmet; unmet != (waiting > 0) {
+				t.Errorf("%d addresses are lacking, unmet: %t", waiting, unmet)
+			}
 			if got != nil && test.want != nil && strings.Contains(got.message, test.want.message) {
 				test.want.message = got.message
 			}
