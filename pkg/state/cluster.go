@@ -125,8 +125,9 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		s.CooldownUntil = b.Since.Add(c.Cooldown(b))
-		if b.Reason == expand.NodeGone && view != nil {
-			// The agent of a Node that came back may still have to report that it uses the block.
+		if view != nil {
+			// The agent of a Node that came back, or of a CiliumNode that was created again, may
+			// still have to report that it uses the block.
 			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(s.CooldownUntil) {
 				s.CooldownUntil = reported
 			}

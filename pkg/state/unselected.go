@@ -40,10 +40,13 @@ func (c *Cluster) requestOfEarlierNode(share *Share, s *Snapshot) {
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is
-// gone, and nothing uses it.
+// gone, or was claimed for a Node that went and came back before this was seen, and nothing uses
+// it. In kubernetes mode the agent may run with the latter.
 func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
 	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
-	return CoolsAsNodeGone(b) && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !usesAny(s.CiliumNode, b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
+	fixed := s.CiliumNode != nil && s.CiliumNode.BlockDemand != nil && s.CiliumNode.BlockDemand.Fixed
+	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
+	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !usesAny(s.CiliumNode, b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
 }
 
 // CoolsAsNodeGone reports whether a block cools down because its Node was gone.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -119,6 +120,37 @@ func TestBlocksOfEarlierNode(t *testing.T) {
 			if test.zone != "" {
 				node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": test.zone}}}
 			}
+			if got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0].Request; got != test.want {
+				t.Errorf("the block is requested as %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// The same holds if the operator did not see that the earlier Node was gone.
+func TestBlocksOfEarlierNodeInService(t *testing.T) {
+	for name, test := range map[string]struct {
+		uid    types.UID // of the block's Node
+		change func(*Cluster)
+		want   expand.Reason
+	}{
+		"of an earlier Node":   {"earlier", nil, expand.NodeUnselected},
+		"of this Node":         {"uid", nil, expand.None},
+		"of an unknown Node":   {"", nil, expand.None},
+		"its CiliumNode lists": {"earlier", func(c *Cluster) { c.join("n", "10.1.0.1") }, expand.None},
+		"a pod uses it": {"earlier", func(c *Cluster) {
+			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.1.0.1")), fixtures.Noon())
+		}, expand.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			block := fixtures.Block("10.1.0.0/30", "a", "n", 1)
+			block.NodeUID = test.uid
+			c := clusterOf(block)
+			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
+			if test.change != nil {
+				test.change(c)
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid", Labels: map[string]string{"zone": "b"}}}
 			if got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0].Request; got != test.want {
 				t.Errorf("the block is requested as %q, want %q", got, test.want)
 			}

@@ -170,6 +170,7 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 		zone   string
 		taints []corev1.Taint
 		used   bool
+		unseen bool   // that there was no Node meanwhile
 		want   string // the pool of its blocks in service
 	}{
 		"in the same zone":                               {zone: "x", want: "x"},
@@ -177,8 +178,14 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 		"elsewhere, its labels not final":                {zone: "y", taints: late},
 		"elsewhere, a pod uses it":                       {zone: "y", used: true, want: "x"},
 		"elsewhere, a pod uses it, its labels not final": {zone: "y", used: true, taints: late, want: "x"},
+		"at once, in the same zone":                      {unseen: true, zone: "x", want: "x"},
+		"at once, elsewhere":                             {unseen: true, zone: "y", want: "y"},
+		"at once, elsewhere, a pod uses it":              {unseen: true, zone: "y", used: true, want: "x"},
 	} {
 		for _, mode := range ciliumnode.Modes() {
+			if test.unseen && mode == ciliumnode.Kubernetes {
+				continue // its agent keeps the podCIDR that it runs with
+			}
 			t.Run(mode.String()+" "+name, func(t *testing.T) {
 				node := fixtures.Node()
 				node.Labels = map[string]string{"zone": "x"}
@@ -188,7 +195,11 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 				if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
 					t.Fatal(err)
 				}
-				b.settle()
+				if !test.unseen {
+					b.settle()
+				} else if err := b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")); err != nil && mode != ciliumnode.Kubernetes { // as the garbage collector does
+					t.Fatal(err)
+				}
 				if test.used {
 					b.r.Pods.Set(podOn("a", first.CIDR.Addr().Next().String()), fixtures.Noon())
 				}

@@ -67,8 +67,8 @@ type PodIPBlockSpec struct {
 	// +required
 	NodeName string `json:"nodeName"`
 
-	// nodeUID is the UID the Node had at the claim. For information: a new Node
-	// of the same name keeps the blocks.
+	// nodeUID is the UID the Node had at the claim. A new Node of the same name
+	// keeps the blocks whose pools select it, and those in use.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
