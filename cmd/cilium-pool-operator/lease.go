@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -44,10 +44,9 @@ func (o *options) leaseLock(config *rest.Config) (*resourcelock.LeaseLock, error
 
 // noRecorders is used because the lock is created before the manager, which has the
 // recorders.
-type noRecorders struct{}
+type noRecorders struct{ recorder.Provider }
 
 func (noRecorders) GetEventRecorderFor(string) record.EventRecorder { return nil }
-func (noRecorders) GetEventRecorder(string) events.EventRecorder    { return nil }
 
 // annotating adds annotations to every Lease it writes.
 type annotating struct {

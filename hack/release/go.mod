@@ -3,7 +3,7 @@ module github.com/cilium-pool/cilium-pool-operator/hack/release
 go 1.26.0
 
 require (
-	github.com/CycloneDX/cyclonedx-go v0.9.3
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	sigs.k8s.io/yaml v1.6.0
 )
 

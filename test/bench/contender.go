@@ -22,7 +22,7 @@ const (
 	multiPool         = "cilium-operator multi-pool, limit lifted"
 	multiPoolAsIs     = "cilium-operator multi-pool, as shipped"
 	nodeIPAM          = "kube-controller-manager nodeipam, limit lifted"
-	ciliumOperatorDir = "cilium-1.20.1"
+	ciliumOperatorDir = "cilium-1.20.2"
 )
 
 // contender is a program that runs in a measure.

@@ -75,7 +75,7 @@ func main() {
 	fs.StringVar(&o.dir, "dir", ".run/cluster", "folder of the cluster's state")
 	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
 	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
-	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.1/chart", "folder of Cilium's chart")
+	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.2/chart", "folder of Cilium's chart")
 	fs.StringVar(&o.calico, "calico", "", "folder of Calico's CRDs")
 	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
 	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")

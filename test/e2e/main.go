@@ -50,7 +50,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.run, "run", "ci", "scenarios to run, separated by commas; ci: those of every change; all: all but the next two; migrate: moves from other modes, and plans that change; modes: the operator's other modes")
 	flag.StringVar(&o.binDir, "bin", ".cache/bin", "folder of etcd, kube-apiserver and cilium-pool-operator")
-	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.1", "folder of Cilium's programs, its bpf folder and its chart")
+	flag.StringVar(&o.ciliumDir, "cilium", ".cache/bin/cilium-1.20.2", "folder of Cilium's programs, its bpf folder and its chart")
 	flag.BoolVar(&o.patched, "patched", false, "the agents have the patches of test/cilium/patches")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which renders the agents' configuration from Cilium's chart")
 	flag.StringVar(&o.examples, "examples", "examples", "folder of the values that users are given, and the agents run with")

@@ -1,4 +1,4 @@
-// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.1) for one node. A test
+// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.2) for one node. A test
 // drives it through JSON lines on standard input and output: in crd mode against a real API
 // server, in multi-pool and kubernetes mode against what the test supplies.
 package main
