@@ -43,6 +43,14 @@ mutants-changed: controlplane # Plant the mutants of the files that differ from 
 	files=$$(git diff --name-only --diff-filter=d '$(BASE)...' -- pkg cmd | paste -sd,); \
 	go run ./test/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
 
+# These need a ServiceCIDR (Kubernetes 1.33) or a MutatingAdmissionPolicy (1.36).
+NEWER_KUBERNETES := TestScripts/^plan$$|TestPodsRequestAddresses|TestOffers|TestGrowthForUnscheduledPods|TestRecallForUnscheduledPods
+.PHONY: test-oldest
+test-oldest: test-needs $(oldest-bin)/kube-apiserver # Run the suites of API, chart, plugin, audit and integration on the oldest Kubernetes that the chart allows. PKG=./test/chart
+	CPO_BIN_DIR=$(CURDIR)/$(oldest-bin) $(TEST) -skip '^TestLong|$(NEWER_KUBERNETES)' \
+		$(call given,PKG,$(addprefix ./test/,api chart plugin audit integration))
+	@echo 'left out, for want of newer kinds: $(NEWER_KUBERNETES)'
+
 .PHONY: fuzz
 fuzz: # Fuzz each fuzz target in turn. FUZZTIME=20s, PKG=./...
 	hack/fuzz.sh $(FUZZTIME) $(PKG)

@@ -24,6 +24,16 @@ $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
 # One of the benchmark's peers, and a part of the real cluster.
 $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 
+# The oldest Kubernetes that the chart installs on. Its module file is beside go.mod.
+OLDEST_KUBERNETES := v1.32.13
+oldest-bin := $(BIN)/kubernetes-$(OLDEST_KUBERNETES:v%=%)
+$(oldest-bin)/kube-apiserver: $(PARTS)/kube-apiserver/main.go $(PARTS)/$(OLDEST_KUBERNETES).mod $(PARTS)/$(OLDEST_KUBERNETES).sum
+	@echo "building kube-apiserver $(OLDEST_KUBERNETES): once, about 5 minutes on two cores"
+	cd $(PARTS) && go build -v -modfile=$(OLDEST_KUBERNETES).mod -ldflags '$(call kubernetes-ldflags-of,$(OLDEST_KUBERNETES))' \
+		-o $(CURDIR)/$@ ./kube-apiserver $(call progress,$(@F))
+	@ln -sf ../etcd ../kubectl $(@D)
+	@touch $@
+
 # Cilium's own allocator, which the stand-in agents are compared with.
 $(BIN)/cilium-ipam: $(wildcard test/truth/cilium-ipam/*.go) test/truth/cilium-ipam/go.mod test/truth/cilium-ipam/go.sum
 	@echo "building cilium-ipam: once, about 3 minutes on two cores"

@@ -25,6 +25,9 @@ func TestRights(t *testing.T) {
 		"namespaces":                "", // for multi-pool mode
 		"ciliumpodippools":          "",
 	}
+	if !b.ServesServiceCIDRs() {
+		optional["servicecidrs"] = ""
+	}
 	role := roleOfPage(t)
 	if o := b.check(); o.code != 0 {
 		t.Errorf("with the rights of the page: exit code %d\n%s%s", o.code, o.stdout, o.stderr)

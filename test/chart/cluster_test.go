@@ -165,7 +165,9 @@ pools:
 				"192.0.2.0/24 of pool bad overlaps 192.0.2.7, an address of Node n1",
 				"192.0.2.0/24 of pool bad is not within 100.64.0.0/12",
 				"/30 of pool bad overlaps " + kubernetes.Spec.ClusterIP + ", the address of the Service kubernetes",
-				", a range of Services",
+			}
+			if b.ServesServiceCIDRs() {
+				warnings = append(warnings, ", a range of Services")
 			}
 			notes = b.helm(install...)
 			wantAll(t, notes, append(warnings, "WARNING: pools in the values do not fit this cluster")...)

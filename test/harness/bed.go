@@ -10,8 +10,11 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,6 +59,17 @@ func NewBed(t testing.TB, cfg *rest.Config, more ...func(*runtime.Scheme) error)
 func (b *Bed) Must(err error) {
 	b.TB.Helper()
 	Must(b.TB, err)
+}
+
+// ServesServiceCIDRs reports whether the API server does, as since Kubernetes 1.33.
+func (b *Bed) ServesServiceCIDRs() bool {
+	b.TB.Helper()
+	_, err := b.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}, "v1")
+	if meta.IsNoMatchError(err) {
+		return false
+	}
+	b.Must(err)
+	return true
 }
 
 // on fails the test where a call about an object failed.
