@@ -32,7 +32,7 @@ const badFields = "cilium-pool.io/bad-fields"
 // encoded is a value in JSON.
 type encoded = stdjson.RawMessage
 
-// decodeReadable decodes what it can of a CiliumNode for which decodeWhole has failed.
+// decodeReadable decodes what it can of a CiliumNode that Cilium's type cannot hold.
 func decodeReadable(data []byte, cn *ciliumv2.CiliumNode, failed error) error {
 	*cn = ciliumv2.CiliumNode{}
 	var bad []BadField

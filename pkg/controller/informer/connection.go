@@ -3,43 +3,22 @@ package informer
 import (
 	"net"
 	"net/http"
-	"reflect"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// NewCache returns a cache for a manager whose watches have a connection of their own. It
-// decodes PodIPBlocks in one pass, and of Nodes only what it keeps. It lists and watches all of
-// both, whatever the options select.
+// NewCache returns a cache for a manager whose watches have a connection of their own.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	own, err := ownConnection(config)
 	if err != nil {
 		return nil, err
 	}
 	options.HTTPClient = own
-	l := lists{config: config, http: own, scheme: options.Scheme}
-	blocks, err := l.of(v1alpha1.GroupVersion.WithKind("PodIPBlock"), "podipblocks", fields.Everything())
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := l.pruned(corev1.SchemeGroupVersion.WithKind("Node"), node, "nodes", metav1.NamespaceAll, labels.Everything(), fields.Everything())
-	if err != nil {
-		return nil, err
-	}
-	options.NewInformer = informersFrom(map[reflect.Type]toolscache.ListerWatcher{
-		reflect.TypeFor[*v1alpha1.PodIPBlock](): blocks, reflect.TypeFor[*corev1.Node](): nodes,
-	})
 	return cache.New(config, options)
 }
 
@@ -49,24 +28,18 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 	if err != nil {
 		return nil, err
 	}
-	kind := ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
-	ciliumNodes, err := lists{config: config, http: http, scheme: options.Scheme}.of(kind, ciliumv2.CNPluralName, fields.Everything())
+	ciliumNodes, err := lists{config: config, http: http, scheme: options.Scheme}.all(ciliumNodeKind, ciliumv2.CNPluralName)
 	if err != nil {
 		return nil, err
 	}
 	options.HTTPClient = http
-	options.NewInformer = informersFrom(map[reflect.Type]toolscache.ListerWatcher{reflect.TypeFor[*ciliumv2.CiliumNode](): ciliumNodes})
-	return cache.New(config, options)
-}
-
-// informersFrom makes informers that list and watch some types by own.
-func informersFrom(own map[reflect.Type]toolscache.ListerWatcher) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
-	return func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		if w, ok := own[reflect.TypeOf(obj)]; ok {
-			from = w
+	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if _, ok := obj.(*ciliumv2.CiliumNode); ok {
+			from = ciliumNodes
 		}
 		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
 	}
+	return cache.New(config, options)
 }
 
 // ownConnection returns an HTTP client for watches, which shares no connection with other

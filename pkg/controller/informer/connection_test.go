@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -105,46 +102,4 @@ func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 		t.Fatal(err)
 	}
 	return mgr
-}
-
-// The cache decodes PodIPBlocks in one pass: it cuts out managed fields, on which other decoders
-// would fail here.
-func TestCacheDecodesBlocksInOnePass(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for _, event := range []string{
-			`{"type":"ADDED","object":{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"managedFields":["no entry"],"name":"b","resourceVersion":"1","uid":"u"},"spec":{"cidr":"10.0.0.0/27"}}}`,
-			`{"type":"BOOKMARK","object":{"apiVersion":"cilium-pool.io/v1alpha1","kind":"PodIPBlock","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"2"}}}`,
-		} {
-			_, _ = fmt.Fprintln(w, event)
-		}
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	t.Cleanup(server.Close)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	mgr := managerOf(t, &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-	readCached(ctx, t, mgr, block)
-	if block.Spec.CIDR != "10.0.0.0/27" || block.UID != "u" {
-		t.Errorf("got %v", block)
-	}
-}
-
-// readCached starts the cache of a manager, and reads an object of a name from it once all of
-// its kind have been read.
-func readCached(ctx context.Context, t *testing.T, mgr manager.Manager, obj client.Object) {
-	t.Helper()
-	go func() { _ = mgr.GetCache().Start(ctx) }()
-	informer, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-		t.Fatalf("no %T was read", obj)
-	}
-	if err := mgr.GetCache().Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-		t.Fatal(err)
-	}
 }

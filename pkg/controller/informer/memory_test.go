@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,7 +129,7 @@ func (f *memoryFeed) add(b *testing.B, store Store, obj client.Object) {
 	}
 }
 
-// decodeJSON returns a custom resource as the watches' decoder decodes it.
+// decodeJSON returns a custom resource decoded from JSON.
 func decodeJSON[T any, P interface {
 	*T
 	client.Object
@@ -139,7 +139,7 @@ func decodeJSON[T any, P interface {
 		b.Fatal(err)
 	}
 	out := P(new(T))
-	if err := decodeInto(out, data); err != nil {
+	if err := json.Unmarshal(data, out); err != nil {
 		b.Fatal(err)
 	}
 	return out

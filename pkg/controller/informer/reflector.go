@@ -3,7 +3,6 @@ package informer
 import (
 	"fmt"
 	"net/http"
-	"reflect"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,52 +156,31 @@ type lists struct {
 	scheme *runtime.Scheme
 }
 
-// of lists and watches a kind in all namespaces. Kinds built into Kubernetes use protobuf.
-func (l lists) of(gvk schema.GroupVersionKind, resource string, field fields.Selector) (toolscache.ListerWatcher, error) {
+// of lists and watches a kind in a namespace, "" for all.
+func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
 	c, err := l.client(gvk)
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
-	return listerWatcherOf(c, resource, metav1.NamespaceAll, labels.Everything(), field), nil
-}
-
-// pruned lists and watches a kind of Kubernetes' core group in a namespace, "" for all. Of its
-// objects only what is kept is decoded.
-func (l lists) pruned(gvk schema.GroupVersionKind, object kept, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
-	config := l.configOf("/api", gvk.GroupVersion())
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.NegotiatedSerializer = pruned{serializer.NewCodecFactory(l.scheme).WithoutConversion(), gvk, object}
-	c, err := rest.RESTClientForConfigAndClient(config, l.http)
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", resource, err)
-	}
-	return listerWatcherOf(c, resource, namespace, by, field), nil
-}
-
-func listerWatcherOf(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
 	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
 		o.LabelSelector, o.FieldSelector = by.String(), field.String()
-	})
+	}), nil
 }
 
+// all lists and watches all objects of a kind.
+func (l lists) all(gvk schema.GroupVersionKind, resource string) (toolscache.ListerWatcher, error) {
+	return l.of(gvk, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+}
+
+// client returns a client of a kind: of CiliumNodes a lenient one, which reads JSON whatever
+// client-go prefers (KUBE_FEATURE_ClientsPreferCBOR).
 func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
 	codecs := serializer.NewCodecFactory(l.scheme)
-	if clientgoscheme.Scheme.Recognizes(gvk) {
+	if gvk != ciliumNodeKind {
 		return apiutil.RESTClientForGVK(gvk, false, false, l.config, codecs, l.http)
 	}
-	obj, err := l.scheme.New(gvk)
-	if err != nil {
-		return nil, err
-	}
-	config := l.configOf("/apis", gvk.GroupVersion())
-	// Whatever client-go prefers (KUBE_FEATURE_ClientsPreferCBOR), onePass reads JSON.
-	config.ContentType = runtime.ContentTypeJSON
-	config.NegotiatedSerializer = onePass{codecs.WithoutConversion(), gvk, reflect.TypeOf(obj).Elem()}
+	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
+	config.APIPath, config.GroupVersion, config.ContentType = "/apis", &version, runtime.ContentTypeJSON
+	config.NegotiatedSerializer = lenient{codecs.WithoutConversion()}
 	return rest.RESTClientForConfigAndClient(config, l.http)
-}
-
-func (l lists) configOf(path string, version schema.GroupVersion) *rest.Config {
-	config := rest.CopyConfig(l.config)
-	config.APIPath, config.GroupVersion = path, &version
-	return config
 }

@@ -24,24 +24,24 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	}
 	l := lists{config: mgr.GetConfig(), http: own, scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.pruned(pod, boundPod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
+	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}
-	unscheduled, err := l.of(pod, "pods", state.UnscheduledFields())
+	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.UnscheduledFields())
 	if err != nil {
 		return Sources{}, err
 	}
-	agentPods, err := l.pruned(pod, agentPod, "pods", agentNamespace, agents, fields.Everything())
+	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
 	if err != nil {
 		return Sources{}, err
 	}
-	services, err := l.pruned(corev1.SchemeGroupVersion.WithKind("Service"), service, "services", metav1.NamespaceAll, labels.Everything(), fields.Everything())
+	services, err := l.all(corev1.SchemeGroupVersion.WithKind("Service"), "services")
 	if err != nil {
 		return Sources{}, err
 	}
 	kind, plural := mode.Resource()
-	ciliumNodes, err := l.of(kind, plural, fields.Everything())
+	ciliumNodes, err := l.all(kind, plural)
 	has := func(kind schema.GroupVersionKind) func() (bool, error) {
 		return func() (bool, error) { return Serves(mgr.GetRESTMapper(), kind) }
 	}
@@ -53,7 +53,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err == nil && mode.ManyPools() {
 		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 		s.HasCiliumPools = has(pools)
-		s.CiliumPools, err = l.of(pools, ciliumv2alpha1.CPIPPluralName, fields.Everything())
+		s.CiliumPools, err = l.all(pools, ciliumv2alpha1.CPIPPluralName)
 	}
 	return s, err
 }

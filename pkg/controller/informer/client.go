@@ -1,0 +1,92 @@
+package informer
+
+import (
+	"context"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var ciliumNodeKind = ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
+
+// NewClient returns a client that decodes CiliumNodes by ciliumnode.Decode, except the responses
+// to creates and updates, and reads them from the API server, past any cache.
+func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
+	if options.HTTPClient == nil {
+		http, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return nil, err
+		}
+		options.HTTPClient = http
+	}
+	c, err := client.New(config, options)
+	if err != nil {
+		return nil, err
+	}
+	api, err := lists{config: config, http: options.HTTPClient, scheme: options.Scheme}.client(ciliumNodeKind)
+	return lenientClient{c, api}, err
+}
+
+// lenientClient reads and patches CiliumNodes by api.
+type lenientClient struct {
+	client.Client
+	api rest.Interface
+}
+
+// Get reads an object.
+func (c lenientClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if _, ok := obj.(*ciliumv2.CiliumNode); !ok || len(opts) > 0 {
+		return c.Client.Get(ctx, key, obj, opts...)
+	}
+	return c.api.Get().Resource(ciliumv2.CNPluralName).Name(key.Name).Do(ctx).Into(obj)
+}
+
+// List reads a list.
+func (c lenientClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*ciliumv2.CiliumNodeList); !ok {
+		return c.Client.List(ctx, list, opts...)
+	}
+	options := client.ListOptions{}
+	options.ApplyOptions(opts)
+	err := c.api.Get().Resource(ciliumv2.CNPluralName).VersionedParams(options.AsListOptions(), metav1.ParameterCodec).Do(ctx).Into(list)
+	if apierrors.IsNotFound(err) {
+		return c.Client.List(ctx, list, opts...) // which can tell that the API server does not know the kind
+	}
+	return err
+}
+
+// Patch patches an object, and decodes the response into it.
+func (c lenientClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if _, ok := obj.(*ciliumv2.CiliumNode); !ok || len(opts) > 0 {
+		return c.Client.Patch(ctx, obj, patch, opts...)
+	}
+	return c.patch(ctx, obj, patch)
+}
+
+// patch patches a CiliumNode or a subresource of it.
+func (c lenientClient) patch(ctx context.Context, obj client.Object, patch client.Patch, subresource ...string) error {
+	data, err := patch.Data(obj)
+	if err != nil {
+		return err
+	}
+	return c.api.Patch(patch.Type()).Resource(ciliumv2.CNPluralName).Name(obj.GetName()).SubResource(subresource...).Body(data).Do(ctx).Into(obj)
+}
+
+// Status returns a writer of status.
+func (c lenientClient) Status() client.SubResourceWriter { return lenientStatus{c.Client.Status(), c} }
+
+type lenientStatus struct {
+	client.SubResourceWriter
+	client lenientClient
+}
+
+// Patch patches the status of an object, and decodes the response into it.
+func (s lenientStatus) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	if _, ok := obj.(*ciliumv2.CiliumNode); !ok || len(opts) > 0 {
+		return s.SubResourceWriter.Patch(ctx, obj, patch, opts...)
+	}
+	return s.client.patch(ctx, obj, patch, "status")
+}
