@@ -37,7 +37,6 @@ type records[O client.Object, R any] struct {
 	// which has their UID not among listed.
 	missing func(listed map[types.UID]bool, version string) []R
 
-	first   arriving
 	initial initialList
 }
 
@@ -83,27 +82,19 @@ func (s *records[O, R]) Delete(obj any) error {
 	return err
 }
 
-// Replace stores a full list, or ends the first one, which has come object by object.
-// Records that are not in it were deleted while no watch was running.
+// Replace stores a full list. Records that are not in it were deleted while no watch was running.
 func (s *records[O, R]) Replace(list []any, version string) error {
-	listed, streamed := s.first.end()
-	if !streamed {
-		listed = make(map[types.UID]bool, len(list))
-	}
+	listed := make(map[types.UID]bool, len(list))
 	for _, obj := range list {
 		r, err := s.record(obj)
 		if err != nil {
 			return err
 		}
-		if listed != nil {
-			listed[r.uid] = true
-		}
+		listed[r.uid] = true
 		s.there(r.is)
 	}
-	if listed != nil {
-		for _, r := range s.missing(listed, version) {
-			s.gone(r)
-		}
+	for _, r := range s.missing(listed, version) {
+		s.gone(r)
 	}
 	s.initial.setStored()
 	return nil

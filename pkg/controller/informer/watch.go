@@ -60,7 +60,7 @@ func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (
 
 // fill lets a reflector fill Store until ctx ends.
 func (w Watch) fill(ctx context.Context) {
-	toolscache.NewReflectorWithOptions(listerWatcher(w.From, w.Store), w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
+	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
 }
 
 // Watches returns everything that the Feed watches.
