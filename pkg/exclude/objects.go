@@ -24,8 +24,8 @@ func OfNode(n *corev1.Node) []netip.Prefix {
 }
 
 // OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: those of its
-// load balancer, the one that it requests, and its external ones, up to a number of them: anybody
-// may create a Service, and one must not take a pool from all nodes.
+// load balancer, the one that it requests (loadBalancerIP), and its externalIPs, up to a number of
+// them: anybody may create a Service, and one must not take a pool from all nodes.
 func OfService(s *corev1.Service) []netip.Prefix {
 	out := read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP)
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
