@@ -96,8 +96,21 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 		s.Own, s.Limits = share.InUse(), share.Limits
 		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // otherwise its requests show that
 		s.BlockDemand = wholeOf(share, s.Family, mine)
+		c.leaveNamed(&s)
 	}
 	return s
+}
+
+// leaveNamed takes the addresses of a block that is to be listed whole if another node's
+// CiliumNode has come to name one since it was claimed, and nothing uses the block here: it is
+// not listed then, so the node must neither count on it nor keep it.
+func (c *Cluster) leaveNamed(s *expand.State) {
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if s.BlockDemand != nil && !b.Listed && !s.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Node, b.CIDR)) > 0 {
+			b.Usable = nil
+		}
+	}
 }
 
 // blockState returns a block as expand sees it.

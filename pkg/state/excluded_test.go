@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -98,6 +99,35 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 	whole := ciliumnode.MultiPool.ToStored(fixtures.Pooled(1, "10.0.0.0/29")).View()
 	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
 		t.Error("an address of a whole block is withheld, which its agent uses all the same")
+	}
+}
+
+// A block that is to be listed whole has no usable address while another node's CiliumNode names
+// one of them, unless it is listed already, or something uses it.
+func TestNamedBlockIsNotUsable(t *testing.T) {
+	tests := map[string]struct {
+		router string
+		listed []string
+		pod    []string
+		want   int
+	}{
+		"nobody names it":       {router: "10.0.1.1", want: 2},
+		"another node names it": {router: "10.0.0.1", want: 0},
+		"it is listed":          {router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, want: 2},
+		"a pod uses it":         {router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+			other := fixtures.CiliumNode("m", "1")
+			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
+			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(other))
+			s := expand.State{Node: "n", Family: ipalloc.IPv4, Pods: []expand.Pod{{IPs: fixtures.Addrs(test.pod...)}}}
+			s = c.State(s, "", ciliumnode.MultiPool.ToStored(fixtures.Pooled(2, test.listed...)).View(), c.Ledger.NodeBlocks("n"))
+			if got := len(s.Blocks[0].Usable); got != test.want {
+				t.Errorf("%d usable addresses, want %d", got, test.want)
+			}
+		})
 	}
 }
 

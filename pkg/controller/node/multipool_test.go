@@ -9,6 +9,7 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -310,6 +311,25 @@ func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.12/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
+}
+
+// A block that another node's CiliumNode has come to name since it was claimed cannot be listed.
+// The node gets another one in its place, and returns it.
+func TestMultiPoolReturnsAClaimNamedElsewhere(t *testing.T) {
+	other := fixtures.CiliumNode("m", "")
+	other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: "10.0.0.5"}}
+	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(4, "10.0.0.0/30"), other,
+		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+	b.settle()
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
+	b.settle()
+	if b.has("10.0.0.4/30") {
+		t.Errorf("it is still there: %+v", b.Blocks())
+	}
+	b.Check("at the end")
 }
 
 // In a block that is listed whole no address can be withheld, so one with a reserved address is
