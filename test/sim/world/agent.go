@@ -354,7 +354,7 @@ func (m *machine) writePod() {
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: m.readySince()}},
 		ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "cilium-agent", ContainerID: fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run),
+			Name: "cilium-agent", ContainerID: m.container(),
 			LastTerminationState: m.lastEnd(),
 		}},
 	}
@@ -365,6 +365,9 @@ func (m *machine) writePod() {
 	}
 	m.pod.writtenRun, m.pod.writtenReady, m.pod.writtenEnded = m.pod.run, m.pod.ready, m.pod.ended
 }
+
+// container is the container of its agent, as its kubelet knows it.
+func (m *machine) container() string { return fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run) }
 
 // lastEnd is how the agent's last run ended, if it ended on its own: a second after its start.
 func (m *machine) lastEnd() corev1.ContainerState {

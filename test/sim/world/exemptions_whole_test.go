@@ -201,6 +201,44 @@ func TestRestartClosed(t *testing.T) {
 	}
 }
 
+// TestClosedTo checks that a CIDR without a block is of no use to a node if its agent has closed
+// it, or if its last block says that this run of the agent has.
+func TestClosedTo(t *testing.T) {
+	tests := map[string]struct {
+		keeps  bool   // the agent sees the CIDR all along
+		holder string // of the last block
+		says   string // the container that has closed it, as the last block has it
+		stays  bool   // that block
+		want   int
+	}{
+		"the agent has closed it":         {holder: "n1", want: 1},
+		"its block says so":               {keeps: true, holder: "n1", says: "containerd://n1-1", want: 1},
+		"both":                            {holder: "n1", says: "containerd://n1-1", want: 1},
+		"neither":                         {keeps: true, holder: "n1"},
+		"the block is still there":        {holder: "n1", says: "containerd://n1-1", stays: true},
+		"an earlier run had closed it":    {keeps: true, holder: "n1", says: "containerd://n1-0"},
+		"the block was of another node's": {keeps: true, holder: "n2", says: "containerd://n1-1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
+			m := w.machine("n1")
+			m.whole, m.pod.run = closed(t, test.keeps), 1
+			b := blockIn(first, test.holder, v1alpha1.PhaseInService)
+			if test.says != "" {
+				b.Status.Closed = &v1alpha1.BlockClosed{Container: test.says}
+			}
+			put(w, b)
+			if !test.stays {
+				w.mustNot(w.api.Delete(KindBlock, b.Name, nil, nil))
+			}
+			if got := w.closedTo(m, ipalloc.IPv4); got != test.want {
+				t.Errorf("%d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 // closed returns an agent that saw its first CIDR removed from the list while in use and then
 // listed again, or one that saw it listed all the time.
 func closed(t *testing.T, keeps bool) *multipool.Pools {

@@ -165,14 +165,23 @@ func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	return false
 }
 
-// closedTo returns how many CIDRs of a family without a block an agent has closed: they are of
-// no use to its node.
+// closedTo returns how many CIDRs of a family without a block are of no use to a node: its agent
+// has closed them, or its last block of that CIDR says so. An agent that saw only the latest
+// version of its list may have missed that, and the operator cannot know.
 func (w *World) closedTo(m *machine, f ipalloc.Family) int {
 	if m.whole == nil { // its agent is down
 		return 0
 	}
+	closed := m.whole.Closed()
+	for _, v := range w.api.history[KindBlock] {
+		b, ok := v.Old.(*v1alpha1.PodIPBlock)
+		if ok && v.New == nil && b.Spec.NodeName == m.name && b.Status.Closed != nil && b.Status.Closed.Container == m.container() {
+			closed = append(closed, netip.MustParsePrefix(b.Spec.CIDR))
+		}
+	}
+	slices.SortFunc(closed, netip.Prefix.Compare)
 	n := 0
-	for _, cidr := range m.whole.Closed() {
+	for _, cidr := range slices.Compact(closed) {
 		if ipalloc.FamilyOf(cidr.Addr()) == f && w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
 			n++
 		}
