@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
@@ -61,6 +62,23 @@ func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPoo
 	p := pool(name, 1, size, cidr)
 	p.Spec.CiliumPoolName = ciliumPool
 	return p
+}
+
+// picked: a pod comes whose labels alone choose its pool.
+func (d *director) picked() {
+	leader, _, ok := d.awake()
+	if !ok {
+		return
+	}
+	node, _ := d.nodes()
+	d.await(200, func() bool {
+		return d.w.Serves(node) && d.w.API().Get(world.KindCiliumPool, "blue") != nil
+	}, works(leader), lives(node))
+	d.one(is(world.CiliumPoolEdit, "people", "pick-pods=blue"))
+	d.one(func(a world.Action) bool {
+		return a.Verb == world.PodNew && a.Who == node && strings.HasSuffix(a.What, "=label-blue")
+	})
+	d.drive(100, never, works(leader), lives(node))
 }
 
 // poolMarks are counts that must increase once pods have requested Cilium pools for long

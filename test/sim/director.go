@@ -34,6 +34,9 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.8) {
 			d.firstRead()
 		}
+		if s.traits.has(pools) && d.odds(.5) {
+			d.picked()
+		}
 		if s.traits.has(scheduling) && d.odds(.5) {
 			d.crowded()
 		}
