@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"slices"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -101,14 +102,29 @@ func (w *World) isServed(pool string) bool {
 	})
 }
 
+// serves returns which Cilium pool each PodIPPool serves, as an operator knows.
+func (o *Operator) serves() map[string]string {
+	if o.w.cfg.Asking == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, name := range o.parts.Node.Pools.Names() {
+		if pool := o.parts.Node.Pools.Get(name); pool != nil {
+			out[name] = cmp.Or(pool.CiliumPool, crd.DefaultCiliumPool)
+		}
+	}
+	return out
+}
+
 // holdServed checks that a CIDR that an operator lists on a node is listed under the pool that
-// its PodIPPool serves, if that exists.
+// its PodIPPool serves, if that exists. An operator may not have seen yet that people made one
+// of the same name for another pool (docs/reliability.md).
 func (w *World) holdServed(node string, l listed) {
 	b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if !ok {
 		return
 	}
-	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool {
+	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok && crd.CiliumPoolOf(pool) != l.pool && w.writer.current.serves[pool.Name] != l.pool {
 		w.violate(10, "%s was listed on node %s, and PodIPPool %s serves another pool", l, node, pool.Name)
 	}
 }

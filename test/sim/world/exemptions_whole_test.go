@@ -239,6 +239,33 @@ func TestClosedTo(t *testing.T) {
 	}
 }
 
+// TestHoldServed checks that a CIDR may be listed for another Cilium pool than its PodIPPool
+// serves only if that is the one it served as far as the operator knew.
+func TestHoldServed(t *testing.T) {
+	for name, test := range map[string]struct {
+		listed, knew string
+		found        bool
+	}{
+		"the one it serves":             {listed: crd.DefaultCiliumPool, knew: crd.DefaultCiliumPool},
+		"another one":                   {listed: "blue", knew: crd.DefaultCiliumPool, found: true},
+		"the one that it had served":    {listed: "blue", knew: "blue"},
+		"the operator knew no such":     {listed: "blue", found: true},
+		"the operator knew a third":     {listed: "blue", knew: "green", found: true},
+		"what the operator cannot know": {listed: crd.DefaultCiliumPool, knew: "blue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
+			put(w, blockIn(first, "n1", v1alpha1.PhaseInService))
+			w.writer = w.operators[0]
+			w.writer.current = &flight{name: "n1", serves: map[string]string{"main": test.knew}}
+			w.holdServed("n1", listed{test.listed, first})
+			if found := len(w.Violations) > 0; found != test.found {
+				t.Errorf("found %q, want %t", texts(w), test.found)
+			}
+		})
+	}
+}
+
 // closed returns an agent that saw its first CIDR removed from the list while in use and then
 // listed again, or one that saw it listed all the time.
 func closed(t *testing.T, keeps bool) *multipool.Pools {

@@ -106,7 +106,9 @@ type flight struct {
 	// awaits is the Node whose labels, as it knew when it began, are not final.
 	awaits types.UID
 	// stays are the pools off which it may not move the Node, as far as it knew when it began.
-	stays   map[string]bool
+	stays map[string]bool
+	// serves is which Cilium pool each PodIPPool serves, as far as it knew when it began.
+	serves  map[string]string
 	cluster []netip.Prefix // what it has known, ever since it began, that the cluster itself has
 	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about to
 	// delete, and it may know that.
@@ -306,6 +308,7 @@ func (f *flight) know(o *Operator) {
 	f.settled, f.notRun = o.agents.settled(f.name), o.notRun(f.name)
 	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
+	f.serves = o.serves()
 	for _, pod := range o.parts.Node.Pods.On(f.name) {
 		for _, addr := range pod.IPs {
 			if f.pods == nil {
