@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -47,7 +49,19 @@ func newCommand(e *cli.Env) *cobra.Command {
 	root.SetErr(e.ErrOut)
 	root.SetIn(e.In)
 	e.AddFlags(root.PersistentFlags())
-	root.AddCommand(list.NewStatus(e), list.NewNodes(e), list.NewPools(e), list.NewBlocks(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e))
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e))
+	root.AddCommand(former(e, "get nodes", list.NewNodes(e)), former(e, "get pools", list.NewPools(e)), former(e, "get blocks", list.NewBlocks(e)))
 	markFailures(root)
 	return root
+}
+
+// former returns a command under the name that it had in the release before, which is hidden.
+func former(e *cli.Env, now string, cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden, cmd.Aliases = true, nil
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		fmt.Fprintf(e.ErrOut, "%s is now kubectl cilium-pool %s\n", cmd.CommandPath(), now)
+		return run(cmd, args)
+	}
+	return cmd
 }

@@ -64,10 +64,14 @@ func pages(t *testing.T, dir string) map[string]string {
 // words matches the words of a command line, quoted ones as one.
 var words = regexp.MustCompile(`'[^']*'|\S+`)
 
-// Each command has examples, whose commands and flags exist.
+// Each command, at any level, has examples, whose commands and flags exist.
 func TestExamples(t *testing.T) {
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
-	for _, c := range append(cmd.Commands(), cmd) {
+	all := []*cobra.Command{cmd}
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].Commands()...)
+	}
+	for _, c := range all {
 		if c.Example == "" || c.Long == "" {
 			t.Errorf("%s has no examples, or says nothing", c.CommandPath())
 		}

@@ -44,16 +44,17 @@ type BlockRow struct {
 // BlockFilter selects blocks; empty fields select all.
 type BlockFilter struct{ Pool, node, phase string }
 
-// NewBlocks returns the command blocks.
+// NewBlocks returns the command get blocks.
 func NewBlocks(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	var w BlockFilter
 	cmd := &cobra.Command{
-		Use:   "blocks",
-		Short: "List blocks: who holds them, how full they are, what they wait for",
+		Use:     "blocks",
+		Aliases: []string{"block"},
+		Short:   "List blocks: who holds them, how full they are, what they wait for",
 		Long: `Lists PodIPBlocks with what kubectl get podipblocks cannot know: how many of
 each block's addresses are in use, and what a block on its way out waits for.`,
-		Example: cli.Examples("blocks", "blocks --node edge-01 -o wide", "blocks --phase Draining", "blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
+		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {

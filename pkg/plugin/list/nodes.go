@@ -59,18 +59,19 @@ func (p *PhaseCount) add(phase ipalloc.Phase) {
 
 func (p PhaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
 
-// NewNodes returns the command nodes.
+// NewNodes returns the command get nodes.
 func NewNodes(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
 	cmd := &cobra.Command{
-		Use:   "nodes [NODE...]",
-		Short: "List nodes: their pool, blocks, what they need and what they have",
+		Use:     "nodes [NODE...]",
+		Aliases: []string{"node"},
+		Short:   "List nodes: their pool, blocks, what they need and what they have",
 		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
 how many addresses it needs, and how many it has. What a node needs is what its
 agent reports as used, and bound pods that have no address yet. Used is how many
 addresses of its blocks are in use.`,
-		Example:           cli.Examples("nodes", "nodes edge-01 edge-02 -o wide", "nodes -o json | jq '.[] | select(.state != \"OK\")'"),
+		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			picked, err := cli.ParseSelector(selector, args)

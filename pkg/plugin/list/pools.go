@@ -1,5 +1,5 @@
 // Package list has the commands of kubectl cilium-pool that list what there is now:
-// pools, nodes, blocks, top and status.
+// get, top and status.
 package list
 
 import (
@@ -17,13 +17,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// NewPools returns the command pools.
+// NewPools returns the command get pools.
 func NewPools(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
 	cmd := &cobra.Command{
-		Use:   "pools [POOL...]",
-		Short: "List pools: how full they are, and whether they are fine",
+		Use:     "pools [POOL...]",
+		Aliases: []string{"pool"},
+		Short:   "List pools: how full they are, and whether they are fine",
 		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
 it does not need the operator to run.
 
@@ -38,7 +39,7 @@ Room is how many more nodes fit.
 
 -o wide also shows whether a maintenance window is open: one of the pool's own, or
 one that a flag of the operator sets for all.`,
-		Example:           cli.Examples("pools", "pools zone-a -o wide", "pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
+		Example:           cli.Examples("get pools", "get pools zone-a -o wide", "get pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.CompletePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			picked, err := cli.ParseSelector(selector, args)

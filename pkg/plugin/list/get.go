@@ -1,0 +1,24 @@
+package list
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+)
+
+// NewGet returns the command get.
+func NewGet(e *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get nodes|pools|blocks",
+		Short: "List nodes, pools or blocks",
+		Long: `Lists nodes, pools or blocks with what kubectl get cannot know: how many addresses
+are in use, how many are needed, and what a block on its way out waits for.`,
+		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
+		RunE: func(*cobra.Command, []string) error {
+			return exit.Usagef("say what to list: nodes, pools or blocks")
+		},
+	}
+	cmd.AddCommand(NewNodes(e), NewPools(e), NewBlocks(e))
+	return cmd
+}
