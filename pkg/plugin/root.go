@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -49,10 +50,36 @@ func newCommand(e *cli.Env) *cobra.Command {
 	root.SetErr(e.ErrOut)
 	root.SetIn(e.In)
 	e.AddFlags(root.PersistentFlags())
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e))
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.Name() == optionsName {
+			help(cmd, args)
+			return
+		}
+		root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+		help(cmd, args)
+		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
+	})
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
 	root.AddCommand(former(e, "get nodes", list.NewNodes(e)), former(e, "get pools", list.NewPools(e)), former(e, "get blocks", list.NewBlocks(e)))
 	markFailures(root)
 	return root
+}
+
+const optionsName = "options"
+
+// optionsCommand returns the command that lists the flags of all commands, which the help of no
+// other command repeats.
+func optionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   optionsName,
+		Short: "List the flags of all commands: which cluster, user and operator",
+		Long: `Lists the flags that all commands have: kubectl's, which select the cluster and the
+user, and those that say where the operator and Cilium's agents run.`,
+		Example: cli.Examples("options", "status --context prod", "check --kubeconfig prod.yaml --as viewer"),
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 }
 
 // former returns a command under the name that it had in the release before, which is hidden.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
@@ -21,8 +22,16 @@ func TestPages(t *testing.T) {
 	made := t.TempDir()
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
 	cmd.DisableAutoGenTag = true
-	if err := doc.GenMarkdownTree(cmd, made); err != nil {
+	// The page of options alone has the flags of all commands.
+	options, _, err := cmd.Find([]string{"options"})
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range []*cobra.Command{cmd, options} {
+		cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = c == cmd })
+		if err := doc.GenMarkdownTree(c, made); err != nil {
+			t.Fatal(err)
+		}
 	}
 	want, got := pages(t, made), pages(t, filepath.Join(root, "docs", "kubectl"))
 	delete(got, "README.md")
