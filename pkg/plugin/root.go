@@ -60,8 +60,8 @@ func newCommand(e *cli.Env) *cobra.Command {
 		help(cmd, args)
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), list.NewTop(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
-	root.AddCommand(former(e, "get nodes", list.NewNodes(e)), former(e, "get pools", list.NewPools(e)), former(e, "get blocks", list.NewBlocks(e)))
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
+	root.AddCommand(former(e, "get nodes", list.NewNodes(e)), former(e, "get pools", list.NewPools(e)), former(e, "get blocks", list.NewBlocks(e)), former(e, "status --watch", list.NewTop(e)))
 	markFailures(root)
 	return root
 }

@@ -1,5 +1,5 @@
 // Package list has the commands of kubectl cilium-pool that list what there is now:
-// get, top and status.
+// get and status.
 package list
 
 import (

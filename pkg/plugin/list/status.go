@@ -1,8 +1,11 @@
 package list
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +48,8 @@ type Overview struct {
 		Short int `json:"addressesShort"`
 	} `json:"nodes"`
 	Blocks PhaseCount `json:"blocks"`
+	// Fullest are the nodes that need most of what they have, as many as requested.
+	Fullest []nodeRow `json:"fullestNodes,omitempty"`
 	// Attention lists what needs attention, the worst first. Never null.
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
@@ -62,7 +67,7 @@ type operatorState struct {
 
 // NewStatus returns the command status.
 func NewStatus(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	p := statusPages{Env: e, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "The one page to look at first: who leads, how full pools are, what needs attention",
@@ -73,28 +78,94 @@ drains that wait, and how much a first look of check finds.
 The cluster moves while it is read: a finding may be gone at the next look.
 kubectl cilium-pool check looks twice.
 
-Exit codes: 0 an operator leads, 1 none is known to lead, or the cluster could not
-be read, 2 wrong command line.`,
-		Example: cli.Examples("status", "status --context prod", "status -o json | jq -r '.attention[]'"),
+With --watch it shows the page again and again, until interrupted, and reads the
+whole cluster each time: in a large one, less often with --every. A terminal is
+cleared before each page.
+
+Exit codes: 0 an operator leads, or the watch ended, 1 none is known to lead, or the
+cluster could not be read, 2 wrong command line.`,
+		Example: cli.Examples("status", "status --watch --nodes 20", "status -o json | jq -r '.attention[]'"),
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := e.Read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			v := ReadOverview(cmd.Context(), e, c)
-			if err := e.Print(&o, v, func(s *output.Text) { v.Describe(s, &o, c.Now) }); err != nil {
-				return err
-			}
-			if v.Operator.Problem != "" {
-				return exit.Failed
-			}
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.show(cmd.Context()) },
 	}
-	o.AddFlags(cmd)
+	p.output.AddFlags(cmd)
 	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease; empty: find it")
+	cmd.Flags().BoolVarP(&p.watch, "watch", "w", p.watch, "show the page again and again, until interrupted")
+	cmd.Flags().DurationVar(&p.every, "every", p.every, "how often --watch reads the cluster")
+	cmd.Flags().IntVar(&p.nodes, "nodes", p.nodes, "also show this many nodes, the fullest ones")
+	cmd.Flags().IntVar(&p.times, "times", p.times, "how many pages to show; 0: without end")
+	_ = cmd.Flags().MarkHidden("times") // top had it
 	return cmd
+}
+
+// NewTop returns the former command top: status --watch.
+func NewTop(e *cli.Env) *cobra.Command {
+	cmd := NewStatus(e)
+	cmd.Use = "top"
+	for flag, value := range map[string]string{"watch": "true", "nodes": "20"} {
+		_ = cmd.Flags().Set(flag, value) // fails for an unknown flag only
+	}
+	return cmd
+}
+
+// lowestEvery keeps --watch from reading the whole cluster without a pause.
+const lowestEvery = 2 * time.Second
+
+// clearScreen is ANSI: cursor home, then clear to the end.
+const clearScreen = "\033[H\033[2J"
+
+// statusPages are the flags of status.
+type statusPages struct {
+	*cli.Env
+	output       output.Flags
+	watch        bool
+	every        time.Duration
+	nodes, times int
+}
+
+// show shows the page once, or with --watch until interrupted.
+func (p *statusPages) show(ctx context.Context) error {
+	switch {
+	case !p.watch:
+		leads, err := p.page(ctx)
+		if err == nil && !leads {
+			return exit.Failed
+		}
+		return err
+	case !p.output.Readable():
+		return exit.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
+	case p.every < lowestEvery:
+		return exit.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
+	}
+	for n := 1; ; n++ {
+		_, err := p.page(ctx)
+		if n == p.times || err != nil && ctx.Err() == nil {
+			return err
+		}
+		if p.Sleep(ctx, p.every) != nil {
+			return nil
+		}
+	}
+}
+
+// page shows the page once, and reports whether an operator leads.
+func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
+	c, err := p.Read(ctx)
+	if err != nil {
+		return false, err
+	}
+	v := ReadOverview(ctx, p.Env, c, p.nodes)
+	if p.watch && cli.IsTerminal(p.Raw.Out) {
+		if _, err := io.WriteString(p.Raw.Out, clearScreen); err != nil {
+			return false, err
+		}
+	}
+	return v.Operator.Problem == "", p.Print(&p.output, v, func(s *output.Text) {
+		if p.watch {
+			s.Line("Time      %s", c.Now.Format(time.TimeOnly))
+		}
+		v.Describe(s, &p.output, c.Now)
+	})
 }
 
 // leader reads the Lease. A failure to read it is reported as a Problem.
@@ -127,8 +198,9 @@ func leader(ctx context.Context, reader client.Reader, key client.ObjectKey, now
 	return s
 }
 
-// ReadOverview reads the operator's Lease and combines it with a summary of the cluster.
-func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview {
+// ReadOverview reads the operator's Lease and combines it with a summary of the cluster, and
+// with this many of the fullest nodes.
+func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int) *Overview {
 	operator := leader(ctx, c.Client, c.Operator.Lease, c.Now)
 	v := &Overview{Operator: operator, Mode: c.Objects.Mode.String(), ModeBy: c.Operator.By, Version: c.Operator.Settings.Version, SettingsUnknown: c.Operator.NoSettings, Pools: PoolRows(c), Attention: []string{}}
 	if operator.Problem != "" {
@@ -139,6 +211,8 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster) *Overview
 	}
 	addRefused(ctx, e, c, v)
 	addNodes(c, v)
+	slices.SortStableFunc(v.Fullest, func(a, b nodeRow) int { return cmp.Compare(fullness(b), fullness(a)) })
+	v.Fullest = v.Fullest[:min(nodes, len(v.Fullest))]
 	for i := range v.Pools {
 		if p := &v.Pools[i]; p.Message != "" {
 			v.attend("pool %s is %s: %s", p.Pool, strings.ToLower(p.State), p.Message)
@@ -182,6 +256,7 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			v.Agents.Settled++
 		}
 		for _, r := range nodeRows(c, name) {
+			v.Fullest = append(v.Fullest, r)
 			v.Nodes.InUse += r.Used
 			v.Nodes.Has += r.Addresses
 			v.Blocks.InService += r.Blocks.InService
@@ -235,6 +310,10 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 		s.Line("There is no pool yet: kubectl apply one (examples/pools.yaml).")
 	}
 	s.Line("")
+	if len(v.Fullest) > 0 {
+		s.Table(o, nodeTable(v.Fullest))
+		s.Line("")
+	}
 	if len(v.Attention) == 0 {
 		s.Line("No action needed.")
 	} else {
@@ -243,4 +322,12 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 			s.Line("  %s", a)
 		}
 	}
+}
+
+// fullness orders nodes: those that need addresses and have none come first.
+func fullness(r nodeRow) float64 {
+	if r.Capacity == 0 {
+		return float64(r.Demand) * 1e6
+	}
+	return float64(r.Demand) / float64(r.Capacity)
 }

@@ -115,7 +115,7 @@ func (b *bundle) addYAML(name string, v any) {
 func (b *bundle) gather(ctx context.Context, logLines int64) {
 	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
 	var status, explained output.Text
-	list.ReadOverview(ctx, b.Env, b.Cluster).Describe(&status, &output.Flags{Format: "wide"}, b.Now)
+	list.ReadOverview(ctx, b.Env, b.Cluster, 0).Describe(&status, &output.Flags{Format: "wide"}, b.Now)
 	b.add("status.txt", []byte(status.String()), nil)
 	for _, name := range b.NodeNames() {
 		explain.Node(&explained, b.Cluster, name)
