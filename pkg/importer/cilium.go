@@ -227,7 +227,7 @@ func (c clusterPool) convert(r *Result, o Object) {
 	case c.mode == "multi-pool":
 		return
 	case c.mode == "kubernetes":
-		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import kubeadm")
+		r.remark(true, o, c.modeField+": kubernetes", "addresses come from the podCIDRs of Nodes, which Kubernetes gives", "Import them: kubectl cilium-pool import --from kubeadm")
 		return
 	case c.mode == "crd":
 		r.remark(false, o, c.modeField+": crd", "this is the mode in which PodIPPools are used; it has no pools of its own", "")

@@ -44,7 +44,7 @@ func TestCilium(t *testing.T) {
 			[]string{"cluster-pool fd00::/104 by /120"}, nil},
 		"no number": {[]string{config(`ipam: cluster-pool, cluster-pool-ipv4-cidr: 10.0.0.0/8, cluster-pool-ipv4-mask-size: many`)},
 			[]string{"lost: ConfigMap cilium-config: data.cluster-pool-ipv4-mask-size: many"}, nil},
-		"kubernetes": {[]string{config("ipam: kubernetes")}, []string{"lost: ConfigMap cilium-config: data.ipam: kubernetes"}, []string{"import kubeadm"}},
+		"kubernetes": {[]string{config("ipam: kubernetes")}, []string{"lost: ConfigMap cilium-config: data.ipam: kubernetes"}, []string{"import --from kubeadm"}},
 		"crd":        {[]string{config("ipam: crd")}, nil, []string{"it has no pools of its own"}},
 		"cloud":      {[]string{config("ipam: eni")}, []string{"lost: ConfigMap cilium-config: data.ipam: eni"}, nil},
 

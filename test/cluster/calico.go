@@ -44,8 +44,8 @@ func calicoScenario(ctx context.Context, t *trial) error {
 		return err
 	}
 	pools := filepath.Join(t.options.dir, "from-calico.yaml")
-	notes, err := t.shell(ctx, "kubectl cilium-pool import calico --from-cluster >"+pools)
-	t.check("import calico --from-cluster succeeds", err == nil, err == nil)
+	notes, err := t.shell(ctx, "kubectl cilium-pool import --from calico >"+pools)
+	t.check("import --from calico succeeds", err == nil, err == nil)
 	if err != nil {
 		return err
 	}

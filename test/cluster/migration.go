@@ -169,7 +169,7 @@ func (m *move) writeOldValues(before, prepared string) error {
 
 // plan writes the pools with the plugin, as the page says, and performs step 2.
 func (m *move) plan(ctx context.Context) error {
-	if _, err := m.shell(ctx, "kubectl cilium-pool import cilium --from-cluster >"+filepath.Join(m.page.dir, "pools.yaml")); err != nil {
+	if _, err := m.shell(ctx, "kubectl cilium-pool import --from cilium >"+filepath.Join(m.page.dir, "pools.yaml")); err != nil {
 		return err
 	}
 	return m.runs("plan")(ctx)
