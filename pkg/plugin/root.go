@@ -61,7 +61,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
 	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
-	root.AddCommand(former(e, "get nodes", list.NewNodes(e)), former(e, "get pools", list.NewPools(e)), former(e, "get blocks", list.NewBlocks(e)), former(e, "status --watch", list.NewTop(e)))
+	root.AddCommand(e.Former(list.NewNodes(e), "get nodes"), e.Former(list.NewPools(e), "get pools"), e.Former(list.NewBlocks(e), "get blocks"), e.Former(list.NewTop(e), "status --watch"))
 	markFailures(root)
 	return root
 }
@@ -80,15 +80,4 @@ user, and those that say where the operator and Cilium's agents run.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-}
-
-// former returns a command under the name that it had in the release before, which is hidden.
-func former(e *cli.Env, now string, cmd *cobra.Command) *cobra.Command {
-	cmd.Hidden, cmd.Aliases = true, nil
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		fmt.Fprintf(e.ErrOut, "%s is now kubectl cilium-pool %s\n", cmd.CommandPath(), now)
-		return run(cmd, args)
-	}
-	return cmd
 }

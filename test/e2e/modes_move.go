@@ -22,14 +22,13 @@ import (
 const (
 	cmdAssigned   = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
 	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
-	cmdTidyNodes  = "kubectl cilium-pool migrate tidy --all"
 	cmdPick       = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
 	cmdPickSpaces = `kubectl patch ciliumpodippool yellow --type merge -p '{"spec":{"namespaceSelector":{"matchLabels":{"team":"yellow"}}}}'`
 )
 
 // modeCommands returns all commands of docs/modes.md.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdTidyNodes, cmdTidy, cmdPick, cmdPickSpaces}
+	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdFinish, cmdTidy, cmdPick, cmdPickSpaces}
 }
 
 const movePods = 40 // more than a block holds
@@ -268,7 +267,7 @@ func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	}
 	began := time.Now()
 	err := m.Eventually(ctx, "nothing is left of the other mode", func(ctx context.Context) error {
-		return m.must(ctx, cmdTidyNodes+settleTime, 0)
+		return m.must(ctx, cmdFinish+settleTime, 0)
 	})
 	m.note("from the last agent's restart until nothing was left of the other mode", "%.0f s", time.Since(began).Seconds())
 	return errors.Join(err, m.must(ctx, cmdTidy, 0))

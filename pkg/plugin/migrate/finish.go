@@ -2,8 +2,8 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,18 +17,27 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-func newFinish(e *cli.Env) *cobra.Command {
-	var s choice
+func newFinish(e *cli.Env, s choice) *cobra.Command {
 	dryRun, settle := false, controller.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",
-		Short: "End a move whose nodes have all settled; after it there is no way back",
-		Long: `Ends a move: sees that all these nodes have settled and that their agents will start
-in crd mode again, empties what multi-pool mode left in spec.ipam.pools, and takes the
-labels off the blocks that say where they came from. They live on like any other.
-After it, migrate abort does nothing.
+		Short: "End a move: take away what the old mode left; after it there is no way back",
+		Long: `Ends a move of these nodes: sees that their agents run steadily in the new mode,
+reported there what they use or request, and will start in it again (cilium-config,
+CiliumNodeConfigs); then takes away what the old mode left in their CiliumNodes. No
+agent reads that, and while it is there, the operator assigns blocks that it names
+to no other node:
 
-Exit codes: 0 it is finished, 3 something is yet to be done and nothing was written,
+  in crd mode         spec.ipam.pools, and the labels of blocks that say where they
+                      came from. After it, migrate abort does nothing
+  in multi-pool mode  addresses in spec.ipam.pool, podCIDRs, and what the agent had
+                      reported in status.ipam, but nothing that lies in no block and
+                      no PodIPPool
+
+Nothing is written while a node that came from another IPAM has yet to settle. A node
+that moved between two modes of this operator (docs/modes.md) waits for itself alone.
+
+Exit codes: 0 it is finished, 3 something is yet to be done: the output says what,
 1 it failed; run it again.`,
 		Example: cli.Examples("migrate finish --dry-run", "migrate finish", "migrate finish -l zone=a"),
 		Args:    cobra.NoArgs,
@@ -37,15 +46,14 @@ Exit codes: 0 it is finished, 3 something is yet to be done and nothing was writ
 			if err != nil {
 				return err
 			}
-			reasons := m.unfinished(settle)
-			if len(reasons) > 0 {
+			if reasons := m.unfinished(settle); len(reasons) > 0 {
 				for _, r := range reasons {
 					fmt.Fprintln(e.ErrOut, r)
 				}
 				fmt.Fprintln(e.ErrOut, "nothing was written")
 				return exit.NotReached
 			}
-			return m.finish(cmd.Context(), dryRun)
+			return m.finish(cmd.Context(), settle, dryRun)
 		},
 	}
 	s.addFlags(e, cmd)
@@ -59,6 +67,7 @@ func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
 		switch {
+		case m.finishing(r.Node, settle).betweenModes():
 		case !r.Step.Reached(adopt.Settled):
 			out = append(out, fmt.Sprintf("node %s is %s: %s", r.Node, r.Step, r.Next))
 		case r.Step == adopt.Settled && r.Mode != "" && r.Mode != string(adopt.CRD):
@@ -68,54 +77,49 @@ func (m *move) unfinished(settle time.Duration) []string {
 	return out
 }
 
-func (m *move) finish(ctx context.Context, dryRun bool) error {
+func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) error {
 	done := map[bool]string{false: "finished", true: "would be finished"}[dryRun]
-	finished := 0
+	code, idle := error(nil), true
 	for _, name := range m.names() {
-		var blocks []crd.Block
-		for _, b := range m.Ledger.NodeBlocks(name) {
-			if b.AdoptedFrom != "" {
-				blocks = append(blocks, b)
-			}
-		}
-		if len(blocks) == 0 {
+		f := m.finishing(name, settle)
+		if len(f.adopted) == 0 && f.left(m.Ledger.CiliumNode(name)) == "" {
 			continue
 		}
-		finished++
-		if !dryRun {
-			// The labels last: they mark this as unfinished.
-			if err := m.dropPools(ctx, name); err != nil {
-				return err
-			}
-			for _, b := range blocks {
+		idle = false
+		var left, refused string
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+			left, refused, err = f.once(ctx, dryRun)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if refused != "" {
+			fmt.Fprintf(m.env.ErrOut, "node/%s stays as it is: %s\n", name, refused)
+			code = exit.NotReached
+			continue
+		}
+		// The labels last: they mark this as unfinished.
+		for _, b := range f.adopted {
+			if !dryRun {
 				if err := m.unlabel(ctx, b); err != nil {
 					return err
 				}
 			}
 		}
-		fmt.Fprintf(m.env.Out, "node/%s %s (%s)\n", name, done, output.Count(len(blocks), "block"))
+		var parts []string
+		if len(f.adopted) > 0 {
+			parts = append(parts, output.Count(len(f.adopted), "block"))
+		}
+		if left != "" {
+			parts = append(parts, "removed: "+left)
+		}
+		fmt.Fprintf(m.env.Out, "node/%s %s (%s)\n", name, done, strings.Join(parts, "; "))
 	}
-	if finished == 0 {
+	if idle {
 		fmt.Fprintln(m.env.ErrOut, "nothing to finish")
 	}
-	return nil
-}
-
-// dropPools removes what multi-pool mode left in the CiliumNode of an agent that runs in crd
-// mode.
-func (m *move) dropPools(ctx context.Context, node string) error {
-	nodes := m.ciliumNodes()
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		live, err := nodes.Live(ctx, node)
-		if err != nil || live == nil {
-			return err
-		}
-		if len(live.Used) == 0 {
-			return errors.New("the agent of node " + node + " reports nothing any more: see that it runs in crd mode")
-		}
-		_, err = nodes.DropPools(ctx, live)
-		return err
-	})
+	return code
 }
 
 func (m *move) unlabel(ctx context.Context, b crd.Block) error {

@@ -24,7 +24,7 @@ import (
 // New returns the command migrate.
 func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "migrate plan|start|status|finish|abort|tidy",
+		Use:   "migrate plan|start|status|finish|abort",
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
 		Long: `Moves nodes whose pods have addresses from Cilium's cluster-pool, kubernetes or
 multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
@@ -32,16 +32,19 @@ was given becomes its blocks. docs/migration.md has the whole way, and the way b
 
 plan shows what would be done, and what stands in the way; it writes nothing. start
 makes the blocks: from then on the operator looks after the node. status shows how
-far each node has come, and what comes next. finish ends a move, abort goes back.
-tidy is for moves between two modes of this operator (docs/modes.md).
+far each node has come, and what comes next. finish ends a move, also one between two
+modes of this operator (docs/modes.md); abort goes back.
 
 Each of them can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return exit.Usagef("say what to do: plan, start, status, finish, abort or tidy")
+			return exit.Usagef("say what to do: plan, start, status, finish or abort")
 		},
 	}
-	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e), newAbort(e), newTidy(e))
+	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e, choice{}), newAbort(e))
+	tidy := newFinish(e, choice{asked: true})
+	tidy.Use = "tidy"
+	cmd.AddCommand(e.Former(tidy, "migrate finish"))
 	return cmd
 }
 
