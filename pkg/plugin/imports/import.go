@@ -4,6 +4,8 @@ package imports
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,6 @@ import (
 
 // origin is a source of an import.
 type origin struct {
-	name    string
 	convert func([]importer.Object) *importer.Result
 	// reads is what import reads from the cluster.
 	reads func(*cli.Env) []reading
@@ -26,32 +27,20 @@ type origin struct {
 	hint string
 }
 
-func origins() []origin {
-	return []origin{{
-		name: "calico", convert: importer.Calico, reads: calicoReads,
-		hint: "IPPools, or an Installation. Those that calico-node makes of its environment are in the cluster only: leave out -f",
-	}, {
-		name: "cilium", convert: importer.Cilium, reads: ciliumReads,
-		hint: "CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart",
-	}, {
-		name: "kubeadm", convert: importer.Kubernetes, reads: kubernetesReads,
-		hint: "a ClusterConfiguration with networking.podSubnet, the pod of kube-controller-manager with --cluster-cidr, or ClusterCIDRs",
-	}}
-}
-
-func originOf(name string) (origin, error) {
-	names := []string{}
-	for _, o := range origins() {
-		if o.name == name {
-			return o, nil
-		}
-		names = append(names, o.name)
+func origins() map[string]origin {
+	return map[string]origin{
+		"calico": {importer.Calico, calicoReads,
+			"IPPools, or an Installation. Those that calico-node makes of its environment are in the cluster only: leave out -f"},
+		"cilium": {importer.Cilium, ciliumReads,
+			"CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart"},
+		"kubeadm": {importer.Kubernetes, kubernetesReads,
+			"a ClusterConfiguration with networking.podSubnet, the pod of kube-controller-manager with --cluster-cidr, or ClusterCIDRs"},
 	}
-	return origin{}, exit.Usagef("--from is %q: must be %s", name, suggest.OneOf(names))
 }
 
 // New returns the command import.
 func New(e *cli.Env) *cobra.Command {
+	names := slices.Sorted(maps.Keys(origins()))
 	var files []string
 	from, strict := "", false
 	cmd := &cobra.Command{
@@ -81,9 +70,9 @@ carried over (with --strict).`,
 				from = args[0]
 				fmt.Fprintf(e.ErrOut, "kubectl cilium-pool import %s is now kubectl cilium-pool import --from %[1]s\n", from)
 			}
-			o, err := originOf(from)
-			if err != nil {
-				return err
+			o, known := origins()[from]
+			if !known {
+				return exit.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
 			}
 			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
@@ -91,7 +80,7 @@ carried over (with --strict).`,
 			}
 			result := o.convert(objects)
 			result.Check(controller.DefaultSettings().Defaults, existing)
-			return writeResult(e, o, objects, result, strict)
+			return writeResult(e, from, objects, result, strict)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", from, "what to import: calico, cilium or kubeadm")
@@ -100,7 +89,7 @@ carried over (with --strict).`,
 	cmd.Flags().Bool("from-cluster", false, "import from the cluster, as without -f")
 	_ = cmd.Flags().MarkHidden("from-cluster")
 	cmd.MarkFlagsMutuallyExclusive("filename", "from-cluster")
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"calico", "cilium", "kubeadm"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -125,7 +114,7 @@ func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]i
 }
 
 // writeResult writes pools to standard output, and remarks to standard error.
-func writeResult(e *cli.Env, o origin, objects []importer.Object, result *importer.Result, strict bool) error {
+func writeResult(e *cli.Env, from string, objects []importer.Object, result *importer.Result, strict bool) error {
 	for _, r := range result.Remarks {
 		fmt.Fprintln(e.ErrOut, r)
 	}
@@ -134,9 +123,9 @@ func writeResult(e *cli.Env, o origin, objects []importer.Object, result *import
 		if len(objects) > 0 {
 			found = " of " + importer.Found(objects)
 		}
-		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, o.hint)
+		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins()[from].hint)
 	}
-	about := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", o.name)
+	about := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", from)
 	if err := result.WriteYAML(e.Out, about); err != nil {
 		return err
 	}

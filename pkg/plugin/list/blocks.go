@@ -52,8 +52,8 @@ func NewBlocks(e *cli.Env) *cobra.Command {
 		Use:     "blocks",
 		Aliases: []string{"block"},
 		Short:   "List blocks: who holds them, how full they are, what they wait for",
-		Long: `Lists PodIPBlocks with what kubectl get podipblocks cannot know: how many of
-each block's addresses are in use, and what a block on its way out waits for.`,
+		Long: `Lists PodIPBlocks: how many addresses of each are in use, and what a block on its way
+out waits for.`,
 		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

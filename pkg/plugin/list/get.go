@@ -12,8 +12,8 @@ func NewGet(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get nodes|pools|blocks",
 		Short: "List nodes, pools or blocks",
-		Long: `Lists nodes, pools or blocks with what kubectl get cannot know: how many addresses
-are in use, how many are needed, and what a block on its way out waits for.`,
+		Long: `Lists nodes, pools or blocks with what kubectl get cannot know, such as how many
+addresses are in use and needed.`,
 		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
 		RunE: func(*cobra.Command, []string) error {
 			return exit.Usagef("say what to list: nodes, pools or blocks")

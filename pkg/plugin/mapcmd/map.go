@@ -45,13 +45,10 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Show the address plan in a browser, live: a cell per block",
 		Long: `Serves a page that shows each pool's CIDRs as a map with a cell per block, coloured
 by utilisation, node or phase. It follows the cluster by watches, until interrupted.
-Point at a cell to see its node and pods, click it to see that node's blocks alone,
-search for an address, a node or a pod. Press ? there for its keys.
+Press ? there for its keys.
 
-The page is served on loopback only, at an address with a secret in it that is new
-each time; whoever has that address sees what you may see. It loads nothing from
-elsewhere. To look from another machine, forward the port: ssh -L 8080:127.0.0.1:8080
-and --port 8080.
+It is served on loopback only, at an address with a secret in it: whoever has that
+address sees what you may see. docs/map.md says how to look from another machine.
 
 With -o svg it writes the same map as a picture, with -o json what is behind it,
 and ends.`,

@@ -37,12 +37,9 @@ func New(e *cli.Env) *cobra.Command {
 of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes,
 events about these, and the operator's pods with their logs.
 
-It holds names of nodes and pods, labels and addresses; look at it before you send
-it. It reads no Secret, and of ConfigMaps at most the IPAM mode, and leaves the
-environment and arguments of pods out. Tokens, passwords, keys and certificates in
-logs and messages are redacted, and so are values of annotations that are not about
-pod addresses (docs/kubectl/README.md). errors.txt and the terminal list what could
-not be read.`,
+It holds names of nodes and pods, labels and addresses: look at it before you send
+it. It reads no Secret; tokens, passwords, keys and certificates are redacted
+(docs/kubectl/README.md). errors.txt and the terminal list what could not be read.`,
 		Example: cli.Examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
