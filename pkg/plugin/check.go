@@ -6,7 +6,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
@@ -29,16 +29,16 @@ cluster could not be read.`,
 			const name = "kubectl cilium-pool check"
 			o.LeaseIn(*e.Flags.Namespace)
 			if err := o.Validate(); err != nil {
-				return exit.Usagef("%w", err)
+				return output.Usagef("%w", err)
 			}
 			config, err := e.Config()
 			if err != nil {
 				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
-				return exit.Usage
+				return output.Usage
 			}
 			config.Timeout = auditcmd.RequestTimeout
 			if code := o.Run(cmd.Context(), name, config, e.Raw.Out, e.Raw.ErrOut); code != 0 {
-				return exit.Code(code)
+				return output.Code(code)
 			}
 			return nil
 		},

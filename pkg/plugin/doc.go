@@ -1,6 +1,6 @@
 // Package plugin is kubectl cilium-pool: the root command, check and version. Each
-// other family of commands has a package of its own, and they share cli, cluster,
-// output and exit.
+// other family of commands has a package of its own, and they share cli, cluster and
+// output.
 //
 // Commands have no logic of their own about addresses: what is held, free or due
 // follows from pkg/state and pkg/expand, on a snapshot read by pkg/audit/live.

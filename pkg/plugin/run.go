@@ -8,7 +8,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // failure is an error of a command that has begun.
@@ -35,7 +35,7 @@ func markFailures(cmd *cobra.Command) {
 // Run runs the command and returns the exit code.
 func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	named, err := cmd.ExecuteC()
-	var code exit.Code
+	var code output.Code
 	switch {
 	case err == nil:
 		return 0
@@ -44,9 +44,9 @@ func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	}
 	errOut := plain.Writer(streams.ErrOut)
 	fmt.Fprintf(errOut, "error: %v\n", err)
-	if errors.As(err, &exit.UsageError{}) || !errors.As(err, &failure{}) {
+	if errors.As(err, &output.UsageError{}) || !errors.As(err, &failure{}) {
 		fmt.Fprintf(errOut, "See %s --help.\n", named.CommandPath())
-		return int(exit.Usage)
+		return int(output.Usage)
 	}
-	return int(exit.Failed)
+	return int(output.Failed)
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -43,7 +42,7 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 				return err
 			}
 			if v.Unknown != "" {
-				return exit.Failed
+				return output.Failed
 			}
 			return nil
 		},

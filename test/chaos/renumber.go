@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
@@ -152,7 +152,7 @@ func (r *renumber) move(ctx context.Context) error {
 			err = r.killed(ctx)
 		case c.code() == 0:
 			return nil
-		case c.code() == int(exit.NotReached) && strings.Contains(c.said.String(), "leaves alone"):
+		case c.code() == int(output.NotReached) && strings.Contains(c.said.String(), "leaves alone"):
 			err = r.moveAlone(ctx)
 		default:
 			err = c.unexpected()
@@ -173,12 +173,12 @@ func (r *renumber) killed(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	if !abort {
-		return r.call("--status", 0, int(exit.Failed), int(exit.NotReached))
+		return r.call("--status", 0, int(output.Failed), int(output.NotReached))
 	}
 	if err := r.call("--abort", 0); err != nil {
 		return err
 	}
-	if err := r.call("--status", int(exit.Failed)); err != nil {
+	if err := r.call("--status", int(output.Failed)); err != nil {
 		return err
 	}
 	return harness.Sleep(ctx, upTo(r.random, 10*time.Second))

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // Config returns how to reach the API server.
@@ -64,7 +64,7 @@ func (e *Env) Client() (client.Client, error) {
 // unknown.
 func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
-		return auditcmd.Operator{}, exit.Usagef("--mode is %s: %w", e.mode, err)
+		return auditcmd.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *Env) Agents(operator auditcmd.Operator) (namespace string, selector lab
 	}
 	if e.given("agent-selector") {
 		if selector, err = labels.Parse(e.agentSelector); err != nil {
-			return "", nil, exit.Usagef("--agent-selector is %s: %w", e.agentSelector, err)
+			return "", nil, output.Usagef("--agent-selector is %s: %w", e.agentSelector, err)
 		}
 	}
 	return namespace, selector, nil

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
@@ -19,7 +19,7 @@ func (e *Env) Confirm(warning string) error {
 }
 
 func confirm(in io.Reader, out io.Writer, terminal bool, warning string) error {
-	unasked := exit.Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
+	unasked := output.Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
 	if !terminal {
 		return unasked
 	}

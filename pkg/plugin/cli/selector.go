@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // AddSelector adds the flag -l.
@@ -15,11 +15,11 @@ func AddSelector(cmd *cobra.Command, to *string, what string) {
 // ParseSelector parses the flag -l, which cannot be combined with names.
 func ParseSelector(selector string, names []string) (labels.Selector, error) {
 	if selector != "" && len(names) > 0 {
-		return nil, exit.Usagef("--selector goes without names, and %s is given", names[0])
+		return nil, output.Usagef("--selector goes without names, and %s is given", names[0])
 	}
 	picked, err := labels.Parse(selector)
 	if err != nil {
-		return nil, exit.Usagef("--selector is %s: %w", selector, err)
+		return nil, output.Usagef("--selector is %s: %w", selector, err)
 	}
 	return picked, nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -33,17 +32,17 @@ type flags struct {
 func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	switch {
 	case f.undo && f.now:
-		return exit.Usagef("--undo and --now do not go together")
+		return output.Usagef("--undo and --now do not go together")
 	case f.evict && f.undo:
-		return exit.Usagef("--undo and --evict do not go together")
+		return output.Usagef("--undo and --evict do not go together")
 	case f.evict && !f.wait && !f.dryRun:
-		return exit.Usagef("--evict has to wait: omit --wait=false")
+		return output.Usagef("--evict has to wait: omit --wait=false")
 	case f.maxConcurrent < 1:
-		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
+		return output.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
 	case f.evict && mode == ciliumnode.MultiPool && !parks:
-		return exit.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
+		return output.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
 	case f.evict && mode == ciliumnode.Kubernetes:
-		return exit.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
+		return output.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil
 }

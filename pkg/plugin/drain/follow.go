@@ -11,7 +11,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -80,7 +79,7 @@ func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err
 	}
 	if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
 		printAdvice(w.env, w.target, left)
-		return true, exit.NotReached
+		return true, output.NotReached
 	}
 	return false, nil
 }

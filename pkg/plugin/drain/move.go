@@ -17,7 +17,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -51,9 +50,9 @@ func parseMove(c *cluster.Cluster, from, to string) (move, error) {
 	newCIDR, toErr := netip.ParsePrefix(to)
 	switch {
 	case from == to:
-		return move{}, exit.Usagef("--from and --to are the same")
+		return move{}, output.Usagef("--from and --to are the same")
 	case (fromErr == nil) != (toErr == nil):
-		return move{}, exit.Usagef("--from and --to must be two CIDRs, or two pools")
+		return move{}, output.Usagef("--from and --to must be two CIDRs, or two pools")
 	case fromErr == nil:
 		return moveOfCIDR(c, oldCIDR, newCIDR)
 	}
@@ -88,11 +87,11 @@ func moveOfCIDR(c *cluster.Cluster, from, to netip.Prefix) (move, error) {
 func compareCIDRs(from, to netip.Prefix) error {
 	switch {
 	case from.Masked() != from || to.Masked() != to:
-		return exit.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
+		return output.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
 	case ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()):
-		return exit.Usagef("%s and %s are of different families", from, to)
+		return output.Usagef("%s and %s are of different families", from, to)
 	case from.Overlaps(to):
-		return exit.Usagef("%s and %s overlap", from, to)
+		return output.Usagef("%s and %s overlap", from, to)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
@@ -31,13 +30,13 @@ type renumberFlags struct {
 func (f *renumberFlags) validate() error {
 	switch {
 	case f.from == "" || f.to == "":
-		return exit.Usagef("--from and --to are needed: two CIDRs, or two pools")
+		return output.Usagef("--from and --to are needed: two CIDRs, or two pools")
 	case f.status && f.abort:
-		return exit.Usagef("--status and --abort do not go together")
+		return output.Usagef("--status and --abort do not go together")
 	case f.maxConcurrent < 1:
-		return exit.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
+		return output.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
 	case f.maxRestarts < 1:
-		return exit.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
+		return output.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
 	}
 	return nil
 }
@@ -111,7 +110,7 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 		return err
 	}
 	if c.Objects.Mode.WholeBlocks() {
-		return exit.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
+		return output.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
 	m, err := parseMove(c, f.from, f.to)
 	if err != nil {
@@ -186,7 +185,7 @@ func (w *mover) next(ctx context.Context, c *cluster.Cluster) (done bool, err er
 	}
 	if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
 		printAdvice(w.env, m.old, left)
-		return true, exit.NotReached
+		return true, output.NotReached
 	}
 	return false, nil
 }
@@ -196,7 +195,7 @@ func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err 
 	m := w.move
 	if named := m.named(c); len(named) > 0 {
 		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, output.Few(named))
-		return true, exit.NotReached
+		return true, output.NotReached
 	}
 	if m.stage(c) == toRemove {
 		fmt.Fprintln(w.env.Out, m.ending(c))

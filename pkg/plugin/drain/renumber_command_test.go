@@ -16,7 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -68,7 +68,7 @@ func TestValidateRenumber(t *testing.T) {
 	} {
 		f := good
 		edit(&f)
-		if err := f.validate(); !errors.As(err, &exit.UsageError{}) {
+		if err := f.validate(); !errors.As(err, &output.UsageError{}) {
 			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
@@ -93,7 +93,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},
 	}}
-	usage := func(err error) bool { return errors.As(err, &exit.UsageError{}) }
+	usage := func(err error) bool { return errors.As(err, &output.UsageError{}) }
 	for name, test := range map[string]struct {
 		objects []client.Object
 		edit    func(*renumberFlags)
@@ -103,7 +103,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 		"not confirmed":         {nil, func(*renumberFlags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
 		"--dry-run":             {nil, func(f *renumberFlags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
 		"--dry-run --yes":       {nil, func(f *renumberFlags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
-		"--status":              {nil, func(f *renumberFlags) { f.status = true }, func(err error) bool { return errors.Is(err, exit.Failed) }, "not begun"},
+		"--status":              {nil, func(f *renumberFlags) { f.status = true }, func(err error) bool { return errors.Is(err, output.Failed) }, "not begun"},
 		"in another mode":       {[]client.Object{lease}, func(f *renumberFlags) { f.yes = true }, usage, ""},
 		"to abort in that mode": {[]client.Object{lease}, func(f *renumberFlags) { f.abort = true }, usage, ""},
 	} {

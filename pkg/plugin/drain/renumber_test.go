@@ -26,7 +26,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -339,7 +339,7 @@ func TestTakesOutWhatNothingNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, ranged("-"+oldCIDR, newCIDR), fixtures.CiliumNode("n", "", test.cidr))
 			w := &mover{env: r.env(), move: cidrMove(oldCIDR, newCIDR), printed: map[string]string{}}
-			if done, err := w.look(t.Context(), r.Cluster); done != test.done || done != errors.Is(err, exit.NotReached) {
+			if done, err := w.look(t.Context(), r.Cluster); done != test.done || done != errors.Is(err, output.NotReached) {
 				t.Errorf("done %t, %v", done, err)
 			}
 			if got := r.policies(t); got != test.want {

@@ -19,7 +19,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -250,24 +249,24 @@ func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	switch m.stage(c) {
 	case toBegin:
 		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", output.Count(len(rows), "block"), m.from)
-		return exit.Failed
+		return output.Failed
 	case toVerify:
 		if named := m.named(c); len(named) > 0 {
 			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, output.Few(named))
-			return exit.NotReached
+			return output.NotReached
 		}
 		fmt.Fprintln(e.Out, "done: "+m.gone(c))
 		return nil
 	case toRemove:
 		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
-		return exit.Failed
+		return output.Failed
 	}
 	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", output.Count(len(rows), "block"), m.from,
 		output.Count(len(nodesOf(rows)), "node"), output.Count(len(podsIn(c, rows)), "pod"), output.Count(len(m.heldOfNew(c)), "block"), m.to)
 	printChanges(e, map[string]string{}, rows)
 	if !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
 		printAdvice(e, m.old, rows)
-		return exit.NotReached
+		return output.NotReached
 	}
-	return exit.Failed
+	return output.Failed
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 const exportLong = `Writes the prefixes that nodes have, with the node's address as the next hop, in a
@@ -69,11 +69,11 @@ func New(e *cli.Env) *cobra.Command {
 func (f *exportFlags) validate() error {
 	switch {
 	case shapes()[f.format] == nil:
-		return exit.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
+		return output.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
 	case f.every <= 0:
-		return exit.Usagef("--every is %s: must be more than 0s", f.every)
+		return output.Usagef("--every is %s: must be more than 0s", f.every)
 	case f.exec != "" && f.file == "":
-		return exit.Usagef("--exec needs --output-file: the program would have nothing to read")
+		return output.Usagef("--exec needs --output-file: the program would have nothing to read")
 	}
 	return nil
 }

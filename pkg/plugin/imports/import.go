@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -72,7 +71,7 @@ carried over (with --strict).`,
 			}
 			o, known := origins()[from]
 			if !known {
-				return exit.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
+				return output.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
 			}
 			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
@@ -133,7 +132,7 @@ func writeResult(e *cli.Env, from string, objects []importer.Object, result *imp
 	fmt.Fprintf(e.ErrOut, "%s made, %s not carried over. Nothing was applied.\n",
 		output.Count(len(result.Pools), "PodIPPool"), output.Plural(lost, "thing", "things"))
 	if strict && lost > 0 {
-		return exit.NotReached
+		return output.NotReached
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -58,7 +57,7 @@ out waits for.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
-				return exit.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
+				return output.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
 			}
 			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
 				if err := checkFilter(c, w); err != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // NewGet returns the command get.
@@ -16,7 +16,7 @@ func NewGet(e *cli.Env) *cobra.Command {
 addresses are in use and needed.`,
 		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
 		RunE: func(*cobra.Command, []string) error {
-			return exit.Usagef("say what to list: nodes, pools or blocks")
+			return output.Usagef("say what to list: nodes, pools or blocks")
 		},
 	}
 	cmd.AddCommand(NewNodes(e), NewPools(e), NewBlocks(e))

@@ -20,7 +20,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -129,13 +128,13 @@ func (p *statusPages) show(ctx context.Context) error {
 	case !p.watch:
 		leads, err := p.page(ctx)
 		if err == nil && !leads {
-			return exit.Failed
+			return output.Failed
 		}
 		return err
 	case !p.output.Readable():
-		return exit.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
+		return output.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
 	case p.every < lowestEvery:
-		return exit.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
+		return output.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
 	}
 	for n := 1; ; n++ {
 		_, err := p.page(ctx)

@@ -20,7 +20,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -81,7 +80,7 @@ and ends.`,
 // writeMap reads the cluster once, and writes its map.
 func writeMap(ctx context.Context, e *cli.Env, m mapping) error {
 	if m.format != "svg" && m.format != "json" {
-		return exit.Usagef("--output is %s: must be svg or json", m.format)
+		return output.Usagef("--output is %s: must be svg or json", m.format)
 	}
 	c, err := e.Read(ctx)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -48,7 +47,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 			switch adopt.Source(to) {
 			case adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool:
 			default:
-				return exit.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
+				return output.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
 			}
 			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
@@ -115,7 +114,7 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 			}
 		}
 		if !a.report(r) {
-			code = exit.NotReached
+			code = output.NotReached
 		}
 	}
 	return code

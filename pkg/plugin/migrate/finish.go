@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -51,7 +50,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done: the output says wha
 					fmt.Fprintln(e.ErrOut, r)
 				}
 				fmt.Fprintln(e.ErrOut, "nothing was written")
-				return exit.NotReached
+				return output.NotReached
 			}
 			return m.finish(cmd.Context(), settle, dryRun)
 		},
@@ -96,7 +95,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		}
 		if refused != "" {
 			fmt.Fprintf(m.env.ErrOut, "node/%s stays as it is: %s\n", name, refused)
-			code = exit.NotReached
+			code = output.NotReached
 			continue
 		}
 		// The labels last: they mark this as unfinished.

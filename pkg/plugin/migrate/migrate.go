@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // New returns the command migrate.
@@ -38,7 +38,7 @@ modes of this operator (docs/modes.md); abort goes back.
 Each of them can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return exit.Usagef("say what to do: plan, start, status, finish or abort")
+			return output.Usagef("say what to do: plan, start, status, finish or abort")
 		},
 	}
 	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e, choice{}), newAbort(e))
@@ -69,10 +69,10 @@ func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
 // validate rejects contradictory selections.
 func (s *choice) validate() error {
 	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
-		return exit.Usagef("say which nodes: --node, -l or --all")
+		return output.Usagef("say which nodes: --node, -l or --all")
 	}
 	if s.all && (len(s.nodes) > 0 || s.selector != "") {
-		return exit.Usagef("--all goes with neither --node nor -l")
+		return output.Usagef("--all goes with neither --node nor -l")
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -65,7 +64,7 @@ Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.
 				return err
 			}
 			if plan.Blocked() {
-				return exit.NotReached
+				return output.NotReached
 			}
 			return nil
 		},

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func newStart(e *cli.Env) *cobra.Command {
@@ -52,7 +52,7 @@ failed.`,
 					}
 				}
 				fmt.Fprintln(e.ErrOut, "nothing was written")
-				return exit.NotReached
+				return output.NotReached
 			}
 			return m.start(cmd.Context(), plan, dryRun)
 		},

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -65,7 +64,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
-				return exit.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+				return output.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
 			}
 			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(until), settle, timeout)
 			if err != nil {
@@ -75,7 +74,7 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 				return err
 			}
 			if until != "" && !reached(rows, adopt.Step(until)) {
-				return exit.NotReached
+				return output.NotReached
 			}
 			return nil
 		},

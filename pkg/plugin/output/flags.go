@@ -1,5 +1,5 @@
 // Package output has the tables, data formats and phrases that commands of kubectl
-// cilium-pool print.
+// cilium-pool print, and their exit codes.
 package output
 
 import (
@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
 // Flags is the flag -o of commands that show a table.
@@ -101,11 +99,11 @@ func (o *Flags) valid() error {
 		_, err := parseJSONPath(strings.TrimPrefix(o.Format, "jsonpath="))
 		return err
 	case o.Format == "name" && o.names == nil:
-		return exit.Usagef("--output is name: what this command shows has no names")
+		return Usagef("--output is name: what this command shows has no names")
 	case o.Format == "name":
 		return nil
 	}
-	return exit.Usagef("--output is %s: must be wide, json, yaml, name or jsonpath=TEMPLATE", o.Format)
+	return Usagef("--output is %s: must be wide, json, yaml, name or jsonpath=TEMPLATE", o.Format)
 }
 
 // printNames writes each name once.

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
 func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
@@ -16,7 +14,7 @@ func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	if err := path.Parse(template); err != nil {
-		return nil, exit.Usagef("--output is jsonpath=%s: %w", template, err)
+		return nil, Usagef("--output is jsonpath=%s: %w", template, err)
 	}
 	return path, nil
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 )
 
 // watchEvery is how often -w reads the cluster.
@@ -24,7 +22,7 @@ type Listed struct {
 // ctx ends, and prints the rows that have changed.
 func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	if o.watch && !o.Readable() {
-		return exit.Usagef("--watch goes with tables alone, not with -o %s", o.Format)
+		return Usagef("--watch goes with tables alone, not with -o %s", o.Format)
 	}
 	now, err := read()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/exit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -34,7 +33,7 @@ makes them. Nothing is written.`,
 				return err
 			}
 			if len(edits)+len(remove) == 0 {
-				return exit.Usagef("nothing to plan: give -f FILE or --delete POOL")
+				return output.Usagef("nothing to plan: give -f FILE or --delete POOL")
 			}
 			before, err := e.Read(cmd.Context())
 			if err != nil {

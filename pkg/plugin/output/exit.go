@@ -1,5 +1,4 @@
-// Package exit has the exit codes of kubectl cilium-pool.
-package exit
+package output
 
 import "fmt"
 
