@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // failure is an error of a command that has begun.
@@ -42,7 +42,7 @@ func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	errOut := plain.Writer(streams.ErrOut)
+	errOut := termsafe.Writer(streams.ErrOut)
 	fmt.Fprintf(errOut, "error: %v\n", err)
 	if errors.As(err, &output.UsageError{}) || !errors.As(err, &failure{}) {
 		fmt.Fprintf(errOut, "See %s --help.\n", named.CommandPath())

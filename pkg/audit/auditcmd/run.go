@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // RequestTimeout is how long one request to the API server may take.
@@ -27,7 +27,7 @@ const RequestTimeout = time.Minute
 // name begins each message on stderr.
 func (o *Options) Run(ctx context.Context, name string, config *rest.Config, stdout, stderr io.Writer) int {
 	progress := NewProgress(stderr) // it moves a terminal's cursor
-	stdout, stderr = plain.Writer(stdout), plain.Writer(stderr)
+	stdout, stderr = termsafe.Writer(stdout), termsafe.Writer(stderr)
 	report, err := o.look(ctx, name, config, progress, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: the cluster was not audited: %v\n", name, err)

@@ -16,9 +16,9 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Env is what all commands share.
@@ -50,7 +50,7 @@ func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *E
 	if place != nil {
 		e.client, e.host = place.Client, "a simulation"
 	}
-	e.Out, e.ErrOut = plain.Writer(e.Out), plain.Writer(e.ErrOut)
+	e.Out, e.ErrOut = termsafe.Writer(e.Out), termsafe.Writer(e.ErrOut)
 	return e
 }
 

@@ -19,12 +19,12 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // New returns the command support-bundle.
@@ -101,7 +101,7 @@ func (b *bundle) add(name string, body []byte, err error) {
 		b.problems = append(b.problems, fmt.Errorf("%s: %w", name, err))
 		return
 	}
-	b.files = append(b.files, bundled{name, []byte(plain.Text(redact(string(body))))})
+	b.files = append(b.files, bundled{name, []byte(termsafe.Text(redact(string(body))))})
 }
 
 func (b *bundle) addYAML(name string, v any) {

@@ -1,8 +1,8 @@
-// Package plain keeps what terminals obey out of what tools print: agents and people
+// Package termsafe keeps what terminals obey out of what tools print: agents and people
 // write names and owners into objects, and such text may hold escape sequences.
 //
 // It changes nothing else, and knows nothing of what is printed.
-package plain
+package termsafe
 
 import (
 	"fmt"
