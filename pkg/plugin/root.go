@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/drain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/export"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/imports"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/importcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/mapcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/migrate"
@@ -60,7 +60,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 		help(cmd, args)
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), imports.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
 	root.AddCommand(e.Former(list.NewNodes(e), "get nodes"), e.Former(list.NewPools(e), "get pools"), e.Former(list.NewBlocks(e), "get blocks"), e.Former(list.NewTop(e), "status --watch"))
 	markFailures(root)
 	return root

@@ -1,5 +1,5 @@
-// Package imports is kubectl cilium-pool import.
-package imports
+// Package importcmd is kubectl cilium-pool import.
+package importcmd
 
 import (
 	"context"

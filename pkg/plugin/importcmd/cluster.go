@@ -1,4 +1,4 @@
-package imports
+package importcmd
 
 import (
 	"context"
