@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
 const checkUsage = `cilium-pool-operator check audits a live cluster: do two nodes or pods
@@ -54,7 +54,7 @@ type checkOptions struct {
 }
 
 func defaultCheckOptions() *checkOptions {
-	return &checkOptions{Options: auditcmd.NewOptions(live.Where{})}
+	return &checkOptions{Options: auditcmd.NewOptions(clusterread.Where{})}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {

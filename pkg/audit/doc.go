@@ -3,5 +3,5 @@
 // handshakes. Check is a pure function from a snapshot of objects to findings.
 //
 // It never talks to Kubernetes, reads a clock, logs, or repairs anything. Package
-// audit/live reads snapshots.
+// audit/clusterread reads snapshots.
 package audit

@@ -4,13 +4,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
-	o := auditcmd.NewOptions(live.Where{})
+	o := auditcmd.NewOptions(clusterread.Where{})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",

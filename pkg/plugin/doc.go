@@ -3,7 +3,7 @@
 // output.
 //
 // Commands have no logic of their own about addresses: what is held, free or due
-// follows from pkg/state and pkg/expand, on a snapshot read by pkg/audit/live.
+// follows from pkg/state and pkg/expand, on a snapshot read by pkg/audit/clusterread.
 //
 // drain changes pools and deletes blocks. migrate makes, labels and deletes blocks,
 // annotates Nodes, and changes CiliumNodes whose node takes up or leaves an IPAM mode.

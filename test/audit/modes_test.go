@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -236,7 +236,7 @@ func TestPlantedFaultsOfModes(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			b := newBed(t)
-			b.leads(live.LeaseNamespace, live.LeaseName, mode)
+			b.leads(clusterread.LeaseNamespace, clusterread.LeaseName, mode)
 			b.pool("main", nil, "10.0.0.0/16")
 			healthy := b.assigned(mode, "healthy", "10.0.0.0/29")
 			if got := b.check("-o", "json", "--stuck-after=0s"); got.code != 0 {

@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
@@ -16,7 +16,7 @@ import (
 
 // Operator is what the cluster says of the operator: its mode and its settings.
 type Operator struct {
-	live.Found
+	clusterread.Found
 	// Settings are the operator's, or the default ones: then NoSettings says why.
 	Settings controller.Settings
 	// OtherCRDs are a line for each CRD that the operator was not built with.
@@ -25,15 +25,15 @@ type Operator struct {
 
 // FindOperator reads the operator's Lease. The flag --mode, if set, overrides the
 // mode.
-func FindOperator(ctx context.Context, c client.Reader, mode string, where live.Where) (Operator, error) {
+func FindOperator(ctx context.Context, c client.Reader, mode string, where clusterread.Where) (Operator, error) {
 	o := Operator{Settings: controller.DefaultSettings()}
 	var err error
 	if mode == "" {
-		o.Found, err = live.Find(ctx, c, where)
+		o.Found, err = clusterread.Find(ctx, c, where)
 	} else if parsed, parseErr := ciliumnode.ParseMode(mode); parseErr != nil {
 		return o, fmt.Errorf("--mode is %s: %w", mode, parseErr)
 	} else {
-		o.Found, err = live.FindIn(ctx, c, where, parsed, "--mode")
+		o.Found, err = clusterread.FindIn(ctx, c, where, parsed, "--mode")
 	}
 	if err != nil {
 		return o, err

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -27,23 +27,23 @@ type Options struct {
 	output, failOn string
 	agentSelector  string
 	mode           string // "": detect it
-	where          live.Where
-	reader         live.Reader
+	where          clusterread.Where
+	reader         clusterread.Reader
 	settings       audit.Settings
-	patience       live.Patience
+	patience       clusterread.Patience
 	// given reports whether a flag is on the command line.
 	given func(flag string) bool
 }
 
 // NewOptions are the defaults: the operator's own, unless its Lease publishes others.
-func NewOptions(where live.Where) *Options {
+func NewOptions(where clusterread.Where) *Options {
 	operator := controller.DefaultSettings()
 	where.CiliumNamespace = operator.AgentNamespace
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(), where: where,
-		reader:   live.Reader{AgentNamespace: where.CiliumNamespace},
+		reader:   clusterread.Reader{AgentNamespace: where.CiliumNamespace},
 		settings: SettingsOf(operator),
-		patience: live.Patience{Again: 5 * time.Second},
+		patience: clusterread.Patience{Again: 5 * time.Second},
 	}
 }
 
@@ -56,7 +56,7 @@ func SettingsOf(s controller.Settings) audit.Settings {
 }
 
 // over overrides the operator's settings by the command line's.
-func (o *Options) over(operator controller.Settings) (live.Reader, audit.Settings) {
+func (o *Options) over(operator controller.Settings) (clusterread.Reader, audit.Settings) {
 	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
 	settings.Paused, settings.AnyMode = published.Paused, published.AnyMode
 	for flag, take := range map[string]func(){

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/live"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
@@ -70,7 +70,7 @@ func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
 	if err != nil {
 		return auditcmd.Operator{}, err
 	}
-	operator, err := auditcmd.FindOperator(ctx, c, e.mode, live.Where{
+	operator, err := auditcmd.FindOperator(ctx, c, e.mode, clusterread.Where{
 		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
 	})
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	}
 	progress := auditcmd.NewProgress(e.Raw.ErrOut)
 	kept := &keeper{Reader: c}
-	reader := live.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
+	reader := clusterread.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {

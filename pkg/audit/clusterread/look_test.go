@@ -1,4 +1,4 @@
-package live
+package clusterread
 
 import (
 	"context"
