@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
@@ -50,11 +50,11 @@ Flags:
 // checkOptions holds the command line of the subcommand check.
 type checkOptions struct {
 	kubeconfig, context string
-	*auditcmd.Options
+	*check.Options
 }
 
 func defaultCheckOptions() *checkOptions {
-	return &checkOptions{Options: auditcmd.NewOptions(clusterread.Where{})}
+	return &checkOptions{Options: check.NewOptions(clusterread.Where{})}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {
@@ -103,7 +103,7 @@ func (o *checkOptions) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("no API server to talk to: %w. Run in a cluster, or give --kubeconfig or --context", err)
 	}
 	config.QPS = -1
-	config.Timeout = auditcmd.RequestTimeout
+	config.Timeout = check.RequestTimeout
 	config.UserAgent = "cilium-pool-operator-check/" + version
 	return config, nil
 }

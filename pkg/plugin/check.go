@@ -3,14 +3,14 @@ package plugin
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
-	o := auditcmd.NewOptions(clusterread.Where{})
+	o := check.NewOptions(clusterread.Where{})
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",
@@ -36,7 +36,7 @@ cluster could not be read.`,
 				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
 				return output.Usage
 			}
-			config.Timeout = auditcmd.RequestTimeout
+			config.Timeout = check.RequestTimeout
 			if code := o.Run(cmd.Context(), name, config, e.Raw.Out, e.Raw.ErrOut); code != 0 {
 				return output.Code(code)
 			}

@@ -14,7 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -62,15 +62,15 @@ func (e *Env) Client() (client.Client, error) {
 
 // FindOperator returns what the cluster shows about the operator. It warns if the mode is
 // unknown.
-func (e *Env) FindOperator(ctx context.Context) (auditcmd.Operator, error) {
+func (e *Env) FindOperator(ctx context.Context) (check.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
-		return auditcmd.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
+		return check.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()
 	if err != nil {
-		return auditcmd.Operator{}, err
+		return check.Operator{}, err
 	}
-	operator, err := auditcmd.FindOperator(ctx, c, e.mode, clusterread.Where{
+	operator, err := check.FindOperator(ctx, c, e.mode, clusterread.Where{
 		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
 }
 
 // ReadAs reads the cluster once, in the mode and with the settings of operator.
-func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.Cluster, error) {
+func (e *Env) ReadAs(ctx context.Context, operator check.Operator) (*cluster.Cluster, error) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 	if err != nil {
 		return nil, err
 	}
-	progress := auditcmd.NewProgress(e.Raw.ErrOut)
+	progress := check.NewProgress(e.Raw.ErrOut)
 	kept := &keeper{Reader: c}
 	reader := clusterread.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
 	snapshot, err := reader.Read(ctx)
@@ -125,7 +125,7 @@ func (e *Env) ReadAs(ctx context.Context, operator auditcmd.Operator) (*cluster.
 
 // Agents returns how to select the pods of Cilium's agents: by the flags, or else as the
 // operator does. It warns if the operator's settings are unknown.
-func (e *Env) Agents(operator auditcmd.Operator) (namespace string, selector labels.Selector, err error) {
+func (e *Env) Agents(operator check.Operator) (namespace string, selector labels.Selector, err error) {
 	e.Warn(operator.SettingsUnknown())
 	namespace, selector = operator.Settings.AgentNamespace, operator.Settings.AgentSelector
 	if e.given("cilium-namespace") {

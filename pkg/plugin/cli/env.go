@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -62,7 +62,7 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	defaults := controller.DefaultSettings()
 	fs.StringVar(&e.AgentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
 	fs.StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
-	fs.StringVar(&e.mode, "mode", "", auditcmd.ModeUsage)
+	fs.StringVar(&e.mode, "mode", "", check.ModeUsage)
 }
 
 // configFlags returns kubectl's flags that select the cluster, the user and how to reach the

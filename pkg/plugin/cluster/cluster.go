@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -34,7 +34,7 @@ type Cluster struct {
 	// Client reads and writes in that cluster.
 	Client client.Client
 	// Operator is what the cluster shows about the operator.
-	Operator auditcmd.Operator
+	Operator check.Operator
 
 	// Cluster is what the operator would know.
 	state.Cluster
@@ -50,7 +50,7 @@ type Cluster struct {
 
 // New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes as
 // stored in the API server.
-func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator auditcmd.Operator) *Cluster {
+func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
 		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,

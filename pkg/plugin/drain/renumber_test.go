@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -94,7 +94,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 			ciliumNodes = append(ciliumNodes, obj)
 		}
 	}
-	r.Cluster = cluster.New(s, ciliumNodes, auditcmd.Operator{Settings: controller.DefaultSettings()})
+	r.Cluster = cluster.New(s, ciliumNodes, check.Operator{Settings: controller.DefaultSettings()})
 	r.Client = served
 	return r
 }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -222,7 +222,7 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int
 			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, output.Age(c.Now, *b.Since), b.WaitsFor)
 		}
 	}
-	report := audit.NewReport(c.Objects, 1, audit.Check(c.Objects, auditcmd.SettingsOf(c.Operator.Settings)))
+	report := audit.NewReport(c.Objects, 1, audit.Check(c.Objects, check.SettingsOf(c.Operator.Settings)))
 	v.Errors, v.Warnings = report.Errors, report.Warnings
 	return v
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -44,7 +44,7 @@ type watched struct {
 	all, agents cache.Cache
 	host        string
 	changed     cluster.Changes
-	operator    auditcmd.Operator
+	operator    check.Operator
 	picks       bool       // there may be CiliumPodIPPools, which pick pods
 	failures    chan error // holds one: a watch has failed
 }

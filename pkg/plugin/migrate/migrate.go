@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
@@ -114,7 +114,7 @@ type move struct {
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is being left. The blocks are for crd mode.
-	operator := auditcmd.Operator{Settings: controller.DefaultSettings()}
+	operator := check.Operator{Settings: controller.DefaultSettings()}
 	if e.Place == nil {
 		var err error
 		if operator, err = e.FindOperator(ctx); err != nil {

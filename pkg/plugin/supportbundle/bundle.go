@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/auditcmd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
@@ -119,7 +119,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 		explained.Line("")
 	}
 	b.add("explain.txt", []byte(explained.String()), nil)
-	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, auditcmd.SettingsOf(b.Operator.Settings)))
+	report := audit.NewReport(b.Objects, 1, audit.Check(b.Objects, check.SettingsOf(b.Operator.Settings)))
 	var checked bytes.Buffer
 	err := report.Text(&checked)
 	b.add("check.txt", checked.Bytes(), err)

@@ -1,3 +1,0 @@
-// Package auditcmd is the command check: its flags, what it prints and its exit
-// codes. The operator and the kubectl plugin both have it.
-package auditcmd
