@@ -1,10 +1,13 @@
 package expand
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // BlockDemand is what an agent holds and requests that is assigned whole blocks
@@ -36,88 +39,116 @@ type BlockDemand struct {
 	Runs []netip.Prefix
 }
 
-// isPublished reports whether the agent may assign a to pods.
-func (d *decision) isPublished(a netip.Addr) bool {
-	if d.state.BlockDemand == nil {
-		_, there := d.state.Pool[a]
-		return there
-	}
-	return slices.ContainsFunc(d.state.BlockDemand.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
+// blockShare is a node whose agent is assigned whole blocks.
+type blockShare struct {
+	*input
+	*BlockDemand
+	blocks *blocks
 }
 
-// countBlockDemand sets the demand of a node whose agent reports no addresses: its own,
+// isPublished reports whether the agent may assign a to pods.
+func (w *blockShare) isPublished(a netip.Addr) bool {
+	return slices.ContainsFunc(w.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// isOfNode reports whether a lies in a block of the node, or in a CIDR assigned to its agent.
+func (w *blockShare) isOfNode(a netip.Addr) bool {
+	return w.blocks.blockOf(a) != nil || w.isPublished(a)
+}
+
+// useless reports whether the agent does not need the family.
+func (w *blockShare) useless() bool { return w.Reported && w.Requested == 0 && !w.OnDemand }
+
+// lostByAgent reports whether a belongs to a pod that its agent did not restore: the
+// agent returned a's block after it was assigned again. It would return it each time,
+// and restores no pod before it restarts.
+func (w *blockShare) lostByAgent(a netip.Addr) bool {
+	return w.Reported && !w.old.Restored[a].IsZero() && !w.isPublished(a)
+}
+
+// isStranded reports whether a lies in a block that is not listed and cannot be. If its
+// agent has the pod, it requests the address itself.
+func (w *blockShare) isStranded(a netip.Addr) bool {
+	b := w.blocks.blockOf(a)
+	return b != nil && (b.Conflict || b.Orphaned) && !w.isPublished(a)
+}
+
+// countBlockDemand counts the demand of a node whose agent reports no addresses: its own,
 // those of pods, and one for each recent pod that has none yet. A pod without one
-// for long hangs before it requests one; once it does, the agent's request includes
+// for long is stuck before it requests one; once it does, the agent's request includes
 // it. Pods with an address of another of Cilium's pools do not count, nor do those
 // that the agent has lost.
-func (d *decision) countBlockDemand() {
-	d.reported = d.state.BlockDemand.Reported
-	d.trusted = d.state.AgentSettled && d.reported
-	for a, owner := range d.state.Used {
-		if d.ours(a) && d.isOfNode(a) && !d.lostByAgent(a) {
-			d.plan.Demand++
-			d.countOwn(owner)
+func (w *blockShare) countBlockDemand() usage {
+	u := usage{input: w.input, reported: w.Reported, trusted: w.AgentSettled && w.Reported}
+	for a, owner := range u.Used {
+		if u.ours(a) && w.isOfNode(a) && !w.lostByAgent(a) {
+			u.countUsed(owner)
 		}
 	}
 	waiting := 0
-	for _, pod := range d.state.Pods {
-		switch here, fresh := d.countsPod(pod); {
+	for _, pod := range u.Pods {
+		switch here, fresh := w.countsPod(&u, pod); {
 		case here:
-			d.plan.Demand++
+			u.demand++
 		case fresh:
 			waiting++
-		case !slices.ContainsFunc(pod.IPs, d.ours) && !d.useless() && !d.state.OtherFamilyFull:
-			d.hanging++
+		case !slices.ContainsFunc(pod.IPs, u.ours) && !w.useless() && !u.OtherFamilyFull:
+			u.stuckPods++
 		}
 	}
-	d.waiting = d.admitted(waiting)
-	d.plan.Demand += d.waiting
-}
-
-// reportHanging adds the pods that have waited for long to the demand, for reports alone: the
-// agent has no address for them, and requests more than it has, unless its block is fixed. A
-// closed block makes them count anyway: see closeBlocks.
-func (d *decision) reportHanging() {
-	lacks := d.state.BlockDemand.Fixed || d.target > d.plan.Capacity
-	if d.shut > 0 || d.plan.Demand < d.plan.Capacity || !lacks {
-		return
-	}
-	d.plan.Demand += d.admitted(d.hanging)
-	d.plan.Shortage = max(0, d.plan.Demand-d.plan.Capacity-d.plan.Claim.Room)
+	u.waiting = u.admitted(waiting)
+	u.demand += u.waiting
+	return u
 }
 
 // countsPod reports whether a pod has an address of the node, or is recent and has
 // none yet. It learns its addresses.
-func (d *decision) countsPod(pod Pod) (here, fresh bool) {
+func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
 	has := false
 	for _, a := range pod.IPs {
-		if !d.ours(a) {
+		if !u.ours(a) {
 			continue
 		}
 		has = true
-		if d.isOfNode(a) {
-			here = here || !d.lostByAgent(a) && !d.isStranded(a)
-			d.learn(a, user{name: pod.Name})
+		if w.isOfNode(a) {
+			here = here || !w.lostByAgent(a) && !w.isStranded(a)
+			u.learn(a, user{name: pod.Name})
 		}
 	}
-	return here, !has && !d.useless() && d.now.Before(pod.Seen.Add(d.policy.AckTimeout))
+	return here, !has && !w.useless() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
 }
 
-// useless reports whether the agent does not need the family.
-func (d *decision) useless() bool {
-	w := d.state.BlockDemand
-	return w.Reported && w.Requested == 0 && !w.OnDemand
+// classifyAssigned sorts what is assigned under its block.
+func (w *blockShare) classifyAssigned() {
+	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
+	for _, b := range w.blocks.all {
+		b.wholeBlock = wholeBlock{
+			whole:       true,
+			returnable:  w.Reported,
+			wasAssigned: b.Leftover && (b.Listed || slices.Contains(w.old.Assigned, b.CIDR)),
+			runs:        w.runsWith(b.Block),
+			replaced:    w.Fixed && len(w.Assigned) > 0,
+		}
+		if b.Listed {
+			b.usableIn, b.open = len(b.Usable), len(b.Usable)
+			b.published = max(1, b.usableIn)
+			w.blocks.published += b.usableIn
+			continue
+		}
+		for _, p := range w.Assigned {
+			if p.Overlaps(b.CIDR) {
+				b.published++ // as part of another
+			}
+		}
+	}
 }
 
-// isOfNode reports whether a lies in a block of the node, or in a CIDR assigned to its agent.
-func (d *decision) isOfNode(a netip.Addr) bool { return d.blockOf(a) != nil || d.isPublished(a) }
-
-// setBlockTarget covers the agent's request, and bound pods it has not seen yet. The
+// needs covers the agent's request, and bound pods it has not seen yet. The
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
-func (d *decision) setBlockTarget() {
-	w, demand, requested := d.state.BlockDemand, d.plan.Demand+d.shut, limit(d.state.BlockDemand.Requested)
-	if d.shut > 0 && d.state.OtherFamilyFull {
+func (w *blockShare) needs(u *usage) needs {
+	n, demand, requested := needs{}, u.demand+w.blocks.closedFree, limit(w.Requested)
+	if w.blocks.closedFree > 0 && w.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
 		requested = 0
@@ -128,110 +159,105 @@ func (d *decision) setBlockTarget() {
 	case len(w.Runs) > 0:
 		// It gets what it runs with, or nothing.
 	case w.Fixed:
-		d.target = 1
+		n.target = 1
 	case w.OnDemand:
-		d.target = max(demand, requested)
+		n.target = max(demand, requested)
 	case !w.Reported:
-		d.target = d.withReserve(demand)
-	case !d.useless():
-		d.target = max(agentFloor, demand, requested)
+		n.target = u.withReserve(demand)
+	case !w.useless():
+		n.target = max(agentFloor, demand, requested)
 	}
-	d.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
-	if most := limit(d.state.Limits.MaxAllocate); most > 0 {
-		d.hardCap = most + d.shut
+	n.hardCap = math.MaxInt32 // a block takes as little room as a podCIDR
+	if most := limit(w.Limits.MaxAllocate); most > 0 {
+		n.hardCap = most + w.blocks.closedFree
 	}
-}
-
-// classifyAssigned sorts what is published and in use under its block.
-func (d *decision) classifyAssigned() {
-	d.foreign, d.published = d.state.BlockDemand.Foreign, d.state.BlockDemand.Foreign
-	for i := range d.blocks {
-		b := &d.blocks[i]
-		if b.Leftover && (b.Listed || slices.Contains(d.old.Assigned, b.CIDR)) {
-			d.memory.Assigned = append(d.memory.Assigned, b.CIDR)
-		}
-		if b.Listed {
-			b.held, b.open = len(b.Usable), len(b.Usable)
-			b.published = max(1, b.held)
-			d.published += b.held
-			continue
-		}
-		for _, p := range d.state.BlockDemand.Assigned {
-			if p.Overlaps(b.CIDR) {
-				b.published++ // as part of another
-			}
-		}
-	}
+	return n
 }
 
 // assignBlocks publishes the blocks in service that the node needs, and all of them
 // until the agent has reported. The agent has returned a block it does not need, or
 // was never assigned it.
-func (d *decision) assignBlocks() {
-	d.plan.Capacity = d.foreign
-	for i := range d.blocks {
-		d.plan.Capacity += d.blocks[i].open
-		d.blocks[i].counted = true
+func (w *blockShare) assignBlocks(p *planner) {
+	p.plan.Capacity = p.foreign
+	for _, b := range p.all {
+		p.plan.Capacity += b.open
 	}
-	if d.state.BlockDemand.Fixed {
-		d.assignFixed()
+	if w.Fixed {
+		w.assignFixed(p)
 		return
 	}
-	for i := range d.blocks {
-		b := &d.blocks[i]
-		needed := d.deficit() > 0 || !d.state.BlockDemand.Reported
-		if b.serving() && b.published == 0 && !b.closed && needed && d.room() > 0 {
-			d.assignBlock(b)
+	for _, b := range p.all {
+		needed := p.deficit() > 0 || !w.Reported
+		if b.serving() && b.published == 0 && !b.closed && needed && p.room() > 0 {
+			p.assignBlock(b)
 		}
 	}
 }
 
-func (d *decision) assignBlock(b *block) {
+func (p *planner) assignBlock(b *block) {
 	b.publish = slices.Clone(b.Usable)
-	d.expect(b, len(b.Usable))
+	p.expect(b, len(b.Usable))
 }
 
-// givenBack reports whether the agent has returned a block in service that the node
-// does not need.
-func (d *decision) givenBack(b *block) bool {
-	return d.state.BlockDemand != nil && d.state.BlockDemand.Reported && len(b.publish) == 0
+// assignFixed assigns the one block that an agent with a fixed block gets. One that cools
+// down has to leave that phase first.
+func (w *blockShare) assignFixed(p *planner) {
+	if len(w.Assigned) > 0 {
+		return
+	}
+	if b := w.fixedBlock(); b != nil && b.Phase != ipalloc.CoolingDown {
+		p.assignBlock(b)
+	}
 }
 
-// mayHave reports whether an agent may allocate from a block that is not listed,
-// because one that is assigned addresses still runs. Such an agent removes nothing
-// from the list, so a block that was listed once was returned.
-func (d *decision) mayHave(b *block) bool {
-	return b.Leftover && !slices.Contains(d.memory.Assigned, b.CIDR)
+// fixedBlock returns the block to assign to a node that has none, or nil. Its Node may have
+// been deleted under the agent and created again. So a block of which pods have addresses
+// comes first, then the oldest: the agent may run with it and not have said so yet.
+func (w *blockShare) fixedBlock() *block {
+	fitting := slices.DeleteFunc(slices.Clone(w.blocks.all), func(b *block) bool { return !w.fits(b) })
+	if len(fitting) == 0 {
+		return nil
+	}
+	return slices.MinFunc(fitting, func(a, b *block) int {
+		return cmp.Or(cmp.Compare(min(b.users, 1), min(a.users, 1)), a.Created.Compare(b.Created), a.CIDR.Compare(b.CIDR))
+	})
+}
+
+// fits reports whether a block may be the one of a node that has none. An agent that runs
+// gets the block it runs with, draining or not, and no other: it would take that when it
+// restarts, and its pods would lose connectivity.
+func (w *blockShare) fits(b *block) bool {
+	if len(w.Runs) > 0 {
+		return b.runs
+	}
+	return len(b.Usable) > 0 && (b.serving() || b.drainEnds() || b.users > 0 && b.keepsUsed())
+}
+
+// runsWith reports whether an agent whose Node names no CIDR runs with a block that its
+// Node can name.
+func (d *BlockDemand) runsWith(b *Block) bool {
+	return slices.Contains(d.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
+}
+
+// RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR
+// that cannot be assigned: none of the node's blocks has it. Then nothing is.
+func (s *State) RunsWithAnother() bool {
+	d := s.BlockDemand
+	return d != nil && len(d.Runs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
 }
 
 // restoreLeftovers lists the blocks that an agent which is assigned addresses may
 // have, draining or not: its successor, which is assigned whole blocks, could not
 // restore their pods otherwise.
-func (d *decision) restoreLeftovers() {
-	for i := range d.blocks {
-		b := &d.blocks[i]
-		if d.mayHave(b) && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
-			d.assignBlock(b)
+func (p *planner) restoreLeftovers() {
+	for _, b := range p.all {
+		if b.wasAssigned {
+			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
+		}
+		if b.mayHave() && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {
+			p.assignBlock(b)
 		}
 	}
-}
-
-// clearAll deletes leftover release entries: an agent that is assigned whole blocks
-// answers none. A block about to cool down keeps its entries until then.
-func (d *decision) clearAll() {
-	for _, a := range d.walk {
-		if b := d.blockOf(a); b == nil || !d.conditionFirst(b) {
-			d.plan.Clear = append(d.plan.Clear, a)
-		}
-	}
-}
-
-// lostByAgent reports whether a belongs to a pod that its agent did not restore: the
-// agent returned a's block after it was assigned again. It would return it each time,
-// and restores no pod before it restarts.
-func (d *decision) lostByAgent(a netip.Addr) bool {
-	w, since := d.state.BlockDemand, d.old.Restored[a]
-	return w != nil && w.Reported && !since.IsZero() && !d.isPublished(a)
 }
 
 // givesBackWithin is how long an agent takes at most to return what it does not need:
@@ -239,36 +265,69 @@ func (d *decision) lostByAgent(a netip.Addr) bool {
 // pkg/ipam/multipool_manager.go, refreshPoolInterval).
 const givesBackWithin = 5 * time.Minute
 
-// isStranded reports whether a lies in a block that is not listed and cannot be. If its
-// agent has the pod, it requests the address itself.
-func (d *decision) isStranded(a netip.Addr) bool {
-	b := d.blockOf(a)
-	return b != nil && (b.Conflict || b.Orphaned) && !d.isPublished(a)
-}
-
-// recallRestored carries over the addresses for which blocks were assigned again. A
-// block that an agent has kept for long, it needs.
-func (d *decision) recallRestored() {
-	for a, since := range d.old.Restored {
-		if !d.inUse(a) {
+// restoreUsed assigns the blocks of addresses in use again that are not listed: see
+// planner.restoreUsed. It remembers these addresses until the agent has kept their block for
+// long: then it needs the block.
+func (w *blockShare) restoreUsed(p *planner) {
+	for a, since := range w.old.Restored {
+		if !p.inUse(a) {
 			continue
 		}
-		if d.isPublished(a) {
+		if w.isPublished(a) {
 			if since.IsZero() {
-				since = d.now
+				since = w.now
 			}
-			if d.now.Sub(since) >= givesBackWithin {
+			if p.due(since.Add(givesBackWithin)) {
 				continue
 			}
-			d.requeueAt(since.Add(givesBackWithin))
 		}
-		d.rememberRestored(a, since)
+		remember(&p.memory.Restored, a, since)
+	}
+	if w.Fixed {
+		return // see assignFixed
+	}
+	gone := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
+	for _, a := range p.lost(gone) {
+		remember(&p.memory.Restored, a, time.Time{})
+		if b := p.blockOf(a); len(b.publish) == 0 {
+			p.assignBlock(b)
+		}
+		p.restore(a)
 	}
 }
 
-func (d *decision) rememberRestored(a netip.Addr, since time.Time) {
-	if d.memory.Restored == nil {
-		d.memory.Restored = map[netip.Addr]time.Time{}
+// clearAll deletes leftover release entries: an agent that is assigned whole blocks
+// answers none. A block about to cool down keeps its entries until then.
+func (p *planner) clearAll() {
+	for _, a := range p.walk {
+		if b := p.blockOf(a); b == nil || !p.conditionFirst(b) {
+			p.plan.Clear = append(p.plan.Clear, a)
+		}
 	}
-	d.memory.Restored[a] = since
+}
+
+// waitOf returns what a leaving block waits for.
+func (w *blockShare) waitOf(_ *block, agent, pods []string) (WaitReason, []string) {
+	switch {
+	case len(agent) > 0:
+		return WaitAgent, agent
+	case len(pods) > 0:
+		return WaitPods, pods
+	case w.Reported || w.Fixed:
+		return WaitReturn, nil
+	default:
+		return WaitUnsettled, nil
+	}
+}
+
+// reportStuckPods adds the pods that have waited for long to the demand, for reports alone: the
+// agent has no address for them, and requests more than it has, unless its block is fixed. A
+// closed block makes them count anyway: see closeBlocks.
+func (w *blockShare) reportStuckPods(p *planner) {
+	lacks := w.Fixed || p.target > p.plan.Capacity
+	if p.closedFree > 0 || p.demand < p.plan.Capacity || !lacks {
+		return
+	}
+	p.plan.Demand += p.admitted(p.stuckPods)
+	p.plan.Shortage = max(0, p.plan.Demand-p.plan.Capacity-p.plan.Claim.Room)
 }

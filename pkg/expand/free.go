@@ -1,39 +1,36 @@
 package expand
 
-import (
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-)
+import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 
 // freeEmpty lets the blocks cool down of which nothing is left on the node. An
 // address in use keeps its block even where it has lost its pool entry. Entries
 // of the handshake may be left: to clear them once the block cools down changes
 // the CiliumNode, as has to happen then (docs/contributing/architecture.md).
-func (d *decision) freeEmpty() {
-	for i := range d.blocks {
-		b := &d.blocks[i]
+func (p *planner) freeEmpty() {
+	for _, b := range p.all {
 		switch {
-		case !d.frees(b):
-		case d.superseded(b):
-			d.free(b, NodeGone) // it was the Node's before this one
+		case !p.frees(b):
+		case b.superseded():
+			p.free(b, NodeGone) // it was the Node's before this one
 		default:
-			d.free(b, Returned)
+			p.free(b, Returned)
 		}
 	}
 }
 
 // frees reports whether this plan lets the block cool down.
-func (d *decision) frees(b *block) bool {
-	if d.mayHave(b) || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
+func (p *planner) frees(b *block) bool {
+	if b.mayHave() || b.undrained || b.drained || b.published > 0 || b.users > 0 || b.Listed {
 		return false
 	}
-	if d.superseded(b) {
+	if b.superseded() {
 		return b.Phase != ipalloc.CoolingDown
 	}
 	switch b.Phase {
 	case ipalloc.Draining:
-		return d.useIsKnown(b)
+		return p.useIsKnown(b)
 	case ipalloc.InService:
-		return b.Conflict && d.useIsKnown(b) || d.givenBack(b)
+		return b.Conflict && p.useIsKnown(b) || b.returnable && len(b.publish) == 0
 	default:
 		return false
 	}
@@ -45,53 +42,26 @@ func (d *decision) frees(b *block) bool {
 // A block in conflict is not published. But a CiliumNode that was deleted by hand is restored
 // without it, so of a block that is not younger than the CiliumNode the agent may still have
 // addresses, until it has had the time to report them.
-func (d *decision) useIsKnown(b *block) bool {
-	switch reports := d.state.Created.Add(d.policy.AckTimeout); {
-	case d.reported, d.state.NotRun:
+func (p *planner) useIsKnown(b *block) bool {
+	if p.reported || p.NotRun {
 		return true
-	case !b.Conflict:
-		return false
-	case b.Created.After(d.state.Created), !d.now.Before(reports):
-		return true
-	default:
-		d.requeueAt(reports)
-		return false
 	}
+	return b.Conflict && (b.Created.After(p.Created) || p.due(p.Created.Add(p.policy.AckTimeout)))
 }
 
-func (d *decision) free(b *block, why Reason) {
+func (p *planner) free(b *block, why Reason) {
 	b.freed = true
-	d.plan.Free = append(d.plan.Free, Free{CIDR: b.CIDR, Reason: why})
+	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: why})
 }
 
 // deleteCooled deletes the blocks whose cooldown is over.
-func (d *decision) deleteCooled() {
-	for i := range d.blocks {
-		b := &d.blocks[i]
+func (p *planner) deleteCooled() {
+	for _, b := range p.all {
 		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {
 			continue
 		}
-		switch {
-		case d.now.Before(b.CooldownUntil):
-			d.requeueAt(b.CooldownUntil)
-		case b.published == 0 && b.users == 0 && !b.Listed:
-			d.plan.Delete = append(d.plan.Delete, b.CIDR)
+		if p.due(b.CooldownUntil) && b.published == 0 && b.users == 0 && !b.Listed {
+			p.plan.Delete = append(p.plan.Delete, b.CIDR)
 		}
 	}
-}
-
-// returnAll lets all blocks of a node that is gone cool down, whatever their
-// use: the caller has seen that there is no CiliumNode to use them from.
-func (d *decision) returnAll() {
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.Phase != ipalloc.CoolingDown {
-			d.free(b, NodeGone)
-		}
-	}
-	for a := range d.state.Pool {
-		if b := d.blockOf(a); b != nil {
-			b.published++
-		}
-	}
-	d.deleteCooled()
 }

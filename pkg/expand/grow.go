@@ -5,54 +5,52 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // fillBlocks publishes what blocks in service lack, lowest address first, and
 // sets the capacity.
-func (d *decision) fillBlocks() {
-	d.plan.Capacity = d.openCapacity()
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.serving() && b.held < len(b.Usable) {
-			d.fillBlock(b)
+func (p *planner) fillBlocks() {
+	p.plan.Capacity = p.openCapacity()
+	for _, b := range p.all {
+		if b.serving() && b.usableIn < len(b.Usable) {
+			p.fillBlock(b)
 		}
 	}
 }
 
-// fillBlock counts an address whose release entry still stands as coming, but
+// fillBlock counts an address whose release entry still stands as one to publish, but
 // does not publish it: back in the pool it would be lost to the node until the
 // entry goes.
-func (d *decision) fillBlock(b *block) {
+func (p *planner) fillBlock(b *block) {
 	for _, a := range b.Usable {
-		if d.room() == 0 {
+		if p.room() == 0 {
 			return
 		}
-		if _, there := d.state.Pool[a]; there || d.blockOf(a) != b {
+		if _, there := p.Pool[a]; there || p.blockOf(a) != b {
 			continue
 		}
-		d.expect(b, 1)
-		if _, stands := d.state.Release[a]; !stands {
+		p.expect(b, 1)
+		if _, stands := p.Release[a]; !stands {
 			b.publish = append(b.publish, a)
 		}
 	}
 }
 
 // expect counts n addresses of b that this or a later plan publishes.
-func (d *decision) expect(b *block, n int) {
-	b.coming += n
-	d.published += n
-	d.plan.Capacity += n
+func (p *planner) expect(b *block, n int) {
+	b.toPublish += n
+	p.published += n
+	p.plan.Capacity += n
 }
 
 // room is how many addresses more the pool may hold. MaxAddresses and
 // max-allocate cap all that is published, but for what takes the place of a block
 // that must go. max-above-watermark caps only the capacity, or a block that leaves
 // would stand in the way of its replacement.
-func (d *decision) room() int {
-	room := max(d.hardCap-d.published, d.replaceable())
-	if above := limit(d.state.Limits.MaxAboveWatermark); above > 0 {
-		room = min(room, d.target+above-d.plan.Capacity)
+func (p *planner) room() int {
+	room := max(p.hardCap-p.published, p.replaceable())
+	if above := limit(p.Limits.MaxAboveWatermark); above > 0 {
+		room = min(room, p.target+above-p.plan.Capacity)
 	}
 	return max(room, 0)
 }
@@ -61,68 +59,44 @@ func (d *decision) room() int {
 // those of blocks that must go: what pods need and no more, or the CiliumNode would
 // hold two large blocks at once. The rest follows as the old addresses leave.
 // Whatever leaves, the object stays within twice its limit.
-func (d *decision) replaceable() int {
-	departing := 0
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.departing() {
-			departing += b.published
+func (p *planner) replaceable() int {
+	leaving := 0
+	for _, b := range p.all {
+		if b.leaving() {
+			leaving += b.published
 		}
 	}
-	if departing == 0 {
+	if leaving == 0 {
 		return 0
 	}
 	return min(
-		min(d.need, d.hardCap)-d.plan.Capacity,
-		d.hardCap-(d.published-departing),
-		2*d.policy.MaxAddresses-d.published,
+		min(p.need, p.hardCap)-p.plan.Capacity,
+		p.hardCap-(p.published-leaving),
+		2*p.policy.MaxAddresses-p.published,
 	)
 }
 
 // deficit is how many addresses the node lacks of those it may have.
-func (d *decision) deficit() int { return min(d.target, d.hardCap) - d.plan.Capacity }
+func (p *planner) deficit() int { return min(p.target, p.hardCap) - p.plan.Capacity }
 
-func (d *decision) servingBlocks() int {
-	n := 0
-	for i := range d.blocks {
-		if d.blocks[i].serving() {
-			n++
-		}
-	}
-	return n
-}
-
-// readmit returns blocks to service, beyond any cap on blocks, once the reason they
+// cancelDrains returns blocks to service, beyond any cap on blocks, once the reason they
 // left no longer holds.
-func (d *decision) readmit() {
-	for i := range d.blocks {
-		if b := &d.blocks[i]; d.readmits(b) {
-			d.takeBack(b)
+func (p *planner) cancelDrains() {
+	for _, b := range p.all {
+		if b.drainEnds() {
+			p.putBack(b)
 		}
 	}
-}
-
-// readmits reports whether the reason no longer holds for which a block left: its node
-// was gone, whose pods may still have its addresses, or its removal is no longer requested.
-func (d *decision) readmits(b *block) bool {
-	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
-	// Of whole blocks none is reclaimed; one in use was restored.
-	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || d.state.BlockDemand != nil && b.Listed)
-	return b.mayReturn() && (returned || reprieved) && !d.superseded(b)
-}
-
-// mayReturn says that a block that is leaving can be restored to service.
-func (b *block) mayReturn() bool {
-	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
 }
 
 // undrain takes back as many leaving blocks as the deficit needs.
-func (d *decision) undrain() {
-	if d.deficit() <= 0 {
+func (p *planner) undrain() {
+	if p.deficit() <= 0 {
 		return
 	}
 	var leaving []*block
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.mayReturn() && !b.closed {
+	for _, b := range p.all {
+		if b.mayReturn() && !b.closed {
 			leaving = append(leaving, b)
 		}
 	}
@@ -133,25 +107,25 @@ func (d *decision) undrain() {
 			a.CIDR.Compare(b.CIDR),
 		)
 	})
-	serving := d.servingBlocks()
+	serving := p.serving()
 	for _, b := range leaving {
-		if d.deficit() <= 0 || serving >= d.policy.MaxBlocks {
+		if p.deficit() <= 0 || serving >= p.policy.MaxBlocks {
 			return
 		}
-		if b.open > 0 || len(b.Usable) > b.held && d.room() > 0 {
-			d.takeBack(b)
+		if b.open > 0 || len(b.Usable) > b.usableIn && p.room() > 0 {
+			p.putBack(b)
 			serving++
 		}
 	}
 }
 
-func (d *decision) takeBack(b *block) {
+func (p *planner) putBack(b *block) {
 	b.undrained = true
-	d.plan.Undrain = append(d.plan.Undrain, b.CIDR)
-	if !b.counted {
-		d.plan.Capacity += b.open
+	p.plan.Undrain = append(p.plan.Undrain, b.CIDR)
+	if !b.whole {
+		p.plan.Capacity += b.open
 	}
-	d.expect(b, min(len(b.Usable)-b.held, d.room()))
+	p.expect(b, min(len(b.Usable)-b.usableIn, p.room()))
 }
 
 // reserveWait is when a node that claims nothing for its reserve, as pods elsewhere wait
@@ -160,65 +134,109 @@ const reserveWait = time.Minute
 
 // toClaim is how many addresses the node should claim. What takes the place of a block that
 // must go is no reserve.
-func (d *decision) toClaim() int {
-	deficit := d.deficit()
-	departs := func(b block) bool { return b.departing() }
-	if !d.state.Scarce || deficit <= 0 || slices.ContainsFunc(d.blocks, departs) {
+func (p *planner) toClaim() int {
+	deficit := p.deficit()
+	if !p.Scarce || deficit <= 0 || slices.ContainsFunc(p.all, (*block).leaving) {
 		return deficit
 	}
-	needed := min(deficit, d.unreserved-d.plan.Capacity)
+	needed := min(deficit, p.unreserved-p.plan.Capacity)
 	if needed < deficit {
-		d.requeueAt(d.now.Add(reserveWait))
+		p.requeueAt(p.now.Add(reserveWait))
 	}
 	return needed
 }
 
 // claim requests the rest of the deficit at once: a burst of pods must not wait
 // for one block after the other.
-func (d *decision) claim() {
+func (p *planner) claim() {
 	growth := 0
-	deficit, room := d.toClaim(), d.room()
-	blocks := d.policy.MaxBlocks - d.servingBlocks()
+	deficit, room := p.toClaim(), p.room()
+	blocks := p.policy.MaxBlocks - p.serving()
 	if deficit > 0 && blocks > 0 && room > 0 {
 		growth = room
-		d.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
+		p.plan.Claim = Claim{Addresses: min(deficit, room), Blocks: blocks, Room: room}
 	}
-	d.plan.Shortage = max(0, d.plan.Demand+d.shut-d.plan.Capacity-growth-d.plan.ServedElsewhere)
+	p.plan.Shortage = max(0, p.demand+p.closedFree-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 
 // countServedElsewhere counts how much of the demand is met by addresses that are not
 // capacity: those in use in blocks that leave or in no block, and all that a block
 // still in service has, though it must go. Without it a drain whose pods run on would
 // look like a shortage.
-func (d *decision) countServedElsewhere() {
-	if d.plan.Demand <= d.plan.Capacity {
+func (p *planner) countServedElsewhere() {
+	if p.demand <= p.plan.Capacity {
 		return
 	}
 	n := 0
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.asked() {
+	for _, b := range p.all {
+		if b.mustLeave() {
 			n += b.open
 		}
 	}
-	for a := range d.state.Used {
-		if d.ours(a) && d.state.Pool[a] == "" && !d.counted(a) {
+	for a := range p.Used {
+		if p.ours(a) && p.Pool[a] == "" && !p.counted(a) {
 			n++
 		}
 	}
-	d.plan.ServedElsewhere = n
+	p.plan.ServedElsewhere = n
 }
 
 // counted says that a is part of the capacity, or of an asked block's open
 // addresses.
-func (d *decision) counted(a netip.Addr) bool {
-	b := d.blockOf(a)
+func (p *planner) counted(a netip.Addr) bool {
+	b := p.blockOf(a)
 	if b == nil {
-		_, published := d.state.Pool[a]
-		return published && !withheld(d.state.Release[a])
+		_, published := p.Pool[a]
+		return published && !withheld(p.Release[a])
 	}
-	if !b.serving() && !b.asked() {
+	if !b.serving() && !b.mustLeave() {
 		return false
 	}
-	_, published := d.state.Pool[a]
+	_, published := p.Pool[a]
 	return b.usable(a) && (published || b.serving())
+}
+
+// restoreUsed publishes addresses in use that have lost their place in the pool,
+// as when a CiliumNode was deleted in the middle of a drain: without it their
+// pods are not restored when the agent restarts. That an address is reserved or
+// its block drains is no reason against it; no cap is, either.
+func (p *planner) restoreUsed() {
+	inPool := func(a netip.Addr) bool {
+		_, published := p.Pool[a]
+		return published
+	}
+	for _, a := range p.lost(inPool) {
+		p.restore(a)
+	}
+}
+
+// lost are the addresses in use that can be restored, sorted, except those that the agent
+// has or must not get again.
+func (p *planner) lost(except func(netip.Addr) bool) []netip.Addr {
+	var lost []netip.Addr
+	add := func(a netip.Addr) {
+		_, stands := p.Release[a]
+		if !p.ours(a) || stands || except(a) {
+			return
+		}
+		if b := p.blockOf(a); b != nil && b.keepsUsed() {
+			lost = append(lost, a)
+		}
+	}
+	for a := range p.Used {
+		add(a)
+	}
+	for a := range p.unreported {
+		add(a)
+	}
+	slices.SortFunc(lost, netip.Addr.Compare)
+	return lost
+}
+
+func (p *planner) restore(a netip.Addr) {
+	b := p.blockOf(a)
+	if at, there := slices.BinarySearchFunc(b.publish, a, netip.Addr.Compare); !there {
+		b.publish = slices.Insert(b.publish, at, a)
+		p.published++
+	}
 }

@@ -2,86 +2,99 @@ package expand
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// handshake advances every address that has a release-ips entry or must leave by one step.
+// handshake is the release of addresses with an agent that is assigned addresses.
+type handshake struct {
+	*planner
+	// roomToMove: the agent can take other addresses in place of those that retire.
+	roomToMove bool
+}
+
+func newHandshake(p *planner) *handshake {
+	h := &handshake{planner: p}
+	h.roomToMove = h.hasRoomToMove()
+	return h
+}
+
+// advance advances every address that has a release-ips entry or must leave by one step.
 // The agent's side is in Cilium v1.20.1, pkg/ipam/crd.go, updateLocalNodeResource:
 //
 //	(none) ──Mark──▶ marked ──agent──▶ ready ──AckHold──▶ Remove ──▶ Clear
 //	                   │                 │
 //	                   └─────────────────┴── in use, or stays: Clear
 //
-// An agent that does not run the family does not answer marks in its pool: see leaveNotRun.
+// An agent that does not run the family does not answer marks in its pool: see releaseDisabledFamily.
 //
 // For the agent's own addresses in a block whose drain was requested, the handshake begins
 // differently: see retire.
-func (d *decision) handshake() {
-	d.roomToMove = d.hasRoomToMove()
-	for _, a := range d.walk {
-		entry := d.state.Release[a]
-		_, published := d.state.Pool[a]
-		b := d.blockOf(a)
+func (h *handshake) advance() {
+	for _, a := range h.walk {
+		entry := h.Release[a]
+		_, published := h.Pool[a]
+		b := h.blockOf(a)
 		switch {
-		case b != nil && d.conditionFirst(b):
+		case b != nil && h.conditionFirst(b):
 		case !published:
-			d.clearUnpublished(a, entry)
+			h.clearUnpublished(a, entry)
 		case b == nil: // foreign: the operator must not touch it
-		case !b.leaving(b.usable(a)):
-			d.plan.Clear = append(d.plan.Clear, a)
-		case d.state.NotRun:
-			d.leaveNotRun(a, entry)
+		case !b.releases(b.usable(a)):
+			h.plan.Clear = append(h.plan.Clear, a)
+		case h.NotRun:
+			h.releaseDisabledFamily(a, entry)
 		default:
-			d.leave(a, entry, b)
+			h.leave(a, entry, b)
 		}
 	}
 }
 
 // conditionFirst reports whether this plan changes the block's phase, so that its addresses
 // must wait for the next plan.
-func (d *decision) conditionFirst(b *block) bool {
-	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained || d.frees(b)
+func (p *planner) conditionFirst(b *block) bool {
+	return b.undrained || b.Phase == ipalloc.CoolingDown && b.drained || p.frees(b)
 }
 
 // clearUnpublished deletes the entry of an address that is not in the pool. The agent
 // answers a mark of such an address with do-not-release.
-func (d *decision) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
-	if entry == Marked && !d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
+func (h *handshake) clearUnpublished(a netip.Addr, entry ReleaseStatus) {
+	if entry == Marked && !h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
 		return
 	}
-	d.plan.Clear = append(d.plan.Clear, a)
+	h.plan.Clear = append(h.plan.Clear, a)
 }
 
 // leave advances a published address that must leave by one step. entry is empty if the
 // address has none.
-func (d *decision) leave(a netip.Addr, entry ReleaseStatus, b *block) {
-	free := !d.inUse(a)
-	_, stands := d.state.Release[a]
+func (h *handshake) leave(a netip.Addr, entry ReleaseStatus, b *block) {
+	free := !h.inUse(a)
+	_, stands := h.Release[a]
 	switch {
-	case d.leaveUnread(b, a, entry, stands, free), d.retire(b, a, entry, stands):
+	case h.releaseBeforeAgentStart(b, a, entry, stands, free), h.retire(b, a, entry, stands):
 		// It keeps its mark, or must no longer be marked; or the agent keeps the address
 		// until it restarts.
 	case yetToMark(b, entry, stands, free):
-		if free && d.trusted {
-			d.mark(a)
+		if free && h.trusted {
+			h.mark(a)
 		}
-	case entry == Marked && free && d.trusted:
+	case entry == Marked && free && h.trusted:
 		// An agent loses its answer if another write of the CiliumNode conflicts with it.
-		if d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout) {
-			d.plan.Clear = append(d.plan.Clear, a)
+		if h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout) {
+			h.plan.Clear = append(h.plan.Clear, a)
 		}
-	case entry == Ready && free && d.trusted:
-		if d.passed(&d.memory.AckedSince, d.old.AckedSince, a, d.policy.AckHold) {
-			d.plan.Remove = append(d.plan.Remove, a)
+	case entry == Ready && free && h.trusted:
+		if h.passed(&h.memory.AckedSince, h.old.AckedSince, a, h.policy.AckHold) {
+			h.plan.Remove = append(h.plan.Remove, a)
 		}
 	case entry == Ready && free:
 		// The hold starts again once the agent is settled.
 	default:
 		// It is in use; or a restarting agent could not restore a marked address; or the
 		// agent refused; or the state is not part of this handshake.
-		d.plan.Clear = append(d.plan.Clear, a)
+		h.plan.Clear = append(h.plan.Clear, a)
 	}
 }
 
@@ -91,22 +104,22 @@ func yetToMark(b *block, entry ReleaseStatus, stands, free bool) bool {
 	return !stands || entry == Released && free && b.vacates()
 }
 
-// leaveUnread handles an address of a node's first block, which is being replaced, before
+// releaseBeforeAgentStart handles an address of a node's first block, which is being replaced, before
 // the agent reads it for the first time. It reports whether it handled the address.
-func (d *decision) leaveUnread(b *block, a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
+func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry ReleaseStatus, stands, free bool) bool {
 	if b.Reason != PoolChanged {
 		return false
 	}
 	if !stands {
 		// Mark only before an agent has read the address: otherwise the agent's own address
 		// would pin the block for the lifetime of the node.
-		if free && d.state.Fresh {
-			d.plan.Mark = append(d.plan.Mark, a)
+		if free && h.Fresh {
+			h.plan.Mark = append(h.plan.Mark, a)
 		}
 		return true
 	}
 	// An agent that starts does not use the address: it was marked before.
-	return entry == Marked && free && !d.reported
+	return entry == Marked && free && !h.reported
 }
 
 // ReportAddress returns an address that is neither in a PodIPPool, which cannot contain
@@ -126,41 +139,41 @@ func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 	}
 }
 
-// leaveNotRun advances an address of a family that the agent does not run by one step. The
+// releaseDisabledFamily advances an address of a family that the agent does not run by one step. The
 // agent assigns it to no pod and does not answer its mark. The mark protects against an agent
 // that restarts with the family enabled: it neither assigns nor restores a marked address. An
 // agent that restarted just before the mark may not have reported yet. So once the mark has
 // stood for AckTimeout, the operator asks the agent for a report. The agent writes the report
 // only onto the latest version of its CiliumNode, so by then it has seen the mark; and it
 // still does not run the family, or State.NotRun would be unset.
-func (d *decision) leaveNotRun(a netip.Addr, entry ReleaseStatus) {
-	ready := !d.inUse(a) && d.state.AgentSettled
+func (h *handshake) releaseDisabledFamily(a netip.Addr, entry ReleaseStatus) {
+	ready := !h.inUse(a) && h.AgentSettled
 	marked := entry == Marked || entry == Ready
-	answer, asked := d.state.Release[ReportAddress(d.state.Family, d.state.Pool)]
-	_, stands := d.state.Release[a]
+	answer, asked := h.Release[ReportAddress(h.Family, h.Pool)]
+	_, stands := h.Release[a]
 	switch {
 	case !stands && ready:
-		d.mark(a)
+		h.mark(a)
 	case !stands:
 		// It may be in use now or soon.
 	case !ready || !marked:
-		d.plan.Clear = append(d.plan.Clear, a)
-	case !d.passed(&d.memory.MarkedSince, d.old.MarkedSince, a, d.policy.AckTimeout):
+		h.plan.Clear = append(h.plan.Clear, a)
+	case !h.passed(&h.memory.MarkedSince, h.old.MarkedSince, a, h.policy.AckTimeout):
 	case answer == DoNotRelease:
-		d.plan.Remove = append(d.plan.Remove, a)
+		h.plan.Remove = append(h.plan.Remove, a)
 	case !asked:
-		d.plan.Ask = true
+		h.plan.Ask = true
 	}
 }
 
 // mark asks the agent to release an address that looks free, unless it may belong to a pod
 // that has just been added.
-func (d *decision) mark(a netip.Addr) { d.enter(&d.plan.Mark, a) }
+func (h *handshake) mark(a netip.Addr) { h.enter(&h.plan.Mark, a) }
 
 // enter adds an address to entries once no pod's address is awaited.
-func (d *decision) enter(entries *[]netip.Addr, a netip.Addr) {
-	if len(d.awaited) > 0 {
-		d.requeueAt(d.now.Add(d.awaitedUntil))
+func (h *handshake) enter(entries *[]netip.Addr, a netip.Addr) {
+	if len(h.pendingPods) > 0 {
+		h.requeueAt(h.now.Add(h.pendingFor))
 		return
 	}
 	*entries = append(*entries, a)
@@ -168,18 +181,99 @@ func (d *decision) enter(entries *[]netip.Addr, a netip.Addr) {
 
 // passed reports whether a has been in its state for wait according to old. It carries the
 // time over to next.
-func (d *decision) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]time.Time, a netip.Addr, wait time.Duration) bool {
+func (h *handshake) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]time.Time, a netip.Addr, wait time.Duration) bool {
 	since, ok := old[a]
 	if !ok {
-		since = d.now
+		since = h.now
 	}
-	if *next == nil {
-		*next = map[netip.Addr]time.Time{}
+	remember(next, a, since)
+	return h.due(since.Add(wait))
+}
+
+// retire has the agent take another address in place of its own a when it restarts. It
+// reports whether a is, or is about to be, retired.
+//
+// An agent neither restores nor allocates an address whose entry is Released; while it
+// runs, it ignores the entry and keeps the address (Cilium v1.20.1, pkg/ipam/crd.go,
+// allocate and updateLocalNodeResource). So the address stays in the pool and its
+// block in podCIDRs, with their routes, until a restarted agent no longer names it. Then
+// it is marked like any other.
+func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, stands bool) bool {
+	if !b.vacates() || !h.roomToMove || !h.isOwn(a) {
+		return false
 	}
-	(*next)[a] = since
-	if d.now.Sub(since) >= wait {
+	switch {
+	case entry == Released:
+	case stands: // a refusal, or a mark from before the agent took it
+		return false
+	case !h.trusted:
+		return true
+	default:
+		// Together with the marks of the block's free addresses, so that the agent finds
+		// none there when it restarts.
+		h.enter(&h.plan.Retire, a)
+	}
+	b.retired++
+	return true
+}
+
+// findsLeaving reports whether an agent that restarts now could take an address of a block
+// that it has to leave: one that a pod has left, and that the agent has not agreed to give
+// up. A mark without an answer does not keep it off, as marks are cleared when an agent
+// restarts: see leave.
+func (h *handshake) findsLeaving() bool {
+	for a := range h.Pool {
+		entry := h.Release[a]
+		if b := h.blockOf(a); b != nil && b.vacates() && !h.inUse(a) && entry != Ready && entry != Released {
+			return true
+		}
+	}
+	return false
+}
+
+// isOwn reports whether a is the agent's own address, and no pod's.
+func (h *handshake) isOwn(a netip.Addr) bool {
+	if owner, reported := h.Used[a]; !reported && !h.unreported[a].agent || reported && !NamesAgent(owner) {
+		return false
+	}
+	return h.Pool[a] == "" && !slices.ContainsFunc(h.Pods, func(p Pod) bool { return slices.Contains(p.IPs, a) })
+}
+
+// NamesAgent reports whether an owner in the agent's report is the agent itself (Cilium
+// v1.20.1, daemon/infraendpoints/infra_ip_allocation.go).
+func NamesAgent(owner string) bool {
+	switch userOf(owner).name {
+	case "router", "health", "ingress":
 		return true
 	}
-	d.requeueAt(since.Add(wait))
 	return false
+}
+
+// hasRoomToMove reports whether blocks that stay have a free address, in the pool
+// already, for each of the agent's own that leaves, beside those that bound pods wait
+// for. An agent that restarts and finds none does not come up.
+func (h *handshake) hasRoomToMove() bool {
+	moving := 0
+	for _, b := range h.all {
+		if b.vacates() {
+			moving += b.own
+		}
+	}
+	if moving == 0 {
+		return false
+	}
+	free := 0
+	for a, owner := range h.Pool {
+		if h.ours(a) && owner == "" && !h.inUse(a) && !withheld(h.Release[a]) && h.remains(a) {
+			free++
+		}
+	}
+	return free >= moving+h.waiting
+}
+
+// remains reports whether a published address remains in the pool after this plan, and
+// for longer: else the agent would have to move again, or could not move any more.
+func (h *handshake) remains(a netip.Addr) bool {
+	b := h.blockOf(a)
+	return b == nil || b.serving() && b.usable(a) && !h.leavesSoon(b)
 }

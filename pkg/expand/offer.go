@@ -29,20 +29,27 @@ const ReportLag = 30 * time.Second
 // The result is never below what the pods with an address request: a kubelet that
 // restarts admits its pods anew, and fails those that the Node has no room for.
 func Offer(s State, p Plan) int {
-	d := newDecision(time.Time{}, Policy{}, &s, Memory{})
-	u := d.requestUse(&p)
+	o := &offering{&input{State: &s}, sortBlocks(s.Blocks), &p}
+	u := o.requestUse()
 	if !u.reported {
 		return u.requested
 	}
-	return max(d.offerable(u, &p), u.requested)
+	return max(o.offerable(u), u.requested)
+}
+
+// offering is a node, and a plan for it.
+type offering struct {
+	*input
+	*blocks
+	plan *Plan
 }
 
 // offerable is what Offer returns but for its lower bound.
-func (d *decision) offerable(u requestUse, p *Plan) int {
+func (o *offering) offerable(u requestUse) int {
 	free := 0
-	for a, owner := range d.state.Pool {
+	for a, owner := range o.Pool {
 		byRequest, used := u.byRequest[a]
-		if owner == "" && d.ours(a) && (byRequest || !used) && d.stays(a, p) {
+		if owner == "" && o.ours(a) && (byRequest || !used) && o.stays(a) {
 			free++
 		}
 	}
@@ -60,24 +67,24 @@ type requestUse struct {
 	reported                    bool
 }
 
-func (d *decision) requestUse(p *Plan) requestUse {
-	f, u := d.state.Family, requestUse{byRequest: make(map[netip.Addr]bool, len(d.state.Used))}
-	for _, pod := range d.state.Pods {
+func (o *offering) requestUse() requestUse {
+	f, u := o.Family, requestUse{byRequest: make(map[netip.Addr]bool, len(o.Used))}
+	for _, pod := range o.Pods {
 		for _, a := range pod.IPs {
-			if d.ours(a) {
+			if o.ours(a) {
 				u.byRequest[a] = pod.Requests[f] > 0
 			}
 		}
 	}
-	own := d.agentsOwn()
+	own := o.agentsOwn()
 	byOwner := map[string]netip.Addr{} // reported, and no pod's status names it
-	for a, owner := range d.state.Used {
-		if !d.ours(a) {
+	for a, owner := range o.Used {
+		if !o.ours(a) {
 			continue
 		}
 		u.reported = true
 		by := userOf(owner)
-		if _, known := u.byRequest[a]; known || by.agent || d.hasEnded(by.name) {
+		if _, known := u.byRequest[a]; known || by.agent || o.hasEnded(by.name) {
 			continue
 		}
 		u.byRequest[a] = false
@@ -88,18 +95,18 @@ func (d *decision) requestUse(p *Plan) requestUse {
 	for a := range own {
 		u.byRequest[a] = false
 	}
-	u.lacking = d.lacking(own, p)
-	d.addRequests(&u, byOwner)
+	u.lacking = o.lacking(own)
+	o.addRequests(&u, byOwner)
 	return u
 }
 
 // lacking is how many addresses the agent has yet to take: those that it waits for when it
 // starts, and others in place of its own that leave.
-func (d *decision) lacking(own map[netip.Addr]struct{}, p *Plan) int {
+func (o *offering) lacking(own map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(own))
 	for a := range own {
-		b := d.blockOf(a)
-		leaves := b != nil && (b.vacates() || b.Request != None && drains(p, b))
+		b := o.blockOf(a)
+		leaves := b != nil && (b.vacates() || b.Request != None && o.drains(b))
 		if !leaves {
 			n--
 		}
@@ -108,15 +115,15 @@ func (d *decision) lacking(own map[netip.Addr]struct{}, p *Plan) int {
 }
 
 // agentsOwn are the addresses that the agent uses itself.
-func (d *decision) agentsOwn() map[netip.Addr]struct{} {
+func (o *offering) agentsOwn() map[netip.Addr]struct{} {
 	own := map[netip.Addr]struct{}{}
-	for a, owner := range d.state.Used {
-		if d.ours(a) && userOf(owner).agent {
+	for a, owner := range o.Used {
+		if o.ours(a) && userOf(owner).agent {
 			own[a] = struct{}{}
 		}
 	}
-	for _, a := range d.state.Own {
-		if d.ours(a) {
+	for _, a := range o.Own {
+		if o.ours(a) {
 			own[a] = struct{}{}
 		}
 	}
@@ -125,16 +132,16 @@ func (d *decision) agentsOwn() map[netip.Addr]struct{} {
 
 // hasEnded reports whether a pod has just ended under an agent that runs steadily, so
 // that its address is free: an agent that is down frees it only once it is back.
-func (d *decision) hasEnded(name string) bool {
-	return d.state.AgentSettled && slices.Contains(d.state.Ended, name)
+func (o *offering) hasEnded(name string) bool {
+	return o.AgentSettled && slices.Contains(o.Ended, name)
 }
 
 // addRequests counts the requests of bound pods. A pod whose status names no address
 // yet may be reported by its name already.
-func (d *decision) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
-	for _, pod := range d.state.Pods {
-		requests := int(pod.Requests[d.state.Family])
-		has := slices.ContainsFunc(pod.IPs, d.ours)
+func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
+	for _, pod := range o.Pods {
+		requests := int(pod.Requests[o.Family])
+		has := slices.ContainsFunc(pod.IPs, o.ours)
 		if a, reported := byOwner[pod.Name]; reported && !has {
 			delete(byOwner, pod.Name)
 			u.byRequest[a], has = requests > 0, true
@@ -148,23 +155,72 @@ func (d *decision) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 	}
 }
 
-// stays reports whether any pod may get a, and whether a stays in the pool once p has
-// been carried out.
-func (d *decision) stays(a netip.Addr, p *Plan) bool {
-	if withheld(d.state.Release[a]) {
+// stays reports whether any pod may get a, and whether a stays in the pool once the plan
+// has been carried out.
+func (o *offering) stays(a netip.Addr) bool {
+	if withheld(o.Release[a]) {
 		return false
 	}
-	if _, marked := slices.BinarySearchFunc(p.Mark, a, netip.Addr.Compare); marked {
+	if _, marked := slices.BinarySearchFunc(o.plan.Mark, a, netip.Addr.Compare); marked {
 		return false
 	}
-	b := d.blockOf(a)
+	b := o.blockOf(a)
 	if b == nil {
 		return true
 	}
-	return b.Phase == ipalloc.InService && !b.leaving(b.usable(a)) && !drains(p, b)
+	return b.Phase == ipalloc.InService && !b.releases(b.usable(a)) && !o.drains(b)
 }
 
-// drains reports whether a plan lets a block begin to drain.
-func drains(p *Plan, b *block) bool {
-	return slices.ContainsFunc(p.Drain, func(drain Drain) bool { return drain.CIDR == b.CIDR })
+// drains reports whether the plan lets a block begin to drain.
+func (o *offering) drains(b *block) bool {
+	return slices.ContainsFunc(o.plan.Drain, func(drain Drain) bool { return drain.CIDR == b.CIDR })
+}
+
+// Room is what a node can offer to pods that are yet to be scheduled, in one family.
+type Room struct {
+	// Free is how many addresses the Node offers, or is about to, beyond what its bound
+	// pods request. Below 0: these request more.
+	Free int
+	// Back is how many addresses it can take back of blocks that leave. A caller may add
+	// those of blocks that are being claimed.
+	Back int
+	// Blocks is how many blocks it may claim, and Addresses how many of their addresses
+	// it may publish, by its own limits.
+	Blocks, Addresses int
+}
+
+// RoomOf returns the room of a node, whatever s.Expected is.
+func RoomOf(now time.Time, policy Policy, s State) Room {
+	s.Expected, s.Limits.MaxAboveWatermark = 0, 0 // the latter follows the target
+	p := planAddresses(&input{State: &s, now: now, policy: policy})
+	published := p.openCapacity()
+	free := offerRoom(&p.usage, p.blocks, published)
+	p.fillBlocks()
+	p.cancelDrains()
+	if s.NotRun {
+		return Room{}
+	}
+	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.serving())}
+	for _, b := range p.all {
+		if b.mayReturn() && room.Blocks > 0 {
+			room.Back += len(b.Usable)
+			room.Blocks--
+		}
+	}
+	room.Addresses = p.room()
+	return room
+}
+
+// offerRoom is how many of the published addresses the Node offers beyond what its bound
+// pods request. Until the agent has reported, nothing is offered, so it is what will be.
+func offerRoom(u *usage, bs *blocks, published int) int {
+	if !u.reported {
+		return published - u.demand - max(0, agentFloor-u.own)
+	}
+	requested := 0
+	for i := range u.Pods {
+		requested += int(u.Pods[i].Requests[u.Family])
+	}
+	o := &offering{u.input, bs, &Plan{}}
+	return o.offerable(o.requestUse()) - requested
 }

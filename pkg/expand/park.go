@@ -37,11 +37,11 @@ type Closed struct {
 }
 
 // steadyAgent is the agent's container, or "" unless it runs steadily.
-func (d *decision) steadyAgent() string {
-	if !d.trusted {
+func (u *usage) steadyAgent() string {
+	if !u.trusted {
 		return ""
 	}
-	return d.state.Agent
+	return u.Agent
 }
 
 // closeBlocks finds the blocks whose free addresses no pod gets. The agent counts on these
@@ -49,18 +49,17 @@ func (d *decision) steadyAgent() string {
 // do not fit into the other blocks raise the target, and they alone; also those that
 // have waited for long, as they may wait for just that, unless what they lack is an address
 // of the other family.
-func (d *decision) closeBlocks() {
-	for i := range d.blocks {
-		b := &d.blocks[i]
-		b.closed = b.Parked || b.Closed.Agent != "" && b.Closed.Agent == d.state.Agent && !d.hasNewer(b)
+func (w *blockShare) closeBlocks(u *usage) {
+	for _, b := range w.blocks.all {
+		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
 		if b.closed && b.Listed {
-			d.shut += max(0, b.open-b.users)
+			w.blocks.closedFree += max(0, b.open-b.users)
 		}
 	}
-	if d.shut > 0 {
-		hanging := d.admitted(d.hanging)
-		d.waiting += hanging
-		d.plan.Demand += hanging
+	if w.blocks.closedFree > 0 {
+		stuck := u.admitted(u.stuckPods)
+		u.waiting += stuck
+		u.demand += stuck
 	}
 }
 
@@ -70,13 +69,15 @@ func (d *decision) closeBlocks() {
 func (s *State) HasFree() bool {
 	free := s.BlockDemand.Foreign
 	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		if closed := b.Parked || b.Closed.Agent != "" && b.Closed.Agent == s.Agent; b.Listed && !closed {
+		if b := &s.Blocks[i]; b.Listed && !b.Parked && !s.hasClosed(b) {
 			free += len(b.Usable) - s.usersIn(b.CIDR)
 		}
 	}
 	return free > 0
 }
+
+// hasClosed reports whether this run of the agent has closed a block.
+func (s *State) hasClosed(b *Block) bool { return b.Closed.Agent != "" && b.Closed.Agent == s.Agent }
 
 // usersIn is how many addresses of a CIDR pods have, or the agent itself.
 func (s *State) usersIn(cidr netip.Prefix) int {
@@ -95,123 +96,108 @@ func (s *State) usersIn(cidr netip.Prefix) int {
 
 // hasNewer reports whether a pod has an address of a block that was created after the
 // block had been closed: its agent has not seen it parked, or did not use it then.
-func (d *decision) hasNewer(b *block) bool {
-	return slices.ContainsFunc(d.state.Pods, func(p Pod) bool {
+func (in *input) hasNewer(b *block) bool {
+	return slices.ContainsFunc(in.Pods, func(p Pod) bool {
 		return p.Created.After(b.Closed.Since) && slices.ContainsFunc(p.IPs, b.CIDR.Contains)
 	})
 }
 
+// closing is how a plan closes blocks to new pods.
+type closing struct{ *planner }
+
 // parkDraining parks a draining block, lists parked ones in use again, and records which
 // the agent has closed.
-func (d *decision) parkDraining() {
-	for i := range d.blocks {
-		b := &d.blocks[i]
+func (c closing) parkDraining() {
+	for _, b := range c.all {
 		if !b.Listed {
 			continue
 		}
 		if b.users == 0 && b.Closed.Agent != "" {
-			d.memory.EmptySince = remember(d.memory.EmptySince, b.CIDR, sinceOr(d.old.EmptySince, b.CIDR, d.now))
+			since, known := c.old.EmptySince[b.CIDR]
+			if !known {
+				since = c.now
+			}
+			remember(&c.memory.EmptySince, b.CIDR, since)
 		}
-		d.parkBlock(b)
+		c.parkBlock(b)
 	}
 }
 
-func (d *decision) parkBlock(b *block) {
-	parking, was := d.old.Parked[b.CIDR]
+func (c closing) parkBlock(b *block) {
+	parking, was := c.old.Parked[b.CIDR]
 	switch {
 	case b.Parked:
 		if !was {
-			parking = Parking{d.steadyAgent(), d.now}
+			parking = Parking{c.steadyAgent(), c.now}
 		}
-		d.memory.Parked = remember(d.memory.Parked, b.CIDR, parking)
-		d.unpark(b, parking)
-	case was && d.closedSince(b, parking):
-		d.memory.Parked = remember(d.memory.Parked, b.CIDR, parking)
-		d.plan.Close = append(d.plan.Close, Close{CIDR: b.CIDR, Closed: Closed(parking)})
-	case d.mayPark(b) && d.parks(b):
-		d.plan.Park = b.CIDR
+		remember(&c.memory.Parked, b.CIDR, parking)
+		c.unpark(b, parking)
+	case was && c.closedSince(b, parking):
+		remember(&c.memory.Parked, b.CIDR, parking)
+		c.plan.Close = append(c.plan.Close, Close{CIDR: b.CIDR, Closed: Closed(parking)})
+	case c.mayPark(b) && c.parks(b):
+		c.plan.Park = b.CIDR
 	}
 }
 
 // closedSince reports whether the agent that runs has closed a block which is back, and
 // that is yet to be recorded.
-func (d *decision) closedSince(b *block, parking Parking) bool {
+func (u *usage) closedSince(b *block, parking Parking) bool {
 	recorded := b.Closed.Agent == parking.Agent && !b.Closed.Since.Before(parking.Since)
-	return parking.Agent != "" && parking.Agent == d.state.Agent && !recorded
+	return parking.Agent != "" && parking.Agent == u.Agent && !recorded
 }
 
 // unpark lists a parked block in use again, once its agent must have seen that it was
 // parked, and at once if the agent may restart. One that nothing is known to use is the
 // agent's to drop: if it were back before that, the agent would allocate from it again.
-func (d *decision) unpark(b *block, parking Parking) {
+func (c closing) unpark(b *block, parking Parking) {
 	if b.users == 0 {
 		return
 	}
-	if back := parking.Since.Add(parkFor); d.trusted && d.now.Before(back) {
-		d.requeueAt(back)
-		return
+	if !c.trusted || c.due(parking.Since.Add(parkFor)) {
+		c.plan.Unpark = append(c.plan.Unpark, b.CIDR)
 	}
-	d.plan.Unpark = append(d.plan.Unpark, b.CIDR)
 }
 
 // mayPark reports whether a block that must go may be parked: no other one is, the agent
 // runs steadily, and no agent of crd mode may run in its place.
-func (d *decision) mayPark(b *block) bool {
+func (c closing) mayPark(b *block) bool {
 	drains := b.Phase == ipalloc.Draining && b.Request != None && !b.undrained
-	return drains && d.state.MayPark && !d.plan.Park.IsValid() && d.steadyAgent() != "" && !b.Leftover
+	return drains && c.MayPark && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
 }
 
 // parks reports whether such a block is to be parked: one that is not closed, or that has
 // become empty, as its agent would keep it for its reserve. Pods must find an address
 // elsewhere.
-func (d *decision) parks(b *block) bool {
+func (c closing) parks(b *block) bool {
 	switch {
-	case !d.state.Replaceable && d.freeBeside(b) <= 0:
-		d.lookAgain()
+	case !c.Replaceable && c.freeBeside(b) <= 0:
+		c.lookAgain()
 		return false
 	case b.users > 0:
 		return !b.closed
-	case d.waiting > 0: // they may have an address of it already
-		d.lookAgain()
+	case c.waiting > 0: // they may have an address of it already
+		c.lookAgain()
 		return false
 	}
-	emptySince := d.memory.EmptySince[b.CIDR]
-	if b.Closed.Agent != d.state.Agent || b.Closed.Since.Before(emptySince) {
+	emptySince := c.memory.EmptySince[b.CIDR]
+	if b.Closed.Agent != c.Agent || b.Closed.Since.Before(emptySince) {
 		return true
 	}
 	// The agent has a user of it that is not known here: it is asked again, later each time.
-	again := emptySince.Add(max(givesBackWithin, 2*b.Closed.Since.Sub(emptySince)))
-	if d.now.Before(again) {
-		d.requeueAt(again)
-	}
-	return !d.now.Before(again)
+	return c.due(emptySince.Add(max(givesBackWithin, 2*b.Closed.Since.Sub(emptySince))))
 }
 
 // lookAgain requeues the node in a while: that pods have waited for too long is no event.
-func (d *decision) lookAgain() { d.requeueAt(d.now.Add(reserveWait)) }
+func (c closing) lookAgain() { c.requeueAt(c.now.Add(reserveWait)) }
 
 // freeBeside is how many addresses the agent may give to pods without those of a block.
-func (d *decision) freeBeside(without *block) int {
-	n := d.state.BlockDemand.Foreign
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b != without && b.Listed && !b.closed {
+func (c closing) freeBeside(without *block) int {
+	n := c.BlockDemand.Foreign
+	for _, b := range c.all {
+		if b != without && b.Listed && !b.closed {
 			n += b.open - b.users
 		}
 	}
-	return n - d.waiting
-}
-
-func remember[V any](m map[netip.Prefix]V, cidr netip.Prefix, v V) map[netip.Prefix]V {
-	if m == nil {
-		m = map[netip.Prefix]V{}
-	}
-	m[cidr] = v
-	return m
-}
-
-func sinceOr(m map[netip.Prefix]time.Time, cidr netip.Prefix, now time.Time) time.Time {
-	if since, known := m[cidr]; known {
-		return since
-	}
-	return now
+	return n - c.waiting
 }

@@ -1,0 +1,284 @@
+package expand
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// blocks are the node's blocks, and what of them is published, marked and in use.
+type blocks struct {
+	// all are sorted. nested: some share addresses.
+	all    []*block
+	nested bool
+	// published counts the addresses in the pool, including those that the plan and its
+	// undrained blocks add. foreign counts those that lie in no block and that any pod may
+	// get.
+	published, foreign int
+	// closedFree counts the free addresses of listed blocks that are closed.
+	closedFree int
+	// walk are the addresses that the handshake visits, sorted.
+	walk []netip.Addr
+}
+
+// block is a Block, what was derived about it, and what is planned for it.
+type block struct {
+	*Block
+	published int // its addresses in the pool
+	usableIn  int // published addresses that are usable
+	open      int // usable published addresses that any pod may get: they have no owner set by hand
+	entries   int // release-ips entries for its addresses
+	users     int // its addresses in use
+	own       int // addresses in use by the agent itself
+	// pinned: one of its addresses never becomes free by itself, because it is the agent's
+	// own or reserved by hand.
+	pinned bool
+	wholeBlock
+
+	// publish are the addresses that the plan adds; toPublish counts those that this or a
+	// later plan adds.
+	publish   []netip.Addr
+	toPublish int
+	// retired counts own addresses that the agent does not take again when it restarts.
+	retired                   int
+	undrained, drained, freed bool
+}
+
+// wholeBlock is what is derived about a block of an agent that is assigned whole blocks.
+type wholeBlock struct {
+	// whole: the agent is assigned whole blocks. The block's open addresses are capacity,
+	// whatever is planned for it.
+	whole bool
+	// closed: the agent allocates no address of the block to a new pod.
+	closed bool
+	// returnable: the agent returns the block by itself once it does not need it.
+	returnable bool
+	// wasAssigned: it is a Leftover that has been seen Listed.
+	wasAssigned bool
+	// runs: an agent with a fixed block runs with it though its Node names no CIDR. replaced:
+	// the Node names one.
+	runs, replaced bool
+}
+
+func sortBlocks(of []Block) *blocks {
+	bs, list := &blocks{all: make([]*block, len(of))}, make([]block, len(of))
+	for i := range of {
+		list[i].Block = &of[i]
+		bs.all[i] = &list[i]
+	}
+	slices.SortFunc(bs.all, func(a, b *block) int { return a.CIDR.Compare(b.CIDR) })
+	for i := 1; i < len(bs.all); i++ {
+		// Prefixes nest or are disjoint, so comparing neighbours suffices.
+		bs.nested = bs.nested || bs.all[i-1].CIDR.Overlaps(bs.all[i].CIDR)
+	}
+	return bs
+}
+
+// blockOf is the block that a belongs to, nil for a foreign address. Where
+// blocks share addresses, these belong to the one without a conflict.
+func (bs *blocks) blockOf(a netip.Addr) *block {
+	if bs.nested {
+		return bs.blockOfNested(a)
+	}
+	after := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
+	if after == 0 || !bs.all[after-1].CIDR.Contains(a) {
+		return nil
+	}
+	return bs.all[after-1]
+}
+
+func (bs *blocks) blockOfNested(a netip.Addr) *block {
+	var found *block
+	for _, b := range bs.all {
+		if b.CIDR.Contains(a) && (found == nil || found.Conflict && !b.Conflict) {
+			found = b
+		}
+	}
+	return found
+}
+
+// classify sorts what is published, marked and in use under its block.
+func (bs *blocks) classify(u *usage) {
+	for a, owner := range u.Pool {
+		if u.ours(a) {
+			bs.classifyPublished(u, a, owner)
+		}
+	}
+	for a := range u.Release {
+		if !u.ours(a) {
+			continue
+		}
+		if b := bs.blockOf(a); b != nil {
+			b.entries++
+		}
+		bs.walk = append(bs.walk, a)
+	}
+	slices.SortFunc(bs.walk, netip.Addr.Compare)
+
+	for a, owner := range u.Used {
+		bs.classifyUsed(a, userOf(owner))
+	}
+	for a, by := range u.unreported {
+		bs.classifyUsed(a, by)
+	}
+}
+
+func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
+	bs.published++
+	entry, stands := u.Release[a]
+	b := bs.blockOf(a)
+	if b == nil {
+		if owner == "" && !withheld(entry) {
+			bs.foreign++
+		}
+		return
+	}
+	b.published++
+	usable := b.usable(a)
+	if usable {
+		b.usableIn++
+	}
+	if owner != "" {
+		b.pinned = true
+	} else if usable {
+		b.open++
+	}
+	if !stands && b.releases(usable) {
+		bs.walk = append(bs.walk, a)
+	}
+}
+
+func (bs *blocks) classifyUsed(a netip.Addr, u user) {
+	if b := bs.blockOf(a); b != nil {
+		b.users++
+		if u.agent {
+			b.own++
+			b.pinned = true
+		}
+	}
+}
+
+// withheld reports whether the agent allocates no address with this entry (Cilium
+// v1.20.1, pkg/ipam/crd.go, isIPInReleaseHandshake).
+func withheld(entry ReleaseStatus) bool {
+	return entry == Marked || entry == Ready || entry == Released
+}
+
+// serving counts the blocks in service once the plan is done.
+func (bs *blocks) serving() int {
+	n := 0
+	for _, b := range bs.all {
+		if b.serving() {
+			n++
+		}
+	}
+	return n
+}
+
+// openCapacity is how many published addresses of blocks in service, or of no block,
+// pods can have.
+func (bs *blocks) openCapacity() int {
+	n := bs.foreign
+	for _, b := range bs.all {
+		if b.serving() {
+			n += b.open
+		}
+	}
+	return n
+}
+
+// serving reports whether the block's addresses are capacity once the plan is done.
+func (b *block) serving() bool {
+	if b.undrained {
+		return true
+	}
+	return b.Phase == ipalloc.InService && !b.mustLeave() && !b.Conflict && !b.drained
+}
+
+// mustLeave reports whether the block is in service and must leave now.
+func (b *block) mustLeave() bool {
+	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For == ""
+}
+
+// leaveDelayed reports whether the block is in service and must leave, but not yet.
+func (b *block) leaveDelayed() bool {
+	return b.Phase == ipalloc.InService && b.Request != None && b.Hold.For != ""
+}
+
+// leaving reports whether the block is leaving or must leave now, and does not return to
+// service even if the node needs its addresses.
+func (b *block) leaving() bool {
+	return b.mustLeave() || b.Phase != ipalloc.InService && b.Request != None
+}
+
+// releases reports whether a published address of the block has to go by the
+// handshake. Those of a block that cools down are for drainAgain.
+func (b *block) releases(usable bool) bool {
+	switch b.Phase {
+	case ipalloc.Draining:
+		return true
+	case ipalloc.InService:
+		return b.Conflict || !usable
+	default:
+		return false
+	}
+}
+
+// vacates reports whether even the agent's own addresses leave the block: a person has
+// requested its drain. Idleness is no reason to have an agent change its addresses.
+func (b *block) vacates() bool {
+	return b.Phase == ipalloc.Draining && b.Request != None && b.Request != PoolChanged
+}
+
+// mayReturn reports whether a block that is leaving can be restored to service.
+func (b *block) mayReturn() bool {
+	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
+}
+
+// drainEnds reports whether the reason no longer holds for which a block left: its node
+// was gone, whose pods may still have its addresses, or its removal is no longer requested.
+func (b *block) drainEnds() bool {
+	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
+	// Of whole blocks none is reclaimed; one in use was restored.
+	reprieved := b.Phase == ipalloc.Draining && (b.Reason != Reclaim || b.whole && b.Listed)
+	return b.mayReturn() && (returned || reprieved) && !b.superseded()
+}
+
+// superseded reports whether a block is surplus: the node was assigned another one,
+// because this one's range was draining when its Node came back. An agent with a
+// fixed block never gets a second, so this one never returns to service.
+func (b *block) superseded() bool { return b.replaced && b.published == 0 && !b.Listed }
+
+// keepsUsed reports whether the plan can publish what is in use of the block.
+func (b *block) keepsUsed() bool {
+	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
+}
+
+// mayHave reports whether an agent may allocate from a block that is not listed,
+// because one that is assigned addresses still runs. Such an agent removes nothing
+// from the list, so a block that was listed once was returned.
+func (b *block) mayHave() bool { return b.Leftover && !b.wasAssigned }
+
+// goingOut reports whether the block's addresses leave, once the plan is done.
+func (b *block) goingOut() bool {
+	if b.undrained {
+		return false
+	}
+	return b.drained || b.Phase == ipalloc.Draining || b.Phase == ipalloc.InService && b.Conflict
+}
+
+// capacity returns how many addresses the block contributes while it serves.
+func (b *block) capacity() int { return b.open + b.toPublish }
+
+// usable reports whether a may be published.
+func (b *block) usable(a netip.Addr) bool {
+	_, ok := slices.BinarySearchFunc(b.Usable, a, netip.Addr.Compare)
+	return ok
+}
+
+// empty reports whether nothing of the block is left on the node.
+func (b *block) empty() bool {
+	return b.published == 0 && b.entries == 0 && b.users == 0 && !b.Listed
+}

@@ -1,0 +1,273 @@
+package expand
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+const (
+	// restored is the suffix of the owner of an address that a restarted agent found in use
+	// (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
+	restored = " [restored]"
+	// agentFloor is how many addresses an agent with health checking waits
+	// for before it starts, unless its CiliumNode says more: see agentStarts.
+	agentFloor = 2
+	// slowStart is for how many AckTimeouts a pod may be without an address before it
+	// counts as stuck. A volume that another node has not released is detached by force
+	// after 6 minutes (kube-controller-manager, maxWaitForUnmountDuration), and attached
+	// then.
+	slowStart = 8
+	// limitCeiling prevents overflows in sums of numbers set by users.
+	limitCeiling = math.MaxInt32
+)
+
+// user is who uses an address.
+type user struct {
+	name  string
+	agent bool // the agent itself, not a pod
+}
+
+// userOf parses an owner as the agent reports it: those of pods contain a slash.
+func userOf(owner string) user {
+	name := strings.TrimSuffix(owner, restored)
+	return user{name: name, agent: !strings.Contains(name, "/")}
+}
+
+// usage is who uses the node's addresses, and which of its pods wait for one.
+type usage struct {
+	*input
+	// reported: the agent has reported. trusted: it is settled as well, so that an
+	// address it does not report as used is free.
+	reported, trusted bool
+	// demand counts the addresses that the node needs now: own of them for the agent
+	// itself, waiting of them for bound pods that have none.
+	demand, own, waiting int
+	// stuckPods counts the bound pods that have been without an address for long.
+	stuckPods int
+	// pendingPods are the pods whose addresses should become known within pendingFor; after
+	// that they count as stuck.
+	pendingPods []string
+	pendingFor  time.Duration
+	// unreported are the addresses in use that are missing from the agent's report, with
+	// their users.
+	unreported map[netip.Addr]user
+}
+
+// needs is how many addresses the node should have.
+type needs struct {
+	// need is how many addresses the node's pods need under the policy; target adds what its
+	// CiliumNode requests beyond that, and what is expected of it. unreserved is the part of
+	// target that its pods need, and those that are yet to be scheduled.
+	need, target, unreserved int
+	// hardCap is how many addresses its pool may hold at most.
+	hardCap int
+}
+
+func (in *input) ours(a netip.Addr) bool { return ipalloc.FamilyOf(a) == in.Family }
+
+// inUse reports whether a is in use according to the agent's report, a pod's status or the
+// node's own addresses. An address that a user assigned to one pod counts as well: the agent
+// assigns it to that pod whatever its release entry is (Cilium v1.20.1, pkg/ipam/crd.go,
+// allocateNext).
+func (u *usage) inUse(a netip.Addr) bool {
+	if _, ok := u.Used[a]; ok {
+		return true
+	}
+	if _, ok := u.unreported[a]; ok {
+		return true
+	}
+	return u.Pool[a] != ""
+}
+
+// countAddresses computes the demand, and records which addresses are in use.
+func countAddresses(in *input) usage {
+	u, reported := usage{input: in}, 0
+	for a, owner := range u.Used {
+		if !u.ours(a) {
+			continue
+		}
+		reported++
+		if u.Pool[a] == "" {
+			u.countUsed(owner)
+		}
+	}
+	u.reported = reported > 0
+	u.trusted = u.AgentSettled && u.reported
+
+	u.countPods()
+	for _, a := range u.Own {
+		u.learn(a, user{name: a.String(), agent: true})
+	}
+	return u
+}
+
+// countUsed adds an address that the agent reports to the demand.
+func (u *usage) countUsed(owner string) {
+	u.demand++
+	if userOf(owner).agent {
+		u.own++
+	}
+}
+
+// countPods adds the bound pods that are missing from the report to the demand.
+func (u *usage) countPods() {
+	var known map[string]struct{}
+	waiting := 0
+	for _, pod := range u.Pods {
+		if u.reportedByIP(pod) {
+			continue
+		}
+		if u.NotRun {
+			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
+				u.awaitAddress(pod, slowStart)
+			}
+			continue
+		}
+		if known == nil {
+			known = u.knownOwners()
+		}
+		timeouts := slowStart
+		switch _, ok := known[pod.Name]; {
+		case ok: // it, or the pod that it replaces under the same name
+			timeouts = 1
+		case slices.ContainsFunc(pod.IPs, u.ours):
+			u.demand++
+		default:
+			waiting++
+		}
+		u.awaitAddress(pod, timeouts)
+	}
+	u.waiting = u.admitted(waiting)
+	u.demand += u.waiting
+}
+
+// admitted returns how many of the pods that wait for an address the kubelet admits. A user
+// who may create pods can bind any number to a node (spec.nodeName); the kubelet fails those
+// beyond its limit. Addresses in use always count, even beyond the limit.
+func (u *usage) admitted(waiting int) int {
+	if u.MaxPods <= 0 {
+		return waiting
+	}
+	return min(waiting, max(0, limit(u.MaxPods)+u.own-u.demand))
+}
+
+// awaitAddress notes a recent pod whose address neither the agent's report, which
+// lags, nor the pod's status names yet. It may be any address that looks free. If
+// that were marked, and the agent restarted before the mark is withdrawn, the pod
+// would not be restored. A pod without one for more AckTimeouts is stuck, maybe for good.
+func (u *usage) awaitAddress(pod Pod, timeouts int) {
+	known := slices.ContainsFunc(pod.IPs, u.ours)
+	until := pod.Seen.Add(time.Duration(timeouts) * u.policy.AckTimeout)
+	if !known && u.now.Before(until) {
+		u.pendingPods = append(u.pendingPods, pod.Name)
+		u.pendingFor = max(u.pendingFor, until.Sub(u.now))
+	}
+}
+
+// reportedByIP reports whether the agent's report names an address of the pod. It
+// learns of those that the report does not name.
+func (u *usage) reportedByIP(pod Pod) bool {
+	found := false
+	for _, a := range pod.IPs {
+		if !u.ours(a) {
+			continue
+		}
+		if _, ok := u.Used[a]; ok {
+			found = true
+			continue
+		}
+		u.learn(a, user{name: pod.Name})
+	}
+	return found
+}
+
+// learn notes that a is in use though the agent does not report it.
+func (u *usage) learn(a netip.Addr, by user) {
+	if _, ok := u.Used[a]; ok || !u.ours(a) {
+		return
+	}
+	if known, ok := u.unreported[a]; !ok || (by.agent && !known.agent) {
+		remember(&u.unreported, a, by)
+	}
+}
+
+// knownOwners are the pods that have an address, or one kept for them.
+func (u *usage) knownOwners() map[string]struct{} {
+	known := make(map[string]struct{}, len(u.Used))
+	for a, owner := range u.Used {
+		if u.ours(a) {
+			known[userOf(owner).name] = struct{}{}
+		}
+	}
+	for a, owner := range u.Pool {
+		if owner != "" && u.ours(a) {
+			known[owner] = struct{}{}
+		}
+	}
+	return known
+}
+
+// addressNeeds returns the needs of a node whose agent is assigned addresses.
+func addressNeeds(u *usage, bs *blocks) needs {
+	n := needs{hardCap: u.policy.MaxAddresses}
+	if most := limit(u.Limits.MaxAllocate); most > 0 {
+		n.hardCap = min(n.hardCap, most)
+	}
+	if u.NotRun { // nothing is claimed
+		return n
+	}
+	requested := u.demand + u.requestedBeyond()
+	n.need = u.withReserve(u.demand)
+	n.unreserved = max(u.agentStarts(), requested)
+	n.target = max(n.need, u.withReserve(requested), limit(u.Limits.MinAllocate), u.demand+limit(u.Limits.PreAllocate))
+	if u.Expected > 0 {
+		// Until the Node can offer what pods request that are yet to be scheduled there.
+		// These may have the reserve: it follows once they are bound.
+		published := bs.openCapacity()
+		expected := published - offerRoom(u, bs, published) + limit(u.Expected)
+		n.unreserved, n.target = max(n.unreserved, expected), max(n.target, expected)
+	}
+	return n
+}
+
+// agentStarts is how many addresses the agent waits for before it starts (Cilium v1.20.1,
+// pkg/ipam/crd.go, hasMinimumIPsInPool).
+func (in *input) agentStarts() int {
+	return max(agentFloor, limit(cmp.Or(in.Limits.MinAllocate, in.Limits.PreAllocate)))
+}
+
+// withReserve is how many addresses the policy has for a demand. The reserve is for no
+// more pods than the kubelet admits: others could use what is left.
+func (u *usage) withReserve(demand int) int {
+	percent := u.policy.ExpandPercent
+	reserve := max(demand+u.policy.MinFree, (demand*100+percent-1)/percent)
+	if most := limit(u.MaxPods); most > 0 {
+		reserve = min(reserve, max(demand, most+max(agentFloor, u.own)))
+	}
+	return max(agentFloor, reserve)
+}
+
+// requestedBeyond is how many addresses bound pods request of the scheduler beyond the
+// one that each has: what is free of them, no other pod can request. A pod without an
+// address does not count: the kubelet fails those that the Node does not offer enough for.
+func (in *input) requestedBeyond() int {
+	if !in.Offers {
+		return 0
+	}
+	n := 0
+	for i := range in.Pods {
+		pod := &in.Pods[i]
+		if requests := int(pod.Requests[in.Family]); requests > 1 && slices.ContainsFunc(pod.IPs, in.ours) {
+			n += requests - 1
+		}
+	}
+	return n
+}
+
+func limit(n int) int { return min(max(n, 0), limitCeiling) }
