@@ -10,15 +10,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// BlockDemand is what an agent holds and requests that is assigned whole blocks
-// instead of addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It allocates
-// from every assigned block, and removes a block from the list itself once no address
-// of it is in use and the others cover its request. So there is no handshake, and a
-// listed block serves whatever is planned for it. The agent's request is final: it
-// would return any surplus at once.
+// BlockDemand is what an agent holds and requests that is assigned whole blocks instead of
+// addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It allocates from every assigned
+// block, and removes a block from the list itself once no address of it is in use and the
+// others cover its request. So there is no handshake, and a listed block serves whatever is
+// planned for it. The agent's request is final: it would return any surplus at once.
 type BlockDemand struct {
-	// Assigned are the CIDRs assigned to the agent. Those that are not blocks are
-	// foreign.
+	// Assigned are the CIDRs assigned to the agent. Those that are not blocks are foreign.
 	Assigned []netip.Prefix
 	// Foreign is how many addresses the foreign ones have.
 	Foreign int
@@ -31,8 +29,7 @@ type BlockDemand struct {
 	// OnDemand says that the agent keeps no reserve and requests addresses once pods
 	// need them. Requested 0 does not mean then that it does not need the family.
 	OnDemand bool
-	// Fixed says that it is assigned one block, before it starts, for the lifetime
-	// of the node.
+	// Fixed says that it is assigned one block, before it starts, for the lifetime of the node.
 	Fixed bool
 	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is
 	// empty: those of an earlier Node of its name.
@@ -73,11 +70,10 @@ func (w *blockShare) isStranded(a netip.Addr) bool {
 	return b != nil && (b.Conflict || b.Orphaned) && !w.isPublished(a)
 }
 
-// countBlockDemand counts the demand of a node whose agent reports no addresses: its own,
-// those of pods, and one for each recent pod that has none yet. A pod without one
-// for long is stuck before it requests one; once it does, the agent's request includes
-// it. Pods with an address of another of Cilium's pools do not count, nor do those
-// that the agent has lost.
+// countBlockDemand counts the demand of a node whose agent reports no addresses: its own, those
+// of pods, and one for each recent pod that has none yet. A pod without one for long is stuck
+// before it requests one; once it does, the agent's request includes it. Pods with an address
+// of another of Cilium's pools do not count, nor do those that the agent has lost.
 func (w *blockShare) countBlockDemand() usage {
 	u := usage{input: w.input, reported: w.Reported, trusted: w.AgentSettled && w.Reported}
 	for a, owner := range u.Used {

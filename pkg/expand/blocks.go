@@ -14,8 +14,7 @@ type blocks struct {
 	all    []*block
 	nested bool
 	// published counts the addresses in the pool, including those that the plan and its
-	// undrained blocks add. foreign counts those that lie in no block and that any pod may
-	// get.
+	// undrained blocks add. foreign counts those that lie in no block and that any pod may get.
 	published, foreign int
 	// closedFree counts the free addresses of listed blocks that are closed.
 	closedFree int
@@ -79,19 +78,13 @@ func sortBlocks(of []Block) *blocks {
 // blockOf is the block that a belongs to, nil for a foreign address. Where
 // blocks share addresses, these belong to the one without a conflict.
 func (bs *blocks) blockOf(a netip.Addr) *block {
-	if bs.nested {
-		return bs.blockOfNested(a)
+	candidates := bs.all
+	if !bs.nested { // the last one that begins at or before a
+		after := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
+		candidates = bs.all[max(after-1, 0):after]
 	}
-	after := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
-	if after == 0 || !bs.all[after-1].CIDR.Contains(a) {
-		return nil
-	}
-	return bs.all[after-1]
-}
-
-func (bs *blocks) blockOfNested(a netip.Addr) *block {
 	var found *block
-	for _, b := range bs.all {
+	for _, b := range candidates {
 		if b.CIDR.Contains(a) && (found == nil || found.Conflict && !b.Conflict) {
 			found = b
 		}

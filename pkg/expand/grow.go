@@ -18,9 +18,8 @@ func (p *planner) fillBlocks() {
 	}
 }
 
-// fillBlock counts an address whose release entry still stands as one to publish, but
-// does not publish it: back in the pool it would be lost to the node until the
-// entry goes.
+// fillBlock counts an address whose release entry still stands as one to publish, but does not
+// publish it: back in the pool it would be lost to the node until the entry goes.
 func (p *planner) fillBlock(b *block) {
 	for _, a := range b.Usable {
 		if p.room() == 0 {
@@ -43,10 +42,9 @@ func (p *planner) expect(b *block, n int) {
 	p.plan.Capacity += n
 }
 
-// room is how many addresses more the pool may hold. MaxAddresses and
-// max-allocate cap all that is published, but for what takes the place of a block
-// that must go. max-above-watermark caps only the capacity, or a block that leaves
-// would stand in the way of its replacement.
+// room is how many addresses more the pool may hold. MaxAddresses and max-allocate cap all that
+// is published, but for what takes the place of a block that must go. max-above-watermark caps
+// only the capacity, or a block that leaves would stand in the way of its replacement.
 func (p *planner) room() int {
 	room := max(p.hardCap-p.published, p.replaceable())
 	if above := limit(p.Limits.MaxAboveWatermark); above > 0 {
@@ -159,10 +157,9 @@ func (p *planner) claim() {
 	p.plan.Shortage = max(0, p.demand+p.closedFree-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 
-// countServedElsewhere counts how much of the demand is met by addresses that are not
-// capacity: those in use in blocks that leave or in no block, and all that a block
-// still in service has, though it must go. Without it a drain whose pods run on would
-// look like a shortage.
+// countServedElsewhere counts how much of the demand is met by addresses that are not capacity:
+// those in use in blocks that leave or in no block, and all that a block still in service has,
+// though it must go. Without it a drain whose pods run on would look like a shortage.
 func (p *planner) countServedElsewhere() {
 	if p.demand <= p.plan.Capacity {
 		return
@@ -181,8 +178,7 @@ func (p *planner) countServedElsewhere() {
 	p.plan.ServedElsewhere = n
 }
 
-// counted says that a is part of the capacity, or of an asked block's open
-// addresses.
+// counted says that a is part of the capacity, or of an asked block's open addresses.
 func (p *planner) counted(a netip.Addr) bool {
 	b := p.blockOf(a)
 	if b == nil {

@@ -193,11 +193,10 @@ func (h *handshake) passed(next *map[netip.Addr]time.Time, old map[netip.Addr]ti
 // retire has the agent take another address in place of its own a when it restarts. It
 // reports whether a is, or is about to be, retired.
 //
-// An agent neither restores nor allocates an address whose entry is Released; while it
-// runs, it ignores the entry and keeps the address (Cilium v1.20.1, pkg/ipam/crd.go,
-// allocate and updateLocalNodeResource). So the address stays in the pool and its
-// block in podCIDRs, with their routes, until a restarted agent no longer names it. Then
-// it is marked like any other.
+// An agent neither restores nor allocates an address whose entry is Released; while it runs, it
+// ignores the entry and keeps the address (Cilium v1.20.1, pkg/ipam/crd.go, allocate and
+// updateLocalNodeResource). So the address stays in the pool and its block in podCIDRs, with
+// their routes, until a restarted agent no longer names it. Then it is marked like any other.
 func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, stands bool) bool {
 	if !b.vacates() || !h.roomToMove || !h.isOwn(a) {
 		return false

@@ -18,10 +18,9 @@ const (
 	// agentFloor is how many addresses an agent with health checking waits
 	// for before it starts, unless its CiliumNode says more: see agentStarts.
 	agentFloor = 2
-	// slowStart is for how many AckTimeouts a pod may be without an address before it
-	// counts as stuck. A volume that another node has not released is detached by force
-	// after 6 minutes (kube-controller-manager, maxWaitForUnmountDuration), and attached
-	// then.
+	// slowStart is for how many AckTimeouts a pod may be without an address before it counts as
+	// stuck. A volume that another node has not released is detached by force after 6 minutes
+	// (kube-controller-manager, maxWaitForUnmountDuration), and attached then.
 	slowStart = 8
 	// limitCeiling prevents overflows in sums of numbers set by users.
 	limitCeiling = math.MaxInt32

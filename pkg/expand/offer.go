@@ -60,9 +60,8 @@ func (o *offering) offerable(u requestUse) int {
 type requestUse struct {
 	// byRequest has every address in use: whether a bound pod that requests one has it.
 	byRequest map[netip.Addr]bool
-	// requested is what the bound pods with an address request, waiting how many
-	// bound pods without one request none, lacking how many addresses the agent has yet
-	// to take.
+	// requested is what the bound pods with an address request, waiting how many bound pods
+	// without one request none, lacking how many addresses the agent has yet to take.
 	requested, waiting, lacking int
 	reported                    bool
 }

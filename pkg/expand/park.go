@@ -172,12 +172,12 @@ func (c closing) mayPark(b *block) bool {
 func (c closing) parks(b *block) bool {
 	switch {
 	case !c.Replaceable && c.freeBeside(b) <= 0:
-		c.lookAgain()
+		c.requeueLater()
 		return false
 	case b.users > 0:
 		return !b.closed
 	case c.waiting > 0: // they may have an address of it already
-		c.lookAgain()
+		c.requeueLater()
 		return false
 	}
 	emptySince := c.memory.EmptySince[b.CIDR]
@@ -188,8 +188,8 @@ func (c closing) parks(b *block) bool {
 	return c.due(emptySince.Add(max(givesBackWithin, 2*b.Closed.Since.Sub(emptySince))))
 }
 
-// lookAgain requeues the node in a while: that pods have waited for too long is no event.
-func (c closing) lookAgain() { c.requeueAt(c.now.Add(reserveWait)) }
+// requeueLater requeues the node in a while: that pods have waited for too long is no event.
+func (c closing) requeueLater() { c.requeueAt(c.now.Add(reserveWait)) }
 
 // freeBeside is how many addresses the agent may give to pods without those of a block.
 func (c closing) freeBeside(without *block) int {

@@ -23,9 +23,8 @@ func (p *planner) drain(b *block, why Reason) {
 	p.plan.Drain = append(p.plan.Drain, Drain{CIDR: b.CIDR, Reason: why})
 }
 
-// drainRequested drains the blocks that must go, once the others cover the target
-// with addresses that are or can be published now, or as much of it as the node's
-// limits allow.
+// drainRequested drains the blocks that must go, once the others cover the target with
+// addresses that are or can be published now, or as much of it as the node's limits allow.
 func (p *planner) drainRequested(covered bool) {
 	if !covered && !p.coveredAtLimit() {
 		return
@@ -37,9 +36,8 @@ func (p *planner) drainRequested(covered bool) {
 	}
 }
 
-// coveredAtLimit reports whether the node can have no more addresses, and those it
-// keeps are enough for its pods. Keeping the block that must leave would not add to
-// its reserve, either.
+// coveredAtLimit reports whether the node can have no more addresses, and those it keeps are
+// enough for its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
 	grows := len(p.plan.Undrain) > 0 || p.plan.Claim != Claim{}
 	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
@@ -169,8 +167,7 @@ func (in *input) recalled(b *block) bool {
 	return b.users == 0 && slices.Contains(in.Recall, b.CIDR)
 }
 
-// releasable reports whether the node can do without a block if it has so many addresses
-// then.
+// releasable reports whether the node can do without a block if it has so many addresses then.
 func (p *planner) releasable(b *block, capacity int) bool {
 	return p.suffices(capacity) || p.recalled(b) && capacity >= p.target
 }

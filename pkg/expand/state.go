@@ -2,6 +2,7 @@ package expand
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -214,29 +215,12 @@ type Memory struct {
 // Uses reports whether something says that an address of a CIDR is in use, or a person
 // gave one to a pod.
 func (s *State) Uses(cidr netip.Prefix) bool {
-	for a := range s.Used {
-		if cidr.Contains(a) {
-			return true
-		}
-	}
 	for a, owner := range s.Pool {
 		if owner != "" && cidr.Contains(a) {
 			return true
 		}
 	}
-	for _, a := range s.Own {
-		if cidr.Contains(a) {
-			return true
-		}
-	}
-	for _, pod := range s.Pods {
-		for _, a := range pod.IPs {
-			if cidr.Contains(a) {
-				return true
-			}
-		}
-	}
-	return false
+	return s.usersIn(cidr) > 0 || slices.ContainsFunc(s.Own, cidr.Contains)
 }
 
 // MayLeave reports whether an unused block, leaving because its node moved to another
