@@ -43,6 +43,33 @@ type blockShare struct {
 	blocks *blocks
 }
 
+// newBlockShare sorts what is assigned under its block.
+func newBlockShare(in *input) *blockShare {
+	w := &blockShare{in, in.BlockDemand, sortBlocks(in.Blocks)}
+	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
+	for _, b := range w.blocks.all {
+		b.wholeBlock = wholeBlock{
+			whole:       true,
+			returnable:  w.Reported,
+			wasAssigned: b.Leftover && (b.Listed || slices.Contains(w.old.Assigned, b.CIDR)),
+			runs:        w.runsWith(b.Block),
+			replaced:    w.Fixed && len(w.Assigned) > 0,
+		}
+		if b.Listed {
+			b.usableIn, b.open = len(b.Usable), len(b.Usable)
+			b.published = max(1, b.usableIn)
+			w.blocks.published += b.usableIn
+			continue
+		}
+		for _, p := range w.Assigned {
+			if p.Overlaps(b.CIDR) {
+				b.published++ // as part of another
+			}
+		}
+	}
+	return w
+}
+
 // isPublished reports whether the agent may assign a to pods.
 func (w *blockShare) isPublished(a netip.Addr) bool {
 	return slices.ContainsFunc(w.Assigned, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -112,31 +139,6 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
 		}
 	}
 	return here, !has && !w.useless() && w.now.Before(pod.Seen.Add(w.policy.AckTimeout))
-}
-
-// classifyAssigned sorts what is assigned under its block.
-func (w *blockShare) classifyAssigned() {
-	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
-	for _, b := range w.blocks.all {
-		b.wholeBlock = wholeBlock{
-			whole:       true,
-			returnable:  w.Reported,
-			wasAssigned: b.Leftover && (b.Listed || slices.Contains(w.old.Assigned, b.CIDR)),
-			runs:        w.runsWith(b.Block),
-			replaced:    w.Fixed && len(w.Assigned) > 0,
-		}
-		if b.Listed {
-			b.usableIn, b.open = len(b.Usable), len(b.Usable)
-			b.published = max(1, b.usableIn)
-			w.blocks.published += b.usableIn
-			continue
-		}
-		for _, p := range w.Assigned {
-			if p.Overlaps(b.CIDR) {
-				b.published++ // as part of another
-			}
-		}
-	}
 }
 
 // needs covers the agent's request, and bound pods it has not seen yet. The

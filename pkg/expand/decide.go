@@ -20,7 +20,7 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	case s.Gone:
 		return returnAll(in)
 	case s.BlockDemand != nil:
-		return decideBlocks(in, s.BlockDemand)
+		return decideBlocks(in)
 	default:
 		return decideAddresses(in)
 	}
@@ -65,14 +65,12 @@ func planAddresses(in *input) *planner {
 // decideBlocks decides for an agent that is assigned whole blocks, in the same order. It
 // neither reclaims nor performs a handshake: the agent itself returns blocks that it does
 // not need.
-func decideBlocks(in *input, demand *BlockDemand) (Plan, Memory) {
-	blocks := sortBlocks(in.Blocks)
-	w := &blockShare{input: in, BlockDemand: demand, blocks: blocks}
+func decideBlocks(in *input) (Plan, Memory) {
+	w := newBlockShare(in)
 	use := w.countBlockDemand()
-	w.classifyAssigned()
-	blocks.classify(&use)
-	w.closeBlocks(&use)
-	p := newPlanner(use, blocks, w.needs(&use))
+	w.blocks.classify(&use)
+	use = w.closeBlocks(use)
+	p := newPlanner(use, w.blocks, w.needs(&use))
 
 	w.assignBlocks(p)
 	covered := p.deficit() <= 0
@@ -91,7 +89,7 @@ func decideBlocks(in *input, demand *BlockDemand) (Plan, Memory) {
 
 	p.explain(w.waitOf)
 	w.reportStuckPods(p)
-	p.plan.Capacity -= blocks.closedFree
+	p.plan.Capacity -= p.closedFree
 	return p.finish()
 }
 

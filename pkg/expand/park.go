@@ -49,7 +49,7 @@ func (u *usage) steadyAgent() string {
 // do not fit into the other blocks raise the target, and they alone; also those that
 // have waited for long, as they may wait for just that, unless what they lack is an address
 // of the other family.
-func (w *blockShare) closeBlocks(u *usage) {
+func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
 		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
 		if b.closed && b.Listed {
@@ -61,6 +61,7 @@ func (w *blockShare) closeBlocks(u *usage) {
 		u.waiting += stuck
 		u.demand += stuck
 	}
+	return u
 }
 
 // HasFree reports whether an agent that is assigned whole blocks has an address for a new
