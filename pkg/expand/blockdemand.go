@@ -56,7 +56,7 @@ func newBlockShare(in *input) *blockShare {
 			replaced:    w.Fixed && len(w.Assigned) > 0,
 		}
 		if b.Listed {
-			b.usableIn, b.open = len(b.Usable), len(b.Usable)
+			b.usableIn, b.allocatable = len(b.Usable), len(b.Usable)
 			b.published = max(1, b.usableIn)
 			w.blocks.published += b.usableIn
 			continue
@@ -178,7 +178,7 @@ func (w *blockShare) needs(u *usage) needs {
 func (w *blockShare) assignBlocks(p *planner) {
 	p.plan.Capacity = p.foreign
 	for _, b := range p.all {
-		p.plan.Capacity += b.open
+		p.plan.Capacity += b.allocatable
 	}
 	if w.Fixed {
 		w.assignFixed(p)

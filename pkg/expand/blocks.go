@@ -25,12 +25,12 @@ type blocks struct {
 // block is a Block, what was derived about it, and what is planned for it.
 type block struct {
 	*Block
-	published int // its addresses in the pool
-	usableIn  int // published addresses that are usable
-	open      int // usable published addresses that any pod may get: they have no owner set by hand
-	entries   int // release-ips entries for its addresses
-	users     int // its addresses in use
-	own       int // addresses in use by the agent itself
+	published   int // its addresses in the pool
+	usableIn    int // published addresses that are usable
+	allocatable int // those that any pod may get: they have no owner set by hand
+	entries     int // release-ips entries for its addresses
+	users       int // its addresses in use
+	own         int // addresses in use by the agent itself
 	// pinned: one of its addresses never becomes free by itself, because it is the agent's
 	// own or reserved by hand.
 	pinned bool
@@ -136,7 +136,7 @@ func (bs *blocks) classifyPublished(u *usage, a netip.Addr, owner string) {
 	if owner != "" {
 		b.pinned = true
 	} else if usable {
-		b.open++
+		b.allocatable++
 	}
 	if !stands && b.releases(usable) {
 		bs.walk = append(bs.walk, a)
@@ -176,7 +176,7 @@ func (bs *blocks) openCapacity() int {
 	n := bs.foreign
 	for _, b := range bs.all {
 		if b.serving() {
-			n += b.open
+			n += b.allocatable
 		}
 	}
 	return n
@@ -263,7 +263,7 @@ func (b *block) goingOut() bool {
 }
 
 // capacity returns how many addresses the block contributes while it serves.
-func (b *block) capacity() int { return b.open + b.toPublish }
+func (b *block) capacity() int { return b.allocatable + b.toPublish }
 
 // usable reports whether a may be published.
 func (b *block) usable(a netip.Addr) bool {

@@ -110,7 +110,7 @@ func (p *planner) undrain() {
 		if p.deficit() <= 0 || serving >= p.policy.MaxBlocks {
 			return
 		}
-		if b.open > 0 || len(b.Usable) > b.usableIn && p.room() > 0 {
+		if b.allocatable > 0 || len(b.Usable) > b.usableIn && p.room() > 0 {
 			p.putBack(b)
 			serving++
 		}
@@ -121,7 +121,7 @@ func (p *planner) putBack(b *block) {
 	b.undrained = true
 	p.plan.Undrain = append(p.plan.Undrain, b.CIDR)
 	if !b.whole {
-		p.plan.Capacity += b.open
+		p.plan.Capacity += b.allocatable
 	}
 	p.expect(b, min(len(b.Usable)-b.usableIn, p.room()))
 }
@@ -167,7 +167,7 @@ func (p *planner) countServedElsewhere() {
 	n := 0
 	for _, b := range p.all {
 		if b.mustLeave() {
-			n += b.open
+			n += b.allocatable
 		}
 	}
 	for a := range p.Used {

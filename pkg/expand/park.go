@@ -53,7 +53,7 @@ func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
 		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
 		if b.closed && b.Listed {
-			w.blocks.closedFree += max(0, b.open-b.users)
+			w.blocks.closedFree += max(0, b.allocatable-b.users)
 		}
 	}
 	if w.blocks.closedFree > 0 {
@@ -197,7 +197,7 @@ func (c closing) freeBeside(without *block) int {
 	n := c.BlockDemand.Foreign
 	for _, b := range c.all {
 		if b != without && b.Listed && !b.closed {
-			n += b.open - b.users
+			n += b.allocatable - b.users
 		}
 	}
 	return n - c.waiting
