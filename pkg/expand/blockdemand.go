@@ -305,12 +305,12 @@ func (p *planner) clearAll() {
 }
 
 // waitOf returns what a leaving block waits for.
-func (w *blockShare) waitOf(_ *block, agent, pods []string) (WaitReason, []string) {
+func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 	switch {
-	case len(agent) > 0:
-		return WaitAgent, agent
-	case len(pods) > 0:
-		return WaitPods, pods
+	case len(b.byAgent) > 0:
+		return WaitAgent, b.byAgent
+	case len(b.byPods) > 0:
+		return WaitPods, b.byPods
 	case w.Reported || w.Fixed:
 		return WaitReturn, nil
 	default:

@@ -43,6 +43,8 @@ type block struct {
 	// retired counts own addresses that the agent does not take again when it restarts.
 	retired                   int
 	undrained, drained, freed bool
+	// byAgent and byPods name its users if it is on its way out.
+	byAgent, byPods []string
 }
 
 // wholeBlock is what is derived about a block of an agent that is assigned whole blocks.

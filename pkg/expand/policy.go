@@ -9,8 +9,7 @@ import "time"
 
 // Policy is how a node grows and shrinks, for one address family.
 type Policy struct {
-	// ExpandPercent of capacity in use, above which the node gets another
-	// block. 1 to 100.
+	// ExpandPercent of capacity in use, above which the node gets another block. 1 to 100.
 	ExpandPercent int
 	// MinFree is how many addresses the node keeps free at least.
 	MinFree int
@@ -35,9 +34,8 @@ type Policy struct {
 	// AckHold is how long an address acked by the agent waits before it leaves
 	// the pool, as an agent can ack before it has restored its pods.
 	AckHold time.Duration
-	// AckTimeout is how long a mark waits for the agent's answer before it is
-	// withdrawn and set again, as an agent can forget its answer. Well above
-	// the agent's update rate.
+	// AckTimeout is how long a mark waits for the agent's answer before it is withdrawn and set
+	// again, as an agent can forget its answer. Well above the agent's update rate.
 	AckTimeout time.Duration
 }
 
@@ -63,10 +61,9 @@ func DefaultPolicy() Policy {
 // leastIdle is the share of IdleFor that is left of it in a full pool.
 const leastIdle = 10
 
-// IdleUnder is how long a block must have been idle when taken percent of its pool
-// are taken: IdleFor, and above PressurePercent less of it the fuller the pool, down
-// to a tenth. On a cordoned node it drops to that tenth at once, as no new pod can
-// need the block again.
+// IdleUnder is how long a block must have been idle when taken percent of its pool are taken:
+// IdleFor, and above PressurePercent less of it the fuller the pool, down to a tenth. On a
+// cordoned node it drops to that tenth at once, as no new pod can need the block again.
 //
 // It affects when a block leaves, never whether it may: ReclaimPercent and the target
 // decide that, and the node still meets them afterwards.

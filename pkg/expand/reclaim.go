@@ -30,7 +30,8 @@ func (p *planner) drainRequested(covered bool) {
 		return
 	}
 	for _, b := range p.all {
-		if b.mustLeave() && !b.withdrawn() {
+		// freeEmpty frees a block in conflict without a drain if nothing is left on the node.
+		if b.mustLeave() && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
 		}
 	}
@@ -42,10 +43,6 @@ func (p *planner) coveredAtLimit() bool {
 	grows := len(p.plan.Undrain) > 0 || p.plan.Claim != Claim{}
 	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
 }
-
-// withdrawn says that a block in conflict has nothing left on the node, so that
-// freeEmpty frees it without a drain.
-func (b *block) withdrawn() bool { return b.Conflict && b.empty() }
 
 // drainAgain corrects the reason of drains that a user has requested since, and
 // drains cooling-down blocks again if any of their addresses is published or used, or an
@@ -125,14 +122,8 @@ func (p *planner) removable() []*block {
 			candidates = append(candidates, b)
 		}
 	}
-	recalledFirst := func(b *block) int {
-		if p.recalled(b) {
-			return 0
-		}
-		return 1
-	}
 	slices.SortFunc(candidates, func(a, b *block) int {
-		return cmp.Or(cmp.Compare(recalledFirst(a), recalledFirst(b)), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
+		return cmp.Or(cmp.Compare(p.recallRank(b), p.recallRank(a)), cmp.Compare(a.users, b.users), b.CIDR.Compare(a.CIDR))
 	})
 	rest, left, later := p.plan.Capacity, p.serving(), 0
 	for _, b := range p.all {
@@ -165,6 +156,14 @@ func (p *planner) removable() []*block {
 // is not needed again soon, as ReclaimPercent sees to, does not count then.
 func (in *input) recalled(b *block) bool {
 	return b.users == 0 && slices.Contains(in.Recall, b.CIDR)
+}
+
+// recallRank is 1 for blocks that are recalled, and 0 for others.
+func (in *input) recallRank(b *block) int {
+	if in.recalled(b) {
+		return 1
+	}
+	return 0
 }
 
 // releasable reports whether the node can do without a block if it has so many addresses then.

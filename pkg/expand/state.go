@@ -25,9 +25,8 @@ type State struct {
 	// pod). Entries outside every block are foreign: they count as capacity and are never
 	// changed.
 	Pool map[netip.Addr]string
-	// Used is status.ipam.used: address to owner, as in "default/web-0",
-	// "default/web-0 [restored]", "router", "health", "ingress". Empty: the
-	// agent has not reported.
+	// Used is status.ipam.used: address to owner, as in "default/web-0", "default/web-0
+	// [restored]", "router", "health", "ingress". Empty: the agent has not reported.
 	Used map[netip.Addr]string
 	// BlockDemand is set if the agent is assigned whole blocks: then Pool is empty, and Used
 	// contains the agent's own addresses.
@@ -190,9 +189,8 @@ const (
 // restart, which may be days away.
 func (s ReleaseStatus) IsAnswer() bool { return s != Marked && s != Released }
 
-// Memory is what Decide must remember between calls. The zero value is safe: it
-// restarts every wait. A Memory is never changed, only replaced. It belongs to one
-// CiliumNode, by its UID.
+// Memory is what Decide must remember between calls. The zero value is safe: it restarts every
+// wait. A Memory is never changed, only replaced. It belongs to one CiliumNode, by its UID.
 type Memory struct {
 	// IdleSince[k] is since when the node could do without k+1 of its blocks.
 	IdleSince []time.Time

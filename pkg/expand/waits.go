@@ -6,14 +6,12 @@ import (
 	"slices"
 )
 
-// waitOf says what a leaving block waits for that the agent itself, or pods, still use. Waits
-// that need user action come first: the agent keeps its own addresses until it restarts, or
-// as long as the Node exists, pods come and go, the handshake proceeds on its own.
-type waitOf func(b *block, agent, pods []string) (WaitReason, []string)
-
-// explain records what each leaving block waits for.
-func (p *planner) explain(leaving waitOf) {
-	users := p.usersOfLeaving()
+// explain records what each leaving block waits for. waitOf explains the blocks on their way
+// out, and names the users they wait for. Waits that need user action come first: the agent
+// keeps its own addresses until it restarts, or as long as the Node exists, pods come and go,
+// the handshake proceeds on its own.
+func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
+	p.findUsers()
 	for _, b := range p.all {
 		wait := Wait{CIDR: b.CIDR}
 		switch {
@@ -25,7 +23,7 @@ func (p *planner) explain(leaving waitOf) {
 			wait.For, wait.Until = b.Hold.For, b.Hold.Until
 			p.requeueAt(b.Hold.Until)
 		case b.goingOut():
-			wait.For, wait.By = leaving(b, users[b].agent, users[b].pods)
+			wait.For, wait.By = waitOf(b)
 		default:
 			continue
 		}
@@ -33,12 +31,12 @@ func (p *planner) explain(leaving waitOf) {
 	}
 }
 
-func (h *handshake) waitOf(b *block, agent, pods []string) (WaitReason, []string) {
+func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 	switch {
-	case len(agent) > 0:
-		return h.waitOfOwn(b, agent)
-	case len(pods) > 0:
-		return WaitPods, pods
+	case len(b.byAgent) > 0:
+		return h.waitOfOwn(b)
+	case len(b.byPods) > 0:
+		return WaitPods, b.byPods
 	case h.NotRun && h.AgentSettled:
 		return WaitHandshake, nil
 	case !h.reported, b.published > 0 && !h.trusted:
@@ -51,11 +49,11 @@ func (h *handshake) waitOf(b *block, agent, pods []string) (WaitReason, []string
 }
 
 // waitOfOwn says what keeps the agent's own addresses in a block.
-func (h *handshake) waitOfOwn(b *block, agent []string) (WaitReason, []string) {
+func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 	leave := b.vacates() || b.drained && b.Request != None
 	switch {
 	case !leave:
-		return WaitAgent, agent
+		return WaitAgent, b.byAgent
 	case !h.trusted: // it may have restarted
 		return WaitUnsettled, nil
 	case !b.vacates(): // it drains by this very plan
@@ -63,35 +61,26 @@ func (h *handshake) waitOfOwn(b *block, agent []string) (WaitReason, []string) {
 	case !h.roomToMove:
 		return WaitReplacement, nil
 	case b.retired < b.own: // some cannot be told from a pod's, or have an entry yet
-		return WaitAgent, agent
+		return WaitAgent, b.byAgent
 	case h.findsLeaving():
 		return WaitHandshake, nil
 	default:
-		return WaitRestart, agent
+		return WaitRestart, b.byAgent
 	}
 }
 
-// users are the names of a block's users, sorted: the agent itself, and pods.
-type users struct{ agent, pods []string }
-
-// usersOfLeaving are the users of each block on its way out.
-func (p *planner) usersOfLeaving() map[*block]*users {
-	leaving := map[*block]*users{}
-	for _, b := range p.all {
-		if b.goingOut() {
-			leaving[b] = &users{}
-		}
-	}
-	if len(leaving) == 0 {
-		return nil
+// findUsers sets the names of the users of each block on its way out.
+func (p *planner) findUsers() {
+	if !slices.ContainsFunc(p.all, (*block).goingOut) {
+		return
 	}
 	add := func(a netip.Addr, u user) {
-		switch of := leaving[p.blockOf(a)]; {
-		case of == nil:
+		switch b := p.blockOf(a); {
+		case b == nil || !b.goingOut():
 		case u.agent:
-			of.agent = append(of.agent, cmp.Or(u.name, a.String()))
+			b.byAgent = append(b.byAgent, cmp.Or(u.name, a.String()))
 		default:
-			of.pods = append(of.pods, u.name)
+			b.byPods = append(b.byPods, u.name)
 		}
 	}
 	for a, owner := range p.Used {
@@ -105,10 +94,9 @@ func (p *planner) usersOfLeaving() map[*block]*users {
 			add(a, user{name: owner})
 		}
 	}
-	for _, of := range leaving {
-		slices.Sort(of.agent)
-		slices.Sort(of.pods)
-		of.agent, of.pods = slices.Compact(of.agent), slices.Compact(of.pods)
+	for _, b := range p.all {
+		slices.Sort(b.byAgent)
+		slices.Sort(b.byPods)
+		b.byAgent, b.byPods = slices.Compact(b.byAgent), slices.Compact(b.byPods)
 	}
-	return leaving
 }
