@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// blocks are the node's blocks, and what of them is published, marked and in use.
+// blocks are the node's blocks, with their published, marked and used addresses.
 type blocks struct {
 	// all are sorted. nested: some share addresses.
 	all    []*block
@@ -22,7 +22,7 @@ type blocks struct {
 	walk []netip.Addr
 }
 
-// block is a Block, what was derived about it, and what is planned for it.
+// block is a Block, with derived facts and planned changes.
 type block struct {
 	*Block
 	published   int // its addresses in the pool
@@ -47,7 +47,7 @@ type block struct {
 	byAgent, byPods []string
 }
 
-// wholeBlock is what is derived about a block of an agent that is assigned whole blocks.
+// wholeBlock holds facts about a block of an agent that is assigned whole blocks.
 type wholeBlock struct {
 	// whole: the agent is assigned whole blocks. The block's open addresses are capacity,
 	// whatever is planned for it.

@@ -111,7 +111,7 @@ func returnAll(in *input) (Plan, Memory) {
 	return p.finish()
 }
 
-// input is what Decide is given. No step changes it.
+// input holds the arguments of Decide. No step changes it.
 type input struct {
 	*State
 	now    time.Time

@@ -38,7 +38,7 @@ func userOf(owner string) user {
 	return user{name: name, agent: !strings.Contains(name, "/")}
 }
 
-// usage is who uses the node's addresses, and which of its pods wait for one.
+// usage records the users of the node's addresses, and its pods that wait for one.
 type usage struct {
 	*input
 	// reported: the agent has reported. trusted: it is settled as well, so that an
@@ -58,7 +58,7 @@ type usage struct {
 	unreported map[netip.Addr]user
 }
 
-// needs is how many addresses the node should have.
+// needs are the numbers of addresses that the node should have.
 type needs struct {
 	// need is how many addresses the node's pods need under the policy; target adds what its
 	// CiliumNode requests beyond that, and what is expected of it. unreserved is the part of

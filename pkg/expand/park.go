@@ -103,7 +103,7 @@ func (in *input) hasNewer(b *block) bool {
 	})
 }
 
-// closing is how a plan closes blocks to new pods.
+// closing lets a plan close blocks to new pods.
 type closing struct{ *planner }
 
 // parkDraining parks a draining block, lists parked ones in use again, and records which
