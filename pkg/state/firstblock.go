@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
 // FirstBlock is a node that has no block of a family, so that its agent cannot start.
@@ -43,7 +43,7 @@ func (u *Unscheduled) isWithoutBlock(node string) bool {
 // have none left.
 func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
 	var out []FirstBlock
-	free := expand.FreeBlocks{{}, {}}
+	free := scheduling.FreeBlocks{{}, {}}
 	for _, node := range nodes {
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
@@ -80,7 +80,7 @@ func (s *Share) lacksFirstBlock() bool {
 // misses reports whether pods on a node already wait for blocks of a family: the first of
 // these will be the node's first block.
 func (a *Assignment) misses(node string, f ipalloc.Family) bool {
-	i := slices.IndexFunc(a.Candidates, func(n expand.Candidate) bool { return n.Node == node })
+	i := slices.IndexFunc(a.Candidates, func(n scheduling.Candidate) bool { return n.Node == node })
 	return i >= 0 && a.Missing[i][f] > 0
 }
 

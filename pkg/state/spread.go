@@ -9,14 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
 // Assignment determines which nodes should have room for the unscheduled pods that lack
 // addresses.
 type Assignment struct {
-	expand.Spreading
+	scheduling.Spreading
 	// Candidates are the nodes that Expected refers to, sorted by name.
-	Candidates []expand.Candidate
+	Candidates []scheduling.Candidate
 	// Needs is what nodes should do, by name.
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
@@ -42,10 +43,10 @@ func (a *Assignment) sooner(t time.Time) {
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.Ledger.Turnover() // first: what moves from here on may be seen twice or not at all
 	kinds, again := c.Unscheduled.waiting(now)
-	out, pods, free := Assignment{RequeueAt: again}, make([]expand.Unscheduled, len(kinds)), expand.FreeBlocks{{}, {}}
+	out, pods, free := Assignment{RequeueAt: again}, make([]scheduling.Unscheduled, len(kinds)), scheduling.FreeBlocks{{}, {}}
 	var bound [][2]int // requests of each candidate's bound pods
 	for i, k := range kinds {
-		pods[i] = expand.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
+		pods[i] = scheduling.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
 	sorted := sortedNodes(nodes)
@@ -73,7 +74,7 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		bound = append(bound, requested)
 	}
 	c.Unscheduled.keepFree(out.Candidates)
-	out.Spreading = expand.Spread(pods, out.Candidates, free)
+	out.Spreading = scheduling.Spread(pods, out.Candidates, free)
 	out.Needs = map[string]NodeNeeds{}
 	for i, n := range out.Expected {
 		if n != [2]int{} {
@@ -104,7 +105,7 @@ func indexes[T any](of []T) []int {
 
 // candidate returns what a Node has for unscheduled pods, what its bound pods request, and
 // whether it offers any addresses. It adds to free the pools that the Node claims from.
-func (c *Cluster) candidate(node *corev1.Node, free expand.FreeBlocks, now time.Time) (is expand.Candidate, requested [2]int, offers bool) {
+func (c *Cluster) candidate(node *corev1.Node, free scheduling.FreeBlocks, now time.Time) (is scheduling.Candidate, requested [2]int, offers bool) {
 	claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
@@ -134,7 +135,7 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 }
 
 // addRoom adds what a node has of one family to a candidate.
-func (c *Cluster) addRoom(is *expand.Candidate, share *Share, free expand.FreeBlocks, now time.Time) {
+func (c *Cluster) addRoom(is *scheduling.Candidate, share *Share, free scheduling.FreeBlocks, now time.Time) {
 	f := share.Family
 	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)
 	if share.Paused != "" || len(share.Pools) == 0 {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
 // UnscheduledFields makes the API server send only pods on the pod network that are not
@@ -336,7 +336,7 @@ func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Tim
 }
 
 // keepFree drops the record of nodes other than these.
-func (u *Unscheduled) keepFree(nodes []expand.Candidate) {
+func (u *Unscheduled) keepFree(nodes []scheduling.Candidate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	next := make(map[string]freeSince, len(nodes))

@@ -1,10 +1,15 @@
-package expand
+// Package scheduling decides which nodes should have room for Pods that are yet to be
+// scheduled. Spread is a pure function.
+//
+// It never talks to Kubernetes, reads a clock, or logs.
+package scheduling
 
 import (
 	"cmp"
 	"container/heap"
 	"slices"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -28,7 +33,7 @@ type Candidate struct {
 	// Pods is how many more pods its kubelet admits.
 	Pods int
 	// Room is what it has of each family.
-	Room [2]Room
+	Room [2]expand.Room
 	// Pools are those that it claims blocks from, best first.
 	Pools [2][]string
 	// PerBlock is how many addresses a block brings it.
@@ -119,7 +124,7 @@ type spreading struct {
 type place struct {
 	*Candidate
 	admits, pods int
-	room         [2]Room
+	room         [2]expand.Room
 	expected     [2]int
 	missing      [2]int // blocks that no pool has
 }

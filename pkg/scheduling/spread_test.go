@@ -1,13 +1,15 @@
-package expand
+package scheduling
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -16,7 +18,7 @@ import (
 func place4(name string, edits ...func(*Candidate)) Candidate {
 	c := Candidate{
 		Node: name, Pods: 100, Pools: [2][]string{{"p"}, nil}, PerBlock: [2]int{10, 0},
-		Room: [2]Room{{Blocks: 4, Addresses: 100}, {}},
+		Room: [2]expand.Room{{Blocks: 4, Addresses: 100}, {}},
 	}
 	for _, edit := range edits {
 		edit(&c)
@@ -173,9 +175,9 @@ func TestSpread(t *testing.T) {
 // modified.
 func TestSpreadAnything(t *testing.T) {
 	grew, short := 0, 0
-	for seed := range rounds(t, 5000) {
-		d := seeded(uint64(seed))
-		pods, nodes, free := d.spreadInput()
+	for seed := range uint64(5000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		pods, nodes, free := randomInput(random.IntN)
 		was := fmt.Sprint(pods, nodes, free)
 		s := Spread(pods, nodes, free)
 		again := Spread(pods, nodes, free)
@@ -223,19 +225,19 @@ func TestSpreadAnything(t *testing.T) {
 	}
 }
 
-func (d dice) spreadInput() (pods []Unscheduled, nodes []Candidate, free FreeBlocks) {
+func randomInput(d func(n int) int) (pods []Unscheduled, nodes []Candidate, free FreeBlocks) {
 	for i := range d(6) {
 		n := Candidate{Node: fmt.Sprint("n", i), Pods: d(30) - 1, PerBlock: [2]int{1 + d(16), 1 + d(16)}}
 		for _, f := range ipalloc.Families() {
 			n.Pools[f] = [][]string{{"p"}, {"q"}, {"p", "q"}, nil}[d(4)]
-			n.Room[f] = Room{Free: d(20) - 5, Back: d(3) * d(6), Blocks: d(5), Addresses: d(60)}
+			n.Room[f] = expand.Room{Free: d(20) - 5, Back: d(3) * d(6), Blocks: d(5), Addresses: d(60)}
 		}
 		nodes = append(nodes, n)
 	}
 	for range d(4) {
 		u := Unscheduled{Pods: d(40), Requests: [2]int{d(3), d(3)}}
 		for i := range nodes {
-			if d.percent(60) {
+			if d(100) < 60 {
 				u.Suits = append(u.Suits, i)
 			}
 		}
@@ -245,4 +247,24 @@ func (d dice) spreadInput() (pods []Unscheduled, nodes []Candidate, free FreeBlo
 		free[f] = map[string]uint64{"p": uint64(d(4)), "q": uint64(d(4))}
 	}
 	return pods, nodes, free
+}
+
+// BenchmarkSpread assigns pods of ten kinds to 20,000 nodes that have an address free, or have
+// to grow.
+func BenchmarkSpread(b *testing.B) {
+	for name, edit := range map[string]func(*Candidate){"free": hasFree(1), "grow": hasFree(0)} {
+		b.Run(name, func(b *testing.B) {
+			nodes, suits, pods := make([]Candidate, 20000), make([]int, 20000), []Unscheduled{}
+			for i := range nodes {
+				nodes[i], suits[i] = place4(fmt.Sprintf("n%05d", i), edit), i
+			}
+			for range 10 {
+				pods = append(pods, waits(2000, suits...))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				Spread(pods, nodes, FreeBlocks{{"p": 1 << 20}, nil})
+			}
+		})
+	}
 }
