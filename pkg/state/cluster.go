@@ -101,14 +101,22 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 	return s
 }
 
-// leaveNamed takes the addresses of a block that is to be listed whole if another node's
-// CiliumNode has come to name one since it was claimed, and nothing uses the block here: it is
-// not listed then, so the node must neither count on it nor keep it.
+// leaveNamed takes the addresses of a block that another node's CiliumNode has come to name since
+// it was claimed, if nothing uses the block here: they are not published then, so the node must
+// neither count on them nor keep a block without others. A block that is to be listed whole loses
+// all.
 func (c *Cluster) leaveNamed(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if s.BlockDemand != nil && !b.Listed && !s.Uses(b.CIDR) && len(c.Ledger.NamedElsewhere(s.Node, b.CIDR)) > 0 {
+		if b.Listed || s.Uses(b.CIDR) {
+			continue
+		}
+		switch named := c.Ledger.NamedElsewhere(s.Node, b.CIDR); {
+		case len(named) == 0:
+		case s.BlockDemand != nil:
 			b.Usable = nil
+		default:
+			b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool { return ContainsAddr(named, a) })
 		}
 	}
 }

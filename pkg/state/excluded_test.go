@@ -102,28 +102,35 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 	}
 }
 
-// A block that is to be listed whole has no usable address while another node's CiliumNode names
-// one of them, unless it is listed already, or something uses it.
+// A block has no usable address that another node's CiliumNode names, and none at all if it is to
+// be listed whole, unless it is listed already, or something uses it.
 func TestNamedBlockIsNotUsable(t *testing.T) {
 	tests := map[string]struct {
+		crd    bool
 		router string
 		listed []string
 		pod    []string
 		want   int
 	}{
-		"nobody names it":       {router: "10.0.1.1", want: 2},
-		"another node names it": {router: "10.0.0.1", want: 0},
-		"it is listed":          {router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, want: 2},
-		"a pod uses it":         {router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 2},
+		"nobody names it":                       {router: "10.0.1.1", want: 2},
+		"another node names it":                 {router: "10.0.0.1", want: 0},
+		"it is listed":                          {router: "10.0.0.1", listed: []string{"10.0.0.0/30"}, want: 2},
+		"a pod uses it":                         {router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 2},
+		"its addresses are assigned one by one": {crd: true, router: "10.0.0.1", want: 1},
+		"nobody names an address of it":         {crd: true, router: "10.0.1.1", want: 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			mode, mine := ciliumnode.MultiPool, fixtures.Pooled(2, test.listed...)
+			if test.crd {
+				mode, mine = ciliumnode.CRD, fixtures.CiliumNode("n", "1")
+			}
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 			other := fixtures.CiliumNode("m", "1")
 			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
-			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(other))
+			c.Ledger.UpsertCiliumNode(mode.ToStored(other))
 			s := expand.State{Node: "n", Family: ipalloc.IPv4, Pods: []expand.Pod{{IPs: fixtures.Addrs(test.pod...)}}}
-			s = c.State(s, "", ciliumnode.MultiPool.ToStored(fixtures.Pooled(2, test.listed...)).View(), c.Ledger.NodeBlocks("n"))
+			s = c.State(s, "", mode.ToStored(mine).View(), c.Ledger.NodeBlocks("n"))
 			if got := len(s.Blocks[0].Usable); got != test.want {
 				t.Errorf("%d usable addresses, want %d", got, test.want)
 			}
