@@ -121,7 +121,7 @@ spec:
     cidrs: [{cidr: 100.72.0.0/28}]
 `
 
-// provoke makes alerts fire, and follows their runbooks.
+// provoke makes alerts fire, and follows docs/troubleshooting.md.
 func (t *trial) provoke(ctx context.Context) error {
 	const (
 		zone = "node-restriction.kubernetes.io/zone"
