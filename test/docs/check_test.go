@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-const checkPage = "docs/check.md"
+const checkPage = "docs/reference/check.md"
 
 // The tables of findings and flags match the code. go test ./test/docs -update writes them.
 func TestCheckPage(t *testing.T) {

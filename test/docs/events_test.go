@@ -126,7 +126,7 @@ func text(e ast.Expr) (string, bool) {
 }
 
 func TestEventsPage(t *testing.T) {
-	page := read(t, "docs/events.md")
+	page := read(t, "docs/reference/events.md")
 	column := func(heading string, n int) []string {
 		var names []string
 		for _, row := range table(page, heading) {
