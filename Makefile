@@ -92,7 +92,7 @@ fmt: ## Format all Go code.
 	gofmt -l -w $(GO_DIRS)
 
 .PHONY: generate
-generate: deepcopy crds docs/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/api.md, the chart's README, SECURITY.md.
+generate: deepcopy crds docs/reference/api.md chart-docs ## Write everything that is generated: deepcopy, CRDs, docs/reference/api.md, the chart's README, SECURITY.md.
 
 .PHONY: ci
 ci: ## Everything a change must pass: .ci/run.

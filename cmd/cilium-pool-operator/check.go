@@ -39,7 +39,7 @@ marks that the operator sets again and again, check for longer: --watch-for.
       /cilium-pool-operator check                    within the cluster
 
 Each finding has a reason, the object and what to do. Reasons are stable; all
-are explained in docs/check.md.
+are explained in docs/reference/check.md.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
 cluster could not be read.

@@ -34,8 +34,8 @@ crds: $(controller-gen)
 	go run ./hack/crdschema pkg/crd/crds/*.yaml
 	cp pkg/crd/crds/*.yaml $(CHART)/files/crds/
 
-.PHONY: docs/api.md
-docs/api.md: $(crd-ref-docs)
+.PHONY: docs/reference/api.md
+docs/reference/api.md: $(crd-ref-docs)
 	$(crd-ref-docs) --log-level ERROR --source-path pkg/crd/v1alpha1 --config hack/api-docs/config.yaml \
 		--templates-dir hack/api-docs --renderer markdown --output-path $@
 

@@ -107,7 +107,7 @@ func (p *planner) usable(b Block) []netip.Addr {
 	return p.Pools[i].Usable(b.CIDR)
 }
 
-// oldest is the oldest tested minor version of Cilium 1 (docs/cilium.md).
+// oldest is the oldest tested minor version of Cilium 1 (docs/contributing/release.md).
 const oldest = 18
 
 func (p *planner) agent(n *node) {
@@ -116,7 +116,7 @@ func (p *planner) agent(n *node) {
 		return
 	}
 	if minor, ok := MinorOf(n.Agent); !ok {
-		p.warn(n, Version, "See docs/cilium.md for the versions that were tried", "the version of its agent is not known from image %s", n.Agent)
+		p.warn(n, Version, "See docs/contributing/release.md for the tested versions", "the version of its agent is not known from image %s", n.Agent)
 	} else if minor < oldest {
 		p.warn(n, Version, "Upgrade Cilium first", "its agent is of Cilium 1.%d, which was not tried", minor)
 	}

@@ -3,11 +3,11 @@ package adopt
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 
 // settings compares the ConfigMap cilium-config with what agents need in crd mode
-// (docs/cilium.md). All settings but those of a cloud's IPAM can be changed along with the
+// (docs/modes.md). All settings but those of a cloud's IPAM can be changed along with the
 // mode.
 func (p *planner) settings() {
 	if p.Config == nil || p.Config.Data == nil {
-		p.warn(nil, Settings, "Compare with docs/cilium.md by hand", "ConfigMap cilium-config could not be read")
+		p.warn(nil, Settings, "Compare with docs/modes.md by hand", "ConfigMap cilium-config could not be read")
 		return
 	}
 	switch mode := Source(p.Config.Data["ipam"]); mode {
@@ -48,7 +48,7 @@ func (p *planner) rangesMissing() {
 	for i, key := range rangeKeys() {
 		on := p.Config.Data[[2]string{"enable-ipv4", "enable-ipv6"}[i]] == "true"
 		if v := p.Config.Data[key]; on && (v == "" || v == "auto") {
-			p.warn(nil, Settings, "Set it before agents restart (docs/cilium.md has an unused range)",
+			p.warn(nil, Settings, "Set it before agents restart (docs/modes.md has an unused range)",
 				"%s is not set: in crd mode agents make one up, and what is in it cannot be reached from the node", key)
 		}
 	}

@@ -180,7 +180,7 @@ func warningReasons() []Entry {
 		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
-			"As the message says: give a pool of NAME free blocks, write one that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/events.md, Condition of a Node). Or move pods away."},
+			"As the message says: give a pool of NAME free blocks, write one that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
 			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
 		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one and, in crd mode, gives them to no pod, except where a CiliumLoadBalancerIPPool has half of a CIDR of the pool or more.",

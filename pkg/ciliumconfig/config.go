@@ -93,7 +93,7 @@ type Masqueraded struct {
 }
 
 // MasqueradedFix says what to do about Masqueraded.
-const MasqueradedFix = "Widen Cilium's native-routing CIDR, or list the ranges in ip-masq-agent's nonMasqueradeCIDRs (docs/cilium.md)"
+const MasqueradedFix = "Widen Cilium's native-routing CIDR, or list the ranges in ip-masq-agent's nonMasqueradeCIDRs (docs/modes.md)"
 
 // String names the first few ranges.
 func (m Masqueraded) String() string {
@@ -170,7 +170,7 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 // LosingRoutes says what LosesRoutes means, and LosingRoutesFix what to do.
 const (
 	LosingRoutes    = "agents run with a kvstore, which in crd mode has no podCIDRs of nodes: nodes have no routes to pods of other nodes"
-	LosingRoutesFix = "Run without a kvstore (etcd.enabled=false, identityAllocationMode=crd), or in multi-pool or kubernetes mode (docs/cilium.md)"
+	LosingRoutesFix = "Run without a kvstore (etcd.enabled=false, identityAllocationMode=crd), or in multi-pool or kubernetes mode (docs/modes.md)"
 )
 
 // LosesRoutes reports whether agents in crd mode do not learn the blocks of other nodes, though

@@ -19,7 +19,7 @@ restore every address in use, do blocks, CiliumNodes and pools agree, is anythin
 stuck?
 
 It is the same as cilium-pool-operator check: it checks findings again after
---again and drops those that are gone. docs/check.md explains each finding.
+--again and drops those that are gone. docs/reference/check.md explains each finding.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
 cluster could not be read.`,

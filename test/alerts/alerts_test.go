@@ -6,6 +6,7 @@
 package alerts
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,38 +185,34 @@ func note(t *testing.T, data []byte, fires, quiet map[string]bool) {
 	}
 }
 
-// Each alert has its own page, which the index lists, and each page belongs to an alert.
+// Each alert has an anchor on the page of symptoms, in an entry that says what breaks and what
+// to do, and a row of its table with its severity. Each anchor belongs to an alert.
 func TestRunbooks(t *testing.T) {
-	const pages = "docs/runbooks"
-	var documented []string
-	files, err := filepath.Glob(filepath.Join(root, pages, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := read(t, pages+"/README.md")
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".md")
-		if name == "README" {
-			continue
-		}
-		documented = append(documented, name)
-		if !strings.Contains(index, "("+name+".md)") {
-			t.Errorf("%s/README.md does not list %s", pages, name)
-		}
-		for _, heading := range []string{"# " + name, "## What it means", "## What breaks", "## What to do"} {
-			if !strings.Contains(read(t, pages+"/"+name+".md"), heading+"\n") {
-				t.Errorf("%s.md has no heading %q", name, heading)
-			}
+	const path = "docs/troubleshooting.md"
+	page := read(t, path)
+	anchors := map[string]string{} // the entry by the alert's anchor
+	for _, entry := range strings.Split(page, "\n## ") {
+		for _, m := range regexp.MustCompile(`<a id="(ciliumpool\w+)">`).FindAllStringSubmatch(entry, -1) {
+			anchors[m[1]] = entry
 		}
 	}
-	rules := alerts(t)
-	if got := names(rules); !slices.Equal(got, documented) {
-		t.Errorf("alerts %v\npages  %v", got, documented)
-	}
-	for _, r := range rules.Groups[0].Rules {
-		if !strings.HasSuffix(r.Annotations["runbook_url"], "/"+pages+"/"+r.Alert+".md") {
-			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
+	rules := alerts(t).Groups[0].Rules
+	for _, r := range rules {
+		anchor := strings.ToLower(r.Alert)
+		entry := anchors[anchor]
+		if !strings.Contains(entry, "**Effect:**") || !strings.Contains(entry, "```sh\n") && !strings.Contains(entry, "\n1. ") {
+			t.Errorf("%s does not say what %s breaks, and what to do", path, r.Alert)
 		}
+		if !regexp.MustCompile("(?m)^\\|.*`" + r.Alert + "`.*\\| " + r.Labels["severity"] + " \\|$").MatchString(page) {
+			t.Errorf("%s: no row of the table has %s with severity %s", path, r.Alert, r.Labels["severity"])
+		}
+		if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/"+path+"#"+anchor) {
+			t.Errorf("%s leads to %s", r.Alert, url)
+		}
+		delete(anchors, anchor)
+	}
+	if len(rules) == 0 || len(anchors) > 0 {
+		t.Errorf("%d alerts; anchors of no alert: %v", len(rules), slices.Sorted(maps.Keys(anchors)))
 	}
 }
 
@@ -223,12 +220,12 @@ func TestRunbooks(t *testing.T) {
 func TestValuesReachAlerts(t *testing.T) {
 	g := alerts(t, "metrics.prometheusRule.disabled={CiliumPoolFilling,CiliumPoolNotReady}", "leaderElection.leaseName=other",
 		"metrics.prometheusRule.alertLabels.team=net", "metrics.prometheusRule.exhaustedWithinHours=7",
-		"metrics.prometheusRule.drainFor=90m", "metrics.prometheusRule.runbookURL=https://example.org/r/")
+		"metrics.prometheusRule.drainFor=90m", "metrics.prometheusRule.runbookURL=https://example.org/r")
 	for _, r := range g.Groups[0].Rules {
 		if r.Labels["team"] != "net" || r.Labels["severity"] == "" {
 			t.Errorf("%s has labels %v", r.Alert, r.Labels)
 		}
-		if want := "https://example.org/r/" + r.Alert + ".md"; r.Annotations["runbook_url"] != want {
+		if want := "https://example.org/r#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s leads to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 		for name, want := range map[string]string{

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// metric is what docs/metrics.md says about a metric; other tests compare that page with the
+// metric is what docs/reference/metrics.md says about a metric; other tests compare that page with the
 // code, and with what a running operator exports.
 type metric struct {
 	labels []string
@@ -26,7 +26,7 @@ var quoted = regexp.MustCompile("`([^`]+)`")
 func documented(t *testing.T) map[string]metric {
 	t.Helper()
 	found := map[string]metric{}
-	for line := range strings.Lines(read(t, "docs/metrics.md")) {
+	for line := range strings.Lines(read(t, "docs/reference/metrics.md")) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || !strings.Contains(cells[1], "`") {
 			continue
@@ -78,7 +78,7 @@ func check(t *testing.T, where, query string, known map[string]metric, page stri
 			if slices.Contains([]string{"state", "decision", "step", "kind", "write", "result"}, l.Name) {
 				for _, value := range strings.Split(l.Value, "|") {
 					if !strings.Contains(page, "`"+value+"`") {
-						t.Errorf("%s: docs/metrics.md knows no %s %q", where, l.Name, value)
+						t.Errorf("%s: docs/reference/metrics.md knows no %s %q", where, l.Name, value)
 					}
 				}
 			}
@@ -87,20 +87,20 @@ func check(t *testing.T, where, query string, known map[string]metric, page stri
 }
 
 func TestAlertsQueryWhatIsExported(t *testing.T) {
-	known, page := documented(t), read(t, "docs/metrics.md")
+	known, page := documented(t), read(t, "docs/reference/metrics.md")
 	for _, r := range alerts(t).Groups[0].Rules {
 		check(t, r.Alert, r.Expr, known, page)
 	}
 }
 
 func TestPagesQueryWhatIsExported(t *testing.T) {
-	known, page := documented(t), read(t, "docs/metrics.md")
+	known, page := documented(t), read(t, "docs/reference/metrics.md")
 	queries := regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(page, -1)
 	if len(queries) == 0 {
-		t.Fatal("docs/metrics.md has no queries")
+		t.Fatal("docs/reference/metrics.md has no queries")
 	}
 	for _, q := range queries {
-		check(t, "docs/metrics.md", q[1], known, page)
+		check(t, "docs/reference/metrics.md", q[1], known, page)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, "charts/cilium-pool-operator/files/dashboard.json")), &d); err != nil {
 		t.Fatal(err)
 	}
-	known, page := documented(t), read(t, "docs/metrics.md")
+	known, page := documented(t), read(t, "docs/reference/metrics.md")
 	declared := map[string]bool{}
 	for _, v := range d.Templating.List {
 		declared[v.Name] = true

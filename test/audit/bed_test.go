@@ -58,7 +58,7 @@ func operator(t *testing.T) string {
 type bed struct {
 	*testing.T
 	*harness.Bed
-	kubeconfig string // with the rights in docs/check.md
+	kubeconfig string // with the rights in docs/reference/check.md
 }
 
 func newBed(t *testing.T) *bed {
@@ -69,7 +69,7 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "check.md") }
+func roleOfPage(t *testing.T) *rbacv1.ClusterRole { return harness.RoleOfPage(t, "reference/check.md") }
 
 // reader creates a ServiceAccount with a role, and a kubeconfig for it.
 func (b *bed) reader(name string, role *rbacv1.ClusterRole) string {

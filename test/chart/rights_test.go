@@ -104,7 +104,7 @@ func (p *running) stop() {
 }
 
 // servesMetrics checks that only authorized clients may read the metrics, that the server has
-// the certificate that trust requires, and that the libraries' metrics in docs/metrics.md
+// the certificate that trust requires, and that the libraries' metrics in docs/reference/metrics.md
 // exist.
 func (p *running) servesMetrics(trust *tls.Config) {
 	p.b.Helper()
@@ -157,22 +157,22 @@ func (b *bed) certificate() (string, *tls.Config) {
 	return dir, &tls.Config{RootCAs: pool, ServerName: name}
 }
 
-// documented checks that each of the libraries' metrics in docs/metrics.md is among those
+// documented checks that each of the libraries' metrics in docs/reference/metrics.md is among those
 // served; the alerts and the dashboard may query these.
 func (b *bed) documented(served string) {
 	b.Helper()
-	page, err := os.ReadFile(root + "/docs/metrics.md")
+	page, err := os.ReadFile(root + "/docs/reference/metrics.md")
 	if err != nil {
 		b.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(page), "\n## From the libraries\n")
 	names := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(section, -1)
 	if len(names) == 0 {
-		b.Fatal("docs/metrics.md lists no metrics of the libraries")
+		b.Fatal("docs/reference/metrics.md lists no metrics of the libraries")
 	}
 	for _, name := range names {
 		if !strings.Contains(served, "\n# TYPE "+name[1]+" ") {
-			b.Errorf("docs/metrics.md says that %s is served; it is not", name[1])
+			b.Errorf("docs/reference/metrics.md says that %s is served; it is not", name[1])
 		}
 	}
 	if want := `leader_election_master_status{name="` + release + `"} 1`; !strings.Contains(served, want) {

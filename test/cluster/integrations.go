@@ -18,7 +18,7 @@ import (
 )
 
 // onlyAfter are metrics without a series in a cluster in which no such event has happened, as
-// docs/metrics.md says of them. The scenario provokes the others.
+// docs/reference/metrics.md says of them. The scenario provokes the others.
 var onlyAfter = map[string]string{
 	"cilium_pool_mark_unanswered_timestamp_seconds": "an agent that does not answer",
 	"cilium_pool_pool_phasing_out":                  "a pool that is deleted, cordoned or drained",
@@ -121,7 +121,7 @@ spec:
     cidrs: [{cidr: 100.72.0.0/28}]
 `
 
-// provoke makes alerts fire, and follows their runbooks.
+// provoke makes alerts fire, and follows docs/troubleshooting.md.
 func (t *trial) provoke(ctx context.Context) error {
 	const (
 		zone = "node-restriction.kubernetes.io/zone"

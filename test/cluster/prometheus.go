@@ -115,7 +115,7 @@ func (t *trial) startPrometheus(ctx context.Context, r rules) error {
 	if err := t.cluster.Import(ctx, prometheusNode, t.options.prometheus); err != nil {
 		return err
 	}
-	// The second command is the one in docs/metrics.md.
+	// The second command is the one in docs/reference/metrics.md.
 	token, err := t.shell(ctx, `kubectl create namespace monitoring >/dev/null
 kubectl create clusterrolebinding prometheus-reads-pools --clusterrole=cilium-pool-operator-metrics-reader --serviceaccount=monitoring:prometheus >/dev/null
 kubectl create serviceaccount stranger -n monitoring >/dev/null

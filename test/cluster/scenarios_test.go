@@ -14,7 +14,7 @@ func TestChoose(t *testing.T) {
 		"upgrade":         {"upgrade"},
 		"upgrade,install": {"install", "upgrade"},
 		"variants":        variantNames(),
-		"docs":            {"docs-readme", "docs-install", "docs-operations", "docs-howto", "docs-upgrade", "docs-air-gapped"},
+		"docs":            {"docs-readme", "docs-install", "docs-operations"},
 		"integrations":    {"integrations-prometheus", "integrations-gitops"},
 		"docs-install":    {"docs-install"},
 	} {

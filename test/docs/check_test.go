@@ -14,13 +14,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-const checkPage = "docs/check.md"
+const checkPage = "docs/reference/check.md"
 
 // The tables of findings and flags match the code. go test ./test/docs -update writes them.
 func TestCheckPage(t *testing.T) {
-	findings := "| severity | reason | modes | what is wrong | what to do |\n| --- | --- | --- | --- | --- |\n"
+	findings := "| severity | reason | modes | meaning | first step |\n| --- | --- | --- | --- | --- |\n"
 	for _, e := range audit.Catalogue() {
-		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, fixesOf(&e))
+		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, firstStep(&e))
 	}
 	generatedPart(t, checkPage, "findings", findings)
 	generatedPart(t, checkPage, "check flags", flagTable(t, "check"))
@@ -38,15 +38,20 @@ func modesOf(e *audit.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// fixesOf returns what to do, and what to do in modes in which it differs.
-func fixesOf(e *audit.Entry) string {
-	fixes := e.Fix
-	for _, m := range e.Modes() {
-		if fix := e.FixIn(m); fix != e.Fix {
-			fixes += fmt.Sprintf(" **In %s mode:** %s", m, fix)
-		}
+// firstStep returns the first sentence of what to do, and whether the operator does it.
+func firstStep(e *audit.Entry) string {
+	const operator = "The operator fixes this by itself"
+	step, _, more := strings.Cut(e.Fix, ". ")
+	if strings.HasPrefix(step, operator) {
+		return "The operator fixes it."
 	}
-	return fixes
+	if more {
+		step += "."
+	}
+	if strings.Contains(e.Fix, operator) {
+		step += " The operator fixes it."
+	}
+	return step
 }
 
 // generatedPart compares the text between two marks of a page with want.

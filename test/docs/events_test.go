@@ -126,7 +126,7 @@ func text(e ast.Expr) (string, bool) {
 }
 
 func TestEventsPage(t *testing.T) {
-	page := read(t, "docs/events.md")
+	page := read(t, "docs/reference/events.md")
 	column := func(heading string, n int) []string {
 		var names []string
 		for _, row := range table(page, heading) {
@@ -141,7 +141,7 @@ func TestEventsPage(t *testing.T) {
 		}
 	}
 	for heading, columns := range map[string]int{
-		"Events": 5, "Conditions of a PodIPPool": 5, "Conditions of a PodIPBlock": 4, "Condition of a Node": 5, "What a drain waits for": 3,
+		"Events": 5, "Conditions of a PodIPPool": 5, "Conditions of a PodIPBlock": 4, "Condition of a Node": 5, "Reasons of DrainWaits": 3,
 	} {
 		for _, row := range table(page, heading) {
 			if len(row) != columns || slices.Contains(row, "") {
@@ -163,7 +163,7 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
 	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2),
 		append(constants(t, "pkg/controller/node", "reason"), constants(t, "pkg/crd/v1alpha1", "NodePoolsExhausted")...))
-	sameSet(t, "what a drain waits for", column("What a drain waits for", 0), constants(t, "pkg/expand", "WaitReason"))
+	sameSet(t, "what a drain waits for", column("Reasons of DrainWaits", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status

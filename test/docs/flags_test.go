@@ -20,7 +20,11 @@ var update = flag.Bool("update", false, "write the table of flags into docs/conf
 // usage reads one flag from --help: name, type, meaning, default.
 var usage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: (\w+))?  +(.*?)(?: \(default (.*)\))?$`)
 
-// flagTable returns the --help of the operator, or of a subcommand, as a table.
+// valueOf reads an argument of the chart's Deployment: flag, value of the chart.
+var valueOf = regexp.MustCompile(`(?m)^- .*?--([a-z-]+)=[^.]*\.Values\.([\w.]+)`)
+
+// flagTable returns the --help of the operator as a table, with the chart's values, or the --help
+// of a subcommand, which has none.
 func flagTable(t *testing.T, subcommand ...string) string {
 	t.Helper()
 	operator := harness.Program(t, "cilium-pool-operator")
@@ -28,14 +32,28 @@ func flagTable(t *testing.T, subcommand ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	chart := map[string]string{"metrics-bind-address": "metrics.address", "health-probe-bind-address": "health.address"} // made in helpers
+	for _, m := range valueOf.FindAllStringSubmatch(read(t, "charts/cilium-pool-operator/templates/_helpers.tpl"), -1) {
+		chart[m[1]] = m[2]
+	}
 	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": `""`, "strings": `""`}
-	rows := "| flag | default | meaning |\n| --- | --- | --- |\n"
+	rows := "| flag | default | chart | meaning |\n| --- | --- | --- | --- |\n"
+	if len(subcommand) > 0 {
+		rows = "| flag | default | meaning |\n| --- | --- | --- |\n"
+	}
 	for _, m := range usage.FindAllStringSubmatch(string(help), -1) {
-		name, kind, meaning, value := m[1], m[2], m[3], m[4]
+		name, kind, meaning, value := m[1], m[2], strings.ReplaceAll(m[3], "|", `\|`), m[4]
 		if value == "" {
 			value = zero[kind]
 		}
-		rows += fmt.Sprintf("| `--%s` | `%s` | %s |\n", name, value, strings.ReplaceAll(meaning, "|", `\|`))
+		if len(subcommand) == 0 {
+			of := "-"
+			if chart[name] != "" {
+				of = "`" + chart[name] + "`"
+			}
+			meaning = of + " | " + meaning
+		}
+		rows += fmt.Sprintf("| `--%s` | `%s` | %s |\n", name, value, meaning)
 	}
 	return rows
 }

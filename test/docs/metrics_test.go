@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
-// metric is what docs/metrics.md says about a metric.
+// metric is what docs/reference/metrics.md says about a metric.
 type metric struct{ Type, Labels string }
 
 // registered collects what is registered with it.
@@ -56,7 +56,7 @@ func TestMetricsPage(t *testing.T) {
 	if _, err := controller.New(controller.Connections{Clock: clock.RealClock{}}, controller.Settings{Registry: code}); err != nil {
 		t.Fatal(err)
 	}
-	page := read(t, "docs/metrics.md")
+	page := read(t, "docs/reference/metrics.md")
 	documented := map[string]metric{}
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for _, row := range table(page, "The operator's own") {
@@ -70,7 +70,7 @@ func TestMetricsPage(t *testing.T) {
 		documented[quoted.FindStringSubmatch(row[0])[1]] = metric{row[1], labels}
 	}
 	if diff := cmp.Diff(code.metrics, documented); diff != "" {
-		t.Errorf("metrics (-code +docs/metrics.md):\n%s", diff)
+		t.Errorf("metrics (-code +docs/reference/metrics.md):\n%s", diff)
 	}
 	// Queries on all pages use existing metrics.
 	for _, path := range files(t, isMarkdown) {
@@ -85,12 +85,12 @@ func TestMetricsPage(t *testing.T) {
 // Each write is counted under a kind and a name from the table of writes.
 func TestWritesOnMetricsPage(t *testing.T) {
 	var documented []string
-	for _, row := range table(read(t, "docs/metrics.md"), "Writes") {
+	for _, row := range table(read(t, "docs/reference/metrics.md"), "Writes") {
 		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
 			documented = append(documented, code(row[0])+" "+m[1])
 		}
 	}
-	sameSet(t, "docs/metrics.md, writes", documented, unique(countedWrites(t)))
+	sameSet(t, "docs/reference/metrics.md, writes", documented, unique(countedWrites(t)))
 }
 
 // countedWrites returns the kinds and names under which writes are counted. If a name is not a
@@ -168,7 +168,7 @@ func firstText(args []ast.Expr) string {
 // What drains wait for is a label, whose values the page lists.
 func TestDrainWaitsOnMetricsPage(t *testing.T) {
 	var documented []string
-	for _, row := range table(read(t, "docs/metrics.md"), "The operator's own") {
+	for _, row := range table(read(t, "docs/reference/metrics.md"), "The operator's own") {
 		if code(row[0]) != "cilium_pool_drain_wait_blocks" {
 			continue
 		}
@@ -178,5 +178,5 @@ func TestDrainWaitsOnMetricsPage(t *testing.T) {
 			documented = append(documented, m[1])
 		}
 	}
-	sameSet(t, "docs/metrics.md, reasons of cilium_pool_drain_wait_blocks", documented, constants(t, "pkg/expand", "WaitReason"))
+	sameSet(t, "docs/reference/metrics.md, reasons of cilium_pool_drain_wait_blocks", documented, constants(t, "pkg/expand", "WaitReason"))
 }

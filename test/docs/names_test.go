@@ -43,7 +43,7 @@ func spans(page string) []string {
 func pagesOfOurs(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(files(t, isMarkdown), func(page string) bool {
-		return page == "CHANGELOG.md" || page == "docs/api.md" || strings.HasPrefix(page, "docs/kubectl/kubectl_")
+		return page == "CHANGELOG.md" || page == "docs/reference/api.md" || strings.HasPrefix(page, "docs/kubectl/kubectl_")
 	})
 }
 
@@ -255,7 +255,7 @@ func TestWordsInPages(t *testing.T) {
 // Events and conditions that pages name are on the page that lists them, which
 // TestEventsPage compares with the code.
 func TestEventsAndConditionsInPages(t *testing.T) {
-	const list = "docs/events.md"
+	const list = "docs/reference/events.md"
 	known := map[string]bool{}
 	for _, row := range table(read(t, list), "") {
 		known[code(row[0])] = true

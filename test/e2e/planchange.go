@@ -30,7 +30,7 @@ const (
 )
 
 // planChange changes the address plan of two nodes, one in each zone, in every way described
-// in docs/howto.md, while some pods have traffic and others are created and deleted. Pods that
+// in docs/operations.md, while some pods have traffic and others are created and deleted. Pods that
 // are not restarted keep their addresses. make planchange does the same with 500 nodes without
 // real agents.
 func planChange(ctx context.Context, e *env) error {

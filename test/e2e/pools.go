@@ -166,7 +166,7 @@ func (z *zones) exhaust(ctx context.Context) ([]*bed.Pod, error) {
 	return waiting, nil
 }
 
-// saysSo checks that a node that lacks addresses is reported as docs/events.md
+// saysSo checks that a node that lacks addresses is reported as docs/reference/events.md
 // promises.
 func (z *zones) saysSo(ctx context.Context) {
 	var node string

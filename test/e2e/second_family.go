@@ -15,7 +15,7 @@ import (
 const familyPods = 6
 
 // secondFamily enables IPv6 in a running IPv4 cluster, node by node, disables it, removes it
-// from the pool, and enables it again, as docs/howto.md describes, while pods are pinged.
+// from the pool, and enables it again, as docs/operations.md describes, while pods are pinged.
 func secondFamily(ctx context.Context, e *env) error {
 	e.options.Then, e.options.ThenValues = "crd", []string{dualValues}
 	n, probe, err := e.pair(ctx, append(soon(), "--ack-timeout=10s")...)

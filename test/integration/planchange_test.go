@@ -41,7 +41,7 @@ type planned struct {
 }
 
 // TestPlanChange changes the address plan of a running cluster in every way described
-// in docs/howto.md, one after the other. Pods that are not restarted keep their
+// in docs/operations.md, one after the other. Pods that are not restarted keep their
 // addresses, every pod has one, and the invariant checker runs throughout.
 func TestPlanChange(t *testing.T)     { planChange(t, 8) }
 func TestLongPlanChange(t *testing.T) { planChange(t, *planNodes) }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Reasons of events. docs/events.md says what to do about each.
+// Reasons of events. docs/reference/events.md says what to do about each.
 const (
 	ReasonBlockClaimed               = "BlockClaimed"
 	ReasonBlockDraining              = "BlockDraining"

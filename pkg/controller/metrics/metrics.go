@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Shared are the metrics of more than one controller; docs/metrics.md lists all.
+// Shared are the metrics of more than one controller; docs/reference/metrics.md lists all.
 type Shared struct {
 	Writes, Claims, Releases *prometheus.CounterVec
 }

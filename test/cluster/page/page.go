@@ -29,7 +29,7 @@ import (
 // Pages returns the pages whose blocks run, each from top to bottom on its own cluster with
 // nothing installed.
 func Pages() []string {
-	return []string{"README.md", "docs/install.md", "docs/operations.md", "docs/howto.md", "docs/upgrade.md", "docs/air-gapped.md"}
+	return []string{"README.md", "docs/install.md", "docs/operations.md"}
 }
 
 // stands maps the placeholders of the pages to the names that replace them when the pages run.

@@ -11,7 +11,7 @@ import (
 )
 
 // keeps returns the field of a spec because of which nodes keep what they received under
-// another spec; "": none. docs/api.md describes each.
+// another spec; "": none. docs/reference/api.md describes each.
 func (s *state) keeps(spec spec) string {
 	if _, there := spec["ipv6"]; there && !s.dualStack {
 		return "ipv6" // a block that was there before the agent, which does not run it
