@@ -51,7 +51,8 @@ func newBlockShare(in *input) *blockShare {
 		b.wholeBlock = wholeBlock{
 			whole:       true,
 			returnable:  w.Reported,
-			wasAssigned: b.Leftover && (b.Listed || slices.Contains(w.old.Assigned, b.CIDR)),
+			outlived:    !w.Fixed && !b.Created.IsZero() && !b.Created.After(w.Created),
+			wasAssigned: b.Listed || slices.Contains(w.old.Assigned, b.CIDR),
 			runs:        w.runsWith(b.Block),
 			replaced:    w.Fixed && len(w.Assigned) > 0,
 		}
@@ -244,12 +245,11 @@ func (s *State) RunsWithAnother() bool {
 	return d != nil && len(d.Runs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
 }
 
-// restoreLeftovers lists the blocks that an agent which is assigned addresses may
-// have, draining or not: its successor, which is assigned whole blocks, could not
-// restore their pods otherwise.
+// restoreLeftovers lists the blocks of which an agent may have pods, draining or not: its
+// successor could not restore them otherwise.
 func (p *planner) restoreLeftovers() {
 	for _, b := range p.all {
-		if b.wasAssigned {
+		if b.wasAssigned && (b.Leftover || b.outlived) {
 			p.memory.Assigned = append(p.memory.Assigned, b.CIDR)
 		}
 		if b.mayHave() && b.published == 0 && len(b.publish) == 0 && b.keepsUsed() {

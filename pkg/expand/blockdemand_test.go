@@ -77,6 +77,58 @@ func TestDecideLeftover(t *testing.T) {
 	})
 }
 
+// An agent that starts requests what it keeps in reserve before it has restored its pods. Where
+// its CiliumNode was deleted and created again, a block has to be listed before it counts as
+// returned: a pod that has just got an address may not show it yet.
+func TestDecideOutlived(t *testing.T) {
+	const first, second = "10.0.0.0/30", "10.0.0.4/30"
+	once, none := remembering(second), Memory{}
+	older, younger := created(noon.Add(-time.Minute)), created(noon.Add(time.Second))
+	again := remade(noon)
+	runDecide(t, map[string]decideCase{
+		"it is listed, though what was requested is there": {
+			state:    node(lone(first), lone(second, older), listing(2, first), again),
+			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+			remember: &none,
+		},
+		"of a Cilium pool of which nothing is requested": {
+			state: node(lone(second, older), listing(0), onDemand, again),
+			want:  []string{"needs 0 of 2", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"made in the same second": {
+			state: node(lone(first), lone(second, created(noon)), listing(2, first), again),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
+		},
+		"also where it drains": {
+			state: node(lone(first), lone(second, older, draining(Deleted), request(Deleted)), listing(2, first), again),
+			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
+		},
+		"it is listed now": {
+			state:    node(lone(first), lone(second, older), listing(2, first, second), again),
+			want:     []string{"needs 0 of 4"},
+			remember: &once,
+		},
+		"it was, so the agent has returned it": {
+			state:    node(lone(first), lone(second, older), listing(2, first), again),
+			memory:   once,
+			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+			remember: &once,
+		},
+		"claimed since": {
+			state: node(lone(first), lone(second, younger), listing(2, first), again),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+		"of an earlier Node, and its pool does not select this one": {
+			state: node(lone(first), lone(second, older, draining(NodeUnselected), request(NodeUnselected)), listing(2, first), again),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+		"without an address to publish": {
+			state: node(lone(first), lone(second, older, reserved("10.0.0.5-10.0.0.6")), listing(2, first), again),
+			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
+		},
+	})
+}
+
 // An agent that did not restore a pod returns the pod's block each time it is listed, so it is
 // listed for that pod once. A block lost in any other way is listed each time.
 func TestDecideLostByAgent(t *testing.T) {

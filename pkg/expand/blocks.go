@@ -56,8 +56,9 @@ type wholeBlock struct {
 	closed bool
 	// returnable: the agent returns the block by itself once it does not need it.
 	returnable bool
-	// wasAssigned: it is a Leftover that has been seen Listed.
-	wasAssigned bool
+	// outlived: it is older than the CiliumNode, so that an agent may have been assigned it by
+	// an earlier one. wasAssigned: it has been seen Listed.
+	outlived, wasAssigned bool
 	// runs: an agent with a fixed block runs with it though its Node names no CIDR. replaced:
 	// the Node names one.
 	runs, replaced bool
@@ -251,10 +252,15 @@ func (b *block) keepsUsed() bool {
 	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
 }
 
-// mayHave reports whether an agent may allocate from a block that is not listed,
-// because one that is assigned addresses still runs. Such an agent removes nothing
-// from the list, so a block that was listed once was returned.
-func (b *block) mayHave() bool { return b.Leftover && !b.wasAssigned }
+// mayHave reports whether an agent may have pods in a block that is not listed, because one
+// that is assigned addresses still runs, or because the CiliumNode was deleted and created
+// again. A block that was listed since was returned: the first agent removes nothing from the
+// list, and any other only once it has restored its pods. It writes a request before that
+// (updateLocalNode and restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
+func (b *block) mayHave() bool {
+	lost := b.outlived && b.keepsUsed() && b.Request != NodeUnselected && len(b.Usable) > 0
+	return (b.Leftover || lost) && !b.wasAssigned
+}
 
 // goingOut reports whether the block's addresses leave, once the plan is done.
 func (b *block) goingOut() bool {

@@ -198,7 +198,8 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
-	// Assigned are the Leftover blocks that have been seen Listed.
+	// Assigned are the blocks that have been seen Listed, of those that are Leftover or older
+	// than the CiliumNode.
 	Assigned []netip.Prefix
 	// Restored are the addresses in use for which a block was assigned again, and since when
 	// that block has been seen Listed. Zero: not yet.
