@@ -6,7 +6,12 @@ go 1.26.0
 
 require github.com/cilium/cilium v1.20.2
 
-tool github.com/cilium/cilium/plugins/cilium-cni
+tool (
+	github.com/cilium/cilium/cilium-health/responder
+	github.com/cilium/cilium/plugins/cilium-cni
+	github.com/cilium/cilium/tools/mount
+	github.com/cilium/cilium/tools/sysctlfix
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -94,6 +99,7 @@ require (
 	github.com/go-openapi/swag/yamlutils v0.26.1 // indirect
 	github.com/go-openapi/validate v0.26.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
+	github.com/godbus/dbus/v5 v5.2.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
