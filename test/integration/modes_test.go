@@ -53,6 +53,14 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isAssigned("n1", 1)
 
 	e.AgentRequests("n1", 16, 1)
+	// A restarted operator once lists again any block that may be older than the CiliumNode.
+	e.Eventually("further blocks are younger than the CiliumNode", func() error {
+		cn, err := e.ciliumNode("n1")
+		if err == nil && time.Since(cn.CreationTimestamp.Time) < time.Second {
+			err = fmt.Errorf("it was created at %v", cn.CreationTimestamp)
+		}
+		return err
+	})
 	e.Pods("n1", "burst", 80) // the agent has not seen them
 	e.isAssigned("n1", 3)
 	e.AgentRequests("n1", 112, 3)
