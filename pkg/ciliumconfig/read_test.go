@@ -84,7 +84,7 @@ func TestReadKeepsWhatItCannotRead(t *testing.T) {
 				fails[source] = true
 			}
 			got, err := Read(t.Context(), c, namespace, last)
-			if failed := test.with == broken; failed != errors.Is(err, broken) || !failed && err != nil {
+			if failed := errors.Is(test.with, broken); failed != errors.Is(err, broken) || !failed && err != nil {
 				t.Errorf("error %v", err)
 			}
 			want := &Config{Known: !test.fresh || !fails[Name], Denied: got.Denied}
@@ -101,7 +101,7 @@ func TestReadKeepsWhatItCannotRead(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
-			if (len(got.Denied) > 0) != (test.with == forbidden) {
+			if (len(got.Denied) > 0) != errors.Is(test.with, forbidden) {
 				t.Errorf("denied: %q", got.Denied)
 			}
 		})

@@ -31,18 +31,7 @@ type fits func(world.Action) bool
 func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 	return func(yield func(world.Action) bool) {
 		d := &director{w: w, r: r, s: s, yield: yield}
-		if s.traits.has(labels) && s.mode == ciliumnode.CRD && d.odds(.8) {
-			d.firstRead()
-		}
-		if s.traits.has(pools) && d.odds(.5) {
-			d.picked()
-		}
-		if s.traits.has(scheduling) && d.odds(.5) {
-			d.crowded()
-		}
-		if s.traits.has(moves) && d.odds(.5) {
-			d.moveTogether()
-		}
+		d.begin()
 		for !d.over {
 			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {
@@ -58,6 +47,22 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()
 			}
 		}
+	}
+}
+
+// begin performs the plots that need a young world.
+func (d *director) begin() {
+	if d.s.traits.has(labels) && d.s.mode == ciliumnode.CRD && d.odds(.8) {
+		d.firstRead()
+	}
+	if d.s.traits.has(pools) && d.odds(.5) {
+		d.picked()
+	}
+	if d.s.traits.has(scheduling) && d.odds(.5) {
+		d.crowded()
+	}
+	if d.s.traits.has(moves) && d.odds(.5) {
+		d.moveTogether()
 	}
 }
 

@@ -142,9 +142,10 @@ func (p *statusPages) show(ctx context.Context) error {
 			return err
 		}
 		if p.Sleep(ctx, p.every) != nil {
-			return nil
+			break
 		}
 	}
+	return nil
 }
 
 // page shows the page once, and reports whether an operator leads.

@@ -110,10 +110,9 @@ func ask(obj client.Object, what string) {
 func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 	for _, family := range m.families {
 		f := familyOf(family)
-		if pools[f], ok = crd.DefaultCiliumPool, true; m.whole == nil {
-			continue
-		}
-		if pools[f], ok = m.w.askedBy(pod, f); !ok {
+		if m.whole == nil {
+			pools[f] = crd.DefaultCiliumPool
+		} else if pools[f], ok = m.w.askedBy(pod, f); !ok {
 			return pools, false
 		}
 	}
