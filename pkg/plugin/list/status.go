@@ -136,14 +136,12 @@ func (p *statusPages) show(ctx context.Context) error {
 	case p.every < lowestEvery:
 		return output.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
 	}
-	for n := 1; ; n++ {
+	for n := 1; ctx.Err() == nil; n++ {
 		_, err := p.page(ctx)
 		if n == p.times || err != nil && ctx.Err() == nil {
 			return err
 		}
-		if p.Sleep(ctx, p.every) != nil {
-			break
-		}
+		_ = p.Sleep(ctx, p.every) // an interrupt ends the loop
 	}
 	return nil
 }
