@@ -33,12 +33,15 @@ func onlyIn() map[Reason][]ciliumnode.Mode {
 	}
 }
 
+// clusterAddressInBlock is the fix of ClusterAddressInUse where agents hold whole blocks.
+const clusterAddressInBlock = "Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain and delete the Node NAME: the agent keeps it until then. Then run this check again."
+
 // fixesIn returns the fixes of a mode that differ from those in Catalogue.
 func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 	switch mode {
 	case ciliumnode.MultiPool:
 		return map[Reason]string{
-			ClusterAddressInUse: "Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain and delete the Node NAME: the agent keeps it until then. Then run this check again.",
+			ClusterAddressInUse: clusterAddressInBlock,
 			AddressUsedTwice:    "One of the two nodes lists a CIDR of the other: see PodCIDROnTwoNodes, then restart the agent of NAME.",
 			AddressOutsidePool:  "While a pod has ADDRESS, do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. If the agent gives it back, or ADDRESS lies in no block, delete the pod; it gets another address. If the agent itself has ADDRESS (router, health, ingress), restart it: it takes one of its pool.",
 			PodCIDROnTwoNodes:   "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it.",
@@ -48,7 +51,7 @@ func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 		}
 	case ciliumnode.Kubernetes:
 		return map[Reason]string{
-			ClusterAddressInUse: "Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain and delete the Node NAME: the agent keeps it until then. Then run this check again.",
+			ClusterAddressInUse: clusterAddressInBlock,
 			AddressOutsidePool:  "Delete the pod; it gets an address of its Node's podCIDR.",
 			PodAddressUnowned:   "Delete the pod NAME; it gets an address of its Node's podCIDR.",
 			PodCIDROnTwoNodes:   "Drain and delete the one Node of the two that does not hold the block: it joins again with a block of its own. Find out who wrote it.",

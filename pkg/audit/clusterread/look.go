@@ -27,7 +27,7 @@ func (r *Reader) Look(ctx context.Context, set audit.Settings, p Patience) (audi
 		undated = last.Undated()
 	}
 	again := func() error {
-		if err := wait(ctx, p.Again); err != nil {
+		if err := Sleep(ctx, p.Again); err != nil {
 			return err
 		}
 		next, err := r.Read(ctx)
@@ -55,7 +55,8 @@ func (r *Reader) Look(ctx context.Context, set audit.Settings, p Patience) (audi
 	return report, nil
 }
 
-func wait(ctx context.Context, d time.Duration) error {
+// Sleep waits, or returns the context's error if that ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -211,8 +211,6 @@ func waitNote(w expand.Wait) string {
 	return note
 }
 
-// logPlan logs a decision and its inputs once, although every reconcile repeats it for
-// a node whose writes conflict or that cannot get addresses.
 // logHolder logs that a node claimed a block, returned it (no address of it is published any
 // more), or that the block is freed for other nodes. Log stores answer from these lines who held
 // an address (docs/operations.md), so their fields stay as they are.
@@ -220,6 +218,8 @@ func logHolder(ctx context.Context, what string, b crd.Block, reason string, mor
 	log.FromContext(ctx).Info(what, append([]any{"block", b.CIDR.String(), "node", b.Node, "pool", b.Pool, "reason", reason}, more...)...)
 }
 
+// logPlan logs a decision and its inputs once, although every reconcile repeats it for
+// a node whose writes conflict or that cannot get addresses.
 func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
 // Place is where commands run that do not find their cluster by a kubeconfig: a simulated
@@ -32,12 +34,5 @@ func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
 	if e.Place != nil {
 		return e.Place.Sleep(ctx, d)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return clusterread.Sleep(ctx, d)
 }
