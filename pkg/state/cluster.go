@@ -146,9 +146,9 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	}
 	if b.Phase == ipalloc.CoolingDown {
 		s.CooldownUntil = b.Since.Add(c.Cooldown(b))
-		if view != nil {
+		if view != nil && !b.Created.After(view.Created) {
 			// The agent of a Node that came back, or of a CiliumNode that was created again, may
-			// still have to report that it uses the block.
+			// still have to report that it uses a block of before.
 			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(s.CooldownUntil) {
 				s.CooldownUntil = reported
 			}

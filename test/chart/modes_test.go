@@ -15,7 +15,7 @@ import (
 // TestRightsAreEnoughAndNoMore checks this for crd mode.
 func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("multi-pool", "--cooldown=30s", "--ack-timeout=5m") // how long a pod without an address counts
+	op := b.installMode("multi-pool", "--cooldown=30s", "--ack-timeout=1m") // how long a pod without an address counts
 	b.node("n1", "beijing")
 	b.isAssigned("n1", 1)
 	b.AgentRequests("n1", 8, 1)
