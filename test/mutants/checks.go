@@ -30,28 +30,15 @@ const (
 	longHang = 20 * time.Minute // of the tests on a real API server, and of many seeds
 )
 
-// randomTests returns the tests that try random cases.
-func randomTests() []string {
-	return []string{
-		"TestModel", "TestRulesInAnyState", "TestConverges", "TestHostileWorld", "TestAddressesAgainstOracle",
-		"TestResolveOverlapsRandom", "TestPatchRandom", "TestLedgerModel", "TestLong",
-	}
-}
-
 func checksOf(o options) ([]check, error) {
-	random := "^(Fuzz.*|" + strings.Join(randomTests(), "|") + ")$"
 	only := func(pkg string) func(mutant) string { return func(mutant) string { return pkg } }
 	known := map[string]check{
-		"unit":        {of: mutant.pkg, catch: tests(hang, "-test.skip", random)},
-		"random":      {of: mutant.pkg, catch: tests(hang, "-test.run", random)},
+		"unit":        {of: mutant.pkg, catch: tests(hang)},
 		"controller":  {of: byControllers, catch: tests(hang)},
 		"scripts":     {of: byScripts, catch: tests(longHang, "-test.run", "^TestScripts$")},
-		"sim":         {of: only("./test/sim"), catch: o.sim.catch()},
-		"mapping":     {of: only("./test/sim"), catch: o.sim.catch("-model-alone")},
+		"sim":         {of: only("./test/sim"), catch: simulate()},
+		"mapping":     {of: only("./test/sim"), catch: simulate("-model-alone")},
 		"integration": {of: only("./test/integration"), catch: tests(longHang)},
-	}
-	for _, name := range scenarios() {
-		known[name] = check{of: byScenario(name), catch: chaos(name)}
 	}
 	var checks []check
 	for _, name := range o.checks {
@@ -65,7 +52,7 @@ func checksOf(o options) ([]check, error) {
 	return checks, nil
 }
 
-// byControllers excludes the packages that unit and random have covered.
+// byControllers excludes the packages that the check unit has covered.
 func byControllers(m mutant) string {
 	const pkg = "./pkg/controller/node"
 	if m.pkg() == pkg {
@@ -91,13 +78,10 @@ func (b builder) program(ctx context.Context, pkg string) (string, error) {
 		return program, nil
 	}
 	args := []string{"test", "-c", "-vet=off"}
-	if pkg == "./test/sim" || pkg == chaosPackage {
+	if pkg == "./test/sim" {
 		args = []string{"build"}
 	}
-	if pkg != chaosPackage { // which judges the operators, and has none of their faults
-		args = append(args, "-overlay", b.overlay)
-	}
-	args = append(args, "-ldflags=-s -w", "-o", program, pkg)
+	args = append(args, "-overlay", b.overlay, "-ldflags=-s -w", "-o", program, pkg)
 	out, failed, err := command(ctx, b.root, "", "go", args...)
 	if failed {
 		err = fmt.Errorf("building %s with the mutants in it:\n%s", pkg, out)
@@ -154,4 +138,36 @@ func failedTest(out []byte) (string, error) {
 		return "a panic", nil
 	}
 	return "", fmt.Errorf("the tests failed, and none of them did:\n%s", out)
+}
+
+// simulate plays seeds of the simulator, with additional arguments, until one breaks a rule. It
+// plays one at a time, so that the reported seed is the first.
+func simulate(more ...string) func(ctx context.Context, pkg, program, mutant string) (string, error) {
+	return func(ctx context.Context, _, program, mutant string) (string, error) {
+		bounded, cancel := context.WithTimeout(ctx, longHang)
+		defer cancel()
+		args := []string{"-seeds=1000", "-steps=300", "-shrink=0s", "-workers=1"}
+		out, failed, err := command(bounded, "", mutant, program, append(args, more...)...)
+		switch {
+		case bounded.Err() != nil && ctx.Err() == nil:
+			return "hangs", nil
+		case err != nil || !failed:
+			return "", err
+		}
+		return brokenRule(out)
+	}
+}
+
+// brokenRule returns the rule that broke and its seed, from the simulator's output.
+func brokenRule(out []byte) (string, error) {
+	if m := regexp.MustCompile(`(?m)^FAILED seed (\d+).*\n\s*(rule \d+|[^\n:]{1,40})`).FindSubmatch(out); m != nil {
+		return fmt.Sprintf("%s at seed %s", m[2], m[1]), nil
+	}
+	if m := regexp.MustCompile(`(?m)^FAILED: (\d+ pods were not restored)`).FindSubmatch(out); m != nil {
+		return string(m[1]), nil
+	}
+	if bytes.Contains(out, []byte("FAILED: too little")) {
+		return "nothing happens", nil
+	}
+	return "", fmt.Errorf("the simulator failed, and no rule did:\n%s", out)
 }

@@ -31,8 +31,6 @@ type options struct {
 	// protocol selects only those that make a step which the model of the protocol does not
 	// have.
 	protocol bool
-	list     bool
-	sim      simOptions
 }
 
 func main() {
@@ -76,12 +74,6 @@ func run(ctx context.Context, args []string) error {
 	case len(chosen) == 0:
 		return fmt.Errorf("no mutant is like %q", o.run)
 	}
-	if o.list {
-		for _, m := range chosen {
-			fmt.Printf("%-34s %-7s %-34s %s\n", m.Name, m.Rule, m.In, m.Fault)
-		}
-		return nil
-	}
 	checks, err := checksOf(o)
 	if err != nil {
 		return err
@@ -103,22 +95,11 @@ func (o options) choose(all []mutant) []mutant {
 	for _, m := range all {
 		named := o.run.MatchString(m.Name) || slices.ContainsFunc(m.files(), o.run.MatchString)
 		touched := o.files == nil || slices.ContainsFunc(m.files(), func(f string) bool { return slices.Contains(o.files, f) })
-		if named && touched && (m.Key || !o.key) && (m.Protocol || !o.protocol) && o.tries(m) {
+		if named && touched && (m.Key || !o.key) && (m.Protocol || !o.protocol) {
 			chosen = append(chosen, m)
 		}
 	}
 	return chosen
-}
-
-// tries reports whether the checks are those for a mutant: its scenario, or any except
-// scenarios.
-func (o options) tries(m mutant) bool {
-	return slices.ContainsFunc(o.checks, func(check string) bool {
-		if m.Scenario != "" {
-			return check == m.Scenario
-		}
-		return !slices.Contains(scenarios(), check)
-	})
 }
 
 func parse(args []string) (options, error) {
@@ -126,14 +107,10 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	pattern := flags.String("run", "all", "only mutants whose name or file matches this regular expression")
 	files := flags.String("files", "all", "only mutants of these comma-separated files; empty: none")
-	checks := flags.String("checks", "unit,random,controller,scripts,sim,integration", "the checks to try, in this order")
+	checks := flags.String("checks", "unit,controller,scripts,sim,integration", "the checks to try, in this order")
 	flags.BoolVar(&o.all, "all-checks", false, "try every check on every mutant, not only until one catches it")
 	flags.BoolVar(&o.key, "key", false, "only the key guards")
 	flags.BoolVar(&o.protocol, "protocol", false, "only those of the address protocol, which the check mapping is measured by")
-	flags.BoolVar(&o.list, "list", false, "list the mutants and stop")
-	flags.IntVar(&o.sim.seeds, "seeds", 1000, "seeds the simulator tries on each mutant")
-	flags.IntVar(&o.sim.steps, "steps", 300, "steps of each seed")
-	flags.StringVar(&o.sim.traits, "traits", "all", "traits that the simulator's worlds may have")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

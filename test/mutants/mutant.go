@@ -21,12 +21,6 @@ type mutant struct {
 	// Protocol marks the faults of the address protocol: claim, publish, handshake, cooldown
 	// and fence. They measure the mapping of the code onto the model.
 	Protocol bool `json:"protocol"`
-	// BeyondModel is the reason why a fault near that protocol is not a step that the model
-	// could miss.
-	BeyondModel string `json:"beyondModel"`
-	// Scenario is the scenario of make chaos that alone finds the fault, as it takes
-	// processes. Such a mutant is only tried by the check of that name.
-	Scenario string `json:"scenario"`
 	// Rule is the number of the rule (docs/contributing/architecture.md) that the fault
 	// breaks, or demand (nodes get what they need), idle (blocks are returned),
 	// or asked (settings are obeyed).

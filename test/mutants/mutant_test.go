@@ -1,11 +1,9 @@
 package main
 
 import (
-	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,12 +56,6 @@ func TestMutantsApply(t *testing.T) {
 			if !slices.Contains([]string{"1", "2", "3", "4", "5", "6", "7", "8", "demand", "idle", "asked"}, m.Rule) {
 				t.Errorf("no such rule: %q", m.Rule)
 			}
-			if m.Protocol && m.BeyondModel != "" {
-				t.Error("it is of the protocol, and beyond its model")
-			}
-			if m.Scenario != "" && !slices.Contains(scenarios(), m.Scenario) {
-				t.Errorf("no check is called %q", m.Scenario)
-			}
 			if m.Fault == "" || len(m.Fault) > 90 {
 				t.Errorf("the fault has %d letters; want 1 to 90", len(m.Fault))
 			}
@@ -84,8 +76,14 @@ func TestMutantsApply(t *testing.T) {
 			changes[strings.Join(change, "\n")] = m.Name
 		})
 	}
-	if len(mutants) < 30 {
-		t.Errorf("%d mutants; want at least 30", len(mutants))
+	key := 0
+	for _, m := range mutants {
+		if m.Key {
+			key++
+		}
+	}
+	if key < 43 {
+		t.Errorf("%d key guards have a mutant; want at least 43", key)
 	}
 }
 
@@ -127,41 +125,5 @@ func TestPlant(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, test.want)
 			}
 		})
-	}
-}
-
-// The tests that the check "random" runs exist under these names.
-func TestRandomTestsAreThere(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(top, "pkg", "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := map[string]bool{}
-	for _, file := range files {
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range tree.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				there[f.Name.Name] = true
-			}
-		}
-	}
-	for _, test := range randomTests() {
-		if !there[test] {
-			t.Errorf("no test is called %s any more", test)
-		}
-	}
-}
-
-// The last output of a chaos run is what caught the mutant; without output nothing did.
-func TestWhatFailed(t *testing.T) {
-	out := "  leader killed\n   9 s  faults\nchaos: faults: leader killed: no operator leads\nlogs: /tmp/run\n"
-	if got, err := whatFailed([]byte(out)); err != nil || got != "faults: leader killed: no operator leads" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := whatFailed([]byte("panic: oh\n")); err == nil {
-		t.Error("a run that fails without a word is taken for one that found something")
 	}
 }

@@ -64,12 +64,9 @@ func weave(root, dir string, c *code, mutants []mutant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay := overlayIn(dir)
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
-
-// overlayIn returns the path of the overlay file that weave writes.
-func overlayIn(dir string) string { return filepath.Join(dir, "overlay.json") }
 
 // weaveFile returns a file with all variants of its functions in it.
 func weaveFile(file, src string, changed []*function, variants map[*function][]mutant) (string, error) {
