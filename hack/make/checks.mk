@@ -73,16 +73,14 @@ planchange: controlplane # Change the address plan of a running cluster in every
 	go test ./test/integration -run '^TestLongPlanChange$$' -count=1 -timeout 60m -v \
 		-planchange.nodes=$(PLAN_NODES) -planchange.patience=10m
 
-# NODES of the demo is 20, and RUN of the suites above all; here they are what the program
-# says unless given.
-schedule-given = $(if $(filter command line environment,$(origin $(1))),-$(2)=$($(1)))
-BINDS ?= 10000
+BINDS ?= 500
+SCHEDULE_NODES := $(call given,NODES,6)
 
 .PHONY: schedule
-schedule: controlplane $(helm) $(BIN)/kube-scheduler # Let the real kube-scheduler bind pods by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=10000 NODES=40 PLANT=1; or RUN=exact: 1,000 pods on 1,000 addresses
+schedule: controlplane $(helm) $(BIN)/kube-scheduler # Let the real kube-scheduler bind pods of each kind by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=500 NODES=6
 	@echo "building the operator and the program: up to 2 minutes the first time"
 	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
-	@$(BIN)/schedule -binds=$(BINDS) $(call schedule-given,RUN,run) $(call schedule-given,NODES,nodes) $(if $(PLANT),-plant)
+	@$(BIN)/schedule -binds=$(BINDS) -nodes=$(SCHEDULE_NODES)
 
 SPEAKER ?= bird
 

@@ -1,53 +1,23 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
-
-// verdict is the result of judging a history.
-type verdict struct {
-	// requesting counts pods that request an address, plain those that do not.
-	requesting, plain binds
-	// versions is how many changes were judged.
-	versions int
-	// overOffers counts changes after which a Node offered more addresses than its
-	// CiliumNode had and more than its pods request.
-	overOffers int
-	// longestWait is the longest time that a pod was pending while an eligible node had or
-	// could get an address for it all along, longestPending the longest time regardless of
-	// nodes.
-	longestWait, longestPending time.Duration
-	// full counts how often no eligible node had an address left, for any pod.
-	full int
-	// gaps are the times in which no eligible node offered an address while one could get a
-	// block and a pod was pending, until the next such pod was bound.
-	gaps []time.Duration
-	// findings describes the first findings of each kind.
-	findings []string
-	counts   map[string]int
-}
-
-// binds counts bound pods.
-type binds struct {
-	bound int
-	// wrong counts those for which no address was left.
-	wrong int
-	// most is the maximum bound within one second; inSecond is the count so far in second.
-	most, inSecond int
-	second         time.Duration
-}
-
-// bind counts a bound pod.
-func (b *binds) bind(now time.Duration) {
-	b.bound++
-	if second := now.Truncate(time.Second); second != b.second {
-		b.second, b.inSecond = second, 0
-	}
-	b.inSecond++
-	b.most = max(b.most, b.inSecond)
-}
 
 // Kinds of findings.
 const (
@@ -57,358 +27,273 @@ const (
 	noAddress = "no address for a CNI ADD"
 )
 
-// mostFindings is how many findings of a kind are described.
-const mostFindings = 5
-
-func (v *verdict) found(kind, format string, args ...any) {
-	v.counts[kind]++
-	if v.counts[kind] <= mostFindings {
-		v.findings = append(v.findings, kind+": "+fmt.Sprintf(format, args...))
-	}
-}
-
-// world is the cluster as of one version.
-type world struct {
-	bound   time.Duration // how long a pod may wait while there is an address
-	now     time.Duration
-	nodes   map[string]*machine
-	pods    map[string]*pod
-	pending map[string]*pod
-	blocks  map[string]netip.Prefix
-	pools   map[string]*poolSeen
-	// room is what pods of each zone could get now, and since when.
-	room map[string]*room
-	verdict
+// judge judges binds and offers, one version of an object after the other.
+type judge struct {
+	mu       sync.Mutex
+	machines map[string]*machine
+	pending  map[string]*pending
+	// room is since when some node of a zone, or of any zone if "", can admit a pod; zero if
+	// none can.
+	room                map[string]time.Time
+	binds, offers, miss int
+	longest             time.Duration
+	findings            []string
+	misses              []miss
 }
 
 // machine is a node.
 type machine struct {
-	name      string
-	node      *nodeSeen // nil: there is no Node
-	addresses *addressesSeen
-	pods      map[string]*pod // bound there, and not ended
-	requested int
-	hasRoom   bool // as last counted, in zone
-	zone      string
+	node *corev1.Node // nil: there is none
+	// free are the addresses that pods may get, leaving those that are marked for release or
+	// in a later state of it.
+	free, leaving []netip.Addr
+	had           []have
+	offers        []int                  // each that differs from the one before
+	pods          map[string]*corev1.Pod // bound there, and not ended
 }
 
-type pod struct {
-	podSeen
-	name    string
-	created time.Duration
-	waited  bool // has been found pending for too long
+// have is the number of free addresses that a CiliumNode had from a version on.
+type have struct {
+	version uint64
+	free    int
 }
 
-// room describes where pods of a zone could be bound, or of any zone.
-type room struct {
-	nodes     int // that offer an address
-	growing   bool
-	available bool
-	since     time.Duration
-	// gap means that the last address was taken at emptied, while nodes can grow. back is when
-	// nodes next offered one.
-	gap           bool
-	emptied, back time.Duration
+type pending struct {
+	since  time.Time
+	zone   string
+	waited bool
 }
 
-// judge replays a history in the order of versions. bound is how long a pod may be pending
-// while an eligible node has an address for it.
-func judge(history []change, bound time.Duration) verdict {
-	w := &world{
-		bound: bound, nodes: map[string]*machine{}, pods: map[string]*pod{}, pending: map[string]*pod{},
-		blocks: map[string]netip.Prefix{}, pools: map[string]*poolSeen{}, room: map[string]*room{"": {}},
-		verdict: verdict{versions: len(history), counts: map[string]int{}},
+// miss is a CNI ADD that found no address.
+type miss struct {
+	pod *corev1.Pod
+	err error
+}
+
+func newJudge() *judge {
+	return &judge{machines: map[string]*machine{}, pending: map[string]*pending{}, room: map[string]time.Time{}}
+}
+
+func (j *judge) found(kind, format string, args ...any) {
+	j.findings = append(j.findings, kind+": "+fmt.Sprintf(format, args...))
+}
+
+func (j *judge) machine(name string) *machine {
+	if j.machines[name] == nil {
+		j.machines[name] = &machine{pods: map[string]*corev1.Pod{}}
 	}
-	inOrder(history)
-	for _, c := range history {
-		w.now = c.at
-		switch {
-		case c.pod != nil:
-			w.podChanged(c)
-		case c.node != nil:
-			w.nodeChanged(c)
-		case c.addresses != nil:
-			w.addressesChanged(c)
-		case c.block != nil:
-			w.blockChanged(c)
-		case c.pool != nil:
-			w.poolChanged(c)
+	return j.machines[name]
+}
+
+// bound returns how many pods with a request were bound so far.
+func (j *judge) bound() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.binds
+}
+
+// offered returns the offers of a Node so far, without repetitions.
+func (j *judge) offered(node string) []int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.machine(node).offers)
+}
+
+// step judges a version of an object.
+func (j *judge) step(c invariant.Change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch c.Kind {
+	case invariant.KindPod:
+		if strings.HasPrefix(c.Name, corev1.NamespaceDefault+"/") {
+			j.pod(c)
 		}
+	case invariant.KindNode:
+		m := j.machine(c.Name)
+		m.node, _ = c.New.(*corev1.Node)
+		if offer := m.offer(); len(m.offers) == 0 || m.offers[len(m.offers)-1] != offer {
+			m.offers = append(m.offers, offer)
+		}
+		j.offer(c, m)
+	case invariant.KindCiliumNode:
+		m := j.machine(c.Name)
+		cn, _ := c.New.(*ciliumv2.CiliumNode)
+		m.free, m.leaving = addressesOf(cn)
+		m.had = append(m.had, have{c.Version, len(m.free)})
+		j.offer(c, m)
 	}
-	for _, p := range w.pending {
-		w.endWait(p)
-	}
-	return w.verdict
+	j.wait(c.Received)
 }
 
-func (w *world) podChanged(c change) {
-	p := w.pods[c.name]
-	if p == nil {
-		p = &pod{name: c.name, created: c.at}
-		w.pods[c.name] = p
+func (j *judge) pod(c invariant.Change) {
+	p, _ := c.New.(*corev1.Pod)
+	before, _ := c.Old.(*corev1.Pod)
+	if before != nil && before.Spec.NodeName != "" {
+		delete(j.machine(before.Spec.NodeName).pods, c.Name)
 	}
-	before := p.node
-	p.podSeen = *c.pod
-	if c.gone {
-		delete(w.pods, c.name)
-	}
-	_, waits := w.pending[c.name]
 	switch {
-	case c.gone || p.ended || p.node != "":
-		if waits {
-			w.endWait(p)
-			w.longestPending = max(w.longestPending, w.now-p.created)
-			delete(w.pending, c.name)
+	case p == nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		delete(j.pending, c.Name)
+	case p.Spec.NodeName == "":
+		if j.pending[c.Name] == nil && requestOf(p) > 0 {
+			j.pending[c.Name] = &pending{since: c.Received, zone: p.Spec.NodeSelector[corev1.LabelTopologyZone]}
 		}
-	case p.requests > 0:
-		w.pending[c.name] = p
-	}
-	if p.node == "" {
-		return
-	}
-	m := w.machine(p.node)
-	switch {
-	case c.gone || p.ended:
-		m.drop(p)
 	default:
-		m.take(p)
-		if before == "" {
-			w.bind(m, p, c)
+		delete(j.pending, c.Name)
+		m := j.machine(p.Spec.NodeName)
+		m.pods[c.Name] = p
+		if requestOf(p) == 0 || before != nil && before.Spec.NodeName != "" {
+			return
+		}
+		j.binds++
+		if has := m.capacity(); len(m.pods) > has {
+			j.found(wrongBind, "pod %s, at version %d, to node %s: %d pods, %d addresses, offers %d", c.Name, c.Version, p.Spec.NodeName, len(m.pods), has, m.offer())
 		}
 	}
-	w.count(m)
-}
-
-func (m *machine) take(p *pod) {
-	if m.pods[p.name] == nil {
-		m.requested += p.requests
-	}
-	m.pods[p.name] = p
-}
-
-func (m *machine) drop(p *pod) {
-	if m.pods[p.name] != nil {
-		m.requested -= p.requests
-	}
-	delete(m.pods, p.name)
-}
-
-// bind judges a pod that has just been bound, and counts it among the node's.
-func (w *world) bind(m *machine, p *pod, c change) {
-	b := &w.plain
-	if p.requests > 0 {
-		b = &w.requesting
-	}
-	b.bind(w.now)
-	w.endGap(p)
-	has := m.capacity()
-	if len(m.pods) <= has {
-		return
-	}
-	b.wrong++
-	if p.requests > 0 {
-		w.found(wrongBind, "pod %s, at version %d, to node %s: %d pods, %d addresses, %s", p.name, c.version, m.name, len(m.pods), has, m.offers())
-	}
-}
-
-func (m *machine) offers() string {
-	if m.node == nil {
-		return "no Node"
-	}
-	return fmt.Sprintf("offers %d", m.node.offer)
 }
 
 // capacity returns how many pods the node has addresses for. An address that leaves counts if
 // a pod has it: its agent refuses to release it.
 func (m *machine) capacity() int {
-	if m.addresses == nil {
-		return 0
-	}
-	n := len(m.addresses.free)
-	if len(m.addresses.leaving) == 0 {
-		return n
-	}
-	held := make(map[netip.Addr]bool, len(m.pods))
+	n := len(m.free)
 	for _, p := range m.pods {
-		held[p.address] = true
-	}
-	for _, a := range m.addresses.leaving {
-		if held[a] {
+		if a, err := netip.ParseAddr(p.Status.PodIP); err == nil && slices.Contains(m.leaving, a) {
 			n++
 		}
 	}
 	return n
 }
 
-func (w *world) nodeChanged(c change) {
-	m := w.machine(c.name)
-	m.node = c.node
-	if c.gone {
-		m.node = nil
+func (m *machine) offer() int {
+	if m.node == nil {
+		return -1
 	}
-	w.count(m)
-	w.checkOffer(m, c)
-	w.grows()
+	return offerOf(m.node)
 }
 
-func (w *world) addressesChanged(c change) {
-	m := w.machine(c.name)
-	m.addresses = c.addresses
-	if c.gone {
-		m.addresses = nil
+func (m *machine) requested() (n int) {
+	for _, p := range m.pods {
+		n += requestOf(p)
 	}
-	w.checkOffer(m, c)
+	return n
 }
 
-func (w *world) checkOffer(m *machine, c change) {
-	if m.node == nil || m.node.offer < 0 || m.addresses == nil {
+// offer judges the offer of a Node, or of the Node of a CiliumNode.
+func (j *judge) offer(c invariant.Change, m *machine) {
+	if len(m.had) == 0 || c.New == nil {
 		return
 	}
-	if has := m.capacity(); m.node.offer > max(has, m.requested) {
-		w.overOffers++
-		w.found(overOffer, "node %s, at version %d: offers %d, has %d addresses, its pods request %d", m.name, c.version, m.node.offer, has, m.requested)
+	j.offers++
+	if has, requested := m.capacity(), m.requested(); m.offer() > max(has, requested) {
+		j.found(overOffer, "node %s, at version %d: offers %d, has %d addresses, its pods request %d", c.Name, c.Version, m.offer(), has, requested)
 	}
 }
 
-func (w *world) blockChanged(c change) {
-	w.blocks[c.name] = c.block.cidr
-	if c.gone {
-		delete(w.blocks, c.name)
-	}
-	w.grows()
-}
-
-func (w *world) poolChanged(c change) {
-	w.pools[c.name] = c.pool
-	if c.gone {
-		delete(w.pools, c.name)
-	}
-	w.grows()
-}
-
-func (w *world) machine(name string) *machine {
-	m := w.nodes[name]
-	if m == nil {
-		m = &machine{name: name, pods: map[string]*pod{}}
-		w.nodes[name] = m
-	}
-	return m
-}
-
-func (w *world) roomOf(zone string) *room {
-	r := w.room[zone]
-	if r == nil {
-		r = &room{}
-		w.room[zone] = r
-	}
-	return r
-}
-
-// count records whether a node can admit a pod.
-func (w *world) count(m *machine) {
-	has := m.node != nil && !m.node.cordoned && m.node.offer > m.requested
-	zone := m.zone
-	if m.node != nil {
-		zone = m.node.zone
-	}
-	if has == m.hasRoom && zone == m.zone {
-		return
-	}
-	if m.hasRoom {
-		w.roomOf("").nodes--
-		w.roomOf(m.zone).nodes--
-	}
-	if has {
-		w.roomOf("").nodes++
-		w.roomOf(zone).nodes++
-	}
-	former := m.zone
-	m.hasRoom, m.zone = has, zone
-	for _, z := range []string{"", former, zone} {
-		w.settle(z)
-	}
-}
-
-// grows records which zones have nodes that can get a block.
-func (w *world) grows() {
-	any := false
-	for _, p := range w.pools {
-		free := 0
-		for _, cidr := range p.cidrs {
-			free += 1 << (p.blockBits - cidr.Bits())
-			for _, b := range w.blocks {
-				if cidr.Overlaps(b) {
-					free--
-				}
-			}
+// wait judges how long pods have been pending although a node offers an address.
+func (j *judge) wait(now time.Time) {
+	room := map[string]time.Time{}
+	for _, m := range j.machines {
+		if m.node == nil || m.node.Spec.Unschedulable || len(m.node.Spec.Taints) > 0 || m.offer() <= m.requested() {
+			continue
 		}
-		w.roomOf(p.zone).growing = free > 0 && w.hasNodeIn(p.zone)
-		any = any || w.roomOf(p.zone).growing
-		w.settle(p.zone)
-	}
-	w.roomOf("").growing = any
-	w.settle("")
-}
-
-func (w *world) hasNodeIn(zone string) bool {
-	for _, m := range w.nodes {
-		if m.node != nil && !m.node.cordoned && m.node.zone == zone {
-			return true
-		}
-	}
-	return false
-}
-
-// settle records when room becomes available, and ends the waits where there is none.
-func (w *world) settle(zone string) {
-	r := w.roomOf(zone)
-	r.noteGap(w.now)
-	available := r.nodes > 0 || r.growing
-	switch {
-	case available && !r.available:
-		r.since = w.now
-	case !available && r.available:
-		w.full++
-		for _, p := range w.pending {
-			if p.zone == zone {
-				w.endWait(p)
+		for _, zone := range []string{"", m.node.Labels[corev1.LabelTopologyZone]} {
+			if room[zone] = j.room[zone]; room[zone].IsZero() {
+				room[zone] = now
 			}
 		}
 	}
-	r.available = available
-}
-
-// endWait judges how long a pod was pending although there was an address for it.
-func (w *world) endWait(p *pod) {
-	r := w.roomOf(p.zone)
-	if !r.available || p.waited {
-		return
-	}
-	wait := w.now - max(r.since, p.created)
-	w.longestWait = max(w.longestWait, wait)
-	if wait > w.bound {
-		p.waited = true
-		w.found(waited, "pod %s (zone %q) was pending for %s while a node had an address for it", p.name, p.zone, wait.Round(time.Millisecond))
-	}
-}
-
-// noteGap records when the last address is taken while nodes can grow, and when they offer one
-// again.
-func (r *room) noteGap(now time.Duration) {
-	going := r.gap && r.back == 0
-	switch {
-	case r.nodes > 0 && going:
-		r.back = now
-	case r.nodes == 0 && !going:
-		r.gap, r.emptied, r.back = r.growing, now, 0
+	j.room = room
+	for name, p := range j.pending {
+		since, ok := room[p.zone]
+		if !ok || p.waited {
+			continue
+		}
+		if p.since.After(since) {
+			since = p.since
+		}
+		j.longest = max(j.longest, now.Sub(since))
+		if p.waited = now.Sub(since) > bound; p.waited {
+			j.found(waited, "pod %s (zone %q) was pending for %s while a node had an address for it", name, p.zone, now.Sub(since))
+		}
 	}
 }
 
-// endGap counts a gap that a pod has waited through, when the pod is bound.
-func (w *world) endGap(p *pod) {
-	r := w.roomOf(p.zone)
-	if r.gap && r.back > p.created {
-		w.gaps = append(w.gaps, w.now-max(r.emptied, p.created))
-		r.gap = false
+// missed records a CNI ADD that found no address.
+func (j *judge) missed(pod *corev1.Pod, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.misses = append(j.misses, miss{pod, err})
+}
+
+// early reports whether the agent had not yet seen addresses that its CiliumNode had when the
+// pod was bound. The kubelet here requests an address as soon as it sees a pod; a real one
+// creates a sandbox first.
+func (m *machine) early(is miss) bool {
+	var saw *agent.Exhausted
+	if !errors.As(is.err, &saw) {
+		return false
 	}
+	seen, bound := versionOf(saw.Seen), versionOf(is.pod.ResourceVersion)
+	var was have
+	for _, h := range m.had {
+		if h.version <= bound {
+			was = h
+		}
+	}
+	return seen < was.version && saw.Pool-saw.Leaving-saw.Own < was.free
+}
+
+// versionOf returns zero if the text is not a resourceVersion.
+func versionOf(text string) uint64 {
+	version, _ := strconv.ParseUint(text, 10, 64)
+	return version
+}
+
+// verdict prints the counts, and returns an error if a rule was broken. Call it once.
+func (j *judge) verdict(broken []invariant.Violation) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, is := range j.misses {
+		if !j.machine(is.pod.Spec.NodeName).early(is) {
+			j.found(noAddress, "pod %s on node %s: %v", is.pod.Name, is.pod.Spec.NodeName, is.err)
+		}
+	}
+	for _, v := range broken {
+		j.findings = append(j.findings, v.String())
+	}
+	fmt.Printf("%d binds, %d offers judged; a pod was pending beside an address for at most %s; %d CNI ADDs came before the agent had seen its block\n",
+		j.binds, j.offers, j.longest.Round(time.Millisecond), len(j.misses))
+	if len(j.findings) == 0 {
+		return nil
+	}
+	const most = 20
+	return fmt.Errorf("%d findings:\n%s", len(j.findings), strings.Join(j.findings[:min(most, len(j.findings))], "\n"))
+}
+
+// addressesOf leaves out the agent's own addresses: its report names them without a namespace,
+// and the CiliumNode names them before there is a report.
+func addressesOf(cn *ciliumv2.CiliumNode) (free, leaving []netip.Addr) {
+	if cn == nil {
+		return nil, nil
+	}
+	own := map[string]bool{cn.Spec.HealthAddressing.IPv4: true}
+	for _, a := range cn.Spec.Addresses {
+		own[a.IP] = own[a.IP] || a.Type == addressing.NodeCiliumInternalIP
+	}
+	for a, use := range cn.Status.IPAM.Used {
+		own[a] = own[a] || !strings.Contains(use.Owner, "/")
+	}
+	for key, entry := range cn.Spec.IPAM.Pool {
+		a, err := netip.ParseAddr(key)
+		if own[key] || entry.Owner != "" || err != nil {
+			continue
+		}
+		switch cn.Status.IPAM.ReleaseIPs[key] {
+		case ipamoption.IPAMMarkForRelease, ipamoption.IPAMReadyForRelease, ipamoption.IPAMReleased:
+			leaving = append(leaving, a)
+		default:
+			free = append(free, a)
+		}
+	}
+	return free, leaving
 }

@@ -2,300 +2,174 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/cilium/cilium/pkg/node/addressing"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// story builds a history with a change each second.
-type story []change
-
-func (s *story) add(c change) {
-	c.version = uint64(len(*s) + 1)
-	c.at = time.Duration(c.version) * time.Second
-	*s = append(*s, c)
+// story tells a judge of a change each second.
+type story struct {
+	*judge
+	pods map[string]*corev1.Pod
+	at   uint64
 }
 
-func (s *story) node(name string, offer int) {
-	s.add(change{name: name, node: &nodeSeen{zone: "east", offer: offer}})
+func (s *story) tell(kind invariant.Kind, name string, was, is client.Object) {
+	s.at++
+	s.step(invariant.Change{Kind: kind, Name: name, Version: s.at, Received: time.Unix(int64(s.at), 0), Old: was, New: is})
 }
 
-// has sets the addresses of a node: free ones, then those that leave.
-func (s *story) has(name string, free, leaving int) {
-	seen := &addressesSeen{}
-	for i := range free + leaving {
-		if i < free {
-			seen.free = append(seen.free, addr(i))
-		} else {
-			seen.leaving = append(seen.leaving, addr(i))
+func addresses(n int) corev1.ResourceList {
+	return corev1.ResourceList{v1alpha1.IPv4Resource: *resource.NewQuantity(int64(n), resource.DecimalSI)}
+}
+
+func (s *story) node(name, zone string, offer int, cordoned bool) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	n.Spec.Unschedulable, n.Status.Allocatable = cordoned, addresses(offer)
+	s.tell(invariant.KindNode, name, nil, n)
+}
+
+// has sets the addresses of a node: free ones, then those that are marked.
+func (s *story) has(name string, free, marked int) {
+	cn := &ciliumv2.CiliumNode{}
+	cn.Spec.IPAM.Pool, cn.Status.IPAM.ReleaseIPs = ipamtypes.AllocationMap{}, map[string]ipamtypes.IPReleaseStatus{}
+	for i := range free + marked {
+		a := fmt.Sprintf("10.0.0.%d", i)
+		cn.Spec.IPAM.Pool[a] = ipamtypes.AllocationIP{}
+		if i >= free {
+			cn.Status.IPAM.ReleaseIPs[a] = "marked-for-release"
 		}
 	}
-	s.add(change{name: name, addresses: seen})
+	s.tell(invariant.KindCiliumNode, name, nil, cn)
 }
 
-func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}) }
-
-func (s *story) pending(name string) { s.add(change{name: name, pod: &podSeen{requests: 1}}) }
-
-func (s *story) bound(name, node string) {
-	s.add(change{name: name, pod: &podSeen{requests: 1, node: node}})
+func (s *story) pod(name string, edit func(*corev1.Pod)) {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: addresses(1)}}}}}
+	edit(p)
+	was := s.pods[name]
+	s.pods[name] = p
+	if was == nil {
+		s.tell(invariant.KindPod, "default/"+name, nil, p)
+	} else {
+		s.tell(invariant.KindPod, "default/"+name, was, p)
+	}
 }
 
-func (s *story) runs(name, node string, address int) {
-	s.add(change{name: name, pod: &podSeen{requests: 1, node: node, running: true, address: addr(address)}})
+func (s *story) pending(name, zone string) {
+	s.pod(name, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: zone} })
 }
 
-func (s *story) gone(name, node string) {
-	s.add(change{name: name, gone: true, pod: &podSeen{requests: 1, node: node}})
-}
+func (s *story) bound(name, node string) { s.pod(name, func(p *corev1.Pod) { p.Spec.NodeName = node }) }
 
-func (s *story) block(name, cidr string, gone bool) {
-	s.add(change{name: name, gone: gone, block: &blockSeen{cidr: netip.MustParsePrefix(cidr)}})
-}
-
-func (s *story) pool(cidr string) {
-	s.add(change{name: "east", pool: &poolSeen{zone: "east", blockBits: 27, cidrs: []netip.Prefix{netip.MustParsePrefix(cidr)}}})
+func (s *story) gone(name string) {
+	s.tell(invariant.KindPod, "default/"+name, s.pods[name], nil)
+	delete(s.pods, name)
 }
 
 func (s *story) pass(d time.Duration) {
 	for range int(d / time.Second) {
-		s.node("elsewhere", 0)
+		s.node("elsewhere", "north", 0, false)
 	}
 }
 
-const testBound = 20 * time.Second
-
 func TestJudge(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		tell func(*story)
-		want map[string]int
+		want string
 	}{
-		"nothing": {tell: func(*story) {}},
-		"a pod for each address": {tell: func(s *story) {
+		"a pod for each address": {tell: func(s *story) { s.has("a", 2, 0); s.node("a", "east", 2, false); s.bound("p", "a"); s.bound("q", "a") }},
+		"one pod more":           {tell: func(s *story) { s.has("a", 1, 0); s.bound("p", "a"); s.bound("q", "a") }, want: wrongBind},
+		"one after another":      {tell: func(s *story) { s.has("a", 1, 0); s.bound("p", "a"); s.gone("p"); s.bound("q", "a") }},
+		"no CiliumNode":          {tell: func(s *story) { s.node("a", "east", 1, false); s.bound("p", "a") }, want: wrongBind},
+		"the CiliumNode is gone": {tell: func(s *story) { s.has("a", 1, 0); s.tell(invariant.KindCiliumNode, "a", nil, nil); s.bound("p", "a") }, want: wrongBind},
+		"the address is marked":  {tell: func(s *story) { s.has("a", 0, 1); s.bound("p", "a") }, want: wrongBind},
+		"an offer above":         {tell: func(s *story) { s.has("a", 3, 0); s.node("a", "east", 4, false) }, want: overOffer},
+		"a mark under an offer":  {tell: func(s *story) { s.has("a", 3, 0); s.node("a", "east", 3, false); s.has("a", 2, 1) }, want: overOffer},
+		"an offer of requests": {tell: func(s *story) {
 			s.has("a", 2, 0)
-			s.node("a", 2)
 			s.bound("p", "a")
 			s.bound("q", "a")
+			s.node("a", "east", 2, false)
+			s.has("a", 1, 1)
 		}},
-		"one pod more": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
+		"pending beside one":      {tell: func(s *story) { s.node("a", "east", 1, false); s.pending("p", "east"); s.pass(bound + time.Second) }, want: waited},
+		"pending beside a cordon": {tell: func(s *story) { s.node("a", "east", 1, true); s.pending("p", "east"); s.pass(2 * bound) }},
+		"of another zone":         {tell: func(s *story) { s.node("a", "east", 1, false); s.pending("p", "west"); s.pass(2 * bound) }},
+		"a marked address is a pod's": {tell: func(s *story) {
+			s.has("a", 2, 0)
 			s.bound("p", "a")
-			s.bound("q", "a")
-		}, want: map[string]int{wrongBind: 1}},
-		"one after another": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.bound("p", "a")
-			s.gone("p", "a")
+			s.pod("p", func(p *corev1.Pod) { p.Spec.NodeName, p.Status.PodIP = "a", "10.0.0.1" })
+			s.has("a", 1, 1)
 			s.bound("q", "a")
 		}},
 		"one after another has completed": {tell: func(s *story) {
 			s.has("a", 1, 0)
-			s.node("a", 1)
 			s.bound("p", "a")
-			s.add(change{name: "p", pod: &podSeen{requests: 1, node: "a", ended: true}})
+			s.pod("p", func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = "a", corev1.PodSucceeded })
 			s.bound("q", "a")
 		}},
-		"while another is being deleted": {tell: func(s *story) {
+		"taken in between": {tell: func(s *story) {
 			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.bound("p", "a")
-			s.add(change{name: "p", pod: &podSeen{requests: 1, node: "a", leaving: true}})
+			s.node("a", "east", 1, false)
+			s.pending("p", "east")
+			s.pass(bound - 5*time.Second)
 			s.bound("q", "a")
-		}, want: map[string]int{wrongBind: 1}},
-		"no CiliumNode": {tell: func(s *story) {
-			s.node("a", 1)
-			s.bound("p", "a")
-		}, want: map[string]int{wrongBind: 1}},
-		"the CiliumNode is gone": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.add(change{name: "a", gone: true, addresses: &addressesSeen{}})
-			s.bound("p", "a")
-		}, want: map[string]int{wrongBind: 1}},
-		"the only address is marked": {tell: func(s *story) {
-			s.has("a", 0, 1)
-			s.node("a", 0)
-			s.bound("p", "a")
-		}, want: map[string]int{wrongBind: 1}},
-		"a marked address is a pod's": {tell: func(s *story) {
-			s.has("a", 2, 0)
-			s.node("a", 2)
-			s.bound("p", "a")
-			s.runs("p", "a", 1)
-			s.has("a", 1, 1)
-			s.bound("q", "a")
+			s.gone("q")
+			s.pass(bound - 5*time.Second)
 		}},
-		"an offer above what there is": {tell: func(s *story) {
-			s.has("a", 3, 0)
-			s.node("a", 4)
-		}, want: map[string]int{overOffer: 1}},
-		"a mark under an offer": {tell: func(s *story) {
-			s.has("a", 3, 0)
-			s.node("a", 3)
-			s.has("a", 2, 1)
-		}, want: map[string]int{overOffer: 1}},
-		"an offer of what pods request": {tell: func(s *story) {
-			s.has("a", 2, 0)
-			s.node("a", 2)
-			s.bound("p", "a")
-			s.bound("q", "a")
-			s.node("a", 2)
-			s.has("a", 1, 1)
-		}},
-		"pending while a node has an address": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.pending("p")
-			s.pass(testBound + time.Second)
-			s.bound("p", "a")
-		}, want: map[string]int{waited: 1}},
-		"pending to the end": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.pending("p")
-			s.pass(testBound + time.Second)
-		}, want: map[string]int{waited: 1}},
-		"pending while all are taken": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.bound("p", "a")
-			s.pending("q")
-			s.pass(2 * testBound)
-			s.gone("p", "a")
-			s.bound("q", "a")
-		}},
-		"pending while addresses are taken in between": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.pending("p")
-			s.pass(testBound - 5*time.Second)
-			s.bound("q", "a")
-			s.gone("q", "a")
-			s.pass(testBound - 5*time.Second)
-			s.bound("p", "a")
-		}},
-		"pending while another zone has an address": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.add(change{name: "p", pod: &podSeen{requests: 1, zone: "west"}})
-			s.pass(2 * testBound)
-		}},
-		"pending while a cordoned node has an address": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.add(change{name: "a", node: &nodeSeen{zone: "east", offer: 1, cordoned: true}})
-			s.pending("p")
-			s.pass(2 * testBound)
-		}},
-		"pending while the node that had an address is gone": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.pending("p")
-			s.add(change{name: "a", gone: true, node: &nodeSeen{zone: "east", offer: 1}})
-			s.pass(2 * testBound)
-		}},
-		"pending while the node has moved to another zone": {tell: func(s *story) {
-			s.has("a", 1, 0)
-			s.node("a", 1)
-			s.add(change{name: "p", pod: &podSeen{requests: 1, zone: "east"}})
-			s.add(change{name: "a", node: &nodeSeen{zone: "west", offer: 1}})
-			s.pass(2 * testBound)
-		}},
-		"pending while a node can get a block": {tell: func(s *story) {
-			s.node("a", 0)
-			s.pool("10.0.0.0/26")
-			s.block("b", "10.0.0.0/27", false)
-			s.pending("p")
-			s.pass(testBound + time.Second)
-		}, want: map[string]int{waited: 1}},
-		"pending while no block is free": {tell: func(s *story) {
-			s.node("a", 0)
-			s.pool("10.0.0.0/27")
-			s.block("b", "10.0.0.0/27", false)
-			s.pending("p")
-			s.pass(2 * testBound)
-		}},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
-			var s story
-			test.tell(&s)
-			if test.want == nil {
-				test.want = map[string]int{}
+			s := &story{judge: newJudge(), pods: map[string]*corev1.Pod{}}
+			test.tell(s)
+			kinds := make([]string, 0, len(s.findings))
+			for _, f := range s.findings {
+				kinds = append(kinds, f[:strings.Index(f, ":")])
 			}
-			// Watches deliver changes in any order.
-			shuffled := slices.Clone(s)
-			rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-			v := judge(shuffled, testBound)
-			if diff := cmp.Diff(test.want, v.counts); diff != "" {
-				t.Errorf("findings (-want +got):\n%s%v", diff, v.findings)
+			if strings.Join(kinds, ", ") != test.want {
+				t.Errorf("found %q, want %q", s.findings, test.want)
 			}
 		})
 	}
 }
 
-// Pods that request nothing are counted separately, and are not findings.
-func TestJudgePlainPods(t *testing.T) {
-	var s story
+// A CNI ADD without an address is no finding if the agent had yet to see its node's block.
+func TestMisses(t *testing.T) {
+	s := &story{judge: newJudge(), pods: map[string]*corev1.Pod{}}
 	s.has("a", 1, 0)
-	for i := range 3 {
-		s.add(change{name: fmt.Sprintf("p%d", i), pod: &podSeen{node: "a"}})
-	}
-	v := judge(s, testBound)
-	if v.plain.bound != 3 || v.plain.wrong != 2 || v.requesting.bound != 0 || len(v.findings) != 0 {
-		t.Errorf("plain %+v, requesting %+v, found %v", v.plain, v.requesting, v.findings)
-	}
-}
-
-// A pod's wait counts from the time at which an address became available.
-func TestWaitBegins(t *testing.T) {
-	var s story
-	s.has("a", 1, 0)
-	s.pending("p") // at 2 s
-	s.pass(5 * time.Second)
-	s.node("a", 1) // at 8 s
-	s.pass(3 * time.Second)
-	s.bound("p", "a") // at 12 s
-	v := judge(s, testBound)
-	if v.longestWait != 4*time.Second || v.longestPending != 10*time.Second {
-		t.Errorf("waited %s, was pending for %s", v.longestWait, v.longestPending)
-	}
-}
-
-// Pods bound within a second are counted by seconds of the run.
-func TestMostBinds(t *testing.T) {
-	var b binds
-	for _, at := range []time.Duration{100, 900, 1000, 1100, 1999, 2000, 2001} {
-		b.bind(at * time.Millisecond)
-	}
-	if b.bound != 7 || b.most != 3 {
-		t.Errorf("%d pods, %d within a second", b.bound, b.most)
-	}
-}
-
-// A gap begins when the last address is taken, or with the pod, and ends when a pod that has
-// waited through it is bound.
-func TestGaps(t *testing.T) {
-	var s story
-	s.pool("10.0.0.0/26")
-	s.block("b", "10.0.0.0/27", false)
-	s.node("a", 1)
 	s.has("a", 3, 0)
-	s.bound("p", "a") // at 5 s: the last address
-	s.pending("q")    // at 6 s
-	s.node("a", 3)    // at 7 s
-	s.pending("new")
-	s.bound("new", "a") // has not waited
-	s.bound("q", "a")   // at 10 s
-	s.pass(3 * time.Second)
-	s.node("a", 4)
-	s.bound("late", "a") // no pod was pending
-	v := judge(s, testBound)
-	if diff := cmp.Diff([]time.Duration{4 * time.Second}, v.gaps); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "4"}, Spec: corev1.PodSpec{NodeName: "a"}}
+	for seen, early := range map[string]bool{"1": true, "2": false} {
+		err := fmt.Errorf("allocate: %w", &agent.Exhausted{Err: agent.ErrExhausted, Seen: seen, Pool: 3, Own: 2})
+		if got := s.machine("a").early(miss{pod, err}); got != early {
+			t.Errorf("the agent that has seen version %s: early is %t", seen, got)
+		}
+	}
+}
+
+// Addresses that an agent uses itself, or that something else has reserved, are not for pods.
+func TestAddressesOf(t *testing.T) {
+	cn := &ciliumv2.CiliumNode{}
+	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: "10.0.0.1"}, {Type: addressing.NodeInternalIP, IP: "10.0.0.2"}}
+	cn.Spec.HealthAddressing.IPv4 = "10.0.0.3"
+	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{"10.0.0.9": {Owner: "default/reserved"}}
+	for i := range 7 {
+		cn.Spec.IPAM.Pool[fmt.Sprintf("10.0.0.%d", i+1)] = ipamtypes.AllocationIP{}
+	}
+	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.4": {Owner: "ingress"}, "10.0.0.5": {Owner: "default/pod"}}
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.5": "do-not-release", "10.0.0.6": "marked-for-release", "10.0.0.7": "released"}
+	if free, leaving := addressesOf(cn); len(free) != 2 || len(leaving) != 2 {
+		t.Errorf("free %v, leaving %v", free, leaving)
 	}
 }

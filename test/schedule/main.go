@@ -1,13 +1,12 @@
-// Command schedule lets the real kube-scheduler bind pods by the addresses that Nodes offer,
-// on nearly full pools, while nodes, labels and pools change; see docs/scheduling.md. Every
-// version of every object is judged.
+// Command schedule lets the real kube-scheduler bind pods by the addresses that Nodes offer
+// (docs/scheduling.md), on nearly full pools, while nodes, labels and pools change. It judges
+// every version of every object.
 //
 // Only this suite finds a pod that the real scheduler binds to a node without an address for
 // it, or leaves pending although a node has one.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,41 +14,30 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// The kinds of runs.
 const (
-	// runBinds binds many pods while nodes and pools change, runExact as many pods as
-	// there are addresses, and runKinds pods of each kind.
-	runBinds, runExact, runKinds = "binds", "exact", "kinds"
+	// patience limits each step, beside the time for its binds.
+	patience = 3 * time.Minute
+	// bound is how long a pod may be pending while a node offers an address for it.
+	bound = 30 * time.Second
 )
 
 // settings are the settings of a run.
 type settings struct {
-	run               string
-	binDir, dir       string
-	nodes             int
-	binds, floorBinds int
-	rate              int
-	seed              uint64
-	// bound is how long a pod may be pending while an eligible node has an address.
-	bound time.Duration
-	// patience is how long each phase may go without a bind.
-	patience time.Duration
-	// rounds is how often runExact compares few addresses with plentiful ones, and limit how
-	// many times as long pods may then take.
-	rounds int
-	limit  float64
-	// plant raises all offers, which the judge must find.
-	plant bool
+	binDir, dir string
+	size, binds int // nodes at first
+	seed        uint64
 }
 
 func main() {
@@ -66,38 +54,14 @@ func main() {
 
 func command(ctx context.Context) error {
 	var s settings
-	flag.StringVar(&s.run, "run", runBinds, "binds: pods are bound while nodes and pools change; exact: as many pods as addresses; kinds: static pods, DaemonSets, preemption and the like")
 	flag.StringVar(&s.binDir, "bin", ".cache/bin", "folder of the binaries")
 	flag.StringVar(&s.dir, "dir", ".run/schedule", "folder for state and logs")
-	flag.IntVar(&s.nodes, "nodes", 0, "nodes, 4 to 1000; 0: 40, and 10 of -run=exact, whose addresses are for 1,000 pods")
-	flag.IntVar(&s.binds, "binds", 10000, "pods to be bound while nodes and pools change")
-	flag.IntVar(&s.floorBinds, "floor-binds", 0, "pods to be bound before, without the feature and with it; 0: a fifth of -binds")
-	flag.IntVar(&s.rate, "rate", 0, "pods deleted per second, whose addresses others take; 0: as fast as it goes")
-	flag.Uint64Var(&s.seed, "seed", 1, "seed of what is left to chance")
-	flag.DurationVar(&s.bound, "bound", 30*time.Second, "how long a pod may be pending while an eligible node has an address for it")
-	flag.DurationVar(&s.patience, "patience", 2*time.Minute, "a phase in which no pod is bound for that long fails")
-	flag.IntVar(&s.rounds, "rounds", 2, "of -run=exact: how often few addresses are compared with plentiful ones")
-	flag.Float64Var(&s.limit, "limit", 1.2, "of -run=exact: how many times as long pods may take on few addresses")
-	flag.BoolVar(&s.plant, "plant", false, "raise all offers above what there is; the run fails unless that is found")
+	flag.IntVar(&s.size, "nodes", 6, "nodes, 4 to 100")
+	flag.IntVar(&s.binds, "binds", 500, "pods to bind while nodes and pools change")
+	flag.Uint64Var(&s.seed, "seed", 1, "seed of the random choices")
 	flag.Parse()
-	if s.nodes == 0 {
-		s.nodes = map[string]int{runExact: 10}[s.run]
-		s.nodes = cmp.Or(s.nodes, 40)
-	}
-	switch {
-	case flag.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	case !slices.Contains([]string{runBinds, runExact, runKinds}, s.run):
-		return fmt.Errorf("-run is %q: must be %s, %s or %s", s.run, runBinds, runExact, runKinds)
-	case s.rounds < 1 || s.rounds > 10:
-		return fmt.Errorf("-rounds is %d: must be between 1 and 10", s.rounds)
-	case s.nodes < 4 || s.nodes > 1000:
-		return fmt.Errorf("-nodes is %d: must be between 4 and 1000", s.nodes)
-	case s.binds < 100:
-		return fmt.Errorf("-binds is %d: must be 100 or more", s.binds)
-	}
-	if s.floorBinds == 0 {
-		s.floorBinds = s.binds / 5
+	if flag.NArg() > 0 || s.size < 4 || s.size > 100 {
+		return fmt.Errorf("-nodes is %d, between 4 and 100; unexpected arguments: %q", s.size, flag.Args())
 	}
 	for _, dir := range []*string{&s.binDir, &s.dir} {
 		var err error
@@ -105,20 +69,114 @@ func command(ctx context.Context) error {
 			return err
 		}
 	}
-	// It also applies to all programs that this one starts: they share few cores.
-	const gogc = 400
-	debug.SetGCPercent(gogc)
-	if err := os.Setenv("GOGC", fmt.Sprint(gogc)); err != nil {
-		return err
-	}
-	r, err := run(ctx, s)
-	if r != nil {
-		r.print(os.Stdout)
-	}
+	ctx, fail := context.WithCancelCause(ctx)
+	b, err := startBed(ctx, s, fail)
 	if err != nil {
 		return err
 	}
-	return r.judge()
+	err = b.story(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	err = errors.Join(err, b.judge.verdict(b.checker.Violations()))
+	fail(nil)
+	b.parts.Wait()
+	return errors.Join(err, b.Stop())
 }
 
-var errFound = errors.New("the table shows findings")
+// story performs the steps of a run, in this order.
+func (b *bed) story(ctx context.Context) error {
+	steps := []step{
+		{"nodes and pools change while pods are bound", b.churn},
+		{"as many pods are bound as Nodes offer addresses, and no more", b.full},
+		{"no pod is left", b.empty},
+	}
+	for _, s := range append(steps, b.kinds()...) {
+		began := time.Now()
+		most := patience + time.Duration(b.binds)*20*time.Millisecond
+		limit, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not within %s", most))
+		err := s.do(limit)
+		cancel()
+		if err == nil {
+			err = b.ended()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Printf("%5.1f s  %s\n", time.Since(began).Seconds(), s.name)
+	}
+	return b.checker.Sync(ctx)
+}
+
+// step is a part of a run.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// shares returns the numbers of pods that exist in turn, in percent of all addresses. With half
+// of them nodes return blocks.
+func shares() []int { return []int{96, 103, 50} }
+
+// churn lets nodes and pools change until enough pods were bound and each change was made.
+func (b *bed) churn(ctx context.Context) error {
+	changing, stop := context.WithCancel(ctx)
+	defer stop()
+	changed := make(chan error, 1)
+	go func() { changed <- b.change(changing) }()
+	for turn := 0; ; turn++ {
+		b.want.Store(int64(b.capacity() * shares()[turn/20%len(shares())] / 100))
+		select {
+		case err := <-changed:
+			return errors.Join(err, ctx.Err())
+		case <-time.After(250 * time.Millisecond):
+		}
+		if b.judge.bound() >= b.binds && b.changes.Load() >= int64(len(b.moves())) {
+			stop()
+		}
+	}
+}
+
+// full creates more pods than there are addresses: as many are bound as Nodes offer, and no
+// pool has a block left. With one more CIDR for each pool all are bound.
+func (b *bed) full(ctx context.Context) error {
+	want := b.capacity() + cidrPods
+	b.churning.Store(false)
+	b.want.Store(int64(want))
+	if err := harness.Until(ctx, time.Second, func(ctx context.Context) error { return b.allUsed(ctx, want) }); err != nil {
+		return err
+	}
+	for _, zone := range zones {
+		for range 2 {
+			if err := b.addCIDR(ctx, zone, cidrBits); err != nil {
+				return err
+			}
+		}
+	}
+	return b.awaitPods(ctx, want, 0)
+}
+
+// allUsed returns nil if no pool has a free block, every Node's offer is used up, and the
+// other pods are pending.
+func (b *bed) allUsed(ctx context.Context, pods int) error {
+	pools, nodes := &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
+	if err := errors.Join(b.client.List(ctx, pools), b.client.List(ctx, nodes)); err != nil {
+		return err
+	}
+	for _, p := range pools.Items {
+		if s := p.Status.IPv4; s == nil || s.Blocks.Free+s.Blocks.CoolingDown+s.Blocks.Draining > 0 {
+			return fmt.Errorf("pool %s has blocks left: %+v", p.Name, s)
+		}
+	}
+	offered := 0
+	for i := range nodes.Items {
+		offered += offerOf(&nodes.Items[i])
+	}
+	return b.podsAre(ctx, offered, pods-offered)
+}
+
+// empty deletes all pods.
+func (b *bed) empty(ctx context.Context) error {
+	b.want.Store(0)
+	return b.evict(ctx, func(*corev1.Pod) bool { return true })
+}
