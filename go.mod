@@ -3,7 +3,6 @@ module github.com/cilium-pool/cilium-pool-operator
 go 1.26.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/cilium/cilium v1.20.2
 	github.com/go-logr/logr v1.4.4
 	github.com/go-logr/zapr v1.3.0

@@ -61,9 +61,9 @@ CHAOS_NODES := $(call given,NODES,200)
 .PHONY: chaos
 chaos: FAULTS ?= 60s
 chaos: COUNT ?= 1
-chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|apiservers|etcd|clocks|versions|soak|renumber NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED= RESTART= ONLY= SKEW=
+chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED=
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
-		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(ONLY),--only='$(ONLY)') $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED)) $(if $(RESTART),--restart) $(if $(SKEW),--skew=$(SKEW))
+		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED))
 
 # NODES of the demo is 20; here it is 500 unless given.
 PLAN_NODES := $(call given,NODES,500)

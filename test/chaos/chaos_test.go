@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,16 +18,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// TestMain also lets the test binary run as the checker's process.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
-	if len(os.Args) == 6 && os.Args[1] == "check" {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		code := exitCode(ctx, command(ctx, os.Args[1:]))
-		stop()
-		os.Exit(code)
-	}
 	os.Exit(m.Run())
 }
 
@@ -54,10 +45,30 @@ func TestLongOneOfEachFault(t *testing.T) {
 	t.Parallel() // runs mostly wait, and share nothing
 	bin := binaries(t)
 	for _, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
-		t.Run(m.String(), func(t *testing.T) {
+		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			oneOfEach(t, settings{BinDir: bin, Nodes: 12, Faults: 15 * time.Second, Seed: 1, Mode: m})
+			oneOfEach(t, settings{binDir: bin, nodes: 12, duration: 15 * time.Second, seed: 1, mode: m, scenario: scenarios()[0]})
 		})
+	}
+}
+
+// TestLongScenarios runs the other scenarios in small: a few of their faults, each once.
+func TestLongScenarios(t *testing.T) {
+	t.Parallel()
+	bin := binaries(t)
+	for _, s := range scenarios()[1:] {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			oneOfEach(t, settings{binDir: bin, nodes: 4, small: true, duration: time.Second, seed: 1, mode: crdMode, scenario: s})
+		})
+	}
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	for _, args := range [][]string{{"--run=weather"}, {"--mode=eni"}, {"--nodes=3"}, {"--count=0"}, {"more"}, {"--none"}} {
+		if err := command(t.Context(), args); exitCode(t.Context(), err) != 2 {
+			t.Errorf("%s: %v", args, err)
+		}
 	}
 }
 
@@ -88,7 +99,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := settings{BinDir: binaries(t), Nodes: 4, Faults: time.Minute, Seed: 1}
+	s := settings{binDir: binaries(t), nodes: 4, duration: time.Minute, seed: 1, mode: crdMode, scenario: scenarios()[0]}
 	_, err := run(ctx, s, dir, func(format string, args ...any) {
 		t.Logf(format, args...)
 		cancel() // the first message means that everything is running
@@ -102,7 +113,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	}
 	for _, file := range processes {
 		line, err := os.ReadFile(file)
-		if err == nil && (bytes.Contains(line, []byte(dir)) || bytes.Contains(line, []byte(s.BinDir))) {
+		if err == nil && (bytes.Contains(line, []byte(dir)) || bytes.Contains(line, []byte(s.binDir))) {
 			t.Errorf("it runs still: %q", line)
 		}
 	}
@@ -130,8 +141,8 @@ func TestRestOutlastsRetries(t *testing.T) {
 
 func TestVerdictFails(t *testing.T) {
 	for name, v := range map[string]verdict{
-		"a broken rule":     {Violations: []invariant.Violation{{Rule: 1}}},
-		"versions not seen": {Stats: invariant.Stats{Gaps: 1}},
+		"a broken rule":     {violations: []invariant.Violation{{Rule: 1}}},
+		"versions not seen": {stats: invariant.Stats{Gaps: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if judge(v) == nil {
@@ -142,7 +153,7 @@ func TestVerdictFails(t *testing.T) {
 	if err := judge(verdict{}); err != nil {
 		t.Error(err)
 	}
-	if !errors.Is(judge(verdict{Violations: []invariant.Violation{{Rule: 1}}}), errBroken) {
+	if !errors.Is(judge(verdict{violations: []invariant.Violation{{Rule: 1}}}), errBroken) {
 		t.Error("a broken rule does not say so")
 	}
 }

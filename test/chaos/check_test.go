@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -16,10 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
@@ -28,15 +25,10 @@ import (
 func TestPlantedViolationsAreFound(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
 	for i, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
-		t.Run(m.String(), func(t *testing.T) {
-			scheme, err := invariant.Scheme()
-			if err != nil {
-				t.Fatal(err)
-			}
+		t.Run(string(m), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			store := etcd.New(scheme, filepath.Join(cluster.Dir(), controlplane.EtcdSocket(0)))
-			c, err := newChecker(ctx, store, m, scenarios()[0], func() map[string][]netip.Addr { return nil })
+			c, err := startChecker(ctx, cluster, m, func() map[string][]netip.Addr { return nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +76,7 @@ func (p *planter) as(who string) client.Client {
 // join creates a Node and its CiliumNode.
 func (p *planter) join(name string) string {
 	p.Helper()
-	meta := metav1.ObjectMeta{Name: p.mode.String() + "-" + name}
+	meta := metav1.ObjectMeta{Name: string(p.mode) + "-" + name}
 	p.must(p.as("kubelet").Create(p.Context(), &corev1.Node{ObjectMeta: meta}))
 	p.must(p.as(whole.AgentWriter).Create(p.Context(), &ciliumv2.CiliumNode{ObjectMeta: meta}))
 	return meta.Name
@@ -124,13 +116,13 @@ func (p *planter) wantRules(want ...int) {
 	p.Helper()
 	p.must(p.check.rules.Sync(p.Context()))
 	var found []int
-	for _, v := range p.check.tell().Violations {
+	for _, v := range p.check.tell().violations {
 		if v.Rule != 3 { // which others accompany in crd mode
 			found = append(found, v.Rule)
 		}
 	}
 	slices.Sort(found)
 	if found = slices.Compact(found); !slices.Equal(found, want) {
-		p.Fatalf("rules %v were seen broken, want %v: %v", found, want, p.check.tell().Violations)
+		p.Fatalf("rules %v were seen broken, want %v: %v", found, want, p.check.tell().violations)
 	}
 }

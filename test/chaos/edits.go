@@ -17,31 +17,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Faults made by people and machines.
-const (
-	cidrAdded       fault = "CIDR added"
-	cidrDrained     fault = "CIDR set to drain"
-	drainsEnded     fault = "drains ended"
-	agentsRestarted fault = "agents restarted"
-	nodesReplaced   fault = "nodes deleted and made again"
-	blockDeleted    fault = "block deleted by hand"
-)
-
-func (c *chaos) addCIDR(ctx context.Context, random *rand.Rand) error {
-	return c.network.grow(ctx, random)
-}
-
-func (c *chaos) drainCIDR(ctx context.Context, random *rand.Rand) error {
-	return c.network.drain(ctx, random)
-}
-
-func (c *chaos) endDrains(ctx context.Context, _ *rand.Rand) error { return c.network.undrain(ctx) }
-
 // some picks about one of ten nodes.
 func (c *chaos) some(random *rand.Rand) []string {
 	picked := map[string]bool{}
-	for range 1 + random.IntN(1+c.Nodes/10) {
-		picked[nodeName(random.IntN(c.Nodes))] = true
+	for range 1 + random.IntN(1+c.nodes/10) {
+		picked[nodeName(random.IntN(c.nodes))] = true
 	}
 	out := make([]string, 0, len(picked))
 	for node := range picked {
@@ -70,7 +50,7 @@ func (c *chaos) replaceNodes(ctx context.Context, random *rand.Rand) error {
 			return err
 		}
 	}
-	if err := harness.Sleep(ctx, upTo(random, c.Mode.nodesAway())); err != nil {
+	if err := harness.Sleep(ctx, upTo(random, c.mode.nodesAway())); err != nil {
 		return err
 	}
 	for _, node := range nodes {
@@ -95,27 +75,24 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	if err := c.collect(ctx, node); err != nil {
 		return err
 	}
-	return persist(ctx, func(ctx context.Context) error { return c.deletePods(ctx, node, 0) })
-}
-
-// deletePods deletes the pods of a node including its agent's, or only some of them.
-func (c *chaos) deletePods(ctx context.Context, node string, grace int64, only ...client.ListOption) error {
-	pods := &corev1.PodList{}
-	if err := c.client.List(ctx, pods, append(only, client.MatchingFields{"spec.nodeName": node})...); err != nil {
-		return err
-	}
-	for i := range pods.Items {
-		if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(grace)); client.IgnoreNotFound(err) != nil {
+	return persist(ctx, func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 			return err
 		}
-	}
-	return nil
+		for i := range pods.Items {
+			if err := c.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // collect deletes the CiliumNode of a removed machine, as the garbage collector does, in modes
 // in which our operator does not write CiliumNodes.
 func (c *chaos) collect(ctx context.Context, node string) error {
-	if !c.Mode.is(kubernetesMode) {
+	if c.mode != kubernetesMode {
 		return nil
 	}
 	err := persist(ctx, func(ctx context.Context) error {
@@ -139,7 +116,7 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	if err := c.collect(ctx, name); err != nil {
 		return err
 	}
-	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: c.zone(number)}
+	labels := map[string]string{corev1.LabelHostname: name, zoneLabel: zones[number%len(zones)]}
 	address := netip.AddrFrom4([4]byte{192, 168, byte(1 + number/200), byte(1 + number%200)})
 	err := persist(ctx, func(ctx context.Context) error {
 		return harness.JoinNode(ctx, c.client, name, address.String(), labels)
@@ -152,39 +129,27 @@ func (c *chaos) joinNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// zone returns the zone of a node: that of its pool, or with a single pool one shared by a few
-// nodes.
-func (c *chaos) zone(node int) string {
-	if c.scenario.pool != "" {
-		return fmt.Sprintf("zone-%d", node%c.zonesOfPool())
-	}
-	return zones[node%len(zones)]
-}
-
 // deleteBlock requests the drain of a block by deleting it.
 func (c *chaos) deleteBlock(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
-	return until(ctx, patience, func(ctx context.Context) error {
-		_, err := c.deleteOne(ctx, random)
-		return err
-	})
+	return until(ctx, patience, func(ctx context.Context) error { return c.deleteOne(ctx, random) })
 }
 
 // deleteOne deletes a block that can drain: a block with one of the agent's own addresses
 // stays for as long as the agent lives. In kubernetes mode every block stays until people
 // replace its node.
-func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) (*v1alpha1.PodIPBlock, error) {
+func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) error {
 	blocks := &v1alpha1.PodIPBlockList{}
 	if err := c.client.List(ctx, blocks); err != nil {
-		return nil, err
+		return err
 	}
 	for _, i := range random.Perm(len(blocks.Items)) {
 		b := &blocks.Items[i]
 		if b.DeletionTimestamp == nil && c.drainable(b) {
-			return b, c.client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
+			return c.client.Delete(ctx, b, client.Preconditions{UID: &b.UID})
 		}
 	}
-	return nil, errors.New("no block can drain")
+	return errors.New("no block can drain")
 }
 
 // ownAddresses is how many addresses an agent allocates for itself: its router's and one for
@@ -194,7 +159,7 @@ const ownAddresses = 2
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	m := c.fleet.Machine(b.Spec.NodeName)
-	if err != nil || m == nil || c.Mode.is(kubernetesMode) {
+	if err != nil || m == nil || c.mode == kubernetesMode {
 		return err == nil && m != nil
 	}
 	own := m.Own()

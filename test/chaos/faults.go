@@ -110,18 +110,10 @@ func (c *chaos) pauseLeader(ctx context.Context, random *rand.Rand) error {
 	return errors.Join(err, resume())
 }
 
-// dead records that no API server runs now.
-func (c *chaos) dead() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.deaths = append(c.deaths, time.Now())
-}
-
 func (c *chaos) killAPIServer(ctx context.Context, random *rand.Rand) error {
 	if err := c.cluster.KillAPIServer(); err != nil {
 		return err
 	}
-	c.dead()
 	if err := harness.Sleep(ctx, upTo(random, 3*time.Second)); err != nil {
 		return err
 	}
@@ -145,7 +137,6 @@ func (c *chaos) killControlPlane(ctx context.Context, random *rand.Rand) error {
 	if err := errors.Join(c.cluster.KillEtcd(), c.cluster.KillAPIServer()); err != nil {
 		return err
 	}
-	c.dead()
 	if err := harness.Sleep(ctx, upTo(random, 2*time.Second)); err != nil {
 		return err
 	}

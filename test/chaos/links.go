@@ -31,11 +31,32 @@ const (
 // endsWithin is the chart's terminationGracePeriodSeconds.
 const endsWithin = 30 * time.Second
 
+// takesOver kills the leader, and waits until the standby leads without a restart;
+// then runs in between.
+func (c *chaos) takesOver(ctx context.Context, leads, waits *operator, then func()) error {
+	starts := waits.started()
+	release, err := leads.keepDown(syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	defer release()
+	then()
+	return until(ctx, c.noticesWithin(), func(context.Context) error {
+		switch {
+		case waits.started() != starts:
+			return fmt.Errorf("%s was to take the lead, and ended", waits.name)
+		case waits.leadsSince().IsZero():
+			return fmt.Errorf("%s does not lead", waits.name)
+		}
+		return nil
+	})
+}
+
 // pings returns when client-go detects a dead connection: how long it is idle before a ping,
 // and how long the ping may stay unanswered. Small runs use shorter times, which saves half a
 // minute.
 func (s settings) pings() (idle, answer time.Duration) {
-	if s.Small {
+	if s.small {
 		return 6 * time.Second, 3 * time.Second
 	}
 	return 30 * time.Second, 15 * time.Second // client-go's defaults
@@ -163,7 +184,12 @@ func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
 	c.load.surge(ctx)
 	begin := time.Now()
 	o.link.Forget()
-	return c.awaitLeaderSince(ctx, begin)
+	return until(ctx, leadWithin, func(context.Context) error {
+		if o := leader(c.operator); o == nil || o.leadsSince().Before(begin) {
+			return errors.New("no operator has taken the lead")
+		}
+		return nil
+	})
 }
 
 // forgetStandby makes the standby's connections half-open without a notification. It must
@@ -173,7 +199,7 @@ func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if err := c.takesOver(ctx, leads, waits, syscall.SIGKILL, waits.link.Forget); err != nil {
+	if err := c.takesOver(ctx, leads, waits, waits.link.Forget); err != nil {
 		return err
 	}
 	return c.serves(ctx)

@@ -51,10 +51,10 @@ type load struct {
 
 func newLoad(c client.Client, s settings) *load {
 	l := &load{
-		client: c, most: s.Mode.mostPods(), loaders: loaders, burst: burst, every: loadEvery, random: rand.New(rand.NewPCG(s.Seed, 2)),
+		client: c, most: s.mode.mostPods(), loaders: loaders, burst: burst, every: loadEvery, random: rand.New(rand.NewPCG(s.seed, 2)),
 		pods: map[string][]string{}, coming: map[string]int{},
 	}
-	if s.Small {
+	if s.small {
 		l.loaders, l.burst, l.every = 1, smallBurst, smallLoad
 	}
 	return l

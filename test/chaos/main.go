@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -52,11 +53,11 @@ func exitCode(ctx context.Context, err error) int {
 	case err == nil, errors.Is(err, pflag.ErrHelp):
 		return 0
 	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "chaos: stopped; the same command goes on from here")
+		fmt.Fprintln(os.Stderr, "chaos: stopped")
 		return 130
 	case errors.Is(err, demo.ErrUnexpected):
 		return 1
-	case errors.Is(err, errUsage):
+	case errors.Is(err, demo.ErrUsage):
 		fmt.Fprintf(os.Stderr, "chaos: %v\nSee chaos --help.\n", err)
 		return 2
 	}
@@ -64,90 +65,88 @@ func exitCode(ctx context.Context, err error) int {
 	return 1
 }
 
-var errUsage = demo.ErrUsage
-
 func command(ctx context.Context, args []string) error {
-	switch {
-	case len(args) == 5 && args[0] == "check":
-		return runChecker(ctx, args[1], args[2], mode(args[3]), args[4])
-	case len(args) > 0 && demo.Has(args[0]):
+	if len(args) > 0 && demo.Has(args[0]) {
 		return demo.Command(ctx, args)
 	}
-	var l loop
-	var modeName, only string
+	var s settings
+	var modeName, scenarioName, runDir string
+	var count int
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
-	fs.StringVar(&l.BinDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
-	fs.StringVar(&l.runDir, "run-dir", ".run/chaos", "folder for state and logs")
-	fs.IntVar(&l.Nodes, "nodes", 200, "nodes, 4 to 500")
-	fs.DurationVar(&l.Faults, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
-	fs.StringVar(&modeName, "mode", crdMode.String(), "IPAM mode of the agents: crd, multi-pool or kubernetes")
-	fs.StringVar(&l.Run, "run", defaultScenario(), "the scenario, see above")
-	fs.StringVar(&only, "only", "", "inject this fault of the scenario alone, as the report prints it; empty: all")
-	fs.Uint64Var(&l.Seed, "seed", 0, "seed of the first run; 0: a new one")
-	fs.DurationVar(&l.Skew, "skew", skew, "how far the operators' clocks differ in the scenario clocks; more than the default must be found")
-	fs.StringVar(&l.Overlay, "overlay", "", "build the operators with this file as -overlay of go build, which plants faults")
-	fs.StringVar(&l.Mutant, "mutant", "", "the planted fault that the operators have")
-	fs.IntVar(&l.count, "count", 1, "how many runs; those that a loop has done already count")
-	fs.BoolVar(&l.restart, "restart", false, "begin a loop anew")
+	fs.StringVar(&s.binDir, "bin-dir", ".cache/bin", "folder of etcd, kube-apiserver and the operator")
+	fs.StringVar(&runDir, "run-dir", ".run/chaos", "folder for state and logs")
+	fs.IntVar(&s.nodes, "nodes", 200, "nodes, 4 to 500")
+	fs.DurationVar(&s.duration, "faults", time.Minute, "how long there are faults; longer where not every kind was injected by then")
+	fs.StringVar(&modeName, "mode", string(crdMode), "IPAM mode of the agents: crd, multi-pool or kubernetes")
+	fs.StringVar(&scenarioName, "run", scenarios()[0].name, "the scenario, see above")
+	fs.Uint64Var(&s.seed, "seed", 0, "seed of the first run, which increases by one with each run; 0: a new one")
+	fs.IntVar(&count, "count", 1, "how many runs")
 	fs.Usage = func() { fmt.Print(usage, usageOfScenarios(), "\nFlags:\n", fs.FlagUsages()) }
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return err
 		}
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
 	}
-	var err error
-	if l.Mode, err = parseMode(modeName); err != nil {
-		return fmt.Errorf("%w: --mode is %q: %w", errUsage, modeName, err)
-	}
-	if err := l.choose(only); err != nil {
-		return err
-	}
-	switch {
+	var errs [4]error
+	s.mode, errs[0] = parseMode(modeName)
+	s.scenario, errs[1] = parseScenario(scenarioName)
+	s.binDir, errs[2] = filepath.Abs(s.binDir)
+	runDir, errs[3] = filepath.Abs(runDir)
+	switch err := errors.Join(errs[:]...); {
+	case err != nil:
+		return fmt.Errorf("%w: --mode=%s --run=%s: %w", demo.ErrUsage, modeName, scenarioName, err)
 	case fs.NArg() > 0:
-		return fmt.Errorf("%w: unexpected argument %q", errUsage, fs.Arg(0))
-	case l.Nodes < 4 || l.Nodes > 500:
-		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 500", errUsage, l.Nodes)
-	case l.count < 1:
-		return fmt.Errorf("%w: --count is %d: must be 1 or more", errUsage, l.count)
+		return fmt.Errorf("%w: unexpected argument %q", demo.ErrUsage, fs.Arg(0))
+	case s.nodes < 4 || s.nodes > 500:
+		return fmt.Errorf("%w: --nodes is %d: must be between 4 and 500", demo.ErrUsage, s.nodes)
+	case count < 1:
+		return fmt.Errorf("%w: --count is %d: must be 1 or more", demo.ErrUsage, count)
 	}
-	return l.begins(ctx)
+	if s.seed == 0 {
+		s.seed = uint64(time.Now().UnixNano()) % 1e9 * 1000
+	}
+	return repeat(ctx, s, runDir, count)
 }
 
-// choose validates the scenario, and the only fault of it to inject, if given.
-func (s *settings) choose(only string) error {
-	chosen, err := parseScenario(s.Run)
-	if err != nil {
-		return fmt.Errorf("%w: --run is %q: %w", errUsage, s.Run, err)
-	}
-	if chosen.pool != "" && !s.Mode.is(crdMode) {
-		return fmt.Errorf("%w: --mode is %s: the scenario %s is of crd mode", errUsage, s.Mode, chosen.name)
-	}
-	if s.Run == defaultScenario() {
-		s.Run = ""
-	}
-	s.Only = fault(only)
-	if only != "" && !slices.ContainsFunc(chosen.own(&chaos{}).faults, func(f named) bool { return f.kind == s.Only }) {
-		return fmt.Errorf("%w: --only is %q: no fault of the scenario %s", errUsage, only, chosen.name)
-	}
-	return nil
-}
-
-// begins creates the folder of runs, and runs the loop.
-func (l loop) begins(ctx context.Context) (err error) {
-	for _, dir := range []*string{&l.BinDir, &l.runDir} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(l.runDir, 0o700); err != nil {
-		return err
-	}
+// repeat repeats runs until count have passed, or one has failed.
+func repeat(ctx context.Context, s settings, runDir string, count int) error {
 	var mu sync.Mutex
-	l.say = func(format string, args ...any) {
+	say := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Printf(format+"\n", args...)
 	}
-	return l.run(ctx)
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return err
+	}
+	for i := range count {
+		say("run %d of %d: %s, seed %d, %d nodes, %s mode", i+1, count, s.scenario.name, s.seed, s.nodes, s.mode)
+		r, err := run(ctx, s, filepath.Join(runDir, "run"), say)
+		if r != nil {
+			r.print(os.Stdout)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return s.failed(runDir, err)
+		}
+		s.seed++
+	}
+	return nil
+}
+
+// failed keeps the files of a failed run, and returns how to repeat it.
+func (s settings) failed(runDir string, err error) error {
+	kept := filepath.Join(runDir, fmt.Sprintf("failed-%d", s.seed))
+	err = errors.Join(err, os.RemoveAll(kept), os.Rename(filepath.Join(runDir, "run"), kept))
+	var causes []string // each once
+	for _, line := range strings.Split(err.Error(), "\n") {
+		if !slices.Contains(causes, line) {
+			causes = append(causes, line)
+		}
+	}
+	return fmt.Errorf("%s\nlogs: %s\nagain: make chaos RUN=%s MODE=%s SEED=%d NODES=%d FAULTS=%s",
+		strings.Join(causes, "\n"), kept, s.scenario.name, s.mode, s.seed, s.nodes, s.duration)
 }

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
-	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 )
 
 // mode is the IPAM mode of the agents, with the differences between runs that depend on it.
-// The zero mode is crd.
 type mode agent.IPAM
 
 const (
@@ -29,17 +27,12 @@ func parseMode(name string) (mode, error) {
 	return "", errors.New("must be crd, multi-pool or kubernetes")
 }
 
-func (m mode) String() string { return string(cmp.Or(m, crdMode)) }
-
-// is compares modes.
-func (m mode) is(other mode) bool { return m.String() == other.String() }
-
 // operatorFlags returns the operator's flags in addition to those of crd mode.
 func (m mode) operatorFlags() []string {
-	if m.is(crdMode) {
+	if m == crdMode {
 		return nil
 	}
-	return []string{"--mode=" + m.String()}
+	return []string{"--mode=" + string(m)}
 }
 
 // carrier returns how agents are assigned whole blocks; false if they are assigned addresses.
@@ -53,18 +46,10 @@ func (m mode) carrier() (whole.Carrier, bool) {
 	return whole.Carrier{}, false
 }
 
-// auditPolicy returns the policy that logs the writes that assign blocks to agents.
-func (m mode) auditPolicy() string {
-	if m.is(kubernetesMode) {
-		return claims.NodeAuditPolicy
-	}
-	return claims.AuditPolicy
-}
-
 // blockBits returns the prefix length of blocks. In kubernetes mode a node has one block for
 // all pods that it will ever have.
 func (m mode) blockBits() int {
-	if m.is(kubernetesMode) {
+	if m == kubernetesMode {
 		return 24
 	}
 	return 28
@@ -73,7 +58,7 @@ func (m mode) blockBits() int {
 // atLeast returns the least number of blocks in each of a zone's two initial CIDRs. In
 // kubernetes mode a node needs exactly one block.
 func (m mode) atLeast(nodes int) int {
-	if m.is(kubernetesMode) {
+	if m == kubernetesMode {
 		return (nodes + 2*len(zones) - 1) / (2 * len(zones))
 	}
 	return nodes / len(zones)
@@ -81,7 +66,7 @@ func (m mode) atLeast(nodes int) int {
 
 // plentyBits returns by how many bits the CIDR that ends all shortages is larger than these.
 func (m mode) plentyBits() int {
-	if m.is(kubernetesMode) {
+	if m == kubernetesMode {
 		return 1
 	}
 	return 3
@@ -91,7 +76,7 @@ func (m mode) plentyBits() int {
 // mode a node cannot grow. Half of its block is left for pods that still exist when load
 // considers them deleted.
 func (m mode) mostPods() int {
-	if m.is(kubernetesMode) {
+	if m == kubernetesMode {
 		return 100
 	}
 	return 0
@@ -100,21 +85,10 @@ func (m mode) mostPods() int {
 // nodesAway returns the longest time that replaced nodes are gone: long enough for some blocks
 // to move to other nodes, which in kubernetes mode happens in no other way.
 func (m mode) nodesAway() time.Duration {
-	if m.is(kubernetesMode) {
+	if m == kubernetesMode {
 		return nodeGone * 3
 	}
 	return nodeGone * 3 / 2
-}
-
-// returns describes how much agents returned.
-func (m mode) returns(v verdict) string {
-	switch m {
-	case multiPoolMode:
-		return fmt.Sprintf("%d given back", v.GivenBack)
-	case kubernetesMode:
-		return "none given back"
-	}
-	return fmt.Sprintf("%d handshakes", v.Handshakes)
 }
 
 // least is the minimum that a run must have done: claims beyond one per node, and so on. In
@@ -134,15 +108,18 @@ func (m mode) least(small bool) least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
-// least returns what must have happened in a run. If all nodes move to another range, each
-// gets another block, and returns one with at least the agent's own addresses.
-func (c *chaos) least() least {
-	if c.scenario.pool != "" {
-		return least{more: c.Nodes, releases: c.Nodes, handshakes: ownAddresses * c.Nodes}
-	}
-	return c.Mode.least(c.Small)
-}
-
 // preAllocate is how many addresses an agent in multi-pool mode keeps free: together with its
 // own two no more than one block has.
 const preAllocate = 4
+
+// listOf returns the blocks that other nodes route to a node.
+func (m mode) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	if m == multiPoolMode {
+		return whole.AssignedTo(cn)
+	}
+	var out []netip.Prefix
+	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, cidr.Prefix)
+	}
+	return out
+}

@@ -26,21 +26,16 @@ var zones = []string{"east", "west"}
 type network struct {
 	client client.Client
 	mode   mode
-	zones  []string // each has a pool
 	// blockBits is the prefix length of a block, bits that of a CIDR.
 	blockBits, bits int
 	cidrs           map[string]int
 }
 
 // newNetwork sizes CIDRs so that the first two hold two to four blocks for each node of their
-// zone; in kubernetes mode, one to two. If all nodes share one pool, each of its CIDRs holds
-// one or two.
+// zone; in kubernetes mode, one to two.
 func newNetwork(c client.Client, s settings) *network {
-	n := &network{client: c, mode: s.Mode, zones: zones, blockBits: s.Mode.blockBits(), cidrs: map[string]int{}}
-	blocks := s.Mode.atLeast(s.Nodes)
-	if pool := s.scenario().pool; pool != "" {
-		n.zones, n.blockBits, blocks = []string{pool}, onePoolBits, s.Nodes
-	}
+	n := &network{client: c, mode: s.mode, blockBits: s.mode.blockBits(), cidrs: map[string]int{}}
+	blocks := s.mode.atLeast(s.nodes)
 	for n.bits = n.blockBits; 1<<(n.blockBits-n.bits) < blocks; {
 		n.bits--
 	}
@@ -49,13 +44,13 @@ func newNetwork(c client.Client, s settings) *network {
 
 // cidr returns a zone's next CIDR.
 func (n *network) cidr(zone string, bits int) v1alpha1.PoolCIDR {
-	second := byte(64 + 32*slices.Index(n.zones, zone) + n.cidrs[zone])
+	second := byte(64 + 32*slices.Index(zones, zone) + n.cidrs[zone])
 	n.cidrs[zone]++
 	return v1alpha1.PoolCIDR{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{100, second, 0, 0}), bits).String()}
 }
 
 func (n *network) create(ctx context.Context) error {
-	for _, zone := range n.zones {
+	for _, zone := range zones {
 		pool := &v1alpha1.PodIPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: zone},
 			Spec: v1alpha1.PodIPPoolSpec{
@@ -64,9 +59,6 @@ func (n *network) create(ctx context.Context) error {
 					CIDRs: []v1alpha1.PoolCIDR{n.cidr(zone, n.bits), n.cidr(zone, n.bits)}, BlockSize: int32(n.blockBits),
 				},
 			},
-		}
-		if len(n.zones) == 1 {
-			pool.Spec.NodeSelector = nil
 		}
 		if err := n.client.Create(ctx, pool); err != nil {
 			return fmt.Errorf("create pool %s: %w", zone, err)
@@ -100,7 +92,7 @@ func (n *network) edit(ctx context.Context, zone string, change func(cidrs []v1a
 
 // grow adds a CIDR to a pool, or to the other one if it has enough.
 func (n *network) grow(ctx context.Context, random *rand.Rand) error {
-	zone := n.zones[random.IntN(len(n.zones))]
+	zone := zones[random.IntN(len(zones))]
 	if n.cidrs[zone] >= mostCIDRs {
 		return nil
 	}
@@ -111,7 +103,7 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 // plenty gives each pool more addresses than its nodes need, as an administrator does
 // in a shortage.
 func (n *network) plenty(ctx context.Context) error {
-	for _, zone := range n.zones {
+	for _, zone := range zones {
 		added := n.cidr(zone, n.bits-n.mode.plentyBits())
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 		if err != nil {
@@ -131,7 +123,7 @@ func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCID
 
 // drain drains one CIDR of a pool, and ends the drains of its others.
 func (n *network) drain(ctx context.Context, random *rand.Rand) error {
-	zone := n.zones[random.IntN(len(n.zones))]
+	zone := zones[random.IntN(len(zones))]
 	chosen := random.IntN(n.cidrs[zone])
 	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 		for i := range cidrs {
@@ -145,8 +137,8 @@ func (n *network) drain(ctx context.Context, random *rand.Rand) error {
 }
 
 // undrain ends all drains.
-func (n *network) undrain(ctx context.Context) error {
-	for _, zone := range n.zones {
+func (n *network) undrain(ctx context.Context, _ *rand.Rand) error {
+	for _, zone := range zones {
 		err := n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 			for i := range cidrs {
 				cidrs[i].AllocationPolicy = v1alpha1.AllocationAllocate

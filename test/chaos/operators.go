@@ -36,16 +36,14 @@ const (
 
 // operatorFlags returns flags with durations that let blocks be returned within a minute.
 func operatorFlags(kubeconfig string, s settings) []string {
-	of := s.scenario()
-	cools := of.leastCooldown() + of.margin
 	return append([]string{
 		"--kubeconfig=" + kubeconfig, "--leader-elect-name=" + leaseName,
 		"--leader-elect-lease-duration=" + leaseDuration.String(),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
-		"--cooldown=" + cools.String(), "--node-gone-cooldown=" + max(nodeGone, cools).String(),
+		"--cooldown=" + cooldown.String(), "--node-gone-cooldown=" + nodeGone.String(),
 		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
-	}, s.Mode.operatorFlags()...)
+	}, s.mode.operatorFlags()...)
 }
 
 // operator is a replica, which is restarted whenever it ends.
@@ -54,8 +52,7 @@ type operator struct {
 	args []string   // the program's name first
 	env  []string   // in addition to ours
 	link *link.Link // to the API server; nil if there is none
-	// clock is the error of its clock, metrics the address of its metrics.
-	clock   time.Duration
+	// metrics is the address of its metrics.
 	metrics string
 	log     *os.File
 
@@ -71,9 +68,7 @@ type operator struct {
 	downFor time.Duration
 	// starts counts processes, endings those that exited by themselves.
 	starts, endings int
-	// leads counts how often one became leader.
-	leads    int
-	panicked string
+	panicked        string
 }
 
 // newOperator returns a replica with its own account, by which the audit log distinguishes it
@@ -97,7 +92,7 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 		return nil, err
 	}
 	var way *link.Link
-	if s.scenario().linked {
+	if s.scenario.linked {
 		if way, err = link.New(strings.TrimPrefix(cfg.Host, "https://")); err != nil {
 			return nil, err
 		}
@@ -111,9 +106,15 @@ func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Clie
 	if err != nil {
 		return nil, err
 	}
-	return &operator{
-		name: name, log: log, link: way, env: s.pingEnv(), args: append([]string{filepath.Join(s.BinDir, operatorBinary)}, operatorFlags(kubeconfig, s)...),
-	}, nil
+	o := &operator{
+		name: name, log: log, link: way, env: s.pingEnv(), args: append([]string{filepath.Join(s.binDir, operatorBinary)}, operatorFlags(kubeconfig, s)...),
+	}
+	if s.scenario.flags == nil {
+		return o, nil
+	}
+	more, err := s.scenario.flags(o)
+	o.args = append(o.args, more...)
+	return o, err
 }
 
 // supervise keeps the operator running until ctx ends.
@@ -141,7 +142,7 @@ func (o *operator) start() (_ *process.Process, err error) {
 	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
 	// An empty GOGC lets the operator choose its own, whatever the tests run with.
-	env := slices.Concat(os.Environ(), []string{"GOGC=", "CLOCK_SKEW=" + o.clock.String()}, o.env)
+	env := slices.Concat(os.Environ(), []string{"GOGC="}, o.env)
 	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: env, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
@@ -231,13 +232,6 @@ func (o *operator) started() int {
 	return o.starts
 }
 
-// led returns how often a process became leader.
-func (o *operator) led() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.leads
-}
-
 // leader returns the operator that became leader last and is still alive, or nil.
 func leader(operators []*operator) *operator {
 	latest := slices.MaxFunc(operators, func(a, b *operator) int { return a.leadsSince().Compare(b.leadsSince()) })
@@ -265,7 +259,6 @@ func (l operatorLog) read(line []byte) {
 		l.elects = time.Now()
 	case bytes.Contains(line, []byte("uccessfully acquired lease")):
 		l.acquired = time.Now()
-		l.leads++
 	case l.panicked == "" && bytes.Contains(line, []byte("panic")):
 		l.panicked = string(bytes.TrimSpace(line))
 	}

@@ -1,27 +1,23 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/chaos/claims"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 const (
@@ -37,7 +33,7 @@ func (c *chaos) join(ctx context.Context) error {
 	if err := c.network.create(ctx); err != nil {
 		return err
 	}
-	for i := range c.Nodes {
+	for i := range c.nodes {
 		if err := c.joinNode(ctx, nodeName(i)); err != nil {
 			return err
 		}
@@ -51,13 +47,10 @@ func (c *chaos) join(ctx context.Context) error {
 // are deleted, every node is back to the blocks it needs; the same again, on blocks
 // that other nodes had; then nothing is written.
 func (c *chaos) settle(ctx context.Context) error {
-	if c.scenario.settle != nil {
-		return c.scenario.settle(c, ctx)
-	}
-	if err := errors.Join(c.network.undrain(ctx), c.network.plenty(ctx)); err != nil {
+	if err := errors.Join(c.network.undrain(ctx, nil), c.network.plenty(ctx)); err != nil {
 		return err
 	}
-	if c.Mode.is(kubernetesMode) {
+	if c.mode == kubernetesMode {
 		if err := c.replaceDrained(ctx); err != nil {
 			return err
 		}
@@ -88,7 +81,11 @@ func (c *chaos) settle(ctx context.Context) error {
 		}
 		c.say("  %s, after %.1f s", step.what, time.Since(begin).Seconds())
 	}
-	return c.quiet(ctx)
+	rest := restFor
+	if c.small {
+		rest = 5 * time.Second
+	}
+	return errors.Join(c.checker.quiet(ctx, rest), judge(c.checker.tell()))
 }
 
 func (c *chaos) demandMet(ctx context.Context) error {
@@ -131,7 +128,7 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 		return err
 	}
 	has := map[string]map[netip.Prefix]bool{}
-	for i := range c.Nodes {
+	for i := range c.nodes {
 		has[nodeName(i)] = map[netip.Prefix]bool{}
 	}
 	for _, b := range blocks.Items {
@@ -147,7 +144,7 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 			held[cidr] = true
 		}
 	}
-	if len(nodes.Items) != c.Nodes {
+	if len(nodes.Items) != c.nodes {
 		return fmt.Errorf("there are %d CiliumNodes", len(nodes.Items))
 	}
 	if err := c.nodesTell(ctx, has); err != nil {
@@ -164,7 +161,7 @@ func (c *chaos) blocksBack(ctx context.Context) error {
 // needed returns an error unless a node has exactly the blocks that it must keep.
 func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error {
 	listed := map[netip.Prefix]bool{}
-	for _, cidr := range c.Mode.listOf(cn) {
+	for _, cidr := range c.mode.listOf(cn) {
 		listed[cidr] = true
 	}
 	if !maps.Equal(listed, has) {
@@ -189,7 +186,7 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 			}
 		}
 	}
-	if !c.Mode.is(crdMode) && inBlocks != len(own) {
+	if c.mode != crdMode && inBlocks != len(own) {
 		return fmt.Errorf("the agent of %s has %v for itself, and its blocks are %v", cn.Name, own, has)
 	}
 	if len(cn.Status.IPAM.ReleaseIPs) > 0 {
@@ -201,110 +198,100 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 // poolsTell returns nil once the status of each pool matches its blocks, all of which are
 // in service.
 func (c *chaos) poolsTell(ctx context.Context) error {
-	return c.poolsMatch(ctx, func(*v1alpha1.PodIPBlock) bool { return false })
-}
-
-// poolsMatch returns nil once the status of each pool matches its blocks, of which some may
-// drain.
-func (c *chaos) poolsMatch(ctx context.Context, mayDrain func(*v1alpha1.PodIPBlock) bool) error {
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, pools)); err != nil {
 		return err
 	}
-	held, drain := map[string]int64{}, map[string]int64{}
+	held := map[string]int64{}
 	for i := range blocks.Items {
-		b := &blocks.Items[i]
-		held[b.Spec.PoolName]++
-		if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockDraining) && mayDrain(b) {
-			drain[b.Spec.PoolName]++
-		}
+		held[blocks.Items[i].Spec.PoolName]++
 	}
 	for _, p := range pools.Items {
 		status := p.Status.IPv4
 		if status == nil {
 			return fmt.Errorf("pool %s has no status", p.Name)
 		}
-		if b := status.Blocks; b.InService+b.Draining != held[p.Name] || b.Draining != drain[p.Name] || b.CoolingDown != 0 {
-			return fmt.Errorf("pool %s has %d blocks, of which %d may drain, and reports %+v", p.Name, held[p.Name], drain[p.Name], b)
+		if b := status.Blocks; b.InService != held[p.Name] || b.Draining != 0 || b.CoolingDown != 0 {
+			return fmt.Errorf("pool %s has %d blocks, and reports %+v", p.Name, held[p.Name], b)
 		}
 	}
 	return nil
 }
 
-// quiet returns an error if anything but the Lease is written for a while.
-func (c *chaos) quiet(ctx context.Context) error {
-	if _, err := c.verdict(ctx, "/sync"); err != nil {
-		return fmt.Errorf("the checker cannot follow: %w", err)
+// nodesTell returns nil once, in kubernetes mode, each Node assigns to its agent exactly
+// the block that it holds.
+func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]bool) error {
+	if c.mode != kubernetesMode {
+		return nil
 	}
-	var written []struct{ Subject, Text string }
-	if err := get(ctx, fmt.Sprintf("%s/quiet?for=%s", c.checker, cmp.Or(c.Rest, restFor)), &written); err != nil {
+	nodes := &corev1.NodeList{}
+	if err := c.client.List(ctx, nodes); err != nil {
 		return err
 	}
-	for _, w := range written {
-		return fmt.Errorf("%w: %s %s", errBroken, w.Subject, w.Text)
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		assigned := whole.NodeCIDRs(node)
+		if len(assigned) != 1 || len(has[node.Name]) != 1 || !has[node.Name][assigned[0]] {
+			return fmt.Errorf("%s is assigned %v and holds %v", node.Name, assigned, has[node.Name])
+		}
 	}
-	v, err := c.verdict(ctx, "/sync")
-	return errors.Join(err, judge(v))
+	return nil
 }
 
-// histories checks the history of each block with porcupine, and proves that the check
-// finds wrong requests.
-func (c *chaos) histories(ctx context.Context) error {
-	h, err := c.history(ctx)
+// replaceDrained ends drains in kubernetes mode: it deletes the nodes whose block was
+// deleted, and recreates them once the blocks are gone.
+func (c *chaos) replaceDrained(ctx context.Context) error {
+	deleted := func(ctx context.Context) (map[types.UID]string, error) {
+		blocks, nodes := &v1alpha1.PodIPBlockList{}, map[types.UID]string{}
+		err := persist(ctx, func(ctx context.Context) error { return c.client.List(ctx, blocks) })
+		for i := range blocks.Items {
+			if b := &blocks.Items[i]; b.DeletionTimestamp != nil {
+				nodes[b.UID] = b.Spec.NodeName
+			}
+		}
+		return nodes, err
+	}
+	drained, err := deleted(ctx)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.claims = h
-	c.mu.Unlock()
-	if err := h.Check(filepath.Join(c.dir, "history.html")); err != nil {
-		return fmt.Errorf("%w: %w", errBroken, err)
+	nodes := map[string]bool{}
+	for _, node := range drained {
+		nodes[node] = true
 	}
-	return h.Prove()
-}
-
-func (c *chaos) history(ctx context.Context) (*claims.History, error) {
-	var sightings []claims.Sighting
-	if err := get(ctx, c.checker+"/sightings", &sightings); err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, pattern := range []string{"audit*.log", "second/audit*.log"} { // they may have been rotated
-		found, err := filepath.Glob(filepath.Join(c.dir, pattern))
-		if err != nil {
-			return nil, err
+	for node := range nodes {
+		if err := c.removeNode(ctx, node); err != nil {
+			return err
 		}
-		files = append(files, found...)
 	}
-	var logs []io.Reader
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
+	err = until(ctx, patience, func(ctx context.Context) error {
+		left, err := deleted(ctx)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("blocks of nodes that are gone are there: %v", left)
 		}
-		defer f.Close()
-		logs = append(logs, f)
-	}
-	c.mu.Lock()
-	deaths := slices.Clone(c.deaths)
-	c.mu.Unlock()
-	return claims.Read(io.MultiReader(logs...), deaths, c.scenario.inFlight, sightings)
-}
-
-// enough returns an error if too little happened in a run.
-func (c *chaos) enough(ctx context.Context) error {
-	v, err := c.verdict(ctx, "/verdict")
-	if err != nil {
 		return err
+	})
+	for node := range nodes {
+		if err == nil {
+			err = c.joinNode(ctx, node)
+		}
 	}
+	if len(nodes) > 0 && err == nil {
+		c.say("  nodes whose blocks were deleted are replaced: %d", len(nodes))
+	}
+	return err
+}
+
+// enough returns an error if too little happened in a run, or an operator panicked.
+func (c *chaos) enough(context.Context) error {
+	v := c.checker.tell()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for kind := range c.operator {
-		if line := c.operator[kind].panicked; line != "" {
-			return fmt.Errorf("%s panicked: %s", c.operator[kind].name, line)
+	for _, o := range c.operator {
+		if o.panicked != "" {
+			return fmt.Errorf("%s panicked: %s", o.name, o.panicked)
 		}
 	}
-	leaders := c.scenario.leaders
 	for _, l := range c.lanes() {
 		for _, f := range l.faults {
 			if c.faults[f.kind] == 0 {
@@ -312,34 +299,30 @@ func (c *chaos) enough(ctx context.Context) error {
 			}
 		}
 	}
-	if c.Small || c.Only != "" {
-		leaders = 0
-	}
 	if err := restored(c.fleet.Dropped.Load()); err != nil {
 		return err
 	}
-	want := c.least()
+	want, leaders := c.mode.least(c.small), c.scenario.leaders
+	if c.small {
+		leaders = 0
+	}
 	for _, least := range []struct {
 		what      string
 		got, want int
 	}{
-		{"leader changes", v.Leaders, leaders},
-		{"times of blocks that are yet to come", v.Ahead, c.scenario.ahead},
-		{"claims", v.Stats.Claims, c.Nodes + want.more},
-		{"releases of blocks", v.Stats.Reclaims, want.releases},
-		{"addresses released by handshake", v.Handshakes, want.handshakes},
-		{"blocks given back by agents", v.GivenBack, want.givenBack},
-		{"questions to the agents", v.Stats.AgentChecks, 5},
-		{"claims in the history", c.claims.Requests["create done"], v.Stats.Claims},
-		{"releases in the history", c.claims.Requests["remove done"], v.Stats.Reclaims},
-		{"blocks claimed again", c.claims.Requests["create done"] - c.claims.Blocks(), want.again},
-		{"publications in the history", c.claims.Requests["publish done"], c.Nodes},
+		{"leader changes", v.leaders, leaders},
+		{"claims", v.stats.Claims, c.nodes + want.more},
+		{"releases of blocks", v.stats.Reclaims, want.releases},
+		{"addresses released by handshake", v.handshakes, want.handshakes},
+		{"blocks given back by agents", v.givenBack, want.givenBack},
+		{"questions to the agents", v.stats.AgentChecks, 5},
+		{"blocks claimed again", v.again, want.again},
 	} {
 		if least.got < least.want {
 			return fmt.Errorf("%w: %d %s, at least %d are wanted", errIdle, least.got, least.what, least.want)
 		}
 	}
-	return c.moves.enough(c.Nodes, v.Evictions)
+	return nil
 }
 
 // restored returns an error if agents could not restore pods. In crd mode the window of their

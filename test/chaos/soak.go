@@ -71,29 +71,23 @@ func grown(samples []sample) error {
 // soakLease is the operator's default: no operator loses the Lease on a busy machine.
 const soakLease = 15 * time.Second
 
-// serveMetrics makes each operator serve its metrics.
-func serveMetrics(_ context.Context, c *chaos) error {
-	for _, o := range c.operator {
-		port, err := controlplane.FreePort("127.0.0.1")
-		if err != nil {
-			return err
-		}
-		o.metrics = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		o.args = append(o.args, "--metrics-bind-address="+o.metrics, "--metrics-secure=false", "--leader-elect-lease-duration="+soakLease.String())
-	}
-	return nil
+// soakFlags makes an operator serve its metrics.
+func soakFlags(o *operator) ([]string, error) {
+	port, err := controlplane.FreePort("127.0.0.1")
+	o.metrics = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return []string{"--metrics-bind-address=" + o.metrics, "--metrics-secure=false", "--leader-elect-lease-duration=" + soakLease.String()}, err
 }
 
-// soak repeats rounds of the same load and the same idle period, for at least c.Faults and
+// soak repeats rounds of the same load and the same idle period, for at least c.duration and
 // leastRounds. No operator may exit, and none may grow.
 func (c *chaos) soak(ctx context.Context) error {
 	if err := c.network.plenty(ctx); err != nil {
 		return err
 	}
 	samples := map[string][]sample{}
-	random := rand.New(rand.NewPCG(c.Seed, 10))
+	random := rand.New(rand.NewPCG(c.seed, 10))
 	starts := c.starts()
-	for end := time.Now().Add(c.Faults); time.Now().Before(end) || len(samples[c.operator[0].name]) < leastRounds; {
+	for end := time.Now().Add(c.duration); time.Now().Before(end) || len(samples[c.operator[0].name]) < leastRounds; {
 		if err := c.round(ctx, random, samples); err != nil {
 			return err
 		}
@@ -137,7 +131,7 @@ func (c *chaos) round(ctx context.Context, random *rand.Rand, samples map[string
 		what  string
 		holds func(context.Context) error
 	}{
-		{"drains end", c.network.undrain}, {"every pod has an address", c.demandMet}, {"all pods are gone", c.podsGone},
+		{"drains end", func(ctx context.Context) error { return c.network.undrain(ctx, random) }}, {"every pod has an address", c.demandMet}, {"all pods are gone", c.podsGone},
 		{"blocks are back", c.blocksBack}, {"nothing moves", harness.Still(c.client, time.Second)},
 	} {
 		if err := until(ctx, patience, step.holds); err != nil {

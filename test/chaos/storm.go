@@ -32,18 +32,18 @@ type lane struct {
 	work time.Duration
 }
 
-// storm injects faults while pods are created and deleted, for c.Faults and until there was
+// storm injects faults while pods are created and deleted, for c.duration and until there was
 // one of each kind. Then it waits until everything runs again.
 func (c *chaos) storm(ctx context.Context) error {
 	busy, calm := context.WithCancel(ctx)
 	defer calm()
 	var load, lanes sync.WaitGroup
 	load.Go(func() { c.load.run(busy) })
-	end := time.Now().Add(c.Faults)
+	end := time.Now().Add(c.duration)
 	all := c.lanes()
 	errs := make([]error, len(all))
 	for i, l := range all {
-		random := rand.New(rand.NewPCG(c.Seed, uint64(10+i)))
+		random := rand.New(rand.NewPCG(c.seed, uint64(10+i)))
 		lanes.Go(func() { errs[i] = c.inject(ctx, l, random, end) })
 	}
 	lanes.Wait()
