@@ -72,7 +72,7 @@ func startChecker(ctx context.Context, cluster *controlplane.Cluster, m mode, he
 	}
 	store := etcd.New(scheme, socket)
 	c := &checker{held: held, claimed: map[string]bool{}}
-	opts := invariant.Options{Client: store, Cooldown: cooldown, OnChange: c.see, Agents: held}
+	opts := invariant.Options{Client: store, Cooldown: m.cooldown(), OnChange: c.see, Agents: held}
 	if carrier, is := m.carrier(); is {
 		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
 		opts.Agents, opts.Judges = nil, whole.Judges

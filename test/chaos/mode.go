@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -33,6 +34,14 @@ func (m mode) operatorFlags() []string {
 		return nil
 	}
 	return []string{"--mode=" + string(m)}
+}
+
+// cooldown returns the time for which a block cools down. Multi-pool mode allows no less.
+func (m mode) cooldown() time.Duration {
+	if m == multiPoolMode {
+		return crd.LeastCooldown
+	}
+	return 2 * time.Second
 }
 
 // carrier returns how agents are assigned whole blocks; false if they are assigned addresses.

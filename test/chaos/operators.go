@@ -28,7 +28,6 @@ const (
 	leaseName      = "cilium-pool-operator"
 	// leaseDuration is short, so that a paused leader loses the Lease within seconds.
 	leaseDuration = 8 * time.Second
-	cooldown      = 2 * time.Second
 	nodeGone      = 8 * time.Second
 	// operatorBackoff is how long a replica stays down after it ended, as with a kubelet.
 	operatorBackoff = time.Second
@@ -41,7 +40,7 @@ func operatorFlags(kubeconfig string, s settings) []string {
 		"--leader-elect-lease-duration=" + leaseDuration.String(),
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--reclaim-idle-for=2s", "--ack-hold=500ms", "--ack-timeout=4s", "--agent-settle-time=1s",
-		"--cooldown=" + cooldown.String(), "--node-gone-cooldown=" + nodeGone.String(),
+		"--cooldown=" + s.mode.cooldown().String(), "--node-gone-cooldown=" + max(nodeGone, s.mode.cooldown()).String(),
 		"--reclaims-per-minute=0", "--reclaims-per-minute-per-pool=0",
 	}, s.mode.operatorFlags()...)
 }
