@@ -19,7 +19,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,26 +55,16 @@ type Options struct {
 	// Log receives a line per step. Nil: no log. The processes' own logs are Dir/etcd.log and
 	// Dir/kube-apiserver.log.
 	Log io.Writer
-	// AuditLog writes requests to Dir/audit.log.
+	// AuditLog writes every request to Dir/audit.log once it is answered, at level Metadata.
 	AuditLog bool
-	// AuditPolicy selects requests and how much of them is logged (audit.k8s.io/v1 Policy).
-	// Empty: every request once it is answered, at level Metadata.
-	AuditPolicy string
 	// APIServerArgs are additional flags of kube-apiserver, after those of this package;
 	// APIServerEnv are additional variables of its environment, as NAME=value. A cluster that
 	// Attach finds does not know them.
 	APIServerArgs, APIServerEnv []string
 	// CRDs are installed, and Start waits for them. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
-	// EtcdMembers is how many members etcd has. 0: one.
-	EtcdMembers int
 	// EtcdSyncs makes etcd wait until the disk has each write, as it does unless told otherwise.
 	EtcdSyncs bool
-	// Join makes this an additional kube-apiserver on the etcd of another cluster, with the
-	// same certificates, and starts no etcd. EtcdServers is the address at which it reaches
-	// that etcd.
-	Join        *Cluster
-	EtcdServers string
 	// Detached processes outlive this one; Attach finds them again. Otherwise they are killed
 	// with it, however it ends (on Linux).
 	Detached bool
@@ -88,9 +77,8 @@ type Cluster struct {
 	tempDir bool
 	config  *rest.Config
 
-	mu        sync.Mutex
-	etcd      []*process.Process // its members
-	apiServer *process.Process
+	mu              sync.Mutex
+	etcd, apiServer *process.Process
 }
 
 // Start returns once the API server serves, its default namespaces exist and the CRDs are
@@ -109,15 +97,12 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if o.BindAddress == "" {
 		o.BindAddress = loopback
 	}
-	if o.EtcdMembers == 0 && o.Join == nil {
-		o.EtcdMembers = 1
-	}
 	if o.CRDs == nil {
 		if o.CRDs, err = DefaultCRDs(); err != nil {
 			return nil, err
 		}
 	}
-	c := &Cluster{opts: o, etcd: make([]*process.Process, o.EtcdMembers)}
+	c := &Cluster{opts: o}
 	if err := c.makeDir(); err != nil {
 		return nil, err
 	}
@@ -152,14 +137,14 @@ func Attach(dir string) (*Cluster, error) {
 	if err != nil {
 		bins = "" // Enough to stop it; starting it again will report what is missing.
 	}
-	c := &Cluster{opts: Options{Dir: dir, BinDir: bins, Log: io.Discard, Detached: true}, dir: dir, etcd: make([]*process.Process, 1)}
+	c := &Cluster{opts: Options{Dir: dir, BinDir: bins, Log: io.Discard, Detached: true}, dir: dir}
 	if c.config, err = readKubeconfig(filepath.Join(dir, kubeconfigFile)); err != nil {
 		return nil, fmt.Errorf("no control plane in %s: %w", dir, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, auditLogFile)); err == nil {
 		c.opts.AuditLog = true
 	}
-	if c.etcd[0], err = process.Find(dir, etcdName); err != nil {
+	if c.etcd, err = process.Find(dir, etcdName); err != nil {
 		return nil, err
 	}
 	if c.apiServer, err = process.Find(dir, apiServerName); err != nil {
@@ -177,11 +162,7 @@ func (c *Cluster) Stop() error {
 func (c *Cluster) end(end func(*process.Process) error) error {
 	// Without etcd, kube-apiserver would hang in its graceful stop.
 	etcd, apiServer := c.processes()
-	err := end(apiServer)
-	for _, member := range etcd {
-		err = errors.Join(err, end(member))
-	}
-	if err != nil {
+	if err := errors.Join(end(apiServer), end(etcd)); err != nil {
 		return err
 	}
 	if !c.tempDir {
@@ -199,13 +180,10 @@ func (c *Cluster) Dir() string { return c.dir }
 // BinDir returns the folder of the binaries: etcd, kube-apiserver, kubectl.
 func (c *Cluster) BinDir() string { return c.opts.BinDir }
 
-// PIDs returns the process IDs, of etcd that of its first member; 0 for one that does not run.
+// PIDs returns the process IDs; 0 for one that does not run.
 func (c *Cluster) PIDs() (etcd, apiServer int) {
 	e, a := c.processes()
-	if len(e) > 0 {
-		etcd = e[0].PID()
-	}
-	return etcd, a.PID()
+	return e.PID(), a.PID()
 }
 
 // KillAPIServer kills kube-apiserver and waits until it is gone.
@@ -226,33 +204,10 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-// KillEtcd kills all members of etcd and waits until they are gone.
+// KillEtcd kills etcd and waits until it is gone.
 func (c *Cluster) KillEtcd() error {
-	var err error
-	for i := range c.opts.EtcdMembers {
-		err = errors.Join(err, c.KillEtcdMember(i))
-	}
-	return err
-}
-
-// KillEtcdMember kills one member of etcd, counted from 0, and waits until it is gone.
-func (c *Cluster) KillEtcdMember(i int) error {
 	etcd, _ := c.processes()
-	return etcd[i].Kill()
-}
-
-// SignalEtcdMember sends a signal to one member of etcd.
-func (c *Cluster) SignalEtcdMember(i int, s os.Signal) error {
-	etcd, _ := c.processes()
-	return etcd[i].Signal(s)
-}
-
-// StartEtcdMember starts a killed member of etcd with its earlier data, and returns as soon as
-// it listens.
-func (c *Cluster) StartEtcdMember(ctx context.Context, i int) error {
-	ctx, cancel := withDeadline(ctx)
-	defer cancel()
-	return c.startEtcdMember(ctx, i)
+	return etcd.Kill()
 }
 
 // StartEtcd starts a killed etcd with its earlier data. If kube-apiserver runs, it returns
@@ -269,10 +224,10 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-func (c *Cluster) processes() (etcd []*process.Process, apiServer *process.Process) {
+func (c *Cluster) processes() (etcd, apiServer *process.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.etcd), c.apiServer
+	return c.etcd, c.apiServer
 }
 
 func (c *Cluster) makeDir() error {

@@ -38,12 +38,6 @@ func (c *Cluster) writeCertificates() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read certificates: %w", err)
 	}
-	if c.opts.Join != nil {
-		if err := os.CopyFS(filepath.Join(c.dir, pkiDir), os.DirFS(filepath.Join(c.opts.Join.dir, pkiDir))); err != nil {
-			return fmt.Errorf("copy certificates: %w", err)
-		}
-		return nil
-	}
 	files, err := makeCertificates(time.Now(), net.ParseIP(c.opts.BindAddress))
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)

@@ -15,12 +15,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// startProcess runs a program under a name in the state folder, with env in addition to our
-// own environment. It removes the files called stale first.
-func (c *Cluster) startProcess(program, name string, args, env []string, stale ...string) (*process.Process, error) {
+// startProcess runs a program in the state folder, with env in addition to our own environment.
+// It removes the files called stale first.
+func (c *Cluster) startProcess(name string, args, env []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
 		Name: name, Dir: c.dir, WorkDir: c.dir, Env: append(environment(os.Environ()), env...),
-		Args:    append([]string{filepath.Join(c.opts.BinDir, program)}, args...),
+		Args:    append([]string{filepath.Join(c.opts.BinDir, name)}, args...),
 		PIDFile: true, Detached: c.opts.Detached,
 		Prepare: func() error {
 			for _, file := range stale {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,84 +36,43 @@ rules:
 // errPortTaken means that another process bound the chosen port first.
 var errPortTaken = errors.New("port taken")
 
+// startEtcd returns once etcd listens, which may be before it serves.
 func (c *Cluster) startEtcd(ctx context.Context) error {
-	for i := range c.opts.EtcdMembers {
-		if err := c.startEtcdMember(ctx, i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startEtcdMember returns once the member listens, which may be before it serves.
-func (c *Cluster) startEtcdMember(ctx context.Context, i int) error {
-	var all []string
-	for n := range c.opts.EtcdMembers {
-		all = append(all, EtcdMember(n)+"=unix://"+peerSocket(n))
-	}
-	name, client, peer := EtcdMember(i), "unix://"+EtcdSocket(i), "unix://"+peerSocket(i)
+	client, peer := "unix://"+EtcdSocket(0), "unix://"+peerSocket
 	args := []string{
-		"--name=" + name,
-		"--data-dir=" + dataDir(i),
+		"--name=" + etcdName,
+		"--data-dir=data",
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=" + strings.Join(all, ","),
+		"--initial-cluster=" + etcdName + "=" + peer,
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
 	}
 	if !c.opts.EtcdSyncs {
 		args = append(args, "--unsafe-no-fsync")
 	}
-	p, err := c.startProcess(etcdName, name, args, nil, EtcdSocket(i), peerSocket(i))
+	p, err := c.startProcess(etcdName, args, nil, EtcdSocket(0), peerSocket)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.etcd[i] = p
+	c.etcd = p
 	c.mu.Unlock()
-	return poll(ctx, name, p, func(context.Context) error {
-		_, err := os.Stat(filepath.Join(c.dir, EtcdSocket(i)))
+	return poll(ctx, etcdName, p, func(context.Context) error {
+		_, err := os.Stat(filepath.Join(c.dir, EtcdSocket(0)))
 		return err
 	})
 }
 
-// EtcdMember returns the name of a member, counted from 0, which is also that of its process
-// and its log.
-func EtcdMember(i int) string {
-	if i == 0 {
-		return etcdName
-	}
-	return etcdName + "-" + strconv.Itoa(i+1)
-}
-
-// EtcdSocket returns the file below Dir where a member of etcd, counted from 0, listens.
+// EtcdSocket returns the file below Dir where a member of etcd listens. There is one, 0.
 //
 // etcd requires host:port in every URL; for a unix socket that is the name of its file. It is
 // relative to the working directory of all processes, as a socket's path is limited to 107
 // bytes.
-func EtcdSocket(i int) string { return EtcdMember(i) + "-client:0" }
+func EtcdSocket(member int) string { return fmt.Sprintf("etcd-client:%d", member) }
 
-func dataDir(i int) string {
-	if i == 0 {
-		return "data"
-	}
-	return EtcdMember(i) + "-data"
-}
-
-func peerSocket(i int) string { return EtcdMember(i) + "-peer:0" }
-
-// etcdServers returns the addresses at which kube-apiserver reaches etcd.
-func (c *Cluster) etcdServers() string {
-	if c.opts.EtcdServers != "" {
-		return c.opts.EtcdServers
-	}
-	var all []string
-	for i := range max(1, c.opts.EtcdMembers) {
-		all = append(all, "unix://"+EtcdSocket(i))
-	}
-	return strings.Join(all, ",")
-}
+const peerSocket = "etcd-peer:0"
 
 // startFirstAPIServer uses the port of an earlier start, or else a free one, and tries another
 // if a different process takes it meanwhile.
@@ -165,7 +123,7 @@ func (c *Cluster) startAPIServer() error {
 		return fmt.Errorf("start %s: %w", apiServerName, err)
 	}
 	args := []string{
-		"--etcd-servers=" + c.etcdServers(),
+		"--etcd-servers=unix://" + EtcdSocket(0),
 		"--bind-address=" + host.Hostname(),
 		"--advertise-address=" + host.Hostname(), // Otherwise it looks for a default route.
 		"--secure-port=" + host.Port(),
@@ -184,12 +142,12 @@ func (c *Cluster) startAPIServer() error {
 	}
 	if c.opts.AuditLog {
 		policy := filepath.Join(c.dir, auditPolicyFile)
-		if err := os.WriteFile(policy, []byte(cmp.Or(c.opts.AuditPolicy, auditPolicy)), 0o600); err != nil {
+		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 			return fmt.Errorf("write audit policy: %w", err)
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
 	}
-	p, err := c.startProcess(apiServerName, apiServerName, append(args, c.opts.APIServerArgs...), c.opts.APIServerEnv)
+	p, err := c.startProcess(apiServerName, append(args, c.opts.APIServerArgs...), c.opts.APIServerEnv)
 	if err != nil {
 		return err
 	}

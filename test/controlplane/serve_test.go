@@ -3,7 +3,6 @@ package controlplane_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -216,23 +214,6 @@ func TestAuditLog(t *testing.T) {
 	c := shared.Cluster(t)
 	harness.Must(t, listNodes(t.Context(), clientFor(t, c.Config())))
 	harness.Eventually(t, "the request is in the audit log", func() error { return audited(c, `"requestURI":"/api/v1/nodes"`) })
-}
-
-func TestAuditPolicy(t *testing.T) {
-	c := cptest.New(t, controlplane.Options{CRDs: noCRDs, AuditLog: true, AuditPolicy: `apiVersion: audit.k8s.io/v1
-kind: Policy
-rules:
-- level: Request
-  resources: [{resources: [nodes]}]
-- level: None
-`})
-	createNode(t, c, "audited")
-	harness.Eventually(t, "the request is in the audit log", func() error {
-		if audited(c, `"resource":"namespaces"`) == nil {
-			t.Error("what the policy leaves out is in the audit log")
-		}
-		return errors.Join(audited(c, `"stage":"RequestReceived"`), audited(c, `"requestObject":{"kind":"Node"`))
-	})
 }
 
 // audited returns an error unless the audit log contains a text.
