@@ -17,9 +17,7 @@ import (
 // Faults of the network between operators and the API server.
 const (
 	networkSlow      fault = "network slow"
-	networkNarrow    fault = "network narrow"
 	connectionsReset fault = "connections reset again and again"
-	refused          fault = "connections refused"
 	leaderCutOff     fault = "leader cut off until another led, then its writes arrived"
 	answersLost      fault = "answers to the leader lost until another led"
 	bothCutOff       fault = "both operators cut off"
@@ -80,8 +78,7 @@ func (s settings) noticesWithin() time.Duration {
 func (c *chaos) networkFaults() lane {
 	return lane{gap: 2 * time.Second, work: 5 * time.Second, faults: []named{
 		{leaderCutOff, c.cutOffLeader}, {standbyHalfOpen, c.forgetStandby},
-		{networkSlow, c.slowNetwork}, {networkNarrow, c.narrowNetwork},
-		{connectionsReset, c.resetConnections}, {refused, c.refuseConnections},
+		{networkSlow, c.slowNetwork}, {connectionsReset, c.resetConnections},
 		{answersLost, c.loseAnswers}, {bothCutOff, c.cutOffBoth},
 		{leaderHalfOpen, c.forgetLeader}, {endedCutOff, c.endCutOff},
 	}}
@@ -106,10 +103,6 @@ func (c *chaos) slowNetwork(ctx context.Context, random *rand.Rand) error {
 	return c.during(ctx, 4*time.Second+upTo(random, 6*time.Second), link.Quality{Delay: 50*time.Millisecond + upTo(random, 400*time.Millisecond)})
 }
 
-func (c *chaos) narrowNetwork(ctx context.Context, random *rand.Rand) error {
-	return c.during(ctx, 4*time.Second+upTo(random, 6*time.Second), link.Quality{BytesPerSecond: 20_000 + random.IntN(100_000)})
-}
-
 func (c *chaos) resetConnections(ctx context.Context, random *rand.Rand) error {
 	c.load.surge(ctx)
 	for range 10 {
@@ -121,16 +114,6 @@ func (c *chaos) resetConnections(ctx context.Context, random *rand.Rand) error {
 		}
 	}
 	return nil
-}
-
-// refuseConnections makes the API server unreachable for up to longer than a Lease lasts.
-func (c *chaos) refuseConnections(ctx context.Context, random *rand.Rand) error {
-	for _, o := range c.operator {
-		o.link.Refuse(true)
-		defer o.link.Refuse(false)
-		o.link.Reset()
-	}
-	return harness.Sleep(ctx, 2*time.Second+upTo(random, leaseDuration))
 }
 
 func (c *chaos) cutOffBoth(ctx context.Context, random *rand.Rand) error {

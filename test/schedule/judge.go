@@ -34,11 +34,11 @@ type judge struct {
 	pending  map[string]*pending
 	// room is since when some node of a zone, or of any zone if "", can admit a pod; zero if
 	// none can.
-	room                map[string]time.Time
-	binds, offers, miss int
-	longest             time.Duration
-	findings            []string
-	misses              []miss
+	room          map[string]time.Time
+	binds, offers int
+	longest       time.Duration
+	findings      []string
+	misses        []miss
 }
 
 // machine is a node.

@@ -28,8 +28,6 @@ type lightPools struct {
 	api   nodeAPI
 	known map[string]bool // CiliumPodIPPools
 	now   time.Duration
-	// fault is how it deviates from Cilium, for a test of the comparison.
-	fault string
 
 	model  *multipool.Pools // nil: the agent is down
 	seen   *ciliumv2.CiliumNode
@@ -55,9 +53,6 @@ func (l *lightPools) start(reserve map[string]int, ipv6 bool) {
 	l.model = &multipool.Pools{Reserve: reserve, IPv6: ipv6}
 	l.seen, l.synced, l.filled, l.written, l.fresh = nil, false, false, false, true
 	l.tick, l.waits = l.now+poolRefresh, map[waiting]time.Duration{}
-	if l.fault == "returns CIDRs before pods are restored" {
-		l.model.Restored()
-	}
 }
 
 func (l *lightPools) crash() { l.model = nil }
@@ -100,7 +95,7 @@ func (l *lightPools) pass(d time.Duration) {
 // trigger requests a write: it happens now, or not at all if there was one within the update
 // rate (hive/job, WithDebounce).
 func (l *lightPools) trigger() {
-	if l.fault == "writes at any time" || l.fresh || l.now-l.wrote >= poolRate {
+	if l.fresh || l.now-l.wrote >= poolRate {
 		l.update()
 	}
 }
@@ -129,9 +124,6 @@ func (l *lightPools) update() {
 			return
 		}
 		cn = stored
-	}
-	if l.fault == "goes by what it wrote last" {
-		l.seen = cn.DeepCopy()
 	}
 	if len(cn.Status.IPAM.Used) > 0 {
 		cn.Status.IPAM.Used = nil
@@ -171,9 +163,7 @@ func (l *lightPools) next(pool string, f ipalloc.Family, owner string, took neti
 
 func (l *lightPools) wait(pool string, f ipalloc.Family, owner string) {
 	l.model.Wait(pool, f, owner)
-	if l.waits[waiting{pool, f, owner}] = l.now + poolPatience; l.fault == "forgets who waits" {
-		l.model.Forget(pool, f, owner)
-	}
+	l.waits[waiting{pool, f, owner}] = l.now + poolPatience
 }
 
 func (l *lightPools) restore(pool string, addr netip.Addr, owner string) error {
@@ -194,9 +184,7 @@ func (l *lightPools) release(addr netip.Addr) {
 }
 
 func (l *lightPools) restored() {
-	if l.fault != "keeps its CIDRs" {
-		l.model.Restored()
-	}
+	l.model.Restored()
 	l.trigger()
 }
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
@@ -35,19 +34,18 @@ var Partitioned = Quality{StallRequests: true, StallAnswers: true}
 // Link is a proxy. Its methods may be called concurrently.
 type Link struct {
 	listener net.Listener
+	target   string
 	serving  sync.WaitGroup
 
 	mu      sync.Mutex
-	target  string
 	quality Quality
-	refuse  bool
 	closed  bool
 	changed chan struct{} // closed at each change, and then replaced
 	conns   map[*conn]bool
 }
 
-// New returns a link that listens on a free port of the loopback and leads to target: a
-// host:port, or unix: and the path of a socket.
+// New returns a link that listens on a free port of the loopback and leads to target, a
+// host:port.
 func New(target string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,12 +61,6 @@ func (l *Link) Addr() string { return l.listener.Addr().String() }
 
 // Set changes the quality of all connections, present and future.
 func (l *Link) Set(q Quality) { l.change(func() { l.quality = q }) }
-
-// Route leads connections made from now on to another target.
-func (l *Link) Route(target string) { l.change(func() { l.target = target }) }
-
-// Refuse resets connections as they are made, or no longer does.
-func (l *Link) Refuse(refuse bool) { l.change(func() { l.refuse = refuse }) }
 
 // Forget makes the present connections half-open: they pass nothing any more, and neither
 // end is notified, as where a NAT or a load balancer has lost its state.
@@ -121,19 +113,8 @@ func (l *Link) serve() {
 
 // connect serves one connection until it ends.
 func (l *Link) connect(client net.Conn) {
-	l.mu.Lock()
-	target, refuse := l.target, l.refuse
-	l.mu.Unlock()
-	network, address := "tcp", target
-	if path, is := strings.CutPrefix(target, "unix:"); is {
-		network, address = "unix", path
-	}
 	c := &conn{link: l, client: client, ended: make(chan struct{})}
-	if refuse {
-		c.reset()
-		return
-	}
-	server, err := net.Dial(network, address)
+	server, err := net.Dial("tcp", l.target)
 	if err != nil {
 		c.reset()
 		return
