@@ -135,7 +135,8 @@ func TestJudge(t *testing.T) {
 			test.tell(s)
 			kinds := make([]string, 0, len(s.findings))
 			for _, f := range s.findings {
-				kinds = append(kinds, f[:strings.Index(f, ":")])
+				kind, _, _ := strings.Cut(f, ":")
+				kinds = append(kinds, kind)
 			}
 			if strings.Join(kinds, ", ") != test.want {
 				t.Errorf("found %q, want %q", s.findings, test.want)
