@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,71 +15,48 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 )
 
-const (
-	// fullSize is the number of nodes of the tables; the growth curve covers smaller sizes
-	// too.
-	fullSize = 5000
-	// usualRounds is how often a contender runs if neither its measure nor the command line
-	// sets a number.
-	usualRounds = 3
-	// keptResults is the folder of the results of runs, and of the report from them.
-	keptResults = ".run/bench"
-)
+// mostNodes have room in bed.PoolCIDR for three blocks each.
+const mostNodes = 40_000
 
-// bench is one run of the whole benchmark.
+// bench is one run of the benchmark.
 type bench struct {
-	nodes            int
-	blocks, pools    int // of the measure pools, at its largest size
-	rounds           int // of every measure; 0: each measure's own number
-	pods             int // per node, in measures whose world has pods; 0: each measure's own number
-	peers, keep      bool
-	fsync            bool
-	only             string
-	mode             string // multiPoolOnly, or empty: every mode
-	measures         string
-	out, resultsDir  string
-	settle, patience time.Duration
-	store            *bed.Store
-	results          results
-	began            time.Time
+	quick           bool // count, and compare nothing
+	nodes, rounds   int
+	peers           bool
+	measures        []measure
+	out, resultsDir string
+	store           *bed.Store
+	command         string
+	began           time.Time
+	samples         []sample
 }
 
-func newBench(name string, args []string) (*bench, error) {
-	b := &bench{began: time.Now(), store: &bed.Store{}}
-	flags := flag.NewFlagSet("bench "+name, flag.ContinueOnError)
-	flags.IntVar(&b.nodes, "nodes", fullSize, "number of nodes")
-	flags.IntVar(&b.rounds, "rounds", 0, "rounds of every measure, interleaved, fewer of some contenders (default: what a measure sets, 3 where it sets none)")
-	flags.IntVar(&b.blocks, "blocks", fullBlocks, "number of blocks of the measure pools at its largest of three sizes, each twice the one before")
-	flags.IntVar(&b.pools, "pools", fullPools, "number of pools of the measure pools")
-	flags.IntVar(&b.pods, "pods", 0, "pods per node of the measures whose clusters have pods, with the blocks that they need (default: what a measure sets, 20 for restart)")
-	flags.BoolVar(&b.peers, "peers", true, "run cilium-operator and kube-controller-manager too")
-	flags.BoolVar(&b.fsync, "fsync", false, "etcd syncs each write to disk; results go into tables of their own")
-	flags.BoolVar(&b.keep, "keep", false, "use the worlds that an earlier run of the same binaries made")
-	flags.StringVar(&b.only, "only", "", "contenders to run, by full name, separated by semicolons; all if empty. The report then leaves their results out")
-	flags.StringVar(&b.mode, "mode", "", multiPoolOnly+": only contenders in that mode, with results of their own, for clusters in which crd mode is not measured; all modes if empty")
-	flags.StringVar(&b.measures, "measures", strings.Join(measureNames(), ","), "what to measure; pools and settings, which take long, only where they are named")
+// newBench reads the command line, which begins with run or quick.
+func newBench(args []string) (*bench, error) {
+	b := &bench{began: time.Now(), quick: args[0] == "quick", command: "bench " + strings.Join(args, " "), store: &bed.Store{}}
+	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
+	flags.IntVar(&b.nodes, "nodes", 5000, "number of nodes")
+	flags.IntVar(&b.rounds, "rounds", 3, "rounds of every measure of bench run, in which contenders alternate")
+	flags.BoolVar(&b.peers, "peers", true, "let bench run start cilium-operator too")
+	names := flags.String("measures", "", "measures, separated by commas; all if empty")
 	out := ".cache/bench"
-	if name == "quick" {
-		out += "-quick" // otherwise it would delete what a full run has left
+	if b.quick {
+		out += "-quick"
 	}
 	flags.StringVar(&b.out, "out", out, "folder for worlds and logs")
-	flags.StringVar(&b.resultsDir, "results", "", "folder for the results, a file per run (default "+keptResults+")")
+	flags.StringVar(&b.resultsDir, "results", "", "folder for the results (default .run/bench, of bench quick the folder of -out)")
 	flags.StringVar(&b.store.BinDir, "bin", ".cache/bin", "folder of the binaries")
-	flags.DurationVar(&b.settle, "settle", 2*time.Second, "wait at rest before settled memory is read")
-	flags.DurationVar(&b.patience, "patience", 0, "a run that takes longer fails (default 10m for each 5,000 nodes)")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args[1:]); err != nil {
 		return nil, err
 	}
-	if err := checkPods(b.pods); err != nil {
+	if b.nodes < 2 || b.nodes > mostNodes || b.rounds < 1 {
+		return nil, fmt.Errorf("-nodes=%d -rounds=%d: choose 2 to %d nodes, and a round or more", b.nodes, b.rounds, mostNodes)
+	}
+	if b.quick {
+		b.rounds, b.peers = 1, false
+	}
+	if err := b.choose(*names); err != nil {
 		return nil, err
-	}
-	if b.mode != "" && b.mode != multiPoolOnly {
-		return nil, fmt.Errorf("-mode=%s: choose %s, or leave it out", b.mode, multiPoolOnly)
-	}
-	if name == "run" {
-		if err := b.checkFsync(); err != nil {
-			return nil, err
-		}
 	}
 	for _, path := range []*string{&b.out, &b.store.BinDir} {
 		abs, err := filepath.Abs(*path)
@@ -85,51 +65,90 @@ func newBench(name string, args []string) (*bench, error) {
 		}
 		*path = abs
 	}
-	switch {
-	case b.resultsDir != "":
-	case name == "quick" || b.only != "":
-		b.resultsDir = filepath.Join(b.out, "results")
-	default:
-		b.resultsDir = keptResults
-	}
-	if b.patience == 0 {
-		b.patience = 10 * time.Minute * time.Duration(1+(b.nodes-1)/fullSize)
-	}
-	b.store.Dir, b.store.Say, b.store.Settle = b.out, b.say, settle
-	b.results = newResults(b.began, "bench "+strings.Join(append([]string{name}, args...), " "), b.nodes)
-	return b, os.MkdirAll(b.out, 0o755)
-}
-
-// checkFsync refuses -fsync for measures whose results with it no table would show.
-func (b *bench) checkFsync() error {
-	refused := slices.DeleteFunc(strings.Split(b.measures, ","), b.hasTables)
-	if !b.fsync || len(refused) == 0 {
-		return nil
-	}
-	shown := slices.DeleteFunc(append(measureNames(), "settings"), func(name string) bool { return !b.hasTables(name) })
-	return fmt.Errorf("-fsync: no table would show the results of %s with it; choose from -measures=%s", strings.Join(refused, ", "), strings.Join(shown, ","))
-}
-
-// hasTables reports whether the report has tables for variants of a measure of -measures.
-func (b *bench) hasTables(name string) bool {
-	if name == "settings" {
-		return b.mode == ""
-	}
-	measures := b.measuresOf(name)
-	for _, m := range measures {
-		if !slices.ContainsFunc(tables(), func(t table) bool { return strings.HasPrefix(m.name+separator, t.measure+separator) }) {
-			return false
+	if b.resultsDir == "" {
+		b.resultsDir = ".run/bench"
+		if b.quick {
+			b.resultsDir = b.out
 		}
 	}
-	return len(measures) > 0
+	b.store.Dir, b.store.Say, b.store.Settle = b.out, b.say, settle
+	if b.peers {
+		b.store.Install = installCilium
+	}
+	return b, nil
+}
+
+// choose selects the measures by name.
+func (b *bench) choose(names string) error {
+	b.measures = compared(b.peers)
+	if b.quick {
+		b.measures = append(b.measures, counted()...)
+	}
+	if names == "" {
+		return nil
+	}
+	var all []string
+	for _, m := range b.measures {
+		all = append(all, m.name)
+	}
+	chosen := strings.Split(names, ",")
+	for _, name := range chosen {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("-measures=%s: choose from %s", names, strings.Join(all, ","))
+		}
+	}
+	b.measures = slices.DeleteFunc(b.measures, func(m measure) bool { return !slices.Contains(chosen, m.name) })
+	return nil
+}
+
+// run runs all measures. It saves the results after each one, so that an interrupted run is
+// not lost.
+func (b *bench) run(ctx context.Context) error {
+	for _, dir := range []string{"worlds", "run"} {
+		if err := os.RemoveAll(filepath.Join(b.out, dir)); err != nil {
+			return err
+		}
+	}
+	var wrong []error
+	for _, m := range b.measures {
+		for round := range b.rounds {
+			first := round % len(m.contenders) // others begin in other rounds
+			for _, c := range slices.Concat(m.contenders[first:], m.contenders[:first]) {
+				s, err := b.once(ctx, m, c, round)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", m.name, c.name, err)
+				}
+				b.samples = append(b.samples, s)
+				if b.quick {
+					wrong = append(wrong, failures(m, c, s)...)
+				}
+			}
+		}
+		if err := b.save(); err != nil {
+			return err
+		}
+	}
+	if b.quick {
+		wrong = append(wrong, allocations())
+	}
+	b.say("results are in %s", b.resultsDir)
+	return errors.Join(wrong...)
+}
+
+// save writes the results: all samples, and the tables from them.
+func (b *bench) save() error {
+	data, err := json.MarshalIndent(b.samples, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.resultsDir, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(b.resultsDir, "results.json"), append(data, '\n'), 0o644),
+		os.WriteFile(filepath.Join(b.resultsDir, "report.md"), []byte(b.report()), 0o644))
 }
 
 func (b *bench) say(format string, args ...any) {
 	fmt.Printf("%6.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// save writes the results so far, so that an interrupted run is not lost.
-func (b *bench) save() error {
-	b.results.Took = time.Since(b.began)
-	return b.results.save(b.resultsDir)
 }

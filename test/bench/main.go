@@ -1,12 +1,9 @@
-// Command bench measures the whole operator and compares it with its peers and with bare
-// programs that only issue the writes. Each run has its own control plane, and the contender
-// is a separate process.
+// Command bench measures the whole operator beside its peers and beside bare programs that
+// only issue its writes. Each run has a control plane of its own, and each contender is a
+// process.
 //
-// Only it finds work that grows with the nodes: writes, reads, CPU, memory and time.
-//
-//	bench run   [flags]     run the measures and keep the results
+//	bench run   [flags]     run the measures, and write the results and report.md
 //	bench quick [flags]     small sizes; fails if counted work is not as expected
-//	bench report [flags]    write report.md and growth.svg beside the results of the runs
 //	bench floor PROGRAM KUBECONFIG WORLD    run a bare program; bench starts these itself
 package main
 
@@ -38,33 +35,27 @@ func main() {
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what: run, quick, report or floor")
+		return errors.New("choose a command: run, quick or floor")
 	}
 	ctrl.SetLogger(logr.Discard())
 	switch args[0] {
 	case "floor":
 		return runFloor(ctx, args[1:])
-	case "report":
-		return report(args[1:])
 	case "run", "quick":
-	default:
-		return fmt.Errorf("%q is none of run, quick, report, floor", args[0])
+		b, err := newBench(args)
+		if err != nil {
+			return err
+		}
+		return b.run(ctx)
 	}
-	b, err := newBench(args[0], args[1:])
-	if err != nil {
-		return err
-	}
-	if args[0] == "quick" {
-		return b.quick(ctx)
-	}
-	return b.run(ctx)
+	return fmt.Errorf("unknown command %q: choose run, quick or floor", args[0])
 }
 
 // runFloor runs a bare program, which then stays until it is stopped, so that its resource
 // usage can be read.
 func runFloor(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return errors.New("floor wants PROGRAM KUBECONFIG WORLD")
+		return errors.New("floor needs PROGRAM KUBECONFIG WORLD")
 	}
 	var w bed.World
 	if err := json.Unmarshal([]byte(args[2]), &w); err != nil {

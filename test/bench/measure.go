@@ -5,57 +5,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// measure is one of the tables: the same task for several contenders.
+// measure is the same task for several contenders.
 type measure struct {
 	name       string
 	contenders []contender
 	// world is the initial state, except for mode and size.
 	world bed.World
 	run   func(ctx context.Context, r *run) error
-	// rounds is the number of rounds unless the command line sets one; 0: usualRounds. Slow
-	// measures have fewer, so that the whole run takes at most 90 minutes.
-	rounds int
-	// synced: etcd waits for the disk.
-	synced bool
+	// checks are the counts that a contender must have with n nodes.
+	checks func(c contender, n float64) []check
+}
+
+// compared returns the measures of this operator beside the floor and its peers. Peak memory
+// is a value of each.
+func compared(peers bool) []measure {
+	all := []measure{cold(), restart(), storm(), steady()}
+	if !peers {
+		return all
+	}
+	for i := range all {
+		if all[i].name != "storm" { // nodes have one block for good in cluster-pool mode
+			all[i].contenders = append(all[i].contenders, ciliumOperator(bed.ClusterPool))
+		}
+		all[i].contenders = append(all[i].contenders, ciliumOperator(bed.MultiPool))
+	}
+	return all
 }
 
 // sample is the result of one contender in one round.
 type sample struct {
-	Measure   string `json:"measure"`
-	Contender string `json:"contender"`
-	Nodes     int    `json:"nodes"`
-	Round     int    `json:"round"`
-	// Commit is the measured commit, if it is not the run's.
-	Commit string             `json:"commit,omitempty"`
-	Values map[string]float64 `json:"values"`
+	Measure   string             `json:"measure"`
+	Contender string             `json:"contender"`
+	Nodes     int                `json:"nodes"`
+	Round     int                `json:"round"`
+	Values    map[string]float64 `json:"values"`
 	// Counts is what the API server counted, as text.
 	Counts string `json:"counts,omitempty"`
-	// Note is what readers must know about the sample, such as why it has no values.
-	Note string `json:"note,omitempty"`
 }
-
-// fixedWork is the value that shows how fast the machine was: the CPU time of the same piece of
-// work, in µs.
-const fixedWork = "fixed work µs"
 
 // run is one contender on a control plane of its own.
 type run struct {
 	*bed.Stage
-	bench   *bench
 	c       contender
 	world   bed.World
 	process *bed.Process
 	values  map[string]float64
 	counts  bed.Counts
-	// calm is how long the contender has to be idle before spent counts; 0: the usual time.
-	calm  time.Duration
-	speed *bed.Speedometer
 	// observers end with the run.
 	observers []*bed.Observer
 	// fail ends the run.
@@ -63,37 +65,19 @@ type run struct {
 }
 
 // once runs one contender once.
-func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round int) (sample, error) {
+func (b *bench) once(ctx context.Context, m measure, c contender, round int) (sample, error) {
 	w := m.world
-	w.Mode, w.Nodes = c.mode, nodes
-	if err := w.Fits(); err != nil {
-		return sample{}, err
-	}
-	if c.podless {
-		w.Pods = 0
-	}
+	w.Mode, w.Nodes = c.mode, b.nodes
 	w.Settled = w.Settled && w.Mode.Owned()
-	begin := time.Now()
-	if _, err := b.store.Make(ctx, w); err != nil {
-		return sample{}, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("out of patience"))
-	defer cancel()
-	with := c.controlPlane
-	with.EtcdSyncs = m.synced
-	st, err := b.store.OpenWith(ctx, w, with)
+	st, err := b.store.Open(ctx, w)
 	if err != nil {
 		return sample{}, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(1+b.nodes/5000)*10*time.Minute, errors.New("out of patience"))
+	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	argv, err := c.argv(st, w)
-	if err != nil {
-		return sample{}, errors.Join(err, st.Close())
-	}
-	speed := bed.StartSpeedometer()
-	defer speed.Stop()
-	r := &run{Stage: st, bench: b, c: c, world: w, values: map[string]float64{}, speed: speed, fail: fail}
+	r := &run{Stage: st, c: c, world: w, values: map[string]float64{}, fail: fail}
 	err = m.run(ctx, r)
 	for _, o := range r.observers {
 		err = errors.Join(err, o.Close())
@@ -102,48 +86,16 @@ func (b *bench) once(ctx context.Context, m measure, c contender, nodes, round i
 		err = fmt.Errorf("%w; the contender's log ends:\n%s", err, r.process.LogTail())
 	}
 	if err := errors.Join(err, st.Close()); err != nil {
-		return sample{}, fmt.Errorf("%s, %s, %d nodes: %w", m.name, c.name, nodes, err)
+		return sample{}, err
 	}
-	if m.world.Pods > 0 {
-		r.values[podsPerNode], r.values["blocks per node"] = float64(w.Pods), float64(w.Blocks)
-	}
-	r.values["took s"] = time.Since(begin).Seconds()
-	b.results.set(m.name, c.name, describe(c.settings, argv))
-	s := sample{Measure: m.name, Contender: c.name, Nodes: nodes, Round: round, Values: r.values, Counts: r.counts.String()}
-	b.say("%-8s %-46s %5d nodes round %d: %s", m.name, c.name, nodes, round, brief(r.values))
-	return s, nil
-}
-
-// all runs every contender of a measure, interleaved, so that other load on the machine
-// affects them equally. Each round begins with another contender.
-func (b *bench) all(ctx context.Context, m measure, nodes int) error {
-	m = b.adapted(m)
-	for round := range cmp.Or(b.rounds, m.rounds, usualRounds) {
-		for _, c := range order(m.contenders, round, b.skips) {
-			s, err := b.once(ctx, m, c, nodes, round)
-			if err != nil {
-				return err
-			}
-			b.results.Samples = append(b.results.Samples, s)
+	var brief []string
+	for _, value := range []string{"seconds", "cpu s", "apiserver cpu s", "peak MiB", "writes", "pool writes", "events", "refused writes", "versions"} {
+		if v, ok := r.values[value]; ok {
+			brief = append(brief, value+" "+number(v))
 		}
 	}
-	return b.save()
-}
-
-// order returns the contenders that run in a round, beginning with the next one after that
-// which began the round before: where several run, rounds in a row begin with different ones.
-func order(contenders []contender, round int, skips func(c contender, round int) bool) []contender {
-	queue := contenders
-	for before := range round {
-		first := slices.IndexFunc(queue, func(c contender) bool { return !skips(c, before) })
-		queue = slices.Concat(queue[first+1:], queue[:first+1])
-	}
-	return slices.DeleteFunc(slices.Clone(queue), func(c contender) bool { return skips(c, round) })
-}
-
-// skips reports whether a contender does not run in a round.
-func (b *bench) skips(c contender, round int) bool {
-	return c.rounds > 0 && round >= c.rounds || b.only != "" && !slices.Contains(b.onlyNames(), c.name)
+	b.say("%-8s %-40s round %d: %s", m.name, c.name, round, strings.Join(brief, ", "))
+	return sample{Measure: m.name, Contender: c.name, Nodes: b.nodes, Round: round, Values: r.values, Counts: r.counts.String()}, nil
 }
 
 func (r *run) observe(ctx context.Context, path string) (*bed.Observer, error) {
@@ -167,69 +119,81 @@ func (r *run) start() error {
 	return nil
 }
 
-// ready starts the contender and waits until it has read everything and is idle.
-func (r *run) ready(ctx context.Context) error {
+// ready starts the contender and waits until it has read everything and is idle for long.
+func (r *run) ready(ctx context.Context, long time.Duration) error {
 	if err := r.start(); err != nil {
 		return err
 	}
-	if len(r.c.says) > 0 && r.c.says[0] != "" {
-		if err := r.Until(ctx, r.process, r.c.says...); err != nil {
+	if err := r.Until(ctx, r.process, r.c.says...); err != nil {
+		return err
+	}
+	return r.IdleFor(ctx, r.process, long)
+}
+
+// triggered first waits until a contender that waits for work is idle, triggers its work,
+// and waits for the objects that o expects. Any other contender starts at that moment instead.
+func (r *run) triggered(ctx context.Context, o, versions *bed.Observer, trigger func(ctx context.Context) error) error {
+	if r.c.waits {
+		if err := r.ready(ctx, bed.Calm); err != nil {
 			return err
 		}
 	}
-	_, err := r.Idle(ctx, r.process)
-	return err
-}
-
-// spent waits until the contender is idle, and records what it, the API server and etcd
-// have used since before, and what was written and seen.
-func (r *run) spent(ctx context.Context, before bed.Usage, o *bed.Observer, seen bed.Observed) error {
-	rest, err := r.IdleFor(ctx, r.process, cmp.Or(r.calm, bed.Calm))
+	before, err := r.Usage(ctx, r.process)
 	if err != nil {
 		return err
 	}
-	r.values["rest s"] = rest.Sub(before.At).Seconds()
-	work, err := r.speed.Between(before.At, rest)
+	seen, begin := versions.Seen(), time.Now()
+	if r.c.waits {
+		err = trigger(ctx)
+	} else {
+		err = r.start()
+	}
 	if err != nil {
-		return fmt.Errorf("measure the machine's speed: %w", err)
+		return err
 	}
-	if work > 0 {
-		r.values[fixedWork] = float64(work) / float64(time.Microsecond)
+	last, err := o.Wait(ctx)
+	if err != nil {
+		return err
 	}
-	select {
-	case <-time.After(r.bench.settle):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	r.values["seconds"] = last.Sub(begin).Seconds()
+	if err := r.spent(ctx, before, 0); err != nil {
+		return err
+	}
+	r.values["versions"] = float64(versions.Seen() - seen)
+	return nil
+}
+
+// settleTime is the wait at rest before counts are read.
+const settleTime = 2 * time.Second
+
+// spent waits until the contender is idle for long (0: bed.Calm), and records what it and the
+// API server have used since before, and what was written.
+func (r *run) spent(ctx context.Context, before bed.Usage, long time.Duration) error {
+	if err := r.IdleFor(ctx, r.process, cmp.Or(long, bed.Calm)); err != nil {
+		return err
+	}
+	if err := harness.Sleep(ctx, settleTime); err != nil {
+		return err
 	}
 	after, err := r.Usage(ctx, r.process)
 	if err != nil {
 		return err
 	}
-	const mib = 1 << 20
 	r.counts = after.Counts.Sub(before.Counts)
-	r.values["measured s"] = after.At.Sub(before.At).Seconds()
-	r.values["cpu s"] = (after.Contender.CPU - before.Contender.CPU).Seconds()
-	r.values["peak MiB"] = float64(after.Contender.Peak) / mib
-	r.values["settled MiB"] = float64(after.Contender.RSS) / mib
-	r.values["apiserver cpu s"] = (after.APIServer.CPU - before.APIServer.CPU).Seconds()
-	r.values["etcd cpu s"] = (after.Etcd.CPU - before.Etcd.CPU).Seconds()
-	// Peaks count since the processes started, as they had read what etcd had on disk
-	// before the measurement.
-	r.values["apiserver peak MiB"] = float64(after.APIServer.Peak) / mib
-	r.values["etcd peak MiB"] = float64(after.Etcd.Peak) / mib
-	r.values["writes"] = r.counts.Writes()
-	r.values["block writes"] = r.counts.Writes("podipblocks")
-	r.values["node writes"] = r.counts.Writes("ciliumnodes")
-	r.values["pool writes"] = r.counts.Writes("podippools")
-	r.values["other writes"] = r.values["writes"] - r.counts.Writes("podipblocks", "ciliumnodes", "podippools")
-	r.values["events"] = r.counts.Writes("events")
-	r.values["refused writes"] = r.counts.Failed()
-	r.values["answered MiB"] = r.counts.Answered / mib
-	r.values["watched MiB"] = r.counts.Watched / mib
-	if o != nil {
-		now := o.Seen()
-		r.values["versions"] = float64(now.Versions - seen.Versions)
-		r.values["version MiB"] = float64(now.Bytes-seen.Bytes) / mib
+	for name, v := range map[string]float64{
+		"measured s":      after.At.Sub(before.At).Seconds(),
+		"cpu s":           (after.Contender.CPU - before.Contender.CPU).Seconds(),
+		"peak MiB":        float64(after.Contender.Peak) / (1 << 20),
+		"apiserver cpu s": (after.APIServer.CPU - before.APIServer.CPU).Seconds(),
+		"writes":          r.counts.Writes(),
+		"block writes":    r.counts.Writes("podipblocks"),
+		"node writes":     r.counts.Writes("ciliumnodes"),
+		"pool writes":     r.counts.Writes("podippools"),
+		"other writes":    r.counts.Writes() - r.counts.Writes("podipblocks", "ciliumnodes", "podippools"),
+		"events":          r.counts.Writes("events"),
+		"refused writes":  r.counts.Failed(),
+	} {
+		r.values[name] = v
 	}
 	return nil
 }

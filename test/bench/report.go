@@ -1,104 +1,124 @@
 package main
 
 import (
-	"errors"
-	"flag"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
-const (
-	reportFile = "report.md"
-	plotFile   = "growth.svg"
-	// allocatorFile is the output of the allocators' Go benchmarks, stored with the
-	// results.
-	allocatorFile = "alloc.txt"
-)
-
-// report writes the tables of all runs, and a plot, into the folder of their results.
-func report(args []string) error {
-	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
-	dir := flags.String("results", keptResults, "folder of the results")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	runs, err := loadResults(*dir)
-	if err != nil {
-		return err
-	}
-	if len(runs) == 0 {
-		return fmt.Errorf("no results in %s: run bench run first", *dir)
-	}
-	// The allocators' benchmarks are Go's own, run by make bench-alloc.
-	alloc, err := os.ReadFile(filepath.Join(*dir, allocatorFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	k := keep(runs)
-	return errors.Join(
-		os.WriteFile(filepath.Join(*dir, plotFile), []byte(growthPlot(k)), 0o644),
-		os.WriteFile(filepath.Join(*dir, reportFile), []byte(k.markdown(strings.Split(string(alloc), "\n"))), 0o644))
+// ratio is a row of the first table: a value of this operator, divided by the value of each
+// contender beside it.
+type ratio struct {
+	about, measure, value string
+	own                   string // ours, or oursMultiPool
+	against               [3]string
 }
 
-func (k kept) markdown(allocator []string) string {
-	var out strings.Builder
-	out.WriteString(k.runsList())
-	out.WriteString(goalsTable(k))
-	for _, t := range tables() {
-		for _, measure := range k.variants(t.measure) {
-			out.WriteString(k.tableOf(t, measure))
-		}
+// ratios returns the rows, whose columns are the floor, cluster-pool and multi-pool.
+func ratios() []ratio {
+	claim, serve := bare("claim").name, bare("serve").name
+	return []ratio{
+		{"cold start: a block for every node", "cold", "seconds", ours, [3]string{claim, clusterPool, multiPool}},
+		{"the same, peak memory", "cold", "peak MiB", ours, [3]string{"", clusterPool, multiPool}},
+		{"the same, API server's CPU", "cold", "apiserver cpu s", ours, [3]string{claim}},
+		{"cold start in multi-pool mode", "cold", "seconds", oursMultiPool, [3]string{serve, "", multiPool}},
+		{"the same, peak memory", "cold", "peak MiB", oursMultiPool, [3]string{"", "", multiPool}},
+		{"restart", "restart", "seconds", ours, [3]string{bare("stream").name, clusterPool, multiPool}},
+		{"the same, peak memory", "restart", "peak MiB", ours, [3]string{"", clusterPool, multiPool}},
+		{"storm: one more block for every node", "storm", "seconds", ours, [3]string{claim}},
+		{"storm in multi-pool mode", "storm", "seconds", oursMultiPool, [3]string{serve, "", multiPool}},
+		{"steady: CPU while pods come and go", "steady", "cpu s", ours, [3]string{bare("watch").name}},
+		{"steady in multi-pool mode", "steady", "cpu s", oursMultiPool, [3]string{"", clusterPool, multiPool}},
 	}
-	out.WriteString(memoryTable(k))
-	out.WriteString(apiSettingsTable(k))
-	out.WriteString(settingsTable(k))
-	if len(allocator) > 1 {
-		fmt.Fprintf(&out, "### Allocator\n\n%s\n", allocatorTable(allocator))
-	}
-	out.WriteString(growthTable(k))
-	out.WriteString(reactionGrowth(k))
-	out.WriteString(failoverTable(k))
-	out.WriteString(poolsTable(k))
-	out.WriteString(sizesTable(k))
-	return out.String()
 }
 
-// tableOf returns the tables of a measure, for each size that is not only a point of the growth
-// curve, as sizes below the full one are.
-func (k kept) tableOf(t table, measure string) string {
+// report returns the ratios, then a table of values for each measure.
+func (b *bench) report() string {
 	var out strings.Builder
-	for _, nodes := range slices.Sorted(maps.Keys(k.by[measure])) {
-		m := k.by[measure][nodes]
-		if _, full := k.by[measure][fullSize]; nodes < fullSize && (nodes < m.run.Nodes || full && showsGrowth(measure)) {
-			continue // a point of the growth curve
+	fmt.Fprintf(&out, "`%s`: this operator's value divided by the other one's. The ratio of medians, and the range of the rounds' ratios.\n\n"+
+		"| this operator ÷ | floor | cluster-pool | multi-pool |\n| --- | --- | --- | --- |\n", b.command)
+	for _, r := range ratios() {
+		fmt.Fprintf(&out, "| %s |", r.about)
+		for _, other := range r.against {
+			fmt.Fprintf(&out, " %s |", r.cell(b.samples, other))
 		}
-		if nodes == 1 {
-			continue // the process alone
-		}
-		title := t.title + strings.TrimPrefix(measure, t.measure)
-		if nodes != fullSize {
-			title += fmt.Sprintf(", %d nodes", nodes)
-		}
-		fmt.Fprintf(&out, "### %s\n\n%s Commit %s.\n\n%s\n", title, t.note, strings.Join(m.commits(), ", "), t.markdown(m.samples))
-	}
-	return out.String()
-}
-
-func (r *results) began() string { return r.Began.UTC().Format("2006-01-02 15:04 UTC") }
-
-// runsList lists the runs that the tables come from.
-func (k kept) runsList() string {
-	var out strings.Builder
-	out.WriteString("### Runs\n\nThe tables are written from the results of these runs:\n\n")
-	for _, r := range k.used() {
-		fmt.Fprintf(&out, "- `%s`, commit %s, begun %s, %.0f minutes, on %d cores (%s; %s; %s).", r.Command, r.Commit,
-			r.began(), r.Took.Minutes(), r.Cores, r.Memory, shortKernel(r.Kernel), r.Go)
 		out.WriteString("\n")
 	}
-	return out.String() + "\n"
+	for _, m := range b.measures {
+		fmt.Fprintf(&out, "\n## %s\n\n%s", m.name, b.table(m))
+	}
+	return out.String()
+}
+
+// cell formats a ratio, "-" if one of the two was not measured.
+func (r ratio) cell(samples []sample, other string) string {
+	own, of := valuesOf(samples, r.measure, r.own, r.value), valuesOf(samples, r.measure, other, r.value)
+	if len(own) != len(of) || median(of) == 0 {
+		return "-"
+	}
+	var rounds []float64
+	for i := range own {
+		if of[i] > 0 {
+			rounds = append(rounds, own[i]/of[i])
+		}
+	}
+	return number(median(own)/median(of)) + spread(rounds)
+}
+
+// table returns the values of a measure: medians and their ranges.
+func (b *bench) table(m measure) string {
+	columns := []string{"seconds", "cpu s", "apiserver cpu s", "peak MiB", "writes", "refused writes", "versions", "own writes"}
+	out := "| contender | " + strings.Join(columns, " | ") + " |\n| ---" + strings.Repeat(" | ---", len(columns)) + " |\n"
+	for _, c := range m.contenders {
+		out += "| " + c.name + " |"
+		for _, value := range columns {
+			cell := "-"
+			if values := valuesOf(b.samples, m.name, c.name, value); len(values) > 0 {
+				cell = number(median(values)) + spread(values)
+			}
+			out += " " + cell + " |"
+		}
+		out += "\n"
+	}
+	return out
+}
+
+// valuesOf returns a value of a contender in each round.
+func valuesOf(samples []sample, measure, contender, value string) []float64 {
+	var out []float64
+	for _, s := range samples {
+		if v, ok := s.Values[value]; ok && s.Measure == measure && s.Contender == contender {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// spread formats the range of values that do not look alike.
+func spread(values []float64) string {
+	if len(values) == 0 || number(slices.Min(values)) == number(slices.Max(values)) {
+		return ""
+	}
+	return fmt.Sprintf(" (%s–%s)", number(slices.Min(values)), number(slices.Max(values)))
+}
+
+// number formats a value with three significant digits.
+func number(v float64) string {
+	switch {
+	case v == float64(int64(v)), v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// median returns the mean of the middle two if the number of values is even, 0 without values.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

@@ -1,11 +1,10 @@
 package bed
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,66 +20,53 @@ type Counts struct {
 	// Lists are full reads by resource, either by LIST or by a watch that begins with all
 	// objects.
 	Lists map[string]float64
-	// Answered and Watched are bytes sent in responses to requests and to watches.
-	Answered, Watched float64
 }
 
-// Sub returns what was counted since before.
+// Sub returns the difference to the counts before.
 func (c Counts) Sub(before Counts) Counts {
-	return Counts{
-		Requests: less(c.Requests, before.Requests), Lists: less(c.Lists, before.Lists),
-		Answered: c.Answered - before.Answered, Watched: c.Watched - before.Watched,
+	less := func(now, before map[string]float64) map[string]float64 {
+		out := map[string]float64{}
+		for k, n := range now {
+			if d := n - before[k]; d != 0 {
+				out[k] = d
+			}
+		}
+		return out
 	}
+	return Counts{Requests: less(c.Requests, before.Requests), Lists: less(c.Lists, before.Lists)}
 }
 
-func less(now, before map[string]float64) map[string]float64 {
-	out := map[string]float64{}
-	for k, n := range now {
-		if d := n - before[k]; d != 0 {
-			out[k] = d
-		}
-	}
-	return out
-}
+// housekeeping are the resources that processes write about themselves.
+var housekeeping = strings.Fields(`leases events tokenreviews subjectaccessreviews endpointslices endpoints configmaps apiservices
+	flowschemas prioritylevelconfigurations clusterroles clusterrolebindings roles rolebindings namespaces services priorityclasses
+	ipaddresses servicecidrs selfsubjectaccessreviews`)
 
 // Writes sums successful writes of the resources, including subresources. Without resources
-// it sums those of all resources except leases and events.
+// it sums all except housekeeping.
 func (c Counts) Writes(resources ...string) float64 {
-	sum := 0.0
-	for k, n := range c.Requests {
-		verb, rest, _ := strings.Cut(k, " ")
-		if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, verb) || strings.Contains(rest, " ") {
-			continue
-		}
-		resource, _, _ := strings.Cut(rest, "/")
-		if slices.Contains(resources, resource) || len(resources) == 0 && !housekeeping(resource) {
-			sum += n
-		}
-	}
-	return sum
-}
-
-// housekeeping reports whether a resource is leases, events, or something that the API
-// server writes about itself.
-func housekeeping(resource string) bool {
-	return slices.Contains([]string{"leases", "events", "tokenreviews", "subjectaccessreviews", "endpointslices", "endpoints",
-		"configmaps", "apiservices", "flowschemas", "prioritylevelconfigurations", "clusterroles", "clusterrolebindings",
-		"roles", "rolebindings", "namespaces", "services", "priorityclasses", "ipaddresses", "servicecidrs", "selfsubjectaccessreviews"}, resource)
+	return c.sum(func(resource, code string) bool {
+		return code == "" && (slices.Contains(resources, resource) || len(resources) == 0 && !slices.Contains(housekeeping, resource))
+	})
 }
 
 // Failed counts refused writes, most of them conflicts.
-func (c Counts) Failed() float64 {
+func (c Counts) Failed() float64 { return c.sum(func(_, code string) bool { return code != "" }) }
+
+// sum sums the writes that count selects by resource and error code.
+func (c Counts) sum(count func(resource, code string) bool) float64 {
 	sum := 0.0
 	for k, n := range c.Requests {
 		verb, rest, _ := strings.Cut(k, " ")
-		if _, code, failed := strings.Cut(rest, " "); failed && verb != "WATCH" && verb != "GET" && verb != "LIST" && code != "" {
+		path, code, _ := strings.Cut(rest, " ")
+		resource, _, _ := strings.Cut(path, "/")
+		if verb != "WATCH" && verb != "GET" && verb != "LIST" && count(resource, code) {
 			sum += n
 		}
 	}
 	return sum
 }
 
-// String lists what was counted, except leases.
+// String lists all counts except those of leases.
 func (c Counts) String() string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(c.Requests)) {
@@ -96,35 +82,44 @@ func (c Counts) String() string {
 
 func (s *Stage) counts(ctx context.Context) (Counts, error) {
 	c := Counts{Requests: map[string]float64{}, Lists: map[string]float64{}}
-	return c, s.series(ctx, c.add)
-}
-
-// series calls add for each series of the API server's metrics.
-func (s *Stage) series(ctx context.Context, add func(name string, labels map[string]string, value float64)) error {
 	clients, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {
-		return err
+		return c, err
 	}
 	body, err := clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return fmt.Errorf("read the API server's metrics: %w", err)
+		return c, fmt.Errorf("read the API server's metrics: %w", err)
 	}
-	lines := bufio.NewScanner(bytes.NewReader(body))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		name, labels, value, ok := parseSeries(lines.Text())
-		if ok {
-			add(name, labels, value)
+	for line := range strings.Lines(string(body)) {
+		if err := c.add(strings.TrimSpace(line)); err != nil {
+			return c, err
 		}
 	}
-	return lines.Err()
+	return c, nil
 }
 
-func (c *Counts) add(name string, labels map[string]string, value float64) {
-	resource := labels["resource"]
-	switch name {
-	case "apiserver_request_total":
-		key := labels["verb"] + " " + resource
+// label is a label of a series; those read here contain no quotes.
+var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
+
+// add adds a line of the API server's metrics.
+func (c Counts) add(line string) error {
+	name, rest, _ := strings.Cut(line, "{")
+	if name != "apiserver_request_total" && name != "apiserver_watch_list_duration_seconds_count" {
+		return nil
+	}
+	value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", line, err)
+	}
+	labels := map[string]string{}
+	for _, match := range label.FindAllStringSubmatch(rest, -1) {
+		labels[match[1]] = match[2]
+	}
+	if name != "apiserver_request_total" || labels["verb"] == "LIST" {
+		c.Lists[labels["resource"]] += value
+	}
+	if name == "apiserver_request_total" {
+		key := labels["verb"] + " " + labels["resource"]
 		if labels["subresource"] != "" {
 			key += "/" + labels["subresource"]
 		}
@@ -132,47 +127,6 @@ func (c *Counts) add(name string, labels map[string]string, value float64) {
 			key += " " + code
 		}
 		c.Requests[key] += value
-		if labels["verb"] == "LIST" {
-			c.Lists[resource] += value
-		}
-	case "apiserver_watch_list_duration_seconds_count":
-		c.Lists[resource] += value
-	case "apiserver_response_sizes_sum":
-		c.Answered += value
-	case "apiserver_watch_events_sizes_sum":
-		c.Watched += value
 	}
-}
-
-// parseSeries parses one line of the text format of metrics.
-func parseSeries(line string) (name string, labels map[string]string, value float64, ok bool) {
-	if line == "" || line[0] == '#' {
-		return "", nil, 0, false
-	}
-	at := strings.LastIndexByte(line, ' ')
-	if at < 0 {
-		return "", nil, 0, false
-	}
-	value, err := strconv.ParseFloat(line[at+1:], 64)
-	if err != nil {
-		return "", nil, 0, false
-	}
-	name, list, has := strings.Cut(line[:at], "{")
-	labels = map[string]string{}
-	if !has {
-		return name, labels, value, true
-	}
-	for list != "" {
-		key, rest, found := strings.Cut(list, `="`)
-		if !found {
-			break
-		}
-		text, rest, found := strings.Cut(rest, `"`) // labels read here contain no quotes
-		if !found {
-			break
-		}
-		labels[key] = text
-		list = strings.TrimPrefix(rest, ",")
-	}
-	return name, labels, value, true
+	return nil
 }

@@ -5,48 +5,34 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-func TestParseSeries(t *testing.T) {
-	type series struct {
-		Name   string
-		Labels map[string]string
-		Value  float64
-	}
-	tests := map[string]struct {
-		line string
-		want *series // nil: not a series
-	}{
-		"comment":   {line: "# TYPE apiserver_request_total counter"},
-		"empty":     {line: ""},
-		"no labels": {line: "up 1", want: &series{"up", map[string]string{}, 1}},
-		"labels": {
-			line: `apiserver_request_total{code="201",resource="podipblocks",verb="POST"} 5`,
-			want: &series{"apiserver_request_total", map[string]string{"code": "201", "resource": "podipblocks", "verb": "POST"}, 5},
-		},
-		"large value": {line: `x{a="b"} 1.5e+09`, want: &series{"x", map[string]string{"a": "b"}, 1.5e9}},
-		"no number":   {line: "up down"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got *series
-			if n, l, v, ok := parseSeries(test.line); ok {
-				got = &series{n, l, v}
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+)
 
 // Only stored objects count as writes. Refused requests are counted separately, and leases
 // not at all.
-func TestWrites(t *testing.T) {
-	counts := Counts{Requests: map[string]float64{
+func TestCounts(t *testing.T) {
+	counts := Counts{Requests: map[string]float64{}, Lists: map[string]float64{}}
+	for _, line := range []string{
+		"# TYPE apiserver_request_total counter", "", "up 1",
+		`apiserver_request_total{code="201",resource="podipblocks",subresource="",verb="POST"} 5`,
+		`apiserver_request_total{code="200",resource="ciliumnodes",subresource="",verb="PATCH"} 4`,
+		`apiserver_request_total{code="200",resource="ciliumnodes",subresource="status",verb="PATCH"} 1`,
+		`apiserver_request_total{code="200",component="other",resource="ciliumnodes",subresource="status",verb="PATCH"} 2`,
+		`apiserver_request_total{code="409",resource="ciliumnodes",subresource="status",verb="PATCH"} 2`,
+		`apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 1e+02`,
+		`apiserver_request_total{code="200",resource="pods",subresource="",verb="LIST"} 1`,
+		`apiserver_request_total{code="0",resource="pods",subresource="",verb="WATCH"} 2`,
+		`apiserver_watch_list_duration_seconds_count{group="",resource="pods",version="v1"} 1`,
+	} {
+		harness.Must(t, counts.add(line))
+	}
+	if diff := cmp.Diff(Counts{Requests: map[string]float64{
 		"POST podipblocks": 5, "PATCH ciliumnodes": 4, "PATCH ciliumnodes/status": 3, "PATCH ciliumnodes/status 409": 2,
-		"PUT leases": 100, "GET ciliumnodes": 7, "LIST pods": 1, "WATCH pods": 2,
-	}}
+		"PUT leases": 100, "LIST pods": 1, "WATCH pods": 2,
+	}, Lists: map[string]float64{"pods": 2}}, counts); diff != "" {
+		t.Error(diff)
+	}
 	if got := counts.Writes(); got != 12 {
 		t.Errorf("%v writes, not 12", got)
 	}
@@ -55,6 +41,12 @@ func TestWrites(t *testing.T) {
 	}
 	if got := counts.Failed(); got != 2 {
 		t.Errorf("%v refused, not 2", got)
+	}
+	if got := counts.Sub(counts).Writes(); got != 0 {
+		t.Errorf("%v writes since then, not 0", got)
+	}
+	if counts.add(`apiserver_request_total{verb="PUT"} many`) == nil {
+		t.Error("a number that is none is accepted")
 	}
 }
 
@@ -75,12 +67,12 @@ func TestEvents(t *testing.T) {
 
 // No two nodes share a block, and all blocks lie within the pool.
 func TestBlocksAreApart(t *testing.T) {
-	const nodes, blocks = 5000, 3
+	w := World{Nodes: 5000, Blocks: 3}
 	pool := netip.MustParsePrefix(PoolCIDR)
 	seen := map[netip.Prefix]bool{}
-	for i := range nodes {
-		for j := range blocks {
-			cidr := Block(BlockOf(i, j, blocks))
+	for i := range w.Nodes {
+		for j := range w.Blocks {
+			cidr := w.block(i, j)
 			if seen[cidr] || cidr != cidr.Masked() || !pool.Contains(cidr.Addr()) {
 				t.Fatalf("block %d of node %d is %s", j, i, cidr)
 			}

@@ -13,7 +13,6 @@ import (
 const (
 	CiliumNodes = "/apis/cilium.io/v2/ciliumnodes"
 	Blocks      = "/apis/cilium-pool.io/v1alpha1/podipblocks"
-	Pools       = "/apis/cilium-pool.io/v1alpha1/podippools"
 	Nodes       = "/api/v1/nodes"
 )
 
@@ -23,26 +22,19 @@ type Observer struct {
 	cancel  context.CancelFunc
 	stopped chan struct{}
 
-	mu     sync.Mutex
-	err    error
-	goal   goal
-	counts Observed
-}
-
-// Observed is what has been seen so far.
-type Observed struct {
-	// Versions and Bytes are the number of versions of objects and their bytes as JSON:
-	// what each watcher of the kind receives.
-	Versions, Bytes int64
+	mu       sync.Mutex
+	err      error
+	goal     goal
+	versions int
 }
 
 // goal is what Wait waits for: want different objects for which reached is true.
 type goal struct {
-	reached     func(event []byte) bool
-	want        int
-	at          map[string]time.Time
-	first, last time.Time
-	done        chan struct{}
+	reached func(event []byte) bool
+	want    int
+	names   map[string]bool
+	last    time.Time
+	done    chan struct{}
 }
 
 // Observe begins to watch at path, from now on.
@@ -67,21 +59,17 @@ func (s *Stage) Observe(ctx context.Context, path string) (*Observer, error) {
 func (o *Observer) take(line []byte, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.counts.Versions++
-	o.counts.Bytes += int64(len(line))
+	o.versions++
 	g := &o.goal
 	if g.reached == nil || !g.reached(line) {
 		return
 	}
 	name := Name(line)
-	if _, seen := g.at[name]; seen {
+	if g.names[name] {
 		return
 	}
-	g.at[name] = now
-	if g.first.IsZero() {
-		g.first = now
-	}
-	if len(g.at) == g.want {
+	g.names[name] = true
+	if len(g.names) == g.want {
 		g.last = now
 		close(g.done)
 	}
@@ -92,15 +80,15 @@ func (o *Observer) take(line []byte, now time.Time) {
 func (o *Observer) Expect(want int, reached func(event []byte) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.goal = goal{reached: reached, want: want, at: make(map[string]time.Time, want), done: make(chan struct{})}
+	o.goal = goal{reached: reached, want: want, names: make(map[string]bool, want), done: make(chan struct{})}
 }
 
-// Wait waits for what was expected. It returns when the first and the last object reached
-// it, and the time of each by name.
-func (o *Observer) Wait(ctx context.Context) (first, last time.Time, at map[string]time.Time, err error) {
+// Wait waits for what was expected, and returns when the last object reached it.
+func (o *Observer) Wait(ctx context.Context) (time.Time, error) {
 	o.mu.Lock()
 	done := o.goal.done
 	o.mu.Unlock()
+	var err error
 	select {
 	case <-done:
 	case <-o.stopped:
@@ -111,16 +99,16 @@ func (o *Observer) Wait(ctx context.Context) (first, last time.Time, at map[stri
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
-		err = fmt.Errorf("%d of %d: %w", len(o.goal.at), o.goal.want, errors.Join(err, o.err))
+		err = fmt.Errorf("%d of %d: %w", len(o.goal.names), o.goal.want, errors.Join(err, o.err))
 	}
-	return o.goal.first, o.goal.last, o.goal.at, err
+	return o.goal.last, err
 }
 
-// Seen returns what has been seen so far.
-func (o *Observer) Seen() Observed {
+// Seen returns the number of versions seen so far, which each watcher of the kind receives.
+func (o *Observer) Seen() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.counts
+	return o.versions
 }
 
 // Close ends the watch.

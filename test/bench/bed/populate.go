@@ -5,10 +5,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
@@ -27,10 +29,12 @@ func (w World) populateCluster(ctx context.Context, st *Stage) error {
 // populate adds what depends on the mode, in the same way: pools, CiliumNodes and blocks.
 func (w World) populate(ctx context.Context, st *Stage) error {
 	if w.Mode.Owned() {
-		for _, pool := range w.pools() {
-			if err := st.Client.Create(ctx, pool); err != nil {
-				return fmt.Errorf("create pool: %w", err)
-			}
+		never := int32(0)
+		pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: PoolName}}
+		pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: PoolCIDR}}, BlockSize: BlockBits}
+		pool.Spec.Reclaim.ThresholdPercent = &never
+		if err := st.Client.Create(ctx, pool); err != nil {
+			return fmt.Errorf("create pool: %w", err)
 		}
 	}
 	if err := w.addOfMode(ctx, st.Client, 0); err != nil {
@@ -98,7 +102,7 @@ func (w World) addBlocks(ctx context.Context, c client.Client, i int, node *core
 		return nil
 	}
 	for j := range w.Blocks {
-		b := crd.NewBlock(w.block(i, j), w.poolOf(i), node.Name, node.UID)
+		b := crd.NewBlock(w.block(i, j), PoolName, node.Name, node.UID)
 		if err := c.Create(ctx, b); err != nil {
 			return fmt.Errorf("create block %s: %w", b.Name, err)
 		}

@@ -29,13 +29,13 @@ type Process struct {
 }
 
 // spawn runs argv with its output in dir/name.log. The process dies with this one.
-func spawn(dir, name string, env []string, argv ...string) (*Process, error) {
+func spawn(dir, name string, argv ...string) (*Process, error) {
 	// Says must not read the log of an earlier process.
 	if err := os.Remove(process.LogPath(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	started := time.Now()
-	p, err := process.Start(process.Command{Name: name, Dir: dir, WorkDir: dir, Env: append(environment(), env...), Args: argv})
+	p, err := process.Start(process.Command{Name: name, Dir: dir, WorkDir: dir, Env: environment(), Args: argv})
 	if err != nil {
 		return nil, err
 	}

@@ -93,9 +93,6 @@ func (w World) texts(i int) []string {
 	whole(nodeAddress(i))
 	whole(zone(i))
 	whole(rack(i))
-	if w.Pools > 0 {
-		whole(w.poolOf(i))
-	}
 	for j := range w.Blocks {
 		block := w.block(i, j)
 		out = append(out, crd.BlockName(block))

@@ -19,7 +19,7 @@ import (
 // written through it, and the API server serves them.
 func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 	for name, w := range map[string]World{
-		"crd mode, pods, many pools": {Mode: CRD, Nodes: 5, Pools: 2, Blocks: 2, Used: 35, Pods: 35, Agents: true},
+		"crd mode, pods":             {Mode: CRD, Nodes: 5, Blocks: 2, Used: 35, Pods: 35, Agents: true},
 		"multi-pool mode":            {Mode: OwnMultiPool, Nodes: 41, Blocks: 3, Used: 4},
 		"Cilium's cluster-pool mode": {Mode: ClusterPool, Nodes: 41, Blocks: 1, Used: 4},
 		"Cilium's multi-pool mode":   {Mode: MultiPool, Nodes: 41, Blocks: 2, Used: 4},
@@ -49,7 +49,7 @@ func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 
 func newStage(t *testing.T) *Stage {
 	t.Helper()
-	st, err := (&Store{}).start(t.Context(), t.TempDir(), ControlPlane{})
+	st, err := (&Store{}).start(t.Context(), t.TempDir())
 	harness.Must(t, err)
 	t.Cleanup(func() { harness.Must(t, st.Close()) })
 	return st

@@ -26,9 +26,6 @@ type Stage struct {
 // Config returns the administrator's config.
 func (s *Stage) Config() *rest.Config { return s.cluster.Config() }
 
-// Dir returns the folder of its state and logs.
-func (s *Stage) Dir() string { return s.cluster.Dir() }
-
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Stage) Kubeconfig() string { return filepath.Join(s.cluster.Dir(), kubeconfigFile) }
 
@@ -40,11 +37,11 @@ func (s *Stage) etcd() *gateway.Client {
 }
 
 // Start runs a program; a name without a slash is one of the built binaries.
-func (s *Stage) Start(name string, env []string, argv ...string) (*Process, error) {
+func (s *Stage) Start(name string, argv ...string) (*Process, error) {
 	if filepath.Base(argv[0]) == argv[0] || !filepath.IsAbs(argv[0]) {
 		argv = append([]string{filepath.Join(s.binDir, argv[0])}, argv[1:]...)
 	}
-	p, err := spawn(s.cluster.Dir(), name, env, argv...)
+	p, err := spawn(s.cluster.Dir(), name, argv...)
 	if err == nil {
 		s.running = append(s.running, p)
 	}
@@ -94,40 +91,32 @@ const (
 	idleShare = 30 * time.Millisecond
 )
 
-// Calm is for how long Idle waits.
+// Calm is the usual time for IdleFor.
 const Calm = 1500 * time.Millisecond
 
-// Idle waits until p has used next to no CPU for a while (Calm), and returns when that idle
-// time began.
-func (s *Stage) Idle(ctx context.Context, p *Process) (time.Time, error) {
-	return s.IdleFor(ctx, p, Calm)
-}
-
-// IdleFor waits until p has used next to no CPU for that long, and returns when that idle
-// time began.
-func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) (time.Time, error) {
-	since := time.Now()
+// IdleFor waits until p has used next to no CPU for that long.
+func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) error {
 	tick := time.NewTicker(idleStep)
 	defer tick.Stop()
 	last, err := p.Use()
 	for calm := time.Duration(0); err == nil && calm < long; {
 		select {
 		case <-ctx.Done():
-			return since, fmt.Errorf("%s does not come to rest: %w", p.Name(), context.Cause(ctx))
+			return fmt.Errorf("%s does not come to rest: %w", p.Name(), context.Cause(ctx))
 		case <-tick.C:
 		}
 		var now Use
 		if now, err = p.Use(); now.CPU-last.CPU <= idleShare {
 			calm += idleStep
 		} else {
-			calm, since = 0, time.Now()
+			calm = 0
 		}
 		last = now
 	}
 	if err != nil {
-		return since, fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.Name(), err, p.LogTail())
+		return fmt.Errorf("%s has ended: %w; its log ends:\n%s", p.Name(), err, p.LogTail())
 	}
-	return since, nil
+	return nil
 }
 
 // Until waits until p's log contains all of texts.

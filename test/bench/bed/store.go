@@ -2,21 +2,16 @@ package bed
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
@@ -39,47 +34,12 @@ type Store struct {
 	Install func(ctx context.Context, s *Stage) error
 	// Settle runs the operator on a world that should be settled.
 	Settle func(ctx context.Context, s *Stage, w World) error
-
-	made string // see maker
 }
 
-// maker identifies what makes worlds: these binaries, with or without Install. Others may make
-// other worlds.
-func (s *Store) maker() (string, error) {
-	if s.made != "" {
-		return s.made, nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.New()
-	for _, path := range []string{self, filepath.Join(s.BinDir, "cilium-pool-operator")} {
-		file, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the operator, which only settled worlds need
-		}
-		if err != nil {
-			return "", err
-		}
-		_, err = io.Copy(sum, file)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return "", err
-		}
-	}
-	s.made = fmt.Sprintf("%s, installed: %t", hex.EncodeToString(sum.Sum(nil)), s.Install != nil)
-	return s.made, nil
-}
-
-// ensure returns the folder of a world, and creates the world unless these binaries
-// have already made it.
+// ensure returns the folder of a world, and creates the world unless it is there.
 func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx context.Context, st *Stage) error) (string, error) {
 	dir := filepath.Join(s.Dir, "worlds", key)
-	maker, err := s.maker()
-	if err != nil {
-		return "", err
-	}
-	if made, err := os.ReadFile(filepath.Join(dir, doneFile)); err == nil && string(made) == maker {
+	if _, err := os.Stat(filepath.Join(dir, doneFile)); err == nil {
 		return dir, nil
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -91,7 +51,7 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 		}
 	}
 	begin := time.Now()
-	st, err := s.start(ctx, dir, ControlPlane{})
+	st, err := s.start(ctx, dir)
 	if err != nil {
 		return "", err
 	}
@@ -99,12 +59,12 @@ func (s *Store) ensure(ctx context.Context, key, from string, fill func(ctx cont
 		return "", fmt.Errorf("make world %s: %w", key, err)
 	}
 	s.Say("world %s made in %.0f s", key, time.Since(begin).Seconds())
-	return dir, os.WriteFile(filepath.Join(dir, doneFile), []byte(maker), 0o600)
+	return dir, os.WriteFile(filepath.Join(dir, doneFile), nil, 0o600)
 }
 
-// Make creates a world if it does not exist yet. Modes share its Nodes and pods, which take
+// make creates a world if it does not exist yet. Modes share its Nodes and pods, which take
 // the longest to create.
-func (s *Store) Make(ctx context.Context, w World) (string, error) {
+func (s *Store) make(ctx context.Context, w World) (string, error) {
 	base, err := s.ensure(ctx, "base", "", func(ctx context.Context, st *Stage) error {
 		if s.Install == nil {
 			return nil
@@ -126,23 +86,9 @@ func (s *Store) Make(ctx context.Context, w World) (string, error) {
 	})
 }
 
-// ControlPlane is how a control plane differs from the usual one of a stage.
-type ControlPlane struct {
-	// Args and Env are the API server's, in addition.
-	Args, Env []string
-	// EtcdSyncs makes etcd wait for the disk.
-	EtcdSyncs bool
-}
-
 // Open starts a control plane on a copy of a world.
 func (s *Store) Open(ctx context.Context, w World) (*Stage, error) {
-	return s.OpenWith(ctx, w, ControlPlane{})
-}
-
-// OpenWith is Open with a different control plane. The world is created with the usual one,
-// so that all runs have the same data.
-func (s *Store) OpenWith(ctx context.Context, w World, with ControlPlane) (*Stage, error) {
-	from, err := s.Make(ctx, w)
+	from, err := s.make(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -153,23 +99,17 @@ func (s *Store) OpenWith(ctx context.Context, w World, with ControlPlane) (*Stag
 	if err := copyState(dir, from); err != nil {
 		return nil, err
 	}
-	return s.start(ctx, dir, with)
+	return s.start(ctx, dir)
 }
 
-func (s *Store) start(ctx context.Context, dir string, with ControlPlane) (*Stage, error) {
+func (s *Store) start(ctx context.Context, dir string) (*Stage, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, BinDir: s.BinDir, Log: io.Discard, APIServerArgs: with.Args, APIServerEnv: with.Env, EtcdSyncs: with.EtcdSyncs,
-	})
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, BinDir: s.BinDir})
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return nil, errors.Join(err, cluster.Stop())
-	}
-	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme})
+	c, err := harness.NewClient(cluster.Config())
 	if err != nil {
 		return nil, errors.Join(err, cluster.Stop())
 	}
@@ -195,20 +135,10 @@ func copyState(to, from string) error {
 			strings.HasSuffix(rel, ".log"), strings.HasSuffix(rel, ".pid"):
 			return nil
 		}
-		return copyFile(target, path)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o600)
 	})
-}
-
-func copyFile(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

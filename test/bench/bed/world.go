@@ -1,3 +1,9 @@
+// Package bed is what the benchmarks run on: worlds of Nodes, CiliumNodes, Pods and blocks
+// kept on disk, a separate control plane for each run, processes whose CPU and memory are
+// read from /proc, the API server's own counters, and a cheap watch that records when the
+// expected objects have arrived.
+//
+// It measures and never judges.
 package bed
 
 import (
@@ -32,8 +38,7 @@ const (
 	BlockBits = 27
 	// PoolName is the name of the only PodIPPool.
 	PoolName = "bench"
-	// PoolCIDR is the range that blocks are cut from: room for two blocks on each of 50,000
-	// nodes and more. Several pools have equal parts of it.
+	// PoolCIDR is the range that blocks are cut from.
 	PoolCIDR = "10.0.0.0/10"
 
 	blockSize = 1 << (32 - BlockBits)
@@ -46,9 +51,6 @@ const (
 type World struct {
 	Mode  Mode
 	Nodes int
-	// Pools is the number of pools to which nodes belong in turn, by label; 0: all nodes
-	// belong to PoolName.
-	Pools int
 	// Blocks is how many blocks each node has, in service and published.
 	Blocks int
 	// Used is how many addresses of each node are in use, which its agent reports in crd
@@ -63,14 +65,12 @@ type World struct {
 	// Settled runs the operator on the world once, so that what it writes then is not part
 	// of the measurement.
 	Settled bool
-	// Still means that no node gets another block.
-	Still bool
 }
 
 // cluster returns the part of the world that is the same in all modes: Nodes and pods. It
 // depends on blocks only because pods have their addresses.
 func (w World) cluster() World {
-	c := World{Mode: "cluster", Nodes: w.Nodes, Pools: w.Pools, Pods: w.Pods, Agents: w.Agents}
+	c := World{Mode: "cluster", Nodes: w.Nodes, Pods: w.Pods, Agents: w.Agents}
 	if w.Pods > 0 {
 		c.Blocks, c.Used = w.Blocks, w.Used
 	}
@@ -80,9 +80,6 @@ func (w World) cluster() World {
 // Key returns the name of the world on disk.
 func (w World) Key() string {
 	key := fmt.Sprintf("%s-%d-nodes-%d-blocks-%d-used-%d-pods", w.Mode, w.Nodes, w.Blocks, w.Used, w.Pods)
-	if w.Pools > 0 {
-		key += fmt.Sprintf("-%d-pools", w.Pools)
-	}
 	for _, option := range []struct {
 		word string
 		has  bool
@@ -109,8 +106,8 @@ func Block(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(base), BlockBits)
 }
 
-// BlockOf returns the number of block j of node i if each node has n blocks.
-func BlockOf(i, j, n int) int { return i*n + j }
+// block returns block j of node i.
+func (w World) block(i, j int) netip.Prefix { return Block(i*w.Blocks + j) }
 
 // Addresses returns the addresses of a block that pods may have.
 func Addresses(block netip.Prefix) []netip.Addr {
@@ -185,20 +182,6 @@ func (w World) Requested() []ipamtypes.IPAMPoolRequest {
 	return []ipamtypes.IPAMPoolRequest{{Pool: "default", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: max(1, w.Blocks) * usable}}}
 }
 
-// MinimalCiliumNode is the least that has to be written where node i has no CiliumNode: what its
-// agent, and whoever selects nodes, read of the Node.
-func (w World) MinimalCiliumNode(i int) map[string]any {
-	return map[string]any{
-		"apiVersion": "cilium.io/v2", "kind": "CiliumNode",
-		"metadata": map[string]any{
-			"name": NodeName(i), "labels": w.node(i).Labels,
-			// Any UID will do: no garbage collector runs here.
-			"ownerReferences": []map[string]any{{"apiVersion": "v1", "kind": "Node", "name": NodeName(i), "uid": "5b4a3f0c-0000-4000-8000-000000000000"}},
-		},
-		"spec": map[string]any{"addresses": []map[string]any{{"type": "InternalIP", "ip": nodeAddress(i)}}},
-	}
-}
-
 func nodeAddress(i int) string {
 	return fmt.Sprintf("172.%d.%d.%d", 16+i/(250*250), i/250%250, i%250+1)
 }
@@ -216,9 +199,6 @@ func (w World) node(i int) *corev1.Node {
 		corev1.LabelHostname: NodeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		corev1.LabelTopologyZone: zone(i), "node.example.com/rack": rack(i),
 	}}}
-	if w.Pools > 0 {
-		n.Labels[poolLabel] = w.poolOf(i)
-	}
 	return n
 }
 

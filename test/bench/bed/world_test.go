@@ -9,13 +9,12 @@ func TestClusterIsShared(t *testing.T) {
 		other World
 		want  bool
 	}{
-		"another mode":           {World{Mode: MultiPool, Nodes: 5, Blocks: 1, Used: 15}, true},
-		"other blocks":           {World{Mode: CRD, Nodes: 5, Blocks: 2, Used: 24, Settled: true}, true},
-		"no CiliumNodes":         {World{Mode: CRD, Nodes: 5, NoCiliumNodes: true}, true},
-		"more nodes":             {World{Mode: CRD, Nodes: 6, Blocks: 1, Used: 15}, false},
-		"agents":                 {World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15, Agents: true}, false},
-		"nodes of several pools": {World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15, Pools: 2}, false},
-		"pods":                   {World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15, Pods: 3}, false},
+		"another mode":   {World{Mode: MultiPool, Nodes: 5, Blocks: 1, Used: 15}, true},
+		"other blocks":   {World{Mode: CRD, Nodes: 5, Blocks: 2, Used: 24, Settled: true}, true},
+		"no CiliumNodes": {World{Mode: CRD, Nodes: 5, NoCiliumNodes: true}, true},
+		"more nodes":     {World{Mode: CRD, Nodes: 6, Blocks: 1, Used: 15}, false},
+		"agents":         {World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15, Agents: true}, false},
+		"pods":           {World{Mode: CRD, Nodes: 5, Blocks: 1, Used: 15, Pods: 3}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -5,5 +5,5 @@
 // Those that write repeat this operator's own writes, one Go program with one JSON body per
 // request. They show what an operator adds to them. A faster client might exist, and other
 // writes, or fewer, might do. As in the operator, no watch shares a connection with writes.
-// Answers are not decoded, except by List, whose task is to decode them.
+// Answers are not decoded.
 package floor

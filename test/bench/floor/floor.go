@@ -24,13 +24,7 @@ type Program func(ctx context.Context, f *Floor) error
 
 // Programs by name.
 func Programs() map[string]Program {
-	all := encodings()
-	for name, p := range map[string]Program{
-		"serve": Serve, "claim": Claim, "join": Join, "cidr": CIDR, "reclaim": Reclaim, "react": React, "list": List, "stream": Stream, "watch": Watch,
-	} {
-		all[name] = p
-	}
-	return all
+	return map[string]Program{"claim": Claim, "serve": Serve, "stream": Stream, "watch": Watch}
 }
 
 // Floor is what a bare program works with.
@@ -93,46 +87,30 @@ func (f *Floor) createBlock(ctx context.Context, i int) error {
 	return f.post(ctx, bed.Blocks, b)
 }
 
-// cidrs returns the CIDRs of node i, with or without the next one.
-func (f *Floor) cidrs(i int, next bool) []netip.Prefix {
+// cidrs returns the CIDRs of node i, with the next one.
+func (f *Floor) cidrs(i int) []netip.Prefix {
 	var out []netip.Prefix
 	for j := range f.world.Blocks {
-		out = append(out, bed.Block(bed.BlockOf(i, j, f.world.Blocks)))
+		out = append(out, bed.Block(i*f.world.Blocks+j))
 	}
-	if next {
-		out = append(out, f.next(i))
-	}
-	return out
+	return append(out, f.next(i))
 }
 
+// publish publishes the next block of node i. As this operator does, it removes the managed
+// fields with the first block.
 func (f *Floor) publish(ctx context.Context, i int) error {
-	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), f.untracked(i))
-}
-
-// untracked is a publication that removes the managed fields with the first block.
-func (f *Floor) untracked(i int) object {
-	body := f.publication(i)
-	if f.world.Blocks == 0 {
-		body["metadata"] = object{"managedFields": []object{{}}}
-	}
-	return body
-}
-
-func (f *Floor) publication(i int) object {
-	return object{"spec": object{"ipam": object{"pool": f.pool(i), "podCIDRs": f.cidrs(i, true)}}}
-}
-
-// pool has the addresses of the next block of node i.
-func (f *Floor) pool(i int) object {
 	pool := object{}
 	for _, addr := range bed.Addresses(f.next(i)) {
 		pool[addr.String()] = object{}
 	}
-	return pool
+	body := object{"spec": object{"ipam": object{"pool": pool, "podCIDRs": f.cidrs(i)}}}
+	if f.world.Blocks == 0 {
+		body["metadata"] = object{"managedFields": []object{{}}}
+	}
+	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), body)
 }
 
-// Claim creates a block for each node and publishes it. As this operator does, it removes the
-// managed fields of a CiliumNode with the first block.
+// Claim creates a block for each node and publishes it.
 func Claim(ctx context.Context, f *Floor) error {
 	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
 		if err := f.createBlock(ctx, i); err != nil {
@@ -142,35 +120,11 @@ func Claim(ctx context.Context, f *Floor) error {
 	})
 }
 
-// Allocate is Claim in multi-pool mode.
-func Allocate(ctx context.Context, f *Floor) error {
-	return harness.Parallel(ctx, f.world.Nodes, Workers, f.allocate)
-}
-
+// allocate creates a block for node i and publishes it in multi-pool mode.
 func (f *Floor) allocate(ctx context.Context, i int) error {
 	if err := f.createBlock(ctx, i); err != nil {
 		return err
 	}
-	pools := []object{{"pool": "default", "cidrs": f.cidrs(i, true)}}
+	pools := []object{{"pool": "default", "cidrs": f.cidrs(i)}}
 	return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"pools": object{"allocated": pools}}}})
-}
-
-// Join creates the CiliumNode of each node too.
-func Join(ctx context.Context, f *Floor) error {
-	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
-		if err := f.post(ctx, bed.CiliumNodes, f.world.MinimalCiliumNode(i)); err != nil {
-			return err
-		}
-		if err := f.createBlock(ctx, i); err != nil {
-			return err
-		}
-		return f.publish(ctx, i)
-	})
-}
-
-// CIDR writes a podCIDR to each node and no pool, as cluster-pool does.
-func CIDR(ctx context.Context, f *Floor) error {
-	return harness.Parallel(ctx, f.world.Nodes, Workers, func(ctx context.Context, i int) error {
-		return f.patch(ctx, bed.CiliumNodes+"/"+bed.NodeName(i), object{"spec": object{"ipam": object{"podCIDRs": f.cidrs(i, true)}}})
-	})
 }
