@@ -82,10 +82,9 @@ test-long: test-needs ## Run the long tests (TestLong...), under the race detect
 	$(TEST) -run '^TestLong' $(call given,PKG,$(addprefix ./,$(LONG)))
 
 .PHONY: lint
-lint: $(golangci-lint) ## Run golangci-lint, and go vet on the modules that import this one: no other test builds those.
+lint: $(golangci-lint) ## Run golangci-lint, and go vet on test/map, which imports this module: no other test builds it.
 	GOMAXPROCS=2 $(golangci-lint) run --concurrency 2 ./...
 	cd test/map && go vet ./...
-	cd test/bench/alloc && go vet ./...
 
 .PHONY: fmt
 fmt: ## Format all Go code.

@@ -126,7 +126,7 @@ dashboard-check: # Hold the chart's dashboard to Grafana's own schema. Needs Nod
 ifeq ($(origin PKG),command line)
 bench: bench-core
 else
-bench: bench-all ## Measure the whole operator beside peers and bare programs; writes .run/bench/report.md. 90 minutes. NODES=5000 BENCH=flags
+bench: bench-all ## Measure the whole operator beside cilium-operator and bare programs; writes .run/bench/report.md. An hour. NODES=5000 BENCH=flags
 endif
 
 .PHONY: bench-core
@@ -142,19 +142,9 @@ bench-binaries: controlplane
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/bench
 
 .PHONY: bench-quick
-bench-quick: bench-binaries # The same in small, in minutes; fails where counted writes, reads or allocations are not what they must be.
+bench-quick: bench-binaries # Fail if counted writes, reads or allocations differ from the expected ones. Five minutes.
 	$(BIN)/bench quick -nodes=100 $(BENCH)
 
 .PHONY: bench-all
-bench-all: bench-binaries $(BIN)/kube-controller-manager $(BIN)/cilium-$(cilium-default:v%=%)/cilium-operator
+bench-all: bench-binaries $(BIN)/cilium-$(cilium-default:v%=%)/cilium-operator
 	$(BIN)/bench run -nodes=$(BENCH_NODES) $(BENCH)
-	$(if $(BENCH),,$(MAKE) bench-alloc)
-	$(BIN)/bench report
-
-BENCH_ALLOC := .run/bench/alloc.txt
-
-.PHONY: bench-alloc
-bench-alloc: # Measure the allocator beside Kubernetes' and Cilium's own.
-	mkdir -p $(dir $(BENCH_ALLOC))
-	printf 'commit: %s\ndate: %s\n' $$(git describe --always --dirty --exclude='*' --abbrev=12) $$(date -u +%F) > $(BENCH_ALLOC)
-	cd test/bench/alloc && go test -run '^$$' -bench . -benchmem -benchtime 0.3s -timeout 30m . | tee -a $(CURDIR)/$(BENCH_ALLOC)

@@ -21,7 +21,7 @@ endef
 $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
-# One of the benchmark's peers, and a part of the real cluster.
+# A part of the real cluster.
 $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
 
 # The oldest Kubernetes that the chart installs on. Its module file is beside go.mod.

