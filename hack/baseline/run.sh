@@ -39,7 +39,7 @@ counts() {
 		echo "counts: bench-quick fails, with what is counted here and elsewhere" >&2
 	awk -F'"' '
 		$2 == "measure" || $2 == "contender" { of[$2] = $4 }
-		/"(block writes|node writes|other writes|own writes|versions|writes per burst|lists of [a-z]+)":/ {
+		/"(block writes|node writes|other writes|own writes|versions|writes per pod|lists of [a-z]+)":/ {
 			gsub(/[ ,:]/, "", $3); print of["measure"] " | " of["contender"] " | " $2 " | " $3
 		}' "$work"/results/*.json
 }

@@ -109,17 +109,15 @@ func TestMeasures(t *testing.T) {
 		"quick -measures=join,react": "join react",
 	} {
 		b, err := newBench(strings.Fields(args))
-		got := ""
+		var got []string
 		if err != nil {
-			got = err.Error()
+			got = []string{err.Error()}
 		} else {
-			var names []string
 			for _, m := range b.measures {
-				names = append(names, m.name)
+				got = append(got, m.name)
 			}
-			got = strings.Join(names, " ")
 		}
-		if got != want {
+		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %q, not %q", args, got, want)
 		}
 	}
