@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // RawClient sends and receives JSON unmodified, without a client-side limit.
@@ -89,10 +91,8 @@ func (f *Follower) connect(ctx context.Context) error {
 		if !apierrors.IsTooManyRequests(err) {
 			return err
 		}
-		select {
-		case <-time.After(notReady):
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
+		if ended := harness.Sleep(ctx, notReady); ended != nil {
+			return errors.Join(err, ended)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Stage is a control plane on which one contender runs once.
@@ -98,14 +99,10 @@ const Calm = 1500 * time.Millisecond
 
 // IdleFor waits until p has used next to no CPU for that long.
 func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) error {
-	tick := time.NewTicker(idleStep)
-	defer tick.Stop()
 	last, err := p.Use()
 	for calm := time.Duration(0); err == nil && calm < long; {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not come to rest: %w", p.Name(), context.Cause(ctx))
-		case <-tick.C:
+		if err := harness.Sleep(ctx, idleStep); err != nil {
+			return fmt.Errorf("%s does not come to rest: %w", p.Name(), err)
 		}
 		var now Use
 		if now, err = p.Use(); now.CPU-last.CPU <= idleShare {
@@ -123,21 +120,17 @@ func (s *Stage) IdleFor(ctx context.Context, p *Process, long time.Duration) err
 
 // Until waits until p's log contains all of texts.
 func (s *Stage) Until(ctx context.Context, p *Process, texts ...string) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return harness.Until(ctx, 10*time.Millisecond, func(context.Context) error {
 		if p.Says(texts...) {
 			return nil
 		}
 		if !p.Running() {
-			return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name(), p.LogTail())
+			cancel(fmt.Errorf("%s has ended; its log ends:\n%s", p.Name(), p.LogTail()))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s did not say %q: %w", p.Name(), texts, context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
+		return fmt.Errorf("%s did not say %q", p.Name(), texts)
+	})
 }
 
 // warmPage is the page size of Warm.

@@ -15,6 +15,8 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Mode determines whose world it is: what CiliumNodes look like that have blocks, or
@@ -222,11 +224,8 @@ func nodeStatus(i int) corev1.NodeStatus {
 
 // BoundPod returns a pod bound to node i; with an address it is running.
 func BoundPod(i int, name string, addr netip.Addr) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name,
-		Labels: map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9c"}}}
-	p.Spec.NodeName = NodeName(i)
-	p.Spec.Containers = []corev1.Container{{Name: "web", Image: "registry.example.com/team/web:v1.2.3",
-		Env: []corev1.EnvVar{{Name: "PORT", Value: "8080"}, {Name: "LOG_LEVEL", Value: "info"}}}}
+	p := harness.BoundPod(NodeName(i), name, map[string]string{"app": "web", "pod-template-hash": "5d4f8c7b9c"})
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "PORT", Value: "8080"}, {Name: "LOG_LEVEL", Value: "info"}}
 	if addr.IsValid() {
 		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: addr.String(), PodIPs: []corev1.PodIP{{IP: addr.String()}}}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
