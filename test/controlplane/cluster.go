@@ -57,14 +57,8 @@ type Options struct {
 	Log io.Writer
 	// AuditLog writes every request to Dir/audit.log once it is answered, at level Metadata.
 	AuditLog bool
-	// APIServerArgs are additional flags of kube-apiserver, after those of this package;
-	// APIServerEnv are additional variables of its environment, as NAME=value. A cluster that
-	// Attach finds does not know them.
-	APIServerArgs, APIServerEnv []string
 	// CRDs are installed, and Start waits for them. Nil: DefaultCRDs. Empty: none.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
-	// EtcdSyncs makes etcd wait until the disk has each write, as it does unless told otherwise.
-	EtcdSyncs bool
 	// Detached processes outlive this one; Attach finds them again. Otherwise they are killed
 	// with it, however it ends (on Linux).
 	Detached bool

@@ -15,11 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// startProcess runs a program in the state folder, with env in addition to our own environment.
-// It removes the files called stale first.
-func (c *Cluster) startProcess(name string, args, env []string, stale ...string) (*process.Process, error) {
+// startProcess runs a program in the state folder. It removes the files called stale first.
+func (c *Cluster) startProcess(name string, args []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
-		Name: name, Dir: c.dir, WorkDir: c.dir, Env: append(environment(os.Environ()), env...),
+		Name: name, Dir: c.dir, WorkDir: c.dir, Env: environment(os.Environ()),
 		Args:    append([]string{filepath.Join(c.opts.BinDir, name)}, args...),
 		PIDFile: true, Detached: c.opts.Detached,
 		Prepare: func() error {

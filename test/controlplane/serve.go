@@ -48,11 +48,9 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + etcdName + "=" + peer,
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
+		"--unsafe-no-fsync",
 	}
-	if !c.opts.EtcdSyncs {
-		args = append(args, "--unsafe-no-fsync")
-	}
-	p, err := c.startProcess(etcdName, args, nil, EtcdSocket(0), peerSocket)
+	p, err := c.startProcess(etcdName, args, EtcdSocket(0), peerSocket)
 	if err != nil {
 		return err
 	}
@@ -147,7 +145,7 @@ func (c *Cluster) startAPIServer() error {
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
 	}
-	p, err := c.startProcess(apiServerName, append(args, c.opts.APIServerArgs...), c.opts.APIServerEnv)
+	p, err := c.startProcess(apiServerName, args)
 	if err != nil {
 		return err
 	}
