@@ -78,7 +78,7 @@ test: test-needs ## Run the tests, but for the long ones, under the race detecto
 LONG = test/chaos/ $(filter-out test/chaos/,$(sort $(dir $(shell grep -rl '^func TestLong' --include='*_test.go' $(GO_DIRS)))))
 
 .PHONY: test-long
-test-long: test-needs ## Run the long tests (TestLong...), under the race detector: more seeds, chaos, exhaustive steps, Helm 3. PKG=./test/chart
+test-long: test-needs ## Run the long tests (TestLong...), under the race detector: more seeds, chaos, Helm 3. PKG=./test/chart
 	$(TEST) -run '^TestLong' $(call given,PKG,$(addprefix ./,$(LONG)))
 
 .PHONY: lint

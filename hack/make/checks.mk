@@ -17,10 +17,6 @@ STEPS ?= 500
 sim: ## Simulate so many seeded worlds around the operator; fails if a rule broke. SEEDS=1000 SEED=1 STEPS=500 MODE=crd|multi-pool|kubernetes
 	go run ./test/sim -seed=$(or $(SEED),1) -seeds=$(SEEDS) -steps=$(STEPS) $(if $(MODE),-mode=$(MODE))
 
-.PHONY: exhaust
-exhaust: # Try everything that can happen in small worlds, to a depth; fails if a rule broke. DEPTH=, SCOPES=join,lag
-	go run ./test/sim/exhaust $(if $(DEPTH),-depth=$(DEPTH)) $(if $(SCOPES),-scopes=$(SCOPES))
-
 .PHONY: points
 points: # Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
 	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))

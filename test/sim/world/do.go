@@ -146,7 +146,6 @@ func (o *Operator) takeAnswer(c *call, err error) {
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)
 	}
-	o.current.noteAnswer(o.w, c, err)
 	if c.looks() && err == nil {
 		o.current.look(o, c.key)
 	}

@@ -6,8 +6,8 @@
 // Nothing happens by itself. [World.Enabled] lists what could happen next, and
 // [World.Do] lets one of it happen: an operator's next call to the API server
 // goes through, or is lost; a watch shows the next version; an agent reports;
-// time passes. So a seeded random source, a list of actions, or an exhaustive
-// search can drive it, and the same actions lead to the same world.
+// time passes. So a seeded random source or a list of actions can drive it, and
+// the same actions lead to the same world.
 //
 // A reconcile is a coroutine that hands over at each call to the API server, so
 // that anything can happen between two calls of one reconcile.

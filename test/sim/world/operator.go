@@ -114,8 +114,7 @@ type flight struct {
 	// delete, and it may know that.
 	needed bool
 
-	seen digest // what it has got to know, if that is noted
-	may  chances
+	may chances
 
 	yield  func(*call) bool
 	next   func() (*call, bool)
@@ -341,7 +340,6 @@ func (o *Operator) resume(f *flight) {
 		f.stillNotRun(o)
 	}
 	f.chance(o)
-	f.noteMemory(o)
 	c, more := f.next()
 	o.current = nil
 	if more {

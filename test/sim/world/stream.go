@@ -221,7 +221,6 @@ func (c caches) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 			continue
 		}
 		stored := s.cache[nameOf(key)]
-		c.current.noteCache(c.w, stored)
 		if stored != nil {
 			assign(obj, stored)
 			return nil
@@ -236,7 +235,6 @@ func (c caches) List(_ context.Context, list client.ObjectList, _ ...client.List
 	all := list.(*corev1.NodeList)
 	cache := c.stream(KindNode.String()).cache
 	for _, name := range sortedKeys(cache) {
-		c.current.noteCache(c.w, cache[name])
 		all.Items = append(all.Items, *cache[name].(*corev1.Node))
 	}
 	return nil

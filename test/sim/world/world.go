@@ -129,7 +129,6 @@ type World struct {
 	trace   func(string)
 	quiet   context.Context
 	enabled []Action
-	known   *known // if Hash is asked for
 }
 
 // Violation is a broken rule.
