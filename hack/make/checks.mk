@@ -21,10 +21,6 @@ sim: ## Simulate so many seeded worlds around the operator; fails if a rule brok
 points: # Inject every fault at every write, event and agent step of reference scenarios; fails if a rule broke. SCENARIOS=join,grow FAULTS=killed-after
 	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
 
-.PHONY: changes
-changes: # Change every field of a spec to right and wrong values, in several states of a cluster and back; fails if the way matters, or one is accepted silently. STATES=grown,full PART=3
-	go run ./test/sim/changes $(if $(STATES),-states=$(STATES)) $(if $(PART),-part=$(PART))
-
 .PHONY: model
 model: # Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1, BIG=1
 	go run ./test/model $(if $(ROWS),-rows='$(ROWS)') $(if $(STORY),-story) $(if $(BIG),-big)

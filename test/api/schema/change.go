@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -88,14 +89,14 @@ func written(path []any) string {
 	return p.String()
 }
 
-// Named reports whether one of the errors names the field of the change, by its path or
-// that of what it is a part of below spec, or in its message.
-func (c Change) Named(errs field.ErrorList) bool {
+// Named reports whether one of the API server's reasons names the field of the change: by its
+// path, by the path of an object below spec that contains it, or in the message.
+func (c Change) Named(causes []metav1.StatusCause) bool {
 	name := c.At[strings.LastIndex(c.At, ".")+1:]
 	name, _, _ = strings.Cut(name, "[")
-	return slices.ContainsFunc(errs, func(e *field.Error) bool {
-		at := strings.TrimPrefix(e.Field, ".")
-		return strings.Contains(at, ".") && (strings.HasPrefix(c.At, at) || strings.HasPrefix(at, c.At)) || strings.Contains(e.Detail, name)
+	return slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
+		at := cause.Field
+		return strings.Contains(at, ".") && (strings.HasPrefix(c.At, at) || strings.HasPrefix(at, c.At)) || strings.Contains(cause.Message, name)
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -50,11 +50,7 @@ func TestForgottenField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, example, by := small(), copyOf(example), copyOf(by)
 			test.spoil(root, example, by)
-			s, err := read(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			changes, err := s.Changes(map[string]any{}, example, by)
+			changes, err := (&Schema{root}).Changes(map[string]any{}, example, by)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -75,12 +71,8 @@ func copyOf[V any](m map[string]V) map[string]V {
 
 // The bounds of a number, and one beyond each.
 func TestBounds(t *testing.T) {
-	s, err := read(small())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []any
-	changes, _ := s.Changes(map[string]any{"number": int64(3)}, map[string]any{"number": int64(3)}, nil)
+	changes, _ := (&Schema{small()}).Changes(map[string]any{"number": int64(3)}, map[string]any{"number": int64(3)}, nil)
 	for _, c := range changes {
 		if c.Field != "spec.number" || c.To == "removed" || c.To == "of another type" {
 			continue
@@ -102,11 +94,11 @@ func TestNamed(t *testing.T) {
 	for at, want := range map[string]bool{
 		"spec.ipv4.cidrs[1].cidr": true, "spec.ipv4.cidrs": true, "spec.ipv4": true, "spec": false, "spec.ipv6": false, "": false,
 	} {
-		if got := c.Named(field.ErrorList{{Field: at, Detail: "wrong"}}); got != want {
+		if got := c.Named([]metav1.StatusCause{{Field: at, Message: "wrong"}}); got != want {
 			t.Errorf("%s: %t", at, got)
 		}
 	}
-	if !c.Named(field.ErrorList{{Field: "spec", Detail: "each cidr must be one"}}) {
+	if !c.Named([]metav1.StatusCause{{Field: "spec", Message: "each cidr must be one"}}) {
 		t.Error("a message that names the field in its text does not count")
 	}
 }
