@@ -42,9 +42,6 @@ func beginElsewhere(seed uint64, c *world.Config, t traits) {
 	c.Move, c.Reserve = m, map[string]int{crd.DefaultCiliumPool: 1 + r.IntN(2), "blue": 1}
 	c.Faults &^= world.NodeGone | world.CiliumNodeGone | world.PoolEdits | world.BlockEdits | world.Torn | world.Edits |
 		world.Restore | world.AgentMute
-	if t.has(turnover) {
-		c.Faults |= world.NodeGone
-	}
 }
 
 // haveBoth makes all agents run both families and gives the first pool these IPv6 ranges.

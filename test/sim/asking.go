@@ -9,23 +9,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// poolsOf returns the trait pools for every other seed. It is drawn separately because only one
-// mode has it.
-func poolsOf(seed uint64) traits {
-	if r := rand.New(rand.NewPCG(seed, 10)); r.IntN(2) == 0 {
-		return pools
-	}
-	return 0
-}
-
-// parkingOf returns the trait parking for every other seed, drawn separately as well.
-func parkingOf(seed uint64) traits {
-	if r := rand.New(rand.NewPCG(seed, 17)); r.IntN(2) == 0 {
-		return parking
-	}
-	return 0
-}
-
 // askForPools makes the pods of a world request the Cilium pools blue and green. Users create
 // and delete the PodIPPools that serve them, some of which exist from the start. Unless both is
 // set, these have IPv4 only.

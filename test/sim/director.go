@@ -37,9 +37,6 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 			if plot := s.profile.plot(); plot != nil {
 				plot(d)
 			}
-			if s.traits.has(renumbering) {
-				d.renumber()
-			}
 			if s.traits.has(moves) && d.odds(.5) {
 				d.unreadable()
 			}

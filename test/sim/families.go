@@ -145,3 +145,17 @@ func (d *director) switchOffUnseen() {
 	d.drive(20, never, lives(node))
 	d.release()
 }
+
+// dies matches the end of an operator or a command at any time, and the outcomes of calls.
+// Agents die only by chance: between a mark and a report that costs pods (docs/reliability.md).
+func dies(a world.Action) bool {
+	switch a.Verb {
+	case world.KillOperator, world.CallKills, world.CallUnheard,
+		world.CommandDies, world.CommandKills, world.CommandUnheard, world.CommandFails:
+		return true
+	}
+	return false
+}
+
+// goesOn matches what happens without users.
+func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }

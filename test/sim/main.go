@@ -98,7 +98,7 @@ func parse(args []string, out io.Writer) (options, error) {
 // originOf draws what the flags leave open from a seed. If only one trait was requested, and
 // few seeds would have it, every seed has it.
 func (o options) originOf(seed uint64) origin {
-	if one := o.traits & (scheduling | renumbering | families); one == o.traits && len(one.each()) == 1 && !o.mode.WholeBlocks() {
+	if one := o.traits & (scheduling | families); one == o.traits && len(one.each()) == 1 && !o.mode.WholeBlocks() {
 		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}

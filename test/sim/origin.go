@@ -35,13 +35,8 @@ func (o origin) fit() origin {
 	switch {
 	case o.traits.has(scheduling):
 		o.traits &= withScheduling
-	case o.traits.has(renumbering):
-		o.traits &= withRenumbering
 	case o.traits.has(adoption):
 		o.traits &^= families
-	}
-	if !o.traits.has(adoption) {
-		o.traits &^= turnover
 	}
 	if o.traits&(adoption|pools|scheduling) == 0 {
 		o.traits &^= dual

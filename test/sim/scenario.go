@@ -107,8 +107,8 @@ func weights(r *rand.Rand) map[world.Verb]float64 {
 		world.CommandDies: .2, world.Configure: .5, world.AgentRollout: 1, world.BackupTake: .3, world.BackupAgain: .3,
 		world.CiliumPoolEdit: .6, world.NamespaceEdit: .2,
 		world.NodeLabel: 4, world.NodeAddress: 2, world.ServiceEdit: 1.5,
-		world.Renumber: .7, world.EvictionRefused: 10, world.AgentFamilies: .3,
-		world.PodWait: 4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
+		world.AgentFamilies: .3,
+		world.PodWait:       4, world.PodDrop: .2, world.Schedule: 20, world.SchedulerSee: 6,
 	}
 	for _, group := range [][]world.Verb{
 		{world.Watch, world.Tell}, {world.AgentSee}, {world.AgentReport}, {world.PodNew}, {world.PodDelete}, {world.Pass},

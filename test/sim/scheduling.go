@@ -13,14 +13,6 @@ import (
 // withScheduling are the traits that can be combined with a scheduler.
 const withScheduling = scheduling | windows | pace | pressure | dual
 
-// schedulingOf returns the trait scheduling for one seed in four.
-func schedulingOf(seed uint64) traits {
-	if rand.New(rand.NewPCG(seed, 14)).IntN(4) > 0 {
-		return 0
-	}
-	return scheduling
-}
-
 // unscheduledFaults remove addresses from under a Node's offer without the scheduler's
 // knowledge: users remove published addresses, pods and Nodes vanish without their kubelets,
 // and agents report too little.

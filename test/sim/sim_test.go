@@ -25,9 +25,6 @@ func TestLongPools(t *testing.T) {
 	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
-// TestRenumbering plays seeds in which users replace a range.
-func TestRenumbering(t *testing.T) { plays(t, "-seeds=8", "-traits=renumbering") }
-
 // TestFamilies plays seeds in which IPv6 is removed from a pool and from agents, and returns.
 func TestFamilies(t *testing.T) { plays(t, "-seeds=8", "-traits=families") }
 

@@ -18,34 +18,32 @@ import (
 type traits uint32
 
 const (
-	windows     traits = 1 << iota // pools have maintenance windows, and people change them
-	pace                           // blocks that begin to drain per hour, and reclaims per minute, are limited
-	pressure                       // full pools shorten idle times, and nodes are cordoned
-	adoption                       // nodes begin in another IPAM, and move out of it, or back
-	shadow                         // operators only look on, until they are upgraded
-	pools                          // pods ask for several of Cilium's pools, which people make and delete
-	labels                         // labels of Nodes choose among pools, come late, and change
-	cluster                        // the cluster itself has addresses of the pools' ranges
-	scheduling                     // a scheduler binds pods by the addresses that Nodes offer
-	moves                          // with labels: nodes move off pools that no longer select them
-	parking                        // blocks that drain are parked, in multi-pool mode
-	renumbering                    // a range is replaced by another, with evictions and restarts of agents
-	families                       // a pool and agents lose IPv6, and get it again
-	dual                           // with adoption, pools or scheduling: both families, not IPv4 alone
-	turnover                       // with adoption: machines are switched off, and others of their names join
-	allTraits   = 1<<iota - 1
+	windows    traits = 1 << iota // pools have maintenance windows, and people change them
+	pace                          // blocks that begin to drain per hour, and reclaims per minute, are limited
+	pressure                      // full pools shorten idle times, and nodes are cordoned
+	adoption                      // nodes begin in another IPAM, and move out of it, or back
+	shadow                        // operators only look on, until they are upgraded
+	pools                         // pods ask for several of Cilium's pools, which people make and delete
+	labels                        // labels of Nodes choose among pools, come late, and change
+	cluster                       // the cluster itself has addresses of the pools' ranges
+	scheduling                    // a scheduler binds pods by the addresses that Nodes offer
+	moves                         // with labels: nodes move off pools that no longer select them
+	parking                       // blocks that drain are parked, in multi-pool mode
+	families                      // a pool and agents lose IPv6, and get it again
+	dual                          // with adoption, pools or scheduling: both families, not IPv4 alone
+	allTraits         = 1<<iota - 1
 
 	// drawnApart are traits that only few seeds have, or only seeds of one mode.
-	drawnApart = pools | scheduling | parking | renumbering | families | dual | turnover
+	drawnApart traits = pools | scheduling | parking | families | dual
 
 	// modelledTraits are the traits of worlds that are held to the model of the address
 	// protocol. In other worlds addresses come and go in ways that the model lacks: nodes bring
 	// them along, or they leave with a family that agents no longer run.
-	modelledTraits = windows | pace | pressure | scheduling | labels | moves | cluster | shadow | renumbering
+	modelledTraits = windows | pace | pressure | scheduling | labels | moves | cluster | shadow
 )
 
 func traitNames() []string {
-	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "renumbering", "families", "dual", "turnover"}
+	return []string{"windows", "pace", "pressure", "adoption", "shadow", "pools", "labels", "cluster", "scheduling", "moves", "parking", "families", "dual"}
 }
 
 func (t traits) has(one traits) bool { return t&one == one }
@@ -94,6 +92,20 @@ func parseTraits(s string) (traits, error) {
 	return t, nil
 }
 
+// apartOf returns the traits of a seed that are drawn separately, because only few seeds have
+// them, or only one mode.
+func apartOf(seed uint64) traits {
+	r := rand.New(rand.NewPCG(seed, 10))
+	var t traits
+	for _, one := range drawnApart.each() {
+		often := one&(pools|parking) != 0
+		if n := r.IntN(4); n == 0 || often && n == 1 {
+			t |= one
+		}
+	}
+	return t
+}
+
 // traitsOf returns the traits of a seed except those drawn separately. Every other seed has
 // none.
 func traitsOf(seed uint64) traits {
@@ -122,12 +134,9 @@ func (t traits) marks() []string {
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "recall for a first block", "bound by an old offer"},
 		parking:    {"park", "unpark", "close"},
 		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
-		renumbering: {"renumber onward", "renumber backward", "renumber abort-onward", "evict", "eviction refused", "restart an agent",
-			"take a range out", "abort a renumber", "command killed"},
-		dual:     {"adopt IPv6", "pod of two pools", "offer IPv6"},
-		turnover: {"machine replaced"},
-		families: {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
-		cluster:  {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
+		dual:       {"adopt IPv6", "pod of two pools", "offer IPv6"},
+		families:   {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
+		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
 	}[t]
 }
 
@@ -158,16 +167,13 @@ func (t traits) adapt(seed uint64, c *world.Config) {
 	if t.has(families) {
 		switchFamilies(c)
 	}
-	if t.has(renumbering) {
-		replaceRange(seed, c)
-	}
 	c.Settings.ParkBlocks, c.Upgraded.ParkBlocks = t.has(parking), t.has(parking)
 }
 
 // in returns the traits of the set that a world in a mode can have; "": in any mode.
 func (t traits) in(mode ciliumnode.Mode) traits {
 	if mode != ciliumnode.CRD && mode != "" {
-		t &^= adoption | scheduling | moves | renumbering | families | turnover
+		t &^= adoption | scheduling | moves | families
 	}
 	if mode != ciliumnode.MultiPool && mode != "" {
 		t &^= pools | parking

@@ -110,18 +110,15 @@ const (
 	Collect Verb = "collect"
 )
 
-// Actions of users who migrate nodes or replace a range, and outcomes of their command.
+// Actions of users who migrate nodes, and outcomes of their command.
 const (
 	Configure      Verb = "configure"
 	Migrate        Verb = "migrate"
-	Renumber       Verb = "renumber"
 	CommandCall    Verb = "command-call"
 	CommandFails   Verb = "command-call-fails"
 	CommandUnheard Verb = "command-call-unheard"
 	CommandKills   Verb = "command-call-kills"
 	CommandDies    Verb = "command-dies"
-
-	EvictionRefused Verb = "eviction-refused"
 )
 
 // Actions of users, in people.go.

@@ -54,10 +54,9 @@ type machine struct {
 
 	// starts is the IPAM mode in which its agent starts next, mode the one in which it last
 	// ran; adopt.None is crd mode. moved and served: since it last ran in its old mode, it has
-	// run in crd mode, and assigned addresses to pods there. fresh: it joined later, in crd
-	// mode, in place of a machine that was switched off.
-	starts, mode         adopt.Source
-	moved, served, fresh bool
+	// run in crd mode, and assigned addresses to pods there.
+	starts, mode  adopt.Source
+	moved, served bool
 
 	// On disk.
 	endpoints map[string]*endpoint // by pod slot

@@ -83,7 +83,7 @@ func (w *World) anyCalm() (Action, bool) {
 func (w *World) Finish() {
 	w.leaveShadow()
 	w.endFamilies()
-	if len(w.Violations) > 0 || !w.endMove() || !w.endRenumbering() || !w.replaceFirst() {
+	if len(w.Violations) > 0 || !w.endMove() || !w.replaceFirst() {
 		return
 	}
 	if w.rest("with pods") {

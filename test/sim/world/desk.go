@@ -58,42 +58,11 @@ func (d desk) Patch(ctx context.Context, obj client.Object, patch client.Patch, 
 	return d.live.Patch(ctx, obj, patch, opts...)
 }
 
-// Delete deletes an object. An agent whose pod is deleted ends.
-func (d desk) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	if kindOf(obj) != KindPod {
-		return d.live.Delete(ctx, obj, opts...)
-	}
-	o := (&client.DeleteOptions{}).ApplyOptions(opts)
-	return d.send(&call{verb: "delete", kind: KindPod, key: keyOf(obj), do: func() error {
-		return d.in().restartAgent(keyOf(obj), o.Preconditions)
-	}})
-}
-
-// eviction is the subresource of pods that requests an eviction.
-const eviction = "eviction"
-
-// SubResource supports evictions only.
-func (d desk) SubResource(string) client.SubResourceClient { return evictions{d: d} }
-
-type evictions struct {
-	client.SubResourceClient
-	d desk
-}
-
-// Create evicts a pod.
-func (e evictions) Create(_ context.Context, pod, body client.Object, _ ...client.SubResourceCreateOption) error {
-	requested := body.(*policyv1.Eviction)
-	return e.d.send(&call{verb: "create", sub: eviction, kind: KindPod, key: keyOf(pod), do: func() error {
-		return e.d.in().evict(keyOf(pod), requested.DeleteOptions.Preconditions)
-	}})
-}
-
 // List reads all objects of a kind.
 func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	w := d.in()
 	return d.send(&call{verb: "list", key: o.Namespace, do: func() error {
-		defer w.mover.read.take(list, o.LabelSelector != nil)
 		switch l := list.(type) {
 		case *corev1.PodList:
 			l.Items = nil
@@ -114,7 +83,7 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 		case *networkingv1.ServiceCIDRList, *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
 			// no Services here, and no other Lease
 		case *policyv1.PodDisruptionBudgetList:
-			l.Items = nil // evictions are refused by chance
+			l.Items = nil
 		case *unstructured.UnstructuredList:
 			l.Items = w.nodeConfigs()
 		default:

@@ -245,7 +245,7 @@ func duration(s string) time.Duration {
 
 // describe adds what the name of an action leaves out.
 func (w *World) describe(a Action) string {
-	if a.Verb != Migrate && a.Verb != Renumber && a.Who == people && w.mover.busy() {
+	if a.Verb != Migrate && a.Who == people && w.mover.busy() {
 		return a.String() + ": " + w.mover.pending.String()
 	}
 	o := w.operator(a.Who)

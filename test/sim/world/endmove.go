@@ -25,7 +25,7 @@ func (w *World) endMove() bool {
 	w.mover.die()
 	back := w.cfg.Move.From != adopt.CRD && w.pick("back", 1, 2) == 0
 	for _, m := range w.machines {
-		if (back && !m.fresh || w.returning(m.name)) && w.takeBack(m) {
+		if (back || w.returning(m.name)) && w.takeBack(m) {
 			continue
 		}
 		if len(w.Violations) > 0 || !w.moveOn(m) {
@@ -48,11 +48,8 @@ func (w *World) endFaults() (begin func()) {
 }
 
 // migrate runs a command to its end and returns its output.
-func (w *World) migrate(command string) string { return w.kubectl(Migrate, command) }
-
-// kubectl runs a command to its end and returns its output.
-func (w *World) kubectl(verb Verb, command string) string {
-	w.Do(Action{verb, people, command})
+func (w *World) migrate(command string) string {
+	w.Do(Action{Migrate, people, command})
 	for range w.restWithin() {
 		if !w.mover.busy() {
 			return w.mover.out.String() + w.mover.err.String()
@@ -67,7 +64,7 @@ func (w *World) kubectl(verb Verb, command string) string {
 		}
 		w.pass(d)
 	}
-	w.violate(9, "%s %s does not end", verb, command)
+	w.violate(9, "migrate %s does not end", command)
 	return ""
 }
 
@@ -159,9 +156,6 @@ func (w *World) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 
 // moveOn brings a node into crd mode and finishes its migration.
 func (w *World) moveOn(m *machine) bool {
-	if m.fresh { // pods of the machine before it may still be there
-		w.Calm(w.restWithin())
-	}
 	said := w.migrate("start/" + m.name)
 	if strings.Contains(said, "AddressOutside") { // of a pod that is just going: nothing else leaves one
 		w.Calm(w.restWithin())

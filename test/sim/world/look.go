@@ -26,15 +26,6 @@ func (w *World) InHand(operator, reconcile string) string {
 	return ""
 }
 
-// CommandInHand returns the call that the users' command is about to send, as InHand does; "":
-// no command runs.
-func (w *World) CommandInHand() string {
-	if !w.mover.busy() {
-		return ""
-	}
-	return w.mover.pending.String()
-}
-
 // Assigned returns the CIDRs that are assigned to a node's agent.
 func (w *World) Assigned(node string) []netip.Prefix {
 	if w.fixed() {

@@ -110,7 +110,7 @@ func (w *World) enableMove(m *machine) {
 
 // moves reports whether an agent can run in a mode other than crd.
 func (w *World) moves(m *machine) bool {
-	return w.cfg.Move != nil && w.cfg.Move.From != adopt.CRD && (!m.fresh || w.returning(m.name))
+	return w.cfg.Move != nil && w.cfg.Move.From != adopt.CRD
 }
 
 // configure sets the mode in which the agent of a node starts next. An agent that waits in crd
@@ -155,16 +155,6 @@ func (w *World) countAdopted(v Version) {
 	b, _ := v.New.(*v1alpha1.PodIPBlock)
 	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
 		w.Counts.Did["adopt IPv6"]++
-	}
-}
-
-// startAfresh makes the next machine with this name join in crd mode, as new nodes do while
-// others migrate.
-func (m *machine) startAfresh() {
-	if m.w.cfg.Move != nil {
-		m.starts, m.mode, m.moved, m.served, m.fresh = adopt.None, adopt.None, true, false, true
-		delete(m.w.mover.ready, m.name)
-		m.w.Counts.Did["machine replaced"]++
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -16,12 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
-// mover runs kubectl cilium-pool migrate and renumber, one command at a time: the plugin's own
+// mover runs kubectl cilium-pool migrate, one command at a time: the plugin's own
 // code, which hands over at each call to the API server and while it sleeps.
 type mover struct {
 	w *World
-	// verb and command are those of the last command, as in Migrate and "abort/n1".
-	verb     Verb
+	// command is the last one, such as "abort/n1".
 	command  string
 	pending  *call // nil: no command is under way
 	out, err bytes.Buffer
@@ -30,8 +28,6 @@ type mover struct {
 	woken time.Time // when it wakes up, while it sleeps
 	// ready are the nodes that may go back as soon as their agents restart.
 	ready map[string]bool
-	// read is what renumber last read.
-	read readings
 
 	yield func(*call) bool
 	next  func() (*call, bool)
@@ -42,14 +38,7 @@ func (m *mover) busy() bool { return m != nil && m.pending != nil }
 
 // commandLine returns the arguments that users type.
 func (m *mover) commandLine() []string {
-	if m.verb == Renumber {
-		return m.w.cfg.Renumbering.commandLine(m.command)
-	}
-	return migrateLine(m.command)
-}
-
-func migrateLine(command string) []string {
-	verb, node, one := strings.Cut(command, "/")
+	verb, node, one := strings.Cut(m.command, "/")
 	switch {
 	case one:
 		return []string{"migrate", verb, "--node", node}
@@ -60,8 +49,8 @@ func migrateLine(command string) []string {
 }
 
 // begin starts a command and runs it to its first call.
-func (m *mover) begin(verb Verb, command string) {
-	m.verb, m.command, m.code = verb, command, -1
+func (m *mover) begin(command string) {
+	m.command, m.code = command, -1
 	m.out.Reset()
 	m.err.Reset()
 	streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &m.out, ErrOut: &m.err}
@@ -86,8 +75,8 @@ func (m *mover) resume() {
 		return
 	}
 	m.pending = nil
-	m.w.tracef("%s %s ended with %d: %s%s", m.verb, m.command, m.code, m.out.String(), m.err.String())
-	m.w.Counts.Did[string(m.verb)+" "+strings.SplitN(m.command, "/", 2)[0]]++
+	m.w.tracef("migrate %s ended with %d: %s%s", m.command, m.code, m.out.String(), m.err.String())
+	m.w.Counts.Did["migrate "+strings.SplitN(m.command, "/", 2)[0]]++
 	for _, line := range regexp.MustCompile(`(?m)^node/(\S+) is (back|ready)`).FindAllStringSubmatch(m.out.String(), -1) {
 		if m.ready[line[1]] = line[2] == "ready"; line[2] == "back" {
 			m.w.machine(line[1]).moved, m.w.machine(line[1]).served = false, false
@@ -129,8 +118,6 @@ func (m *mover) send(c *call) error {
 	switch c.fate {
 	case failed:
 		return errLine
-	case throttled: // a PodDisruptionBudget lets no pod go for now
-		return apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	case unheard:
 		_ = m.carryOut(c)
 		return errLine
@@ -149,7 +136,7 @@ func (m *mover) carryOut(c *call) error {
 	defer func() { m.w.byMover = false }()
 	err := c.do()
 	if err != nil {
-		m.w.tracef("%s %s: %v", m.verb, c, err)
+		m.w.tracef("migrate %s: %v", c, err)
 	}
 	return err
 }
@@ -162,7 +149,6 @@ func (w *World) enableMover() {
 	}
 	if !m.busy() {
 		w.enableMigrate()
-		w.enableRenumber()
 		return
 	}
 	w.canIf(Kill, CommandDies, people, "")
@@ -174,9 +160,6 @@ func (w *World) enableMover() {
 	}
 	w.can(CommandCall, people, "")
 	w.canIf(Fail, CommandFails, people, "")
-	if m.pending.sub == eviction {
-		w.can(EvictionRefused, people, "")
-	}
 	if m.pending.writes() {
 		w.canIf(Unheard, CommandUnheard, people, "")
 		w.canIf(KillAfterWrite, CommandKills, people, "")
@@ -185,9 +168,6 @@ func (w *World) enableMover() {
 
 // enableMigrate enables the commands for nodes that migrate.
 func (w *World) enableMigrate() {
-	if w.cfg.Move == nil {
-		return
-	}
 	for _, command := range []string{"start", "finish", "abort"} {
 		w.can(Migrate, people, command)
 	}
@@ -217,17 +197,13 @@ func (w *World) prompt() bool {
 func (w *World) doMover(verb Verb, command string) bool {
 	m := w.mover
 	switch verb {
-	case Migrate, Renumber:
-		m.begin(verb, command)
+	case Migrate:
+		m.begin(command)
 	case CommandCall:
 		m.resume()
 	case CommandFails:
 		w.Counts.Faults["command's call failed"]++
 		m.pending.fate = failed
-		m.resume()
-	case EvictionRefused:
-		w.Counts.Faults["eviction refused"]++
-		m.pending.fate = throttled
 		m.resume()
 	case CommandUnheard:
 		w.Counts.Faults["command's answer lost"]++

@@ -274,7 +274,6 @@ func (w *World) editNode(m *machine, a Action) {
 		w.makeNode(m.name)
 	case NodeOff:
 		m.switchOff()
-		m.startAfresh()
 		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))
 	default:
 		w.mustNot(w.api.Delete(KindNode, m.name, nil, nil))

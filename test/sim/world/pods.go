@@ -37,7 +37,6 @@ func (m *machine) newPod(slot, asks string) {
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	ask(pod, asks)
-	m.w.cfg.Renumbering.controlled(m.w, pod)
 	m.w.must(m.w.api.Create(pod))
 }
 

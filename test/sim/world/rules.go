@@ -50,8 +50,6 @@ func (w *World) judged(v Version) {
 		if !w.byMover {
 			w.noteExcuses(v)
 		}
-	case KindPool:
-		w.holdPoolWrite(v)
 	case KindBlock:
 		delete(w.torn, v.Key)
 		w.countAdopted(v)

@@ -46,8 +46,6 @@ type Config struct {
 	Other *v1alpha1.PodIPPool
 	// Move is another IPAM in which the world begins. Nil: none.
 	Move *Move
-	// Renumbering is a range that users replace. Nil: none.
-	Renumbering *Renumbering
 	// Maintenance is what holds blocks on their nodes. Nil: nothing.
 	Maintenance *Maintenance
 	// Labels of Nodes, by which pools select. Nil: pools select all.
@@ -185,7 +183,7 @@ func New(cfg Config) *World {
 			w.beginElsewhere(m, cfg.Move.Given[i])
 		}
 	}
-	if cfg.Move != nil || cfg.Renumbering != nil {
+	if cfg.Move != nil {
 		w.mover = &mover{w: w, ready: map[string]bool{}}
 	}
 	if cfg.Model {
