@@ -87,7 +87,7 @@ func (f *flight) chance(o *Operator) {
 	if o.meter == nil || f.controller != nodes {
 		return
 	}
-	m, now, known := o.w.cfg.Maintenance, clock{o}.Now(), o.meter.pools
+	m, now, known := o.w.cfg.Maintenance, processClock{o}.Now(), o.meter.pools
 	if f.may.drain == nil {
 		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
 	}
@@ -192,7 +192,7 @@ func (w *World) holdIdle(block string) {
 	if o.settings.Defaults.Policy.PressurePercent > 0 {
 		least /= 10 // of a full pool
 	}
-	if ran := (clock{o}).Now().Sub(o.meter.since); ran < least {
+	if ran := (processClock{o}).Now().Sub(o.meter.since); ran < least {
 		w.violate(10, "block %s began to be reclaimed %s after the operator had started, and has to be idle for %s", block, ran, least)
 	}
 }
@@ -210,7 +210,7 @@ func (w *World) holdRate(pool string) {
 	if n == nil || *n == 0 {
 		return
 	}
-	ran := (clock{w.writer}).Now().Sub(m.since)
+	ran := (processClock{w.writer}).Now().Sub(m.since)
 	if most := float64(max(1, int(*n)/60)) + float64(*n)*ran.Hours(); float64(m.begun[pool]) > most+.001 {
 		w.violate(10, "%d blocks of pool %s began to leave within %s, where %d an hour may", m.begun[pool], pool, ran, *n)
 	}
@@ -221,7 +221,7 @@ func (w *World) holdRate(pool string) {
 func (w *World) holdReclaims(of string, perMinute int) {
 	m := w.writer.meter
 	m.reclaims[of]++
-	ran := (clock{w.writer}).Now().Sub(m.since)
+	ran := (processClock{w.writer}).Now().Sub(m.since)
 	most := float64(max(1, perMinute/10)) + float64(perMinute)*ran.Minutes()
 	if perMinute > 0 && float64(m.reclaims[of]) > most+.001 {
 		w.violate(10, "%d reclaims of pool %q began within %s, where %d a minute may", m.reclaims[of], of, ran, perMinute)

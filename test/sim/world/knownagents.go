@@ -11,7 +11,7 @@ import (
 // knownAgents are the agents' pods that an operator's watch has delivered, interpreted here and
 // not by the code under test.
 type knownAgents struct {
-	clock clock
+	clock processClock
 	runs  map[string]knownRun // by pod
 }
 
@@ -24,7 +24,7 @@ type knownRun struct {
 }
 
 func newKnownAgents(o *Operator) *knownAgents {
-	return &knownAgents{clock: clock{o}, runs: map[string]knownRun{}}
+	return &knownAgents{clock: processClock{o}, runs: map[string]knownRun{}}
 }
 
 func (k *knownAgents) there(obj client.Object) {

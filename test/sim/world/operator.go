@@ -136,13 +136,13 @@ func (o *Operator) start(versionsAgo int) {
 	}
 	o.flights, o.current, o.doubts, o.heard, o.moves = nil, nil, nil, nil, nil
 	if o.w.cfg.Maintenance != nil {
-		o.meter = newMeter(clock{o}.Now())
+		o.meter = newMeter(processClock{o}.Now())
 	}
 	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
 	parts, err := controller.New(controller.Connections{
-		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: clock{o},
+		Cache: caches{o}, Live: live{caller: o}, Client: live{caller: o}, Recorder: silent{}, Clock: processClock{o},
 	}, s)
 	if err != nil {
 		panic(err)
@@ -397,14 +397,14 @@ func request(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// clock is an operator's clock.
-type clock struct{ o *Operator }
+// processClock is an operator's clock.
+type processClock struct{ o *Operator }
 
 // Now implements clock.PassiveClock.
-func (c clock) Now() time.Time { return c.o.w.now.Add(c.o.skew) }
+func (c processClock) Now() time.Time { return c.o.w.now.Add(c.o.skew) }
 
 // Since implements clock.PassiveClock.
-func (c clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c processClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // silent discards events.
 type silent struct{}
