@@ -151,21 +151,21 @@ const (
 func (w *World) Enabled() []Action {
 	w.enabled = w.enabled[:0]
 	for _, o := range w.operators {
-		w.enableOperator(o)
+		w.processes.enableOperator(o)
 	}
 	for _, m := range w.machines {
 		if !m.off {
-			w.enableAgent(m)
-			w.enableMove(m)
-			w.enableFamilies(m)
-			w.enablePods(m)
+			w.workload.enableAgent(m)
+			w.migration.enableMove(m)
+			w.workload.enableFamilies(m)
+			w.workload.enablePods(m)
 		}
-		w.enableCollect(m)
+		w.users.enableCollect(m)
 	}
 	w.sched.enable()
-	w.enableTime()
-	w.enableMover()
-	w.enablePeople()
+	w.clock.enableTime()
+	w.migration.enableMover()
+	w.users.enablePeople()
 	return w.enabled
 }
 
@@ -179,170 +179,9 @@ func (w *World) canIf(fault Faults, verb Verb, who, what string) {
 	}
 }
 
-func (w *World) enableOperator(o *Operator) {
-	switch {
-	case !o.up:
-		w.can(Start, o.name, "")
-		if len(w.torn) == 0 {
-			w.canIf(StaleList, Start, o.name, "stale")
-		}
-		return
-	case o.frozen:
-		w.can(Thaw, o.name, "")
-		return
-	}
-	if !o.leads && (w.lease.holder == nil || !w.now.Before(w.lease.renewed.Add(leaseFor))) {
-		w.can(Lead, o.name, "")
-	}
-	w.canIf(Kill, KillOperator, o.name, "")
-	w.canIf(Freeze, FreezeOp, o.name, "")
-	if w.cfg.Faults.Has(Upgrade) || o.settings.Shadow {
-		w.can(UpgradeOp, o.name, "")
-	}
-	w.enableStreams(o)
-	switch {
-	case o.leads && o.begun:
-		w.enableReconciles(o)
-	case o.leads && o.busy(nodes) < o.workers(nodes):
-		for _, name := range o.queues[nodes].ready() {
-			w.can(Early, o.name, controllerName(nodes)+"/"+name)
-		}
-	}
-	for _, f := range o.flights {
-		w.enableCall(o, f)
-	}
-}
-
-func (w *World) enableStreams(o *Operator) {
-	for _, s := range o.streams {
-		if _, more := s.next(w.api); more {
-			w.can(Watch, o.name, s.name)
-		}
-		if len(s.undelivered) > 0 {
-			w.can(Tell, o.name, s.name)
-		}
-		if s.synced() {
-			w.canIf(Relist, List, o.name, s.name)
-		}
-	}
-}
-
-func (w *World) enableReconciles(o *Operator) {
-	for c, q := range o.queues {
-		if q.due(); o.busy(c) >= o.workers(c) {
-			continue
-		}
-		for _, name := range q.ready() {
-			w.can(Reconcile, o.name, controllerName(c)+"/"+name)
-		}
-	}
-}
-
-func (w *World) enableCall(o *Operator, f *flight) {
-	c, what := f.pending, f.String()
-	if c.verb == "wait" {
-		switch {
-		case o.shown(c.shown):
-			w.can(Shown, o.name, what)
-		case !w.now.Before(f.since.Add(shownWithin)):
-			w.can(Timeout, o.name, what)
-		}
-		return
-	}
-	w.can(Call, o.name, what)
-	w.canIf(Fail, CallFails, o.name, what)
-	if !c.writes() {
-		return
-	}
-	w.canIf(Fail, CallThrottle, o.name, what)
-	w.canIf(Unheard, CallUnheard, o.name, what)
-	w.canIf(KillAfterWrite, CallKills, o.name, what)
-	w.canIf(Freeze, CallFreezes, o.name, what)
-}
-
-func (w *World) enableAgent(m *machine) {
-	if m.podDue() {
-		w.can(AgentPod, m.name, "")
-	}
-	if m.phase == down {
-		if w.api.Get(KindNode, m.name) != nil && !w.now.Before(m.again) && !m.held {
-			w.can(AgentStart, m.name, "")
-		}
-		return
-	}
-	w.enableStartup(m)
-	if _, more := m.nextSeen(); more && m.reads() {
-		w.can(AgentSee, m.name, "")
-	}
-	if m.mayReport() && !m.silent {
-		w.can(AgentReport, m.name, "")
-	}
-	if node := w.api.Get(KindNode, m.name); m.phase == serving && node != nil && node.GetUID() != m.node {
-		w.can(AgentSync, m.name, "")
-	}
-	w.canIf(AgentKill, AgentDies, m.name, "")
-	if m.phase < serving && m.store != nil {
-		w.canIf(AgentEmpty, AgentNothing, m.name, "")
-	}
-	w.canIf(AgentMute, AgentMutes, m.name, "")
-}
-
-// enableStartup enables what an agent does until it serves.
-func (w *World) enableStartup(m *machine) {
-	switch {
-	case m.phase == waiting && m.mayOpen():
-		w.can(AgentOpen, m.name, "")
-	case m.phase == opened:
-		w.can(AgentRestore, m.name, "")
-	case m.phase == restored:
-		w.can(AgentServe, m.name, "")
-	}
-}
-
-func (w *World) enablePods(m *machine) {
-	for _, slot := range w.slots {
-		pod := m.podObject(slot)
-		if m.phase == serving && m.wantsAdd(slot, pod) {
-			w.can(PodAdd, m.name, slot)
-		}
-		if m.phase == serving && m.wantsDel(slot, pod) {
-			w.can(PodDel, m.name, slot)
-		}
-		if m.wantsStatus(slot, pod) {
-			w.can(PodStatus, m.name, slot)
-		}
-		switch {
-		case pod == nil:
-			w.enableNewPod(m, slot)
-			continue
-		case pod.DeletionTimestamp == nil:
-			w.can(PodDelete, m.name, slot)
-			if m.endpoints[slot] != nil && !finished(pod) && (!w.sandboxesGoFirst() || m.phase == serving) {
-				w.can(PodFinish, m.name, slot)
-			}
-		case m.endpoints[slot] == nil:
-			w.can(PodGone, m.name, slot)
-		}
-		w.canIf(ForcedPods, PodForce, m.name, slot)
-	}
-}
-
 // aDay is the furthest that time advances to the next thing that comes due: a window may open
 // only in years, which for a world is never.
 const aDay = 24 * time.Hour
-
-func (w *World) enableTime() {
-	if next := w.next(); !next.IsZero() && next.Before(w.now.Add(aDay)) {
-		w.can(Pass, "time", "next")
-	}
-	for _, d := range []string{"1s", "15s", "1m"} {
-		w.can(Pass, "time", d)
-	}
-	if w.cfg.Faults.Has(Jump) {
-		w.can(JumpFar, "time", "20s")
-		w.can(JumpFar, "time", "15m")
-	}
-}
 
 // Can reports whether an action is possible now.
 func (w *World) Can(a Action) bool { return slices.Contains(w.Enabled(), a) }
@@ -358,7 +197,7 @@ func (w *World) count(a Action) {
 // Do performs an enabled action.
 func (w *World) Do(a Action) {
 	if w.trace != nil {
-		w.tracef("%s %s", w.now.Format("15:04:05.0"), w.describe(a))
+		w.tracef("%s %s", w.clock.now.Format("15:04:05.0"), w.describe(a))
 	}
 	w.count(a)
 	if w.refinement != nil {
@@ -366,22 +205,22 @@ func (w *World) Do(a Action) {
 	}
 	switch o, m := w.operator(a.Who), w.machine(a.Who); {
 	case o != nil:
-		w.doOperator(a, o)
-	case m != nil && w.doAgent(a.Verb, m), m != nil && w.doPod(a.Verb, m, a.What):
+		w.processes.doOperator(a, o)
+	case m != nil && w.workload.doAgent(a.Verb, m), m != nil && w.workload.doPod(a.Verb, m, a.What):
 	case a.Who == schedulerName:
 		w.sched.do(a.Verb, a.What)
-	case a.Who == people && w.mover != nil && w.doMover(a.Verb, a.What):
+	case a.Who == people && w.migration.mover != nil && w.migration.doMover(a.Verb, a.What):
 	case a.Who == "time":
-		w.doTime(a)
+		w.clock.doTime(a)
 	default:
-		w.doPeople(a)
+		w.users.doPeople(a)
 	}
 	if w.refinement != nil {
 		w.Counts.Modelled += w.refinement.share()
 		w.refinement.changed()
 	}
 	if !w.cfg.Faults.Has(Lag) {
-		w.show()
+		w.processes.show()
 	}
 	for _, o := range w.operators {
 		o.learn()

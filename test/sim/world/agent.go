@@ -257,7 +257,7 @@ func (m *machine) restore() {
 					m.release(taken)
 				}
 				delete(m.endpoints, slot)
-				m.w.lost(m, e, addr, err)
+				m.w.rules.lost(m, e, addr, err)
 				break
 			}
 		}
@@ -274,7 +274,7 @@ func (m *machine) own() {
 		addr, err := m.takeNext(family, "router")
 		if err != nil {
 			m.crash()
-			m.pod.ended, m.again = true, m.w.now.Add(crashBackoff)
+			m.pod.ended, m.again = true, m.w.clock.now.Add(crashBackoff)
 			return
 		}
 		m.router[family] = addr
@@ -300,7 +300,7 @@ func (m *machine) mayReport() bool {
 			return false
 		}
 	}
-	return m.reads() && (m.asked || m.tired()) && !m.w.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
+	return m.reads() && (m.asked || m.tired()) && !m.w.clock.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
 }
 
 // reads reports whether the agent runs and reads what the operator writes for it.
@@ -313,7 +313,7 @@ func (m *machine) report() {
 		m.update()
 		return
 	}
-	m.wrote, m.asked = m.w.now, false
+	m.wrote, m.asked = m.w.clock.now, false
 	cn := m.store.Report()
 	if cn == nil {
 		return
@@ -373,7 +373,7 @@ func (m *machine) lastEnd() corev1.ContainerState {
 	if !m.pod.ended {
 		return corev1.ContainerState{}
 	}
-	at := metav1.NewTime(m.w.now.Truncate(time.Second))
+	at := metav1.NewTime(m.w.clock.now.Truncate(time.Second))
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: at}}
 }
 
@@ -383,7 +383,7 @@ func (m *machine) readySince() metav1.Time {
 	if m.w.cfg.Move == nil {
 		return metav1.Time{}
 	}
-	return metav1.NewTime(m.w.now.Truncate(time.Second))
+	return metav1.NewTime(m.w.clock.now.Truncate(time.Second))
 }
 
 func (m *machine) podDue() bool {

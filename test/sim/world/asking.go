@@ -11,7 +11,6 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -38,31 +37,20 @@ const (
 // asksLabel is the label that the selectors of CiliumPodIPPools use here.
 const asksLabel = "wants"
 
-// ciliumPools are the Cilium pools that users may let PodIPPools serve.
-func (w *World) ciliumPools() []string {
-	names := map[string]bool{crd.DefaultCiliumPool: true}
-	if w.cfg.Asking != nil {
-		for _, pool := range w.cfg.Asking.Served {
-			names[crd.CiliumPoolOf(pool)] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
 // asks are the requests that pods and namespaces may have, in the notation of ask.
-func (w *World) asks() []string {
+func (wl *workload) asks() []string {
 	switch {
-	case w.cfg.Move != nil && len(w.cfg.Move.Pools) > 0:
-		return slices.Compact(slices.Sorted(maps.Values(w.cfg.Move.Pools)))
-	case w.cfg.Asking == nil:
+	case wl.cfg.Move != nil && len(wl.cfg.Move.Pools) > 0:
+		return slices.Compact(slices.Sorted(maps.Values(wl.cfg.Move.Pools)))
+	case wl.cfg.Asking == nil:
 		return nil
 	}
 	out := []string{"strict"}
-	for _, pool := range w.ciliumPools() {
+	for _, pool := range wl.ciliumPools() {
 		out = append(out, "label-"+pool)
 		if pool != crd.DefaultCiliumPool {
 			out = append(out, pool, "v4-"+pool)
-			if len(w.cfg.Families) > 1 {
+			if len(wl.cfg.Families) > 1 {
 				out = append(out, "v6-"+pool)
 			}
 		}
@@ -112,7 +100,7 @@ func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 		f := familyOf(family)
 		if m.whole == nil {
 			pools[f] = crd.DefaultCiliumPool
-		} else if pools[f], ok = m.w.askedBy(pod, f); !ok {
+		} else if pools[f], ok = m.w.workload.askedBy(pod, f); !ok {
 			return pools, false
 		}
 	}
@@ -121,11 +109,11 @@ func (m *machine) askedBy(pod *corev1.Pod) (pools [2]string, ok bool) {
 
 // askedBy returns the pool from which an agent takes a pod's address of a family. It returns
 // false if the agent refuses (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1).
-func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool) {
-	if w.cfg.Asking == nil {
+func (wl *workload) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool) {
+	if wl.cfg.Asking == nil {
 		return cmp.Or(pod.Annotations[asksPool], crd.DefaultCiliumPool), true
 	}
-	namespace := w.api.Get(KindNamespace, pod.Namespace)
+	namespace := wl.api.Get(KindNamespace, pod.Namespace)
 	ofFamily := [2]string{ipalloc.IPv4: asksV4Pool, ipalloc.IPv6: asksV6Pool}[f]
 	for _, obj := range []client.Object{pod, namespace} {
 		if pool := cmp.Or(obj.GetAnnotations()[ofFamily], obj.GetAnnotations()[asksPool]); pool != "" {
@@ -133,7 +121,7 @@ func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool
 		}
 	}
 	strict := pod.Annotations[asksStrict] == "true" || namespace.GetAnnotations()[asksStrict] == "true"
-	switch picked := w.pickedFor(pod, namespace, f); {
+	switch picked := wl.pickedFor(pod, namespace, f); {
 	case len(picked) == 1:
 		return picked[0], true
 	case len(picked) == 0 && !strict:
@@ -143,10 +131,10 @@ func (w *World) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok bool
 }
 
 // pickedFor returns the CiliumPodIPPools of a family whose selectors match a pod.
-func (w *World) pickedFor(pod, namespace client.Object, f ipalloc.Family) []string {
+func (wl *workload) pickedFor(pod, namespace client.Object, f ipalloc.Family) []string {
 	var out []string
-	for _, name := range w.api.Keys(KindCiliumPool) {
-		s := w.ciliumPool(name).Spec
+	for _, name := range wl.api.Keys(KindCiliumPool) {
+		s := wl.ciliumPool(name).Spec
 		selects := s.PodSelector != nil || s.NamespaceSelector != nil
 		if selects && hasFamily(&s, f) && matches(s.PodSelector, pod) && matches(s.NamespaceSelector, namespace) {
 			out = append(out, name)
@@ -176,10 +164,10 @@ func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 
 // roomFor returns how many blocks of the pools that a pod requests are free, in the family that
 // has fewer; none if its agent refuses.
-func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
+func (wl *workload) roomFor(m *machine, pod *corev1.Pod) int {
 	pools, ok := m.askedBy(pod)
 	switch {
-	case w.cfg.Asking == nil || m.phase != serving:
+	case wl.cfg.Asking == nil || m.phase != serving:
 		return m.roomToStart()
 	case !ok:
 		return 0
@@ -187,30 +175,19 @@ func (w *World) roomFor(m *machine, pod *corev1.Pod) int {
 	n := enoughFree
 	for _, family := range m.families {
 		f := familyOf(family)
-		n = min(n, w.freeBlocks(m.name, f == ipalloc.IPv4, pools[f]))
+		n = min(n, wl.space.freeBlocks(m.name, f == ipalloc.IPv4, pools[f]))
 	}
 	return n
-}
-
-func (w *World) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
-	obj, _ := w.api.Get(KindCiliumPool, name).(*ciliumv2alpha1.CiliumPodIPPool)
-	return obj
 }
 
 // asking is the namespace of every other pod; its own request applies to them.
 const asking = "asking"
 
-func (w *World) namespaceOf(slot string) string {
-	if w.cfg.Asking != nil && slices.Index(w.slots, slot)%2 == 1 {
+func (wl *workload) namespaceOf(slot string) string {
+	if wl.cfg.Asking != nil && slices.Index(wl.slots, slot)%2 == 1 {
 		return asking
 	}
 	return "default"
-}
-
-func (w *World) makeNamespaces() {
-	for _, name := range []string{"default", asking} {
-		w.must(w.api.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-	}
 }
 
 // waitsFor is an owner that waits for an address of a pool, as the agent records it.
@@ -224,7 +201,7 @@ type waitsFor struct {
 // (pkg/ipam/multipool_manager.go, pendingAllocationTTL, v1.20.1).
 const patience = 5 * time.Minute
 
-func (m *machine) isTired(since time.Time) bool { return !m.w.now.Before(since.Add(patience)) }
+func (m *machine) isTired(since time.Time) bool { return !m.w.clock.now.Before(since.Add(patience)) }
 
 // tired reports whether a pod has waited too long.
 func (m *machine) tired() bool {
@@ -259,7 +236,7 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 		m.w.Counts.Did["refused without a CiliumPodIPPool"]++
 	}
 	if f := (waitsFor{pool, family, owner}); err != nil {
-		m.waits[f] = m.w.now
+		m.waits[f] = m.w.clock.now
 	} else {
 		delete(m.waits, f)
 	}
@@ -268,34 +245,34 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 
 // countAdd counts the outcome of the CNI ADD of a pod that requests pools, by family, unless
 // its agent refused it.
-func (w *World) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
+func (wl *workload) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
 	other := func(pool string) bool { return pool != "" && pool != crd.DefaultCiliumPool }
 	switch {
-	case w.cfg.Asking == nil && w.cfg.Move == nil:
+	case wl.cfg.Asking == nil && wl.cfg.Move == nil:
 	case !ok:
-		w.Counts.Did["pod refused a pool"]++
+		wl.Counts.Did["pod refused a pool"]++
 	case err == nil && (other(pools[ipalloc.IPv4]) || other(pools[ipalloc.IPv6])):
-		w.Counts.Did["pod of another pool"]++
+		wl.Counts.Did["pod of another pool"]++
 		if pools[ipalloc.IPv6] != "" && pools[ipalloc.IPv4] != pools[ipalloc.IPv6] {
-			w.Counts.Did["pod of two pools"]++
+			wl.Counts.Did["pod of two pools"]++
 		}
-		if len(w.pickedFor(pod, w.api.Get(KindNamespace, pod.Namespace), ipalloc.IPv4)) == 1 && pod.Annotations == nil {
-			w.Counts.Did["pod picked by a selector"]++
+		if len(wl.pickedFor(pod, wl.api.Get(KindNamespace, pod.Namespace), ipalloc.IPv4)) == 1 && pod.Annotations == nil {
+			wl.Counts.Did["pod picked by a selector"]++
 		}
 	}
 }
 
 // countGivenBack counts a CIDR that an agent removed from its list of a pool.
-func (w *World) countGivenBack(l listed) {
-	if w.cfg.Move != nil {
-		w.Counts.Did["give back to another IPAM"]++
+func (wl *workload) countGivenBack(l listed) {
+	if wl.cfg.Move != nil {
+		wl.Counts.Did["give back to another IPAM"]++
 		return
 	}
-	w.Counts.Did["give back"]++
+	wl.Counts.Did["give back"]++
 	if l.cidr.Addr().Is6() {
-		w.Counts.Did["give back IPv6"]++
+		wl.Counts.Did["give back IPv6"]++
 	}
 	if l.pool != crd.DefaultCiliumPool {
-		w.Counts.Did["give back of another pool"]++
+		wl.Counts.Did["give back of another pool"]++
 	}
 }

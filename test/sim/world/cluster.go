@@ -26,29 +26,29 @@ type Cluster struct {
 }
 
 // enableAddresses enables the addresses that a Node may get, in the form "type=address".
-func (w *World) enableAddresses(m *machine) {
-	if w.cfg.Cluster == nil {
+func (u *users) enableAddresses(m *machine) {
+	if u.cfg.Cluster == nil {
 		return
 	}
-	for _, addr := range w.cfg.Cluster.Addresses {
+	for _, addr := range u.cfg.Cluster.Addresses {
 		for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-			w.can(NodeAddress, m.name, string(kind)+"="+addr.String())
+			u.can(NodeAddress, m.name, string(kind)+"="+addr.String())
 		}
 	}
-	if len(w.api.Get(KindNode, m.name).(*corev1.Node).Status.Addresses) > 0 {
-		w.can(NodeAddress, m.name, "none")
+	if len(u.api.Get(KindNode, m.name).(*corev1.Node).Status.Addresses) > 0 {
+		u.can(NodeAddress, m.name, "none")
 	}
 }
 
 // setAddress gives a Node one address, in place of those it has.
-func (w *World) setAddress(name, what string) {
+func (u *users) setAddress(name, what string) {
 	kind, addr, some := strings.Cut(what, "=")
-	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+	node := u.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
 	if node.Status.Addresses = nil; some {
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeAddressType(kind), Address: addr}}
-		w.Counts.Did["Node with an address of a pool"]++
+		u.Counts.Did["Node with an address of a pool"]++
 	}
-	w.must(w.api.Update(node, true))
+	u.must(u.api.Update(node, true))
 }
 
 // addressesOf returns what an agent reports of its Node's addresses.
@@ -62,27 +62,27 @@ func addressesOf(node *corev1.Node) []ciliumv2.NodeAddress {
 
 func serviceName(i int) string { return "services-" + string(rune('a'+i)) }
 
-func (w *World) enableServices() {
-	if w.cfg.Cluster == nil {
+func (u *users) enableServices() {
+	if u.cfg.Cluster == nil {
 		return
 	}
-	for i := range w.cfg.Cluster.Services {
-		w.can(ServiceEdit, people, serviceName(i))
+	for i := range u.cfg.Cluster.Services {
+		u.can(ServiceEdit, people, serviceName(i))
 	}
 }
 
 // editService creates or deletes a ServiceCIDR.
-func (w *World) editService(name string) {
-	if w.api.Get(KindServiceCIDR, name) != nil {
-		w.mustNot(w.api.Delete(KindServiceCIDR, name, nil, nil))
+func (u *users) editService(name string) {
+	if u.api.Get(KindServiceCIDR, name) != nil {
+		u.mustNot(u.api.Delete(KindServiceCIDR, name, nil, nil))
 		return
 	}
-	i := slices.IndexFunc(w.cfg.Cluster.Services, func(p netip.Prefix) bool { return name == serviceName(slices.Index(w.cfg.Cluster.Services, p)) })
-	w.must(w.api.Create(&networkingv1.ServiceCIDR{
+	i := slices.IndexFunc(u.cfg.Cluster.Services, func(p netip.Prefix) bool { return name == serviceName(slices.Index(u.cfg.Cluster.Services, p)) })
+	u.must(u.api.Create(&networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{w.cfg.Cluster.Services[i].String()}},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{u.cfg.Cluster.Services[i].String()}},
 	}))
-	w.Counts.Did["ServiceCIDR of a pool"]++
+	u.Counts.Did["ServiceCIDR of a pool"]++
 }
 
 // has returns the addresses of an object of the cluster that no pod may get.
@@ -167,39 +167,12 @@ func (k *knownCluster) all() []netip.Prefix {
 	return slices.Concat(slices.Collect(maps.Values(k.by))...)
 }
 
-// clusterHas returns what the cluster uses now, as far as operators read it.
-func (w *World) clusterHas() []netip.Prefix {
-	if w.cfg.Cluster == nil {
-		return nil
-	}
-	var out []netip.Prefix
-	for _, kind := range []Kind{KindNode, w.carrier(), KindServiceCIDR} {
-		for _, key := range w.api.Keys(kind) {
-			out = append(out, has(w.api.Get(kind, key))...)
-		}
-	}
-	return out
-}
-
-func (w *World) clusters(cidr netip.Prefix) bool {
-	return slices.ContainsFunc(w.clusterHas(), cidr.Overlaps)
-}
-
-// withheld reports whether an address of a block belongs to the cluster, and so must not go to
-// a pod. Agents that have whole blocks use every address.
-func (w *World) withheld(addr netip.Addr) bool {
-	if w.whole() || w.fixed() {
-		return false
-	}
-	return w.isStray(addr) || slices.ContainsFunc(w.clusterHas(), func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
 // isStray reports whether an address is an agent's own and lies in no block and no podCIDR of
 // its node, such as one published by hand. Operators withhold it from every node.
-func (w *World) isStray(addr netip.Addr) bool {
-	return slices.ContainsFunc(w.machines, func(m *machine) bool {
-		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		return ok && slices.Contains(ownIn(cn), addr) && !w.inBlockOf(m.name, addr) &&
+func (r *writeRules) isStray(addr netip.Addr) bool {
+	return slices.ContainsFunc(r.machines, func(m *machine) bool {
+		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		return ok && slices.Contains(ownIn(cn), addr) && !r.inBlockOf(m.name, addr) &&
 			!slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.Contains(addr) })
 	})
 }
@@ -207,14 +180,14 @@ func (w *World) isStray(addr netip.Addr) bool {
 // holdNotCluster checks that a claimed block contains nothing that the operator knew to belong
 // to the cluster when it chose the block. A block that the CiliumNode already lists may be
 // recreated.
-func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
-	if w.lists(b) {
+func (r *writeRules) holdNotCluster(b *v1alpha1.PodIPBlock) {
+	if r.lists(b) {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	for _, p := range w.writer.current.pending.cluster {
+	for _, p := range r.writer.current.pending.cluster {
 		if p.Overlaps(cidr) {
-			w.violate(10, "block %s was claimed for node %s, and %s is the cluster's own", b.Name, b.Spec.NodeName, p)
+			r.violate(10, "block %s was claimed for node %s, and %s is the cluster's own", b.Name, b.Spec.NodeName, p)
 		}
 	}
 }
@@ -222,20 +195,20 @@ func (w *World) holdNotCluster(b *v1alpha1.PodIPBlock) {
 // holdWithheld checks that no address enters a pool that the operator knew to belong to the
 // cluster, unless it is in use. A deleted CiliumNode is restored whole: its agent may have
 // assigned any of its addresses to a pod since.
-func (w *World) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
-	f := w.writer.current
-	if f == nil || w.whole() || w.fixed() || w.cfg.Cluster == nil {
+func (r *writeRules) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
+	f := r.writer.current
+	if f == nil || r.whole() || r.fixed() || r.cfg.Cluster == nil {
 		return
 	}
 	for key := range now.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
-		putBack := len(old.Spec.IPAM.Pool) == 0 && w.excused[addr].node == node
-		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || putBack || w.writer.isUsed(f, old, addr) {
+		putBack := len(old.Spec.IPAM.Pool) == 0 && r.excused[addr].node == node
+		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || putBack || r.writer.isUsed(f, old, addr) {
 			continue
 		}
 		contains := func(p netip.Prefix) bool { return p.Contains(addr) }
 		if slices.ContainsFunc(f.cluster, contains) && slices.ContainsFunc(f.pending.cluster, contains) {
-			w.violate(10, "%s, which is the cluster's own, was put into the pool of node %s", key, node)
+			r.violate(10, "%s, which is the cluster's own, was put into the pool of node %s", key, node)
 		}
 	}
 }
@@ -250,15 +223,15 @@ func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) b
 
 // holdWithheldRest checks at rest that of a node's blocks in service, no address that belongs
 // to the cluster is in its pool, unless it is in use.
-func (w *World) holdWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+func (r *settledRules) holdWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	for _, b := range held {
 		for key := range cn.Spec.IPAM.Pool {
 			addr, err := netip.ParseAddr(key)
-			if err != nil || !b.cidr.Contains(addr) || !w.withheld(addr) || m.phase != serving {
+			if err != nil || !b.cidr.Contains(addr) || !r.space.withheld(addr) || m.phase != serving {
 				continue
 			}
-			if _, used := cn.Status.IPAM.Used[key]; !used && !m.has(addr) && !w.overlapped(b.name, b.cidr) {
-				w.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, key, m.name)
+			if _, used := cn.Status.IPAM.Used[key]; !used && !m.has(addr) && !r.overlapped(b.name, b.cidr) {
+				r.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, key, m.name)
 			}
 		}
 	}

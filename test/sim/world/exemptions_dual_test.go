@@ -47,7 +47,7 @@ func TestAwaited(t *testing.T) {
 					w.must(w.api.Update(pod, false))
 				}
 			}
-			if got := w.awaited(w.machine("n1")); got != test.want {
+			if got := w.offers.awaited(w.machine("n1")); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
@@ -76,7 +76,7 @@ func TestDropRefused(t *testing.T) {
 			if test.has {
 				m.endpoints["p1"] = &endpoint{pod: m.podObject("p1"), v4: first.Addr().Next()}
 			}
-			got := w.dropRefused()
+			got := w.quiescence.dropRefused()
 			if pod := m.podObject("p1"); got != test.want || (pod == nil || pod.DeletionTimestamp != nil) != test.want {
 				t.Errorf("removed %t (%v), want %t", got, pod, test.want)
 			}

@@ -71,7 +71,7 @@ func TestIsLost(t *testing.T) {
 			if test.endpoint.IsValid() {
 				on.endpoints["p1"] = &endpoint{pod: pod, v4: test.endpoint}
 			}
-			if got := w.isLost(w.machine("n1"), cidr); got != test.want {
+			if got := w.modeRules.isLost(w.machine("n1"), cidr); got != test.want {
 				t.Errorf("lost %t, want %t", got, test.want)
 			}
 		})
@@ -106,7 +106,7 @@ func TestRunsWithout(t *testing.T) {
 					Spec:       v1alpha1.PodIPBlockSpec{CIDR: own, NodeName: test.holder, PoolName: "main"},
 				}))
 			}
-			if got := w.runsWithout(w.machine("n1"), ipalloc.IPv4); got != test.want {
+			if got := w.settled.runsWithout(w.machine("n1"), ipalloc.IPv4); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
@@ -122,25 +122,25 @@ func TestOfTheHour(t *testing.T) {
 	status := Version{Kind: KindPool, Key: "main", Old: old, New: now}
 	for range 3 {
 		for i := range perMinute {
-			if !w.ofTheHour(status) {
+			if !w.rules.ofTheHour(status) {
 				t.Fatalf("write %d of the minute is not of the hour", i+1)
 			}
 		}
-		if w.ofTheHour(status) {
+		if w.rules.ofTheHour(status) {
 			t.Errorf("write %d of the minute is still of the hour", perMinute+1)
 		}
-		w.now = w.now.Add(time.Minute)
+		w.clock.now = w.clock.now.Add(time.Minute)
 	}
 	edited := now.DeepCopy()
 	edited.Generation++
-	if w.ofTheHour(Version{Kind: KindPool, Key: "main", Old: old, New: edited}) {
+	if w.rules.ofTheHour(Version{Kind: KindPool, Key: "main", Old: old, New: edited}) {
 		t.Error("an edit of the spec is of the hour")
 	}
-	if w.ofTheHour(Version{Kind: KindPool, Key: "main", New: now}) {
+	if w.rules.ofTheHour(Version{Kind: KindPool, Key: "main", New: now}) {
 		t.Error("a new pool is of the hour")
 	}
 	w.cfg.Maintenance = nil
-	if w.ofTheHour(status) {
+	if w.rules.ofTheHour(status) {
 		t.Error("without windows a write is of the hour")
 	}
 }
@@ -171,14 +171,14 @@ func TestOneNeed(t *testing.T) {
 			}
 			o := w.operators[0]
 			w.Do(Action{Start, o.name, ""})
-			w.show()
-			w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
+			w.processes.show()
+			w.users.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
 			o.unheard("10.0.0.0-29")
 			if test.since != nil {
 				test.since(w)
 			}
-			w.writer = o
-			w.holdOneNeed(Version{Kind: KindBlock, Key: "10.0.0.8-29", New: crd.NewBlock(netip.MustParsePrefix("10.0.0.8/29"), "main", "n1", "")})
+			w.rules.writer = o
+			w.rules.holdOneNeed(Version{Kind: KindBlock, Key: "10.0.0.8-29", New: crd.NewBlock(netip.MustParsePrefix("10.0.0.8/29"), "main", "n1", "")})
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %v, want %t", w.Violations, test.found)
 			}
@@ -186,7 +186,7 @@ func TestOneNeed(t *testing.T) {
 	}
 }
 
-func editMain(w *World) { w.editPool("min-free") }
+func editMain(w *World) { w.poolUsers.editPool("min-free") }
 
 func listFirst(w *World) {
 	cn := w.api.Get(KindCiliumNode, "n1").DeepCopyObject().(*ciliumv2.CiliumNode)
@@ -194,7 +194,7 @@ func listFirst(w *World) {
 	w.must(w.api.Update(cn, false))
 }
 
-func label(w *World, node string) { w.label(node, "zone=east") }
+func label(w *World, node string) { w.users.label(node, "zone=east") }
 
 func statusOf(w *World) *v1alpha1.PodIPPool {
 	p := w.api.Get(KindPool, "main").(*v1alpha1.PodIPPool).DeepCopy()
@@ -240,13 +240,13 @@ func TestFitsOld(t *testing.T) {
 				w.must(w.api.Create(b))
 			}
 			if test.more {
-				w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
+				w.users.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n1")
 			}
 			m := w.machine("n1")
 			if test.uses != "" {
 				m.endpoints["p1"] = &endpoint{pod: &corev1.Pod{}, v4: netip.MustParseAddr(test.uses)}
 			}
-			if got := w.fitsOld(m); got != test.want {
+			if got := w.migration.fitsOld(m); got != test.want {
 				t.Errorf("fits %t, want %t", got, test.want)
 			}
 		})
@@ -265,13 +265,13 @@ func TestExcludedCombinations(t *testing.T) {
 			what: Action{BlockMake, "n1", wide}, faults: BlockEdits, against: func(w *World) { w.cfg.Faults |= Relist },
 		},
 		"an old first list, while a block is torn away": {
-			what: Action{Start, "op1", "stale"}, faults: StaleList, against: func(w *World) { w.torn["10.0.0.0-29"] = tornBlock{} },
+			what: Action{Start, "op1", "stale"}, faults: StaleList, against: func(w *World) { w.rules.torn["10.0.0.0-29"] = tornBlock{} },
 		},
 		"a podCIDR taken, while a block is torn away": {
-			what: Action{CNEdit, "n1", "cidr"}, faults: Edits, against: func(w *World) { w.torn["10.0.0.0-29"] = tornBlock{} },
+			what: Action{CNEdit, "n1", "cidr"}, faults: Edits, against: func(w *World) { w.rules.torn["10.0.0.0-29"] = tornBlock{} },
 		},
 		"an entry written by hand, of what is a block": {
-			what: Action{CNEdit, "n1", "foreign"}, faults: Edits, against: func(w *World) { w.pin(netip.MustParsePrefix("172.16.0.0/29"), "main", "n2") },
+			what: Action{CNEdit, "n1", "foreign"}, faults: Edits, against: func(w *World) { w.users.pin(netip.MustParsePrefix("172.16.0.0/29"), "main", "n2") },
 		},
 	}
 	for name, test := range tests {
@@ -366,8 +366,8 @@ func TestMarkedThoughNotReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := small(t, func(c *Config) { c.Families = test.families })
 			w.operators[0].start(0)
-			w.writer = w.operators[0]
-			w.holdGuards(&flight{name: "n1", settled: test.settled}, cn, test.addr)
+			w.rules.writer = w.operators[0]
+			w.rules.holdGuards(&flight{name: "n1", settled: test.settled}, cn, test.addr)
 			var got string
 			for _, v := range w.Violations {
 				got += v.Text

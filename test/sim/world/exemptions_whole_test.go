@@ -78,7 +78,7 @@ func TestHasDrained(t *testing.T) {
 			}
 			now := blockIn(first, "n1", v1alpha1.PhaseInService)
 			w.must(w.api.Create(now))
-			if got := w.hasDrained(now); got != test.want {
+			if got := w.modeRules.hasDrained(now); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
@@ -114,7 +114,7 @@ func TestIsPartOfListed(t *testing.T) {
 			if test.listed.IsValid() {
 				entries = append(entries, listed{pool: "default", cidr: test.listed})
 			}
-			if got := w.isPartOfListed(b, entries); got != test.want {
+			if got := w.modeRules.isPartOfListed(b, entries); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
@@ -153,7 +153,7 @@ func TestHoldRequestedRest(t *testing.T) {
 				cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: crd.DefaultCiliumPool, CIDRs: []iputil.Prefix{iputil.PrefixFrom(first)}}}
 			}
 			w.must(w.api.Create(cn))
-			w.holdRequestedRest("at rest", w.machine("n1"), ipamtypes.IPAMPoolRequest{Pool: crd.DefaultCiliumPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 4}}, ipalloc.IPv4)
+			w.settled.holdRequestedRest("at rest", w.machine("n1"), ipamtypes.IPAMPoolRequest{Pool: crd.DefaultCiliumPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 4}}, ipalloc.IPv4)
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %q, want %t", texts(w), test.found)
 			}
@@ -194,7 +194,7 @@ func TestRestartClosed(t *testing.T) {
 			if test.podHas {
 				m.endpoints["p1"] = &endpoint{pod: m.podObject("p1"), v4: second.Addr().Next()}
 			}
-			if got := w.restartClosed(); got != test.want || (m.phase == down) != test.want {
+			if got := w.quiescence.restartClosed(); got != test.want || (m.phase == down) != test.want {
 				t.Errorf("restarts %t (%v), want %t", got, m.phase, test.want)
 			}
 		})
@@ -232,7 +232,7 @@ func TestClosedTo(t *testing.T) {
 			if !test.stays {
 				w.mustNot(w.api.Delete(KindBlock, b.Name, nil, nil))
 			}
-			if got := w.closedTo(m, ipalloc.IPv4); got != test.want {
+			if got := w.settled.closedTo(m, ipalloc.IPv4); got != test.want {
 				t.Errorf("%d, want %d", got, test.want)
 			}
 		})
@@ -256,9 +256,9 @@ func TestHoldServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
 			put(w, blockIn(first, "n1", v1alpha1.PhaseInService))
-			w.writer = w.operators[0]
-			w.writer.current = &flight{name: "n1", serves: map[string]string{"main": test.knew}}
-			w.holdServed("n1", listed{test.listed, first})
+			w.rules.writer = w.operators[0]
+			w.rules.writer.current = &flight{name: "n1", serves: map[string]string{"main": test.knew}}
+			w.modeRules.holdServed("n1", listed{test.listed, first})
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %q, want %t", texts(w), test.found)
 			}
@@ -352,7 +352,7 @@ func TestLostNode(t *testing.T) {
 				w.must(w.api.Create(blockIn(first, test.holder, "")))
 			}
 			w.must(w.api.Create(blockIn(second, "n1", "")))
-			w.holdPodCIDR(node, m, second)
+			w.modeRules.holdPodCIDR(node, m, second)
 			if found := len(w.Violations) > 0; found != test.found || m.evicted == test.found || e.forfeited == test.found {
 				t.Errorf("found %q, want %t; evicted %t, forfeited %t", texts(w), test.found, m.evicted, e.forfeited)
 			}
@@ -402,7 +402,7 @@ func TestBesides(t *testing.T) {
 		"what is no block comes":          {Version{Kind: KindPool, Key: inside.Name, New: &v1alpha1.PodIPPool{}}, false},
 		"a CiliumNode of that name comes": {Version{Kind: KindCiliumNode, Key: inside.Name, New: &ciliumv2.CiliumNode{}}, false},
 	} {
-		if got := w.besides(test.v); got != test.want {
+		if got := w.rules.besides(test.v); got != test.want {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}
@@ -443,17 +443,17 @@ func TestTakeIn(t *testing.T) {
 				list(iputil.PrefixFrom(first))
 			}
 			w.mustNot(w.api.Delete(KindBlock, crd.BlockName(first), nil, nil))
-			if torn := len(w.torn) > 0; torn != test.listed {
-				t.Fatalf("torn away: %v", w.torn)
+			if torn := len(w.rules.torn) > 0; torn != test.listed {
+				t.Fatalf("torn away: %v", w.rules.torn)
 			}
 			if test.unlisted {
-				if list(); len(w.torn) > 0 {
-					t.Fatalf("still torn away: %v", w.torn)
+				if list(); len(w.rules.torn) > 0 {
+					t.Fatalf("still torn away: %v", w.rules.torn)
 				}
 			}
 			o := w.operators[0]
 			o.start(0)
-			o.begun, w.writer, o.current = true, o, &flight{name: test.claimer, pending: &call{}}
+			o.begun, w.rules.writer, o.current = true, o, &flight{name: test.claimer, pending: &call{}}
 			w.must(w.api.Create(blockIn(first, test.claimer, "")))
 			rule1 := slices.ContainsFunc(w.Violations, func(v Violation) bool { return v.Rule == 1 })
 			if rule1 != test.found {
@@ -488,8 +488,8 @@ func TestReturnsUnseen(t *testing.T) {
 		g := right
 		test.change(&g)
 		w := small(t, func(c *Config) { c.Settings.Mode = g.mode })
-		w.operators[0].current, w.writer = &g.f, w.operators[0]
-		if got := w.returnsUnseen(blockIn(first, g.whose, ""), g.why); got != test.want {
+		w.operators[0].current, w.rules.writer = &g.f, w.operators[0]
+		if got := w.rules.returnsUnseen(blockIn(first, g.whose, ""), g.why); got != test.want {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}

@@ -21,13 +21,13 @@ const (
 )
 
 // enableFamilies enables switching the second family of a node's agent off and on.
-func (w *World) enableFamilies(m *machine) {
+func (wl *workload) enableFamilies(m *machine) {
 	switch {
-	case !w.cfg.SwitchesFamilies || len(w.cfg.Families) < 2:
+	case !wl.cfg.SwitchesFamilies || len(wl.cfg.Families) < 2:
 	case len(m.families) > 1:
-		w.can(AgentFamilies, m.name, ipv4Alone)
+		wl.can(AgentFamilies, m.name, ipv4Alone)
 	default:
-		w.can(AgentFamilies, m.name, allOfThem)
+		wl.can(AgentFamilies, m.name, allOfThem)
 	}
 }
 
@@ -42,78 +42,18 @@ func (m *machine) setFamilies(what string) {
 	}
 }
 
-// switchFamily removes IPv6 from a pool in the way that the API server allows: its ranges
-// drain, or serve again, and can be removed once the pool's status counts no block of them.
-// Then they return.
-func (w *World) switchFamily(pool *v1alpha1.PodIPPool) {
-	if pool.Spec.IPv6 == nil {
-		pool.Spec.IPv6 = w.cfg.Pools[0].Spec.IPv6.DeepCopy()
-		w.Counts.Did["IPv6 comes back to a pool"]++
-		return
-	}
-	draining := !slices.ContainsFunc(pool.Spec.IPv6.CIDRs, allocates)
-	if s := pool.Status.IPv6; draining && s != nil && s.Blocks.InService+s.Blocks.Draining+s.Blocks.CoolingDown == 0 {
-		pool.Spec.IPv6 = nil
-		w.Counts.Did["IPv6 goes from a pool"]++
-		return
-	}
-	policy := v1alpha1.AllocationDrain
-	if draining && w.pick("family", w.api.version, 4) == 0 {
-		policy = v1alpha1.AllocationAllocate
-	}
-	for i := range pool.Spec.IPv6.CIDRs {
-		pool.Spec.IPv6.CIDRs[i].AllocationPolicy = policy
-	}
-}
-
-// endFamilies ends the changes of IPv6. In every other world it serves again and some agents
-// run it; in the others users are done with it.
-func (w *World) endFamilies() {
-	if !w.cfg.SwitchesFamilies {
-		return
-	}
-	w.ipv6Over = w.pick("people", 2, 2) == 1
-	for _, pool := range w.cfg.Pools {
-		w.endFamily(pool)
-	}
-	for _, m := range w.machines {
-		switch off := len(m.families) < len(w.cfg.Families); {
-		case w.ipv6Over && !off:
-			m.setFamilies(ipv4Alone)
-		case !w.ipv6Over && off && !m.off && w.pick(m.name, 2, 2) == 0:
-			m.setFamilies(allOfThem)
-		}
-	}
-}
-
-// endFamily makes the IPv6 ranges that a pool had at first serve, or drain.
-func (w *World) endFamily(first *v1alpha1.PodIPPool) {
-	stored, ok := w.api.Get(KindPool, first.Name).(*v1alpha1.PodIPPool)
-	if !ok || first.Spec.IPv6 == nil || w.ipv6Over && stored.Spec.IPv6 == nil {
-		return
-	}
-	pool := stored.DeepCopy()
-	pool.Spec.IPv6 = first.Spec.IPv6.DeepCopy()
-	for i := range pool.Spec.IPv6.CIDRs {
-		if w.ipv6Over {
-			pool.Spec.IPv6.CIDRs[i].AllocationPolicy = v1alpha1.AllocationDrain
-		}
-	}
-	w.must(w.api.Update(pool, false))
-}
-
 // holdFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
 // those with addresses that pods' statuses name.
-func (w *World) holdFamiliesRest(when string) {
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), w.machine(b.Spec.NodeName)
-		if !w.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || w.isHeld(b.Spec.PoolName) || w.othersMove(b) {
+func (r *settledRules) holdFamiliesRest(when string) {
+	for _, name := range r.api.Keys(KindBlock) {
+		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), r.machine(b.Spec.NodeName)
+		if !r.poolUsers.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || r.isHeld(b.Spec.PoolName) || r.space.othersMove(b) {
 			continue
 		}
 		named := func(slot string) bool { pod := m.podObject(slot); return pod != nil && statusIn(pod, cidr) }
-		if !slices.ContainsFunc(w.slots, named) {
-			w.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, name)
+		if !slices.ContainsFunc(r.workload.slots, named) {
+			r.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, name)
 		}
 	}
 }
@@ -121,17 +61,17 @@ func (w *World) holdFamiliesRest(when string) {
 // holdFamily checks that no block is claimed of a family that its claimer knew the node's agent
 // not to run, nor one with an address that it knew another agent to name, in use or not: others
 // map such an address to that node. Recreating a block that podCIDRs lists is not a claim.
-func (w *World) holdFamily(b *v1alpha1.PodIPBlock) {
-	f, cidr := w.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
-	if f == nil || f.controller != nodes || w.lists(b) {
+func (r *writeRules) holdFamily(b *v1alpha1.PodIPBlock) {
+	f, cidr := r.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
+	if f == nil || f.controller != nodes || r.lists(b) {
 		return
 	}
 	if f.notRun[ipalloc.FamilyOf(cidr.Addr())] {
-		w.violate(9, "block %s was claimed for node %s, whose agent does not run its family", b.Name, b.Spec.NodeName)
+		r.violate(9, "block %s was claimed for node %s, whose agent does not run its family", b.Name, b.Spec.NodeName)
 	}
 	for addr, node := range f.pending.named {
 		if cidr.Contains(addr) && node != b.Spec.NodeName {
-			w.violate(1, "block %s was claimed for node %s, and the agent of node %s names %s", b.Name, b.Spec.NodeName, node, addr)
+			r.violate(1, "block %s was claimed for node %s, and the agent of node %s names %s", b.Name, b.Spec.NodeName, node, addr)
 		}
 	}
 }
@@ -165,20 +105,14 @@ func (f *flight) stillNotRun(o *Operator) {
 	}
 }
 
-// KnowsIPv6Off reports whether an operator knows the agent of a node to run without IPv6.
-func (w *World) KnowsIPv6Off(operator, node string) bool {
-	o := w.operator(operator)
-	return o.up && o.notRun(node)[ipalloc.IPv6]
-}
-
 // kubeletsWrite makes kubelets write what they know before some time passes. If an agent does
 // not run a family, only the statuses of pods show which of its addresses they have.
-func (w *World) kubeletsWrite(within time.Duration) {
-	if !w.cfg.SwitchesFamilies || within < 15*time.Second {
+func (wl *workload) kubeletsWrite(within time.Duration) {
+	if !wl.cfg.SwitchesFamilies || within < 15*time.Second {
 		return
 	}
-	for _, m := range w.machines {
-		for _, slot := range w.slots {
+	for _, m := range wl.machines {
+		for _, slot := range wl.slots {
 			if m.wantsStatus(slot, m.podObject(slot)) {
 				m.writeStatus(slot)
 			}
@@ -191,7 +125,7 @@ func (w *World) kubeletsWrite(within time.Duration) {
 
 // sandboxesGoFirst reports whether kubelets report a pod as ended only after they have torn its
 // sandbox down, as real ones do: its address is then free for anybody.
-func (w *World) sandboxesGoFirst() bool { return w.sched != nil || w.cfg.SwitchesFamilies }
+func (wl *workload) sandboxesGoFirst() bool { return wl.sched != nil || wl.cfg.SwitchesFamilies }
 
 // runs reports whether the node's agent runs a family. Otherwise it neither uses addresses of
 // it nor answers their marks.
@@ -219,26 +153,26 @@ func (m *machine) routers() []netip.Addr {
 }
 
 // holdRouter checks that the address of an agent's router did not leave its node's pool.
-func (w *World) holdRouter(node string, before, after ipamtypes.AllocationMap) {
-	m := w.machine(node)
+func (r *writeRules) holdRouter(node string, before, after ipamtypes.AllocationMap) {
+	m := r.machine(node)
 	if m == nil || m.store == nil || m.phase != serving {
 		return
 	}
 	for _, addr := range m.routers() {
 		_, was := before[addr.String()]
 		if _, is := after[addr.String()]; was && !is {
-			w.violate(2, "%s, which the router of node %s has, was taken out of its pool", addr, node)
+			r.violate(2, "%s, which the router of node %s has, was taken out of its pool", addr, node)
 		}
 	}
 }
 
 // holdUnanswered checks that nothing leaves a pool unanswered while the operator knows that the
 // agent may have restarted.
-func (w *World) holdUnanswered(old, now *ciliumv2.CiliumNode) {
-	f := w.writer.current
+func (r *writeRules) holdUnanswered(old, now *ciliumv2.CiliumNode) {
+	f := r.writer.current
 	for key := range old.Spec.IPAM.Pool {
 		if _, still := now.Spec.IPAM.Pool[key]; !still && isMarked(old, key) && f != nil && !f.settled {
-			w.violate(2, "%s left the pool of node %s unanswered, and its agent may have restarted", key, old.Name)
+			r.violate(2, "%s left the pool of node %s unanswered, and its agent may have restarted", key, old.Name)
 		}
 	}
 }

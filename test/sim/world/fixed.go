@@ -10,24 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 )
-
-// fixed reports whether Nodes assign one block to agents before they start.
-func (w *World) fixed() bool { return w.cfg.Settings.Mode == ciliumnode.Kubernetes }
-
-// carrier returns the kind of object that assigns blocks to agents.
-func (w *World) carrier() Kind {
-	if w.fixed() {
-		return KindNode
-	}
-	return KindCiliumNode
-}
 
 // podCIDROf returns the podCIDR of a family that a Node assigns to its agent.
 func podCIDROf(obj client.Object, f ipalloc.Family) (netip.Prefix, bool) {
@@ -85,8 +73,8 @@ func (m *machine) hasPodCIDRs() bool {
 
 // holdFixed checks what an operator writes to a Node: one of its own blocks per family, which
 // no other node has, and only once.
-func (w *World) holdFixed(v Version) {
-	if !w.fixed() || v.New == nil {
+func (r *modeRules) holdFixed(v Version) {
+	if !r.fixed() || v.New == nil {
 		return
 	}
 	for _, f := range ipalloc.Families() {
@@ -94,35 +82,35 @@ func (w *World) holdFixed(v Version) {
 		after, has := podCIDROf(v.New, f)
 		switch {
 		case had && before != after:
-			w.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
+			r.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
 		case has && !had:
-			w.holdPodCIDR(v.New, w.machine(v.Key), after)
+			r.holdPodCIDR(v.New, r.machine(v.Key), after)
 		}
 	}
 }
 
 // holdPodCIDR checks a podCIDR that is assigned to a Node. If users deleted the Node of a
 // running agent, and the range of its block drains, the new Node gets another one.
-func (w *World) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
-	w.holdAlone(m, cidr)
-	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+func (r *modeRules) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
+	r.holdAlone(m, cidr)
+	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != m.name {
-		w.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
+		r.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
 	} else {
-		w.countWide(b)
+		r.rules.countWide(b)
 	}
-	switch has := w.otherBlocks(m, cidr); {
+	switch has := r.otherBlocks(m, cidr); {
 	case len(has) == 0:
-	case (m.old == nil || node.GetUID() != m.node) && !slices.ContainsFunc(has, func(p netip.Prefix) bool { return !w.mustLeave(m, p) }):
+	case (m.old == nil || node.GetUID() != m.node) && !slices.ContainsFunc(has, func(p netip.Prefix) bool { return !r.mustLeave(m, p) }):
 		m.lostNode()
 	default:
-		w.violate(2, "Node %s was assigned %s while its agent or pods have %v", m.name, cidr, has)
+		r.violate(2, "Node %s was assigned %s while its agent or pods have %v", m.name, cidr, has)
 	}
 }
 
 // otherBlocks returns the CIDRs, other than the given one and of its family, that the agent of
 // a machine runs with or in which its pods have addresses.
-func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
+func (r *modeRules) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	if m.old != nil {
 		out = slices.Clone(m.old.CIDRs)
@@ -130,7 +118,7 @@ func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	for _, e := range m.endpoints {
 		for _, addr := range e.addrs() {
 			if !e.forfeited && !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-				out = append(out, w.blockWith(m.name, addr))
+				out = append(out, r.blockWith(m.name, addr))
 			}
 		}
 	}
@@ -140,9 +128,9 @@ func (w *World) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 }
 
 // blockWith returns the CIDR of a node's block that contains an address, or the address alone.
-func (w *World) blockWith(node string, addr netip.Addr) netip.Prefix {
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+func (r *modeRules) blockWith(node string, addr netip.Addr) netip.Prefix {
+	for _, name := range r.api.Keys(KindBlock) {
+		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
 			return cidr
 		}
@@ -151,25 +139,25 @@ func (w *World) blockWith(node string, addr netip.Addr) netip.Prefix {
 }
 
 // mustLeave reports whether the block that an agent runs with is gone, or has to go.
-func (w *World) mustLeave(m *machine, cidr netip.Prefix) bool {
-	b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
-	return !ok || b.Spec.NodeName != m.name || b.DeletionTimestamp != nil || w.asked(b)
+func (r *modeRules) mustLeave(m *machine, cidr netip.Prefix) bool {
+	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+	return !ok || b.Spec.NodeName != m.name || b.DeletionTimestamp != nil || r.space.asked(b)
 }
 
 // runsWith returns the podCIDRs that an agent has reported to run with.
-func (w *World) runsWith(m *machine) []netip.Prefix {
-	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+func (r *settledRules) runsWith(m *machine) []netip.Prefix {
+	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {
 		return nil
 	}
-	return w.listOf(cn)
+	return r.listOf(cn)
 }
 
 // runsWithout reports whether users deleted the Node of an agent that runs with a podCIDR of a
 // family whose block is no longer the node's. Its Node gets no other one (docs/modes.md).
-func (w *World) runsWithout(m *machine, f ipalloc.Family) bool {
-	return slices.ContainsFunc(w.runsWith(m), func(cidr netip.Prefix) bool {
-		b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+func (r *settledRules) runsWithout(m *machine, f ipalloc.Family) bool {
+	return slices.ContainsFunc(r.runsWith(m), func(cidr netip.Prefix) bool {
+		b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 		return ipalloc.FamilyOf(cidr.Addr()) == f && (!ok || b.Spec.NodeName != m.name)
 	})
 }
@@ -199,17 +187,17 @@ func (m *machine) leavePods() {
 
 // holdAlone checks that a CIDR assigned to a node is not another node's, and that no pod
 // elsewhere has an address in it.
-func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
-	for _, other := range w.machines {
+func (r *modeRules) holdAlone(m *machine, cidr netip.Prefix) {
+	for _, other := range r.machines {
 		if other == m {
 			continue
 		}
-		if assigned := podCIDRsOf(w.api.Get(KindNode, other.name)); slices.ContainsFunc(assigned, cidr.Overlaps) {
-			w.violate(1, "%s is for node %s, and Node %s is assigned %v", cidr, m.name, other.name, assigned)
+		if assigned := podCIDRsOf(r.api.Get(KindNode, other.name)); slices.ContainsFunc(assigned, cidr.Overlaps) {
+			r.violate(1, "%s is for node %s, and Node %s is assigned %v", cidr, m.name, other.name, assigned)
 		}
 		for slot, e := range other.endpoints {
 			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
-				w.violate(1, "%s is for node %s, and pod %s on node %s has %v", cidr, m.name, slot, other.name, e.addrs())
+				r.violate(1, "%s is for node %s, and pod %s on node %s has %v", cidr, m.name, slot, other.name, e.addrs())
 			}
 		}
 	}
@@ -218,21 +206,21 @@ func (w *World) holdAlone(m *machine, cidr netip.Prefix) {
 // holdUnassigned checks that a block that is deleted, or that another node gets, is not
 // assigned to any Node, and that no pod elsewhere has an address in it. Of two overlapping
 // blocks, the later one may be created before its claimer can know of the other.
-func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
+func (r *modeRules) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	for _, m := range w.machines {
-		if !w.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
+	for _, m := range r.machines {
+		if !r.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
-		for _, assigned := range podCIDRsOf(w.api.Get(KindNode, m.name)) {
-			if assigned.Overlaps(cidr) && !w.isBeside(b, m.name, assigned) {
-				w.violate(1, "block %s was %s, and Node %s is assigned %s", b.Name, how, m.name, assigned)
+		for _, assigned := range podCIDRsOf(r.api.Get(KindNode, m.name)) {
+			if assigned.Overlaps(cidr) && !r.isBeside(b, m.name, assigned) {
+				r.violate(1, "block %s was %s, and Node %s is assigned %s", b.Name, how, m.name, assigned)
 			}
 		}
 		for slot, e := range m.endpoints {
 			for _, addr := range e.addrs() {
-				if cidr.Contains(addr) && !e.forfeited && m.name != b.Spec.NodeName && !w.inBlockOf(m.name, addr) {
-					w.violate(1, "block %s was %s, and pod %s on node %s has %s", b.Name, how, slot, m.name, addr)
+				if cidr.Contains(addr) && !e.forfeited && m.name != b.Spec.NodeName && !r.inBlockOf(m.name, addr) {
+					r.violate(1, "block %s was %s, and pod %s on node %s has %s", b.Name, how, slot, m.name, addr)
 				}
 			}
 		}
@@ -240,39 +228,39 @@ func (w *World) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
 }
 
 // isBeside reports whether a CIDR is another block of the node that has it.
-func (w *World) isBeside(b *v1alpha1.PodIPBlock, node string, cidr netip.Prefix) bool {
-	other, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
+func (r *modeRules) isBeside(b *v1alpha1.PodIPBlock, node string, cidr netip.Prefix) bool {
+	other, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	return ok && other.Name != b.Name && other.Spec.NodeName == node
 }
 
 // holdFixedRest checks at rest that every Node has a block of each family as long as there are
 // any, that its agent runs with them, and that no change is pending.
-func (w *World) holdFixedRest(when string, m *machine) {
+func (r *settledRules) holdFixedRest(when string, m *machine) {
 	for _, family := range m.families {
 		f := familyOf(family)
-		assigned, has := podCIDROf(w.api.Get(KindNode, m.name), f)
-		switch free := w.freeBlocks(m.name, f == ipalloc.IPv4, crd.DefaultCiliumPool); {
-		case !has && w.runsWithout(m, f): // people have to drain the Node and delete it
+		assigned, has := podCIDROf(r.api.Get(KindNode, m.name), f)
+		switch free := r.space.freeBlocks(m.name, f == ipalloc.IPv4, crd.DefaultCiliumPool); {
+		case !has && r.runsWithout(m, f): // people have to drain the Node and delete it
 		case !has && free > 0:
-			w.violate(9, "%s: Node %s has no podCIDR of %s, and %d blocks are free", when, m.name, f, free)
+			r.violate(9, "%s: Node %s has no podCIDR of %s, and %d blocks are free", when, m.name, f, free)
 		case has && m.hasPodCIDRs() && m.phase != serving:
-			w.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, assigned)
+			r.violate(9, "%s: the agent of %s has not come up, and has %s", when, m.name, assigned)
 		case has && m.old != nil && !slices.Contains(m.old.CIDRs, assigned):
-			w.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.CIDRs, assigned)
+			r.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.CIDRs, assigned)
 		case has:
-			w.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
+			r.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
 		}
 	}
-	w.holdCooledRest(when, m)
+	r.holdCooledRest(when, m)
 }
 
 // holdCooledRest checks at rest that no block of a node cools down.
-func (w *World) holdCooledRest(when string, m *machine) {
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+func (r *settledRules) holdCooledRest(when string, m *machine) {
+	for _, name := range r.api.Keys(KindBlock) {
+		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
 		if cools {
-			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+			r.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
 		}
 	}
 }

@@ -40,16 +40,16 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 	m.held = true
 	w.Do(Action{Start, "op1", ""})
 	w.Do(Action{Lead, "op1", ""})
-	w.goOn()
+	w.quiescence.goOn()
 	if blocks := w.api.Keys(KindBlock); len(blocks) > 0 {
 		t.Fatalf("under the taint the node has blocks %v", blocks)
 	}
-	w.untaint(m.name)
+	w.users.untaint(m.name)
 	if !w.Calm(1000) || len(w.api.Keys(KindBlock)) != 1 {
 		t.Fatalf("blocks %v, violations %v", w.api.Keys(KindBlock), w.Violations)
 	}
 	w.Do(Action{NodeLabel, m.name, "zone=east"})
-	w.holdFirst(m)
+	w.rules.holdFirst(m)
 	if len(w.Violations) != 1 || !strings.Contains(w.Violations[0].Text, "keeps its first blocks [10.0.0.0-29]") {
 		t.Fatalf("the block of the other pool is not found: %v", w.Violations)
 	}
@@ -57,7 +57,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 	if !w.Calm(1000) {
 		t.Fatalf("no rest: %v", w.Violations)
 	}
-	w.holdFirst(m)
+	w.rules.holdFirst(m)
 	if len(w.Violations) > 0 {
 		t.Errorf("after the operator replaced it: %v", w.Violations)
 	}

@@ -109,47 +109,24 @@ func (m *Maintenance) setMaintenance(pool *v1alpha1.PodIPPool) {
 	pool.Spec.Maintenance = *m.Edits[next].DeepCopy()
 }
 
-// openAll lets blocks of all pools drain at any time, and reports whether any pool never
-// allowed it.
-func (w *World) openAll() bool {
-	any := false
-	for _, name := range w.api.Keys(KindPool) {
-		pool := w.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
-		if w.cfg.Maintenance == nil || !w.cfg.Maintenance.shut(pool) {
-			continue
-		}
-		any = true
-		pool = pool.DeepCopy()
-		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted}
-		w.must(w.api.Update(pool, false))
-	}
-	return any
-}
-
-// isHeld reports whether blocks of a pool never begin to drain, even on request.
-func (w *World) isHeld(pool string) bool {
-	obj, ok := w.api.Get(KindPool, pool).(*v1alpha1.PodIPPool)
-	return ok && w.cfg.Maintenance.shut(obj)
-}
-
 // perMinute is how many writes of one object per minute windows may cause: here they open and
 // close on the minute, and two leaders may report it.
 const perMinute = 4
 
 // ofTheHour reports whether a write only shows that a window has opened or closed, or that a
 // block waits for one. Such writes continue as long as there are windows, and are few.
-func (w *World) ofTheHour(v Version) bool {
-	if w.cfg.Maintenance == nil || !onlyTheHour(v) {
+func (r *writeRules) ofTheHour(v Version) bool {
+	if r.cfg.Maintenance == nil || !onlyTheHour(v) {
 		return false
 	}
-	minute := w.now.Truncate(time.Minute)
+	minute := r.clock.now.Truncate(time.Minute)
 	key := hourKey{v.Kind, v.Key}
-	if h := w.hours[key]; h.minute.Equal(minute) {
-		w.hours[key] = hour{minute, h.writes + 1}
+	if h := r.hours[key]; h.minute.Equal(minute) {
+		r.hours[key] = hour{minute, h.writes + 1}
 	} else {
-		w.hours[key] = hour{minute, 1}
+		r.hours[key] = hour{minute, 1}
 	}
-	return w.hours[key].writes <= perMinute
+	return r.hours[key].writes <= perMinute
 }
 
 // hour is how often an object was written in a minute because of windows.
@@ -178,8 +155,8 @@ func onlyTheHour(v Version) bool {
 }
 
 // cordon cordons or uncordons a node.
-func (w *World) cordon(name string) {
-	node := w.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
+func (u *users) cordon(name string) {
+	node := u.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
 	node.Spec.Unschedulable = !node.Spec.Unschedulable
-	w.must(w.api.Update(node, false))
+	u.must(u.api.Update(node, false))
 }

@@ -43,31 +43,6 @@ func (f *flight) unshown(cidr netip.Prefix) bool {
 	return !known || slices.Contains(f.changed, cidr)
 }
 
-// holdMarks checks that no address is marked that the operator knew to be in use, while it knew
-// the agent to have just started, or while it awaited a pod. Anything that no agent has read
-// may be marked.
-func (w *World) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
-	o := w.writer
-	for key, state := range now.Status.IPAM.ReleaseIPs {
-		addr, err := netip.ParseAddr(key)
-		if _, published := old.Spec.IPAM.Pool[key]; err != nil || !published ||
-			state != "marked-for-release" || old.Status.IPAM.ReleaseIPs[key] == state {
-			continue
-		}
-		w.Counts.Marks++
-		if _, used := old.Status.IPAM.Used[key]; used {
-			w.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
-		}
-		// A reconcile observes again after a repair, so only what it still knows counts.
-		if o.current != nil && o.current.pods[addr] && o.knowsPodWith(node, addr) {
-			w.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
-		}
-		if o.current != nil && !isUnread(old) {
-			w.holdGuards(o.current, old, addr)
-		}
-	}
-}
-
 // knowsPodWith reports whether the operator knows of a pod on a node whose status names
 // an address.
 func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
@@ -82,19 +57,4 @@ func reports(cn *ciliumv2.CiliumNode, f ipalloc.Family) bool {
 		}
 	}
 	return false
-}
-
-// holdGuards checks that an address is marked in the window of the agents' protocol only if the
-// operator could not know of the window.
-func (w *World) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
-	node := old.Name
-	if m := w.machine(node); !reports(old, ipalloc.FamilyOf(addr)) && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {
-		w.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
-	}
-	if !f.settled {
-		w.violate(2, "%s of node %s was marked for release though its agent had just started", addr, node)
-	}
-	if pods := f.stillAwaited(w.writer, ipalloc.FamilyOf(addr)); len(pods) > 0 {
-		w.violate(2, "%s of node %s was marked for release though nothing says yet which address %v has", addr, node, pods)
-	}
 }

@@ -149,7 +149,7 @@ func (r *refinement) storedNode(v Version) {
 		i := slices.Index(f.nodes[:], n)
 		switch {
 		case i < 0 || f.off:
-		case r.w.writer != nil:
+		case r.w.rules.writer != nil:
 			r.hold(f, f.LeaderWritesNode(r.leader(f), i, r.view(f)))
 		default:
 			r.hold(f, f.AgentWritesNode(i, r.view(f)))
@@ -200,7 +200,7 @@ func (r *refinement) storedBlock(v Version) {
 		if f.off {
 			continue
 		}
-		if r.w.writer == nil {
+		if r.w.rules.writer == nil {
 			f.PeopleWriteBlock(r.view(f))
 			continue
 		}
@@ -223,7 +223,7 @@ func (r *refinement) block(b crd.Block) protocol.Block {
 		out.Phase = protocol.Draining
 	case ipalloc.CoolingDown:
 		out.Phase = protocol.CoolingDown
-		out.Cooled = r.w.now.Sub(b.Since) >= r.w.cfg.Settings.Defaults.Cooldown-2*r.w.cfg.Skew
+		out.Cooled = r.w.clock.now.Sub(b.Since) >= r.w.cfg.Settings.Defaults.Cooldown-2*r.w.cfg.Skew
 	}
 	return out
 }
@@ -240,7 +240,7 @@ func (r *refinement) follow(b crd.Block) {
 				f.Monitor = mapping.New(r.model, r.view(f))
 				r.monitors, r.followed = append(r.monitors, f), r.followed+1
 				r.of[b.Name] = append(r.of[b.Name], f)
-				if r.left[i] || r.left[j] || !r.w.onGrid(b.Name) { // of another size, it may overlap what is being claimed
+				if r.left[i] || r.left[j] || !r.w.users.onGrid(b.Name) { // of another size, it may overlap what is being claimed
 					r.leave(f)
 				}
 			}
@@ -378,7 +378,7 @@ func (r *refinement) eachOf(o *Operator, f *flight, do func(x *follower, leader 
 
 // leader returns the leader that writes, for a follower.
 func (r *refinement) leader(x *follower) int {
-	o := r.w.writer
+	o := r.w.rules.writer
 	if o.current == nil || o.current.controller != nodes {
 		return protocol.NoLeader
 	}

@@ -127,13 +127,13 @@ func (m *mover) send(c *call) error {
 
 // sleep hands over until the time has come.
 func (m *mover) sleep(_ context.Context, d time.Duration) error {
-	m.woken = m.w.now.Add(d)
+	m.woken = m.w.clock.now.Add(d)
 	return m.send(&call{verb: "sleep", do: func() error { return nil }})
 }
 
 func (m *mover) carryOut(c *call) error {
-	m.w.byMover = true
-	defer func() { m.w.byMover = false }()
+	m.w.rules.byMover = true
+	defer func() { m.w.rules.byMover = false }()
 	err := c.do()
 	if err != nil {
 		m.w.tracef("migrate %s: %v", c, err)
@@ -142,45 +142,45 @@ func (m *mover) carryOut(c *call) error {
 }
 
 // enableMover enables the commands that users type, and the outcomes of their calls.
-func (w *World) enableMover() {
-	m := w.mover
+func (mg *migration) enableMover() {
+	m := mg.mover
 	if m == nil {
 		return
 	}
 	if !m.busy() {
-		w.enableMigrate()
+		mg.enableMigrate()
 		return
 	}
-	w.canIf(Kill, CommandDies, people, "")
+	mg.canIf(Kill, CommandDies, people, "")
 	if m.pending.verb == "sleep" {
-		if !w.now.Before(m.woken) && w.prompt() {
-			w.can(CommandCall, people, "")
+		if !mg.clock.now.Before(m.woken) && mg.prompt() {
+			mg.can(CommandCall, people, "")
 		}
 		return
 	}
-	w.can(CommandCall, people, "")
-	w.canIf(Fail, CommandFails, people, "")
+	mg.can(CommandCall, people, "")
+	mg.canIf(Fail, CommandFails, people, "")
 	if m.pending.writes() {
-		w.canIf(Unheard, CommandUnheard, people, "")
-		w.canIf(KillAfterWrite, CommandKills, people, "")
+		mg.canIf(Unheard, CommandUnheard, people, "")
+		mg.canIf(KillAfterWrite, CommandKills, people, "")
 	}
 }
 
 // enableMigrate enables the commands for nodes that migrate.
-func (w *World) enableMigrate() {
+func (mg *migration) enableMigrate() {
 	for _, command := range []string{"start", "finish", "abort"} {
-		w.can(Migrate, people, command)
+		mg.can(Migrate, people, command)
 	}
-	for _, node := range w.machines {
-		w.can(Migrate, people, "start/"+node.name)
-		w.can(Migrate, people, "abort/"+node.name)
+	for _, node := range mg.machines {
+		mg.can(Migrate, people, "start/"+node.name)
+		mg.can(Migrate, people, "abort/"+node.name)
 	}
 }
 
 // prompt reports whether agents and kubelets have done everything that was due. The command
 // does not know of anything that takes longer than its patience.
-func (w *World) prompt() bool {
-	for _, m := range w.machines {
+func (mg *migration) prompt() bool {
+	for _, m := range mg.machines {
 		if !m.reads() || m.off {
 			if m.podDue() {
 				return false
@@ -194,19 +194,19 @@ func (w *World) prompt() bool {
 	return true
 }
 
-func (w *World) doMover(verb Verb, command string) bool {
-	m := w.mover
+func (mg *migration) doMover(verb Verb, command string) bool {
+	m := mg.mover
 	switch verb {
 	case Migrate:
 		m.begin(command)
 	case CommandCall:
 		m.resume()
 	case CommandFails:
-		w.Counts.Faults["command's call failed"]++
+		mg.Counts.Faults["command's call failed"]++
 		m.pending.fate = failed
 		m.resume()
 	case CommandUnheard:
-		w.Counts.Faults["command's answer lost"]++
+		mg.Counts.Faults["command's answer lost"]++
 		m.pending.fate = unheard
 		m.resume()
 	case CommandKills:

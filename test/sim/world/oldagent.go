@@ -64,7 +64,7 @@ func (m *machine) take(pool string, addr netip.Addr, owner string) error {
 	case m.whole != nil:
 		err := m.whole.Restore(pool, addr, owner)
 		if err != nil {
-			m.waits[waitsFor{pool, ipalloc.FamilyOf(addr), owner}] = m.w.now
+			m.waits[waitsFor{pool, ipalloc.FamilyOf(addr), owner}] = m.w.clock.now
 		}
 		return err
 	}

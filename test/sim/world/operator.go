@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -294,7 +292,7 @@ func (o *Operator) reconcile(c int, name string) {
 // within returns the context of a reconcile. A reconcile that begins early would wait; here it
 // has to end, and begins once more.
 func (o *Operator) within(f *flight) context.Context {
-	ctx := o.w.logTo(o, f)
+	ctx := o.w.processes.logTo(o, f)
 	if o.begun {
 		return ctx
 	}
@@ -353,7 +351,7 @@ func (o *Operator) resume(f *flight) {
 		if c.verb == "delete" && c.kind == KindCiliumPool {
 			f.needed = o.w.isServed(c.key) || len(o.parts.Node.Ledger.ListedFor(c.key)) > 0
 		}
-		f.pending, f.since, f.called = c, o.w.now, true
+		f.pending, f.since, f.called = c, o.w.clock.now, true
 		return
 	}
 	if f.early && !f.called {
@@ -401,7 +399,7 @@ func request(name string) reconcile.Request {
 type processClock struct{ o *Operator }
 
 // Now implements clock.PassiveClock.
-func (c processClock) Now() time.Time { return c.o.w.now.Add(c.o.skew) }
+func (c processClock) Now() time.Time { return c.o.w.clock.now.Add(c.o.skew) }
 
 // Since implements clock.PassiveClock.
 func (c processClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
@@ -411,15 +409,6 @@ type silent struct{}
 
 // Eventf implements events.EventRecorder.
 func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
-
-// logTo returns the context of a reconcile.
-func (w *World) logTo(o *Operator, f *flight) context.Context {
-	if w.trace == nil {
-		return w.quiet
-	}
-	who := fmt.Sprintf("%s %s: ", o.name, f)
-	return log.IntoContext(context.Background(), traceLogger(func(line string) { w.tracef("%s%s", who, line) }))
-}
 
 func stripsOf() map[Kind]toolscache.TransformFunc {
 	options := informer.CacheOptions()

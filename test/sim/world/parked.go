@@ -29,52 +29,6 @@ func parkedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// holdParked checks what an operator parks, and what it lists again.
-func (w *World) holdParked(node string, old, now *ciliumv2.CiliumNode) {
-	before, after := parkedIn(old), parkedIn(now)
-	for _, cidr := range after {
-		if slices.Contains(before, cidr) {
-			continue
-		}
-		w.Counts.Did["park"]++
-		if len(after) > 1 {
-			w.violate(2, "%v of node %s are parked at once", after, node)
-		}
-		w.holdPark(node, cidr)
-		if !keepsEntry(old, now, cidr) {
-			w.violate(2, "%s of node %s was parked, and no entry of its pool is left: its agent will not see that", cidr, node)
-		}
-	}
-	for _, cidr := range before {
-		if slices.Contains(after, cidr) || !slices.Contains(allocatedIn(now), cidr) {
-			continue
-		}
-		w.Counts.Did["unpark"]++
-		if !w.podSays(cidr) && !slices.ContainsFunc(w.writer.podsOf(node), cidr.Contains) && !slices.ContainsFunc(ownIn(old), cidr.Contains) {
-			w.violate(2, "%s of node %s was listed again, and nothing is known to use it: its agent will allocate from it", cidr, node)
-		}
-	}
-}
-
-// holdPark checks that a parked block drains, and that its agent is settled.
-func (w *World) holdPark(node string, cidr netip.Prefix) {
-	if f := w.writer.current; f != nil && !f.settled {
-		w.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
-	}
-	if b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock); ok && !w.hasDrained(b) {
-		w.violate(2, "%s of node %s was parked, and does not drain", cidr, node)
-	}
-}
-
-// hasDrained reports whether a block of a node drains, or once did. After a backup is restored
-// the block is another object, in service again, which an operator may not have seen yet.
-func (w *World) hasDrained(b *v1alpha1.PodIPBlock) bool {
-	return slices.ContainsFunc(w.api.history[KindBlock], func(v Version) bool {
-		was, ok := v.New.(*v1alpha1.PodIPBlock)
-		return ok && was.Name == b.Name && was.Spec.NodeName == b.Spec.NodeName && phaseOf(was) == v1alpha1.BlockDraining
-	})
-}
-
 // keepsEntry reports whether the pool from which a CIDR was parked still has an entry.
 func keepsEntry(old, now *ciliumv2.CiliumNode, cidr netip.Prefix) bool {
 	for _, l := range entriesOf(old) {
@@ -108,55 +62,38 @@ func (m *machine) lostParked(addr netip.Addr) bool {
 
 // holdParkedRest checks at rest that nothing is parked, and that agents allocate from no
 // draining block and keep no empty one.
-func (w *World) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	if parked := parkedIn(cn); len(parked) > 0 {
-		w.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
+		r.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
 	}
-	if !w.cfg.Settings.ParkBlocks || m.whole == nil || m.phase != serving {
+	if !r.cfg.Settings.ParkBlocks || m.whole == nil || m.phase != serving {
 		return
 	}
 	for _, l := range listedIn(cn) {
-		b, ok := w.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
-		if !ok || phaseOf(b) != v1alpha1.BlockDraining || w.isLost(m, l.cidr) {
+		b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+		if !ok || phaseOf(b) != v1alpha1.BlockDraining || r.modeRules.isLost(m, l.cidr) {
 			continue
 		}
 		switch {
-		case w.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= w.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // nothing could take its place
+		case r.space.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= r.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // nothing could take its place
 		case !m.whole.Uses(l.cidr):
-			w.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
-		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || w.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
-			w.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
+			r.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
+		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || r.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
+			r.violate(9, "%s: block %s of node %s drains, and its agent gives addresses of it to new pods", when, b.Name, m.name)
 		}
 	}
-}
-
-// restartClosed restarts the agents that have closed a CIDR for which their node has a block
-// again, while pods get no address: an operator that has started since has forgotten that
-// (docs/modes.md). It reports whether there were any.
-func (w *World) restartClosed() bool {
-	restarted := false
-	for _, m := range w.machines {
-		if m.whole != nil && m.lacksAddresses() && slices.ContainsFunc(m.whole.Closed(), func(cidr netip.Prefix) bool {
-			b, ok := w.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
-			return ok && b.Spec.NodeName == m.name && b.Status.Closed == nil
-		}) {
-			m.crash()
-			restarted = true
-		}
-	}
-	return restarted
 }
 
 // lacksAddresses reports whether a pod of the machine has no address.
 func (m *machine) lacksAddresses() bool {
-	return slices.ContainsFunc(m.w.slots, func(slot string) bool {
+	return slices.ContainsFunc(m.w.workload.slots, func(slot string) bool {
 		pod := m.podObject(slot)
 		return pod != nil && !finished(pod) && m.endpoints[slot] == nil
 	})
 }
 
 // hasNewer reports whether a pod with an address of a CIDR was created after a given time.
-func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
+func (r *settledRules) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 	for _, e := range m.endpoints {
 		if slices.ContainsFunc(e.addrs(), cidr.Contains) && e.pod.GetCreationTimestamp().After(since) {
 			return true
@@ -168,12 +105,12 @@ func (w *World) hasNewer(m *machine, cidr netip.Prefix, since time.Time) bool {
 // closedTo returns how many CIDRs of a family without a block are of no use to a node: its agent
 // has closed them, or its last block of that CIDR says so. An agent that saw only the latest
 // version of its list may have missed that, and the operator cannot know.
-func (w *World) closedTo(m *machine, f ipalloc.Family) int {
+func (r *settledRules) closedTo(m *machine, f ipalloc.Family) int {
 	if m.whole == nil { // its agent is down
 		return 0
 	}
 	closed := m.whole.Closed()
-	for _, v := range w.api.history[KindBlock] {
+	for _, v := range r.api.history[KindBlock] {
 		b, ok := v.Old.(*v1alpha1.PodIPBlock)
 		if ok && v.New == nil && b.Spec.NodeName == m.name && b.Status.Closed != nil && b.Status.Closed.Container == m.container() {
 			closed = append(closed, netip.MustParsePrefix(b.Spec.CIDR))
@@ -182,7 +119,7 @@ func (w *World) closedTo(m *machine, f ipalloc.Family) int {
 	slices.SortFunc(closed, netip.Prefix.Compare)
 	n := 0
 	for _, cidr := range slices.Compact(closed) {
-		if ipalloc.FamilyOf(cidr.Addr()) == f && w.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
+		if ipalloc.FamilyOf(cidr.Addr()) == f && r.api.Get(KindBlock, crd.BlockName(cidr)) == nil {
 			n++
 		}
 	}

@@ -18,7 +18,7 @@ func (m *machine) podKey(slot string) string {
 	if m.w.sched.binds(slot) {
 		return "default/" + slot
 	}
-	return m.w.namespaceOf(slot) + "/" + m.name + "-" + slot
+	return m.w.workload.namespaceOf(slot) + "/" + m.name + "-" + slot
 }
 
 func (m *machine) podObject(slot string) *corev1.Pod {
@@ -32,7 +32,7 @@ func (m *machine) podObject(slot string) *corev1.Pod {
 // newPod binds a new pod to the node. It requests something, or nothing for "".
 func (m *machine) newPod(slot, asks string) {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.namespaceOf(slot), Name: m.name + "-" + slot},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.workload.namespaceOf(slot), Name: m.name + "-" + slot},
 		Spec:       corev1.PodSpec{NodeName: m.name},
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}
@@ -47,7 +47,7 @@ func finished(pod *corev1.Pod) bool {
 // wantsAdd reports whether the pod waits for its addresses.
 func (m *machine) wantsAdd(slot string, pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !finished(pod) && m.endpoints[slot] == nil &&
-		m.w.dropped[string(pod.UID)] == nil && m.w.now.Sub(m.w.refused[m.podKey(slot)]) >= addRetry
+		m.w.workload.dropped[string(pod.UID)] == nil && m.w.clock.now.Sub(m.w.workload.refused[m.podKey(slot)]) >= addRetry
 }
 
 // add is a CNI ADD.
@@ -59,15 +59,15 @@ func (m *machine) add(slot string) {
 	if knows {
 		v4, v6, err = m.allocate(pools, keyOf(pod))
 	}
-	m.w.countAdd(pod, pools, knows, err)
+	m.w.workload.countAdd(pod, pools, knows, err)
 	if err != nil {
-		m.w.refused[m.podKey(slot)] = m.w.now
+		m.w.workload.refused[m.podKey(slot)] = m.w.clock.now
 		m.w.Counts.Ops["add refused"]++
 		return
 	}
-	delete(m.w.refused, m.podKey(slot))
+	delete(m.w.workload.refused, m.podKey(slot))
 	m.endpoints[slot] = &endpoint{pod: pod, pools: pools, v4: v4, v6: v6}
-	m.w.allocated(m, m.endpoints[slot])
+	m.w.rules.allocated(m, m.endpoints[slot])
 }
 
 // wantsDel reports whether the pod should return its addresses.
@@ -109,7 +109,7 @@ func (m *machine) writeStatus(slot string) {
 
 // finish writes that a pod has ended.
 func (m *machine) finish(slot string) {
-	if m.w.sandboxesGoFirst() {
+	if m.w.workload.sandboxesGoFirst() {
 		m.del(slot)
 	}
 	pod := m.podObject(slot).DeepCopy()
@@ -123,6 +123,6 @@ func (m *machine) deletePod(slot string) {
 }
 
 func (m *machine) podGone(slot string) {
-	delete(m.w.refused, m.podKey(slot))
+	delete(m.w.workload.refused, m.podKey(slot))
 	m.w.mustNot(m.w.api.Delete(KindPod, m.podKey(slot), nil, nil))
 }

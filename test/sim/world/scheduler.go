@@ -2,12 +2,10 @@ package world
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -118,7 +116,7 @@ func (s *scheduler) seeAll() {
 // faultsEnd records that faults are over.
 func (s *scheduler) faultsEnd() {
 	if s != nil && s.calm.IsZero() {
-		s.calm = s.w.now
+		s.calm = s.w.clock.now
 	}
 }
 
@@ -165,7 +163,7 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	s.w.must(s.w.api.Update(pod, false))
 	s.w.Counts.Did["bind"]++
-	s.w.holdBind(pod)
+	s.w.offers.holdBind(pod)
 }
 
 // fit returns the nodes to which a pod can be bound as far as the scheduler knows, and if there
@@ -179,7 +177,7 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 			unlike++
 			continue
 		}
-		lacking := s.w.lacking(node)
+		lacking := s.w.offers.lacking(node)
 		for _, f := range lacking {
 			lack[f]++
 		}
@@ -194,20 +192,6 @@ func (s *scheduler) fit(pod *corev1.Pod) (fit []string, why string) {
 		}
 	}
 	return fit, why + "."
-}
-
-// lacking returns the families of which a Node offers no address for another pod.
-func (w *World) lacking(node *corev1.Node) []ipalloc.Family {
-	return slices.DeleteFunc(w.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > w.requestsOn(node.Name) })
-}
-
-// families returns the families of the world's addresses.
-func (w *World) families() []ipalloc.Family {
-	var out []ipalloc.Family
-	for _, f := range w.cfg.Families {
-		out = append(out, familyOf(f))
-	}
-	return out
 }
 
 func unschedulableSays(pod *corev1.Pod) string {
@@ -230,44 +214,8 @@ func offerOf(node *corev1.Node, f ipalloc.Family) int {
 	return max(0, state.OfferIn(node.Status.Allocatable)[f])
 }
 
-// requestsOn returns how many addresses of each family the pods bound to a node request.
-func (w *World) requestsOn(node string) int {
-	n := 0
-	for _, key := range w.api.Keys(KindPod) {
-		if pod := w.api.Get(KindPod, key).(*corev1.Pod); pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
-			n++
-		}
-	}
-	return n
-}
-
 func requests(pod *corev1.Pod) bool {
 	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Containers[0].Resources.Requests) > 0
-}
-
-// holdBind checks a pod that has just been bound: an address is left for it, and it was not
-// pending for long without faults.
-func (w *World) holdBind(pod *corev1.Pod) {
-	s, m := w.sched, w.machine(pod.Spec.NodeName)
-	if from := s.calm; w.cfg.Maintenance == nil && !from.IsZero() {
-		if pod.CreationTimestamp.After(from) {
-			from = pod.CreationTimestamp.Time
-		}
-		if took := w.now.Sub(from); took > boundWithin {
-			w.violate(9, "pod %s was bound %s after all faults had ended", keyOf(pod), took)
-		}
-	}
-	if s.nodes[m.name] != w.api.Get(KindNode, m.name) {
-		w.Counts.Faults["bound by an old offer"]++
-		return
-	}
-	// Between the binding of a pod that requests no address and the lower offer, one pod too
-	// many may be bound (docs/scheduling.md).
-	for _, f := range w.families() {
-		if u := w.addressUse(m, f); u.waiting-u.plain > u.free {
-			w.violate(12, "pod %s was bound to node %s, where %d pods have no %s address yet and %d are left", keyOf(pod), m.name, u.waiting, f, u.free)
-		}
-	}
 }
 
 // addressUse is the actual use of a node's addresses of a family.
@@ -277,41 +225,4 @@ type addressUse struct {
 	free int
 	// waiting are bound pods without an address, and plain are those of them that request none.
 	waiting, plain int
-}
-
-func (w *World) addressUse(m *machine, f ipalloc.Family) addressUse {
-	var u addressUse
-	u.free = w.unused(m, f)
-	if !m.router[agentFamily(f)].IsValid() {
-		u.free--
-	}
-	for _, slot := range w.slots {
-		pod := m.podObject(slot)
-		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil {
-			continue
-		}
-		if m.endpoints[slot] == nil && w.dropped[string(pod.UID)] == nil {
-			u.waiting++
-		}
-		if !requests(pod) {
-			u.plain++
-		}
-	}
-	return u
-}
-
-// unused counts the published addresses of a family that neither leave nor are held.
-func (w *World) unused(m *machine, f ipalloc.Family) int {
-	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
-		return 0
-	}
-	n := 0
-	for key, entry := range cn.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
-		if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
-			n++
-		}
-	}
-	return n
 }

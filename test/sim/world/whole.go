@@ -14,42 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
-
-// whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
-func (w *World) whole() bool { return w.cfg.Settings.Mode == ciliumnode.MultiPool }
-
-// listOf returns the CIDRs that other nodes use for routing, which name a node's blocks:
-// podCIDRs or, where agents are assigned whole blocks, the list of the default pool.
-func (w *World) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
-	if w.whole() {
-		return allocatedIn(cn)
-	}
-	var out []netip.Prefix
-	for _, p := range cn.Spec.IPAM.PodCIDRs {
-		out = append(out, p.Prefix)
-	}
-	return out
-}
-
-// poolOf returns the addresses that an agent may assign to pods.
-func (w *World) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
-	if !w.whole() {
-		return cn.Spec.IPAM.Pool // in kubernetes mode there is none
-	}
-	out := ipamtypes.AllocationMap{}
-	for _, p := range allocatedIn(cn) {
-		for _, addr := range multipool.Inner(p) {
-			out[addr.String()] = ipamtypes.AllocationIP{}
-		}
-	}
-	return out
-}
 
 // listed is a CIDR on an agent's list, for a Cilium pool.
 type listed struct {
@@ -139,7 +108,7 @@ func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 // update writes the list and the agent's requests, both in full, conditional on the version it
 // has seen, and deletes the report of an agent in crd mode (multiPoolManager.updateLocalNode).
 func (m *machine) update() {
-	m.wrote, m.asked = m.w.now, false
+	m.wrote, m.asked = m.w.clock.now, false
 	m.forget(func(_ waitsFor, since time.Time) bool { return m.isTired(since) })
 	if m.seen == nil {
 		return
@@ -162,17 +131,17 @@ func (m *machine) update() {
 	}
 	for _, l := range before {
 		if !slices.Contains(after, l) {
-			m.w.countGivenBack(l)
+			m.w.workload.countGivenBack(l)
 		}
 	}
 }
 
 // holdWhole checks what an operator wrote into a list: only blocks of the node, nothing
 // removed, and in the order in which agents themselves write it.
-func (w *World) holdWhole(v Version) {
+func (r *modeRules) holdWhole(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
-	if !w.whole() || now == nil {
+	if !r.whole() || now == nil {
 		return
 	}
 	if old == nil {
@@ -181,50 +150,50 @@ func (w *World) holdWhole(v Version) {
 	before, after := listedIn(old), listedIn(now)
 	for _, l := range before {
 		if !slices.Contains(after, l) {
-			w.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", l, v.Key)
+			r.violate(2, "%s was taken off the list of node %s, whose agent may just have given an address of it to a pod", l, v.Key)
 		}
 	}
-	back := w.listedBefore(v.Key)
+	back := r.listedBefore(v.Key)
 	for i, l := range after {
 		again := slices.Contains(back, l)
-		if slices.Contains(before, l) || again && v.Old == nil && w.isForeign(v.Key, l) {
+		if slices.Contains(before, l) || again && v.Old == nil && r.isForeign(v.Key, l) {
 			continue
 		}
-		w.holdListed(v.Key, l)
-		w.holdOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
+		r.holdListed(v.Key, l)
+		r.holdOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
 		if !again {
-			w.holdServed(v.Key, l)
+			r.holdServed(v.Key, l)
 		}
 	}
-	w.holdParked(v.Key, old, now)
+	r.holdParked(v.Key, old, now)
 	was, is := entriesOf(old), entriesOf(now)
 	if sorted := listed.compare; slices.IsSortedFunc(was, sorted) && !slices.IsSortedFunc(is, sorted) {
-		w.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, is)
+		r.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, is)
 	}
 	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
-		w.violate(7, "what the agent of node %s asks for was changed", v.Key)
+		r.violate(7, "what the agent of node %s asks for was changed", v.Key)
 	}
 }
 
 // holdListed checks a CIDR that an operator lists on a node.
-func (w *World) holdListed(node string, l listed) {
+func (r *modeRules) holdListed(node string, l listed) {
 	c := l.cidr
-	b, ok := w.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
+	b, ok := r.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != node {
-		w.violate(1, "%s was listed on node %s, and is no block of it", c, node)
+		r.violate(1, "%s was listed on node %s, and is no block of it", c, node)
 	} else {
-		w.countWide(b)
+		r.rules.countWide(b)
 	}
-	for _, m := range w.machines {
+	for _, m := range r.machines {
 		if m.name == node {
 			continue
 		}
-		if cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && slices.ContainsFunc(allocatedIn(cn), c.Overlaps) {
-			w.violate(1, "%s was listed on node %s, and node %s lists %v", c, node, m.name, allocatedIn(cn))
+		if cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && slices.ContainsFunc(allocatedIn(cn), c.Overlaps) {
+			r.violate(1, "%s was listed on node %s, and node %s lists %v", c, node, m.name, allocatedIn(cn))
 		}
 		for slot, e := range m.endpoints {
 			if slices.ContainsFunc(e.addrs(), c.Contains) && !e.forfeited {
-				w.violate(1, "%s was listed on node %s, and pod %s on node %s has %v", c, node, slot, m.name, e.addrs())
+				r.violate(1, "%s was listed on node %s, and pod %s on node %s has %v", c, node, slot, m.name, e.addrs())
 			}
 		}
 	}
@@ -232,9 +201,9 @@ func (w *World) holdListed(node string, l listed) {
 
 // listedBefore returns what a CiliumNode listed before it was last deleted; it is restored like
 // that.
-func (w *World) listedBefore(node string) []listed {
+func (r *modeRules) listedBefore(node string) []listed {
 	var last *ciliumv2.CiliumNode
-	for _, v := range w.api.history[KindCiliumNode] {
+	for _, v := range r.api.history[KindCiliumNode] {
 		if v.Key == node && v.New == nil {
 			last = v.Old.(*ciliumv2.CiliumNode)
 		}
@@ -246,31 +215,31 @@ func (w *World) listedBefore(node string) []listed {
 }
 
 // isForeign reports whether a CIDR is neither a block nor one that a pool could create.
-func (w *World) isForeign(node string, l listed) bool {
-	return w.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !w.onAnyGrid(node, l)
+func (r *modeRules) isForeign(node string, l listed) bool {
+	return r.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !r.onAnyGrid(node, l)
 }
 
 // holdUnknown checks that no agent can still allocate an address of a block that is deleted, or
 // that another node gets. Machines whose Node is gone are not checked.
-func (w *World) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
+func (r *modeRules) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	for _, m := range w.machines {
-		node := w.api.Get(KindNode, m.name)
-		if !w.whole() || m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
+	for _, m := range r.machines {
+		node := r.api.Get(KindNode, m.name)
+		if !r.whole() || m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
 		}
 		for _, has := range m.whole.CIDRs() {
-			if has.Overlaps(cidr) && !w.isBeside(b, m.name, has) {
-				w.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %s", b.Name, how, m.name, has)
+			if has.Overlaps(cidr) && !r.isBeside(b, m.name, has) {
+				r.violate(1, "block %s was %s, and the agent of node %s gives out addresses of %s", b.Name, how, m.name, has)
 			}
 		}
 	}
 }
 
 // podSays reports whether a pod's status names an address of a block.
-func (w *World) podSays(cidr netip.Prefix) bool {
-	for _, key := range w.api.Keys(KindPod) {
-		for _, ip := range w.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
+func (r *modeRules) podSays(cidr netip.Prefix) bool {
+	for _, key := range r.api.Keys(KindPod) {
+		for _, ip := range r.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
 			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) {
 				return true
 			}
@@ -282,9 +251,9 @@ func (w *World) podSays(cidr netip.Prefix) bool {
 // isLost reports whether only the statuses of a machine's pods name addresses of a block, and
 // these pods have no endpoint there: the agent did not restore them, or has not assigned them
 // an address again yet.
-func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
+func (r *modeRules) isLost(m *machine, cidr netip.Prefix) bool {
 	lost := false
-	for _, slot := range w.slots {
+	for _, slot := range r.workload.slots {
 		if e := m.endpoints[slot]; e != nil {
 			if slices.ContainsFunc(e.addrs(), cidr.Contains) {
 				return false
@@ -303,55 +272,55 @@ func (w *World) isLost(m *machine, cidr netip.Prefix) bool {
 
 // holdWholeRest checks at rest that each block of a node is assigned or was returned, and that
 // the node has what its agent requests as far as blocks are free.
-func (w *World) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	entries := listedIn(cn)
 	for _, l := range entries {
-		w.holdAssignedRest(when, m, l)
+		r.holdAssignedRest(when, m, l)
 	}
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, name := range r.api.Keys(KindBlock) {
+		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		switch {
 		case b.Spec.NodeName != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
-			w.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
-		case w.api.Get(KindPool, b.Spec.PoolName) == nil && w.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+			r.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+		case r.api.Get(KindPool, b.Spec.PoolName) == nil && r.modeRules.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
 			// Nothing tells which Cilium pool it is for: it leaves with the pod.
-		case w.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
+		case r.modeRules.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// It was assigned again and returned.
-		case w.isPartOfListed(b, entries):
+		case r.modeRules.isPartOfListed(b, entries):
 			// It leaves with the block that it overlaps.
 		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
-			w.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
+			r.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
 	}
-	w.holdParkedRest(when, m, cn)
-	for _, r := range cn.Spec.IPAM.Pools.Requested {
+	r.holdParkedRest(when, m, cn)
+	for _, request := range cn.Spec.IPAM.Pools.Requested {
 		for _, f := range ipalloc.Families() {
-			w.holdRequestedRest(when, m, r, f)
+			r.holdRequestedRest(when, m, request, f)
 		}
 	}
 }
 
 // isPartOfListed reports whether a block overlaps another that is assigned to its node.
-func (w *World) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
+func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && w.isBeside(b, b.Spec.NodeName, l.cidr) })
+	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && r.isBeside(b, b.Spec.NodeName, l.cidr) })
 }
 
 // holdRequestedRest checks at rest that a node has the addresses of a pool and a family that
 // its agent requests, as far as blocks are free. Where blocks are parked, it gets no more of
 // one family than pods use while the other family has none.
-func (w *World) holdRequestedRest(when string, m *machine, r ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
-	has, needed := 0, [2]int{ipalloc.IPv4: r.Needed.IPv4Addrs, ipalloc.IPv6: r.Needed.IPv6Addrs}[f]
-	for _, l := range listedIn(w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
-		if l.pool == r.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {
+func (r *settledRules) holdRequestedRest(when string, m *machine, request ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
+	has, needed := 0, [2]int{ipalloc.IPv4: request.Needed.IPv4Addrs, ipalloc.IPv6: request.Needed.IPv6Addrs}[f]
+	for _, l := range listedIn(r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
+		if l.pool == request.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {
 			has += len(multipool.Inner(l.cidr))
 		}
 	}
-	if w.cfg.Settings.ParkBlocks && len(w.cfg.Families) > 1 && w.room(m.name) == 0 {
+	if r.cfg.Settings.ParkBlocks && len(r.cfg.Families) > 1 && r.space.room(m.name) == 0 {
 		return
 	}
-	if free := w.freeBlocks(m.name, f == ipalloc.IPv4, r.Pool) - w.closedTo(m, f); has < needed && free > 0 {
-		w.violate(9, "%s: node %s has %d %s addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has, f, r.Pool, needed, free)
+	if free := r.space.freeBlocks(m.name, f == ipalloc.IPv4, request.Pool) - r.closedTo(m, f); has < needed && free > 0 {
+		r.violate(9, "%s: node %s has %d %s addresses of pool %s, its agent asks for %d, and %d blocks are free", when, m.name, has, f, request.Pool, needed, free)
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -89,30 +87,22 @@ func (o *Operator) leaveMarks(f *flight) {
 		return
 	}
 	for _, addr := range f.marked {
-		o.w.left[addr] = f.name
+		o.w.rules.left[addr] = f.name
 	}
 }
 
-// everPaused reports whether a pool was ever paused.
-func (w *World) everPaused() bool {
-	return slices.ContainsFunc(w.api.history[KindPool], func(v Version) bool {
-		pool, ok := v.New.(*v1alpha1.PodIPPool)
-		return ok && pool.Spec.Paused
-	})
-}
-
 // noteMarks records new marks and drops those that are gone.
-func (w *World) noteMarks(v Version) {
+func (r *writeRules) noteMarks(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
-	maps.DeleteFunc(w.left, func(addr netip.Addr, node string) bool { return node == v.Key && !isMarked(now, addr.String()) })
+	maps.DeleteFunc(r.left, func(addr netip.Addr, node string) bool { return node == v.Key && !isMarked(now, addr.String()) })
 	if now == nil {
 		return
 	}
 	for _, key := range sortedKeys(now.Status.IPAM.ReleaseIPs) {
 		addr, err := netip.ParseAddr(key)
 		if _, published := now.Spec.IPAM.Pool[key]; err == nil && published && isMarked(now, key) && !isMarked(old, key) {
-			w.happened(addr, "M")
+			r.happened(addr, "M")
 		}
 	}
 }
@@ -123,12 +113,12 @@ func isMarked(cn *ciliumv2.CiliumNode, key string) bool {
 
 // happened adds to the story of an address, and counts in which order a pod's ADD, a mark and
 // the agent's crash and restart came.
-func (w *World) happened(addr netip.Addr, what string) {
-	story := w.stories[addr]
+func (r *writeRules) happened(addr netip.Addr, what string) {
+	story := r.stories[addr]
 	if what == "A" {
 		story = ""
-		for _, m := range w.machines {
-			if cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && isMarked(cn, addr.String()) {
+		for _, m := range r.machines {
+			if cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && isMarked(cn, addr.String()) {
 				story = "M"
 			}
 		}
@@ -137,9 +127,9 @@ func (w *World) happened(addr netip.Addr, what string) {
 		return
 	}
 	story += what
-	w.stories[addr] = story
+	r.stories[addr] = story
 	if len(story) == len("AMCR") {
-		w.Counts.Did["order "+story]++
+		r.Counts.Did["order "+story]++
 	}
 }
 
@@ -147,7 +137,7 @@ func (w *World) happened(addr netip.Addr, what string) {
 func (m *machine) happenedToPods(what string) {
 	for _, slot := range sortedKeys(m.endpoints) {
 		for _, addr := range m.endpoints[slot].addrs() {
-			m.w.happened(addr, what)
+			m.w.rules.happened(addr, what)
 		}
 	}
 }
@@ -156,50 +146,3 @@ func (m *machine) happenedToPods(what string) {
 // agent's crash follows the ADD, its restart follows the crash, and the mark comes at any time
 // before the restart.
 func Orders() []string { return []string{"order MACR", "order AMCR", "order ACMR"} }
-
-// Serves reports whether the agent of a node accepts CNI ADDs.
-func (w *World) Serves(node string) bool { return w.machine(node).phase == serving }
-
-// Settled reports whether an operator considers the agent of a node settled.
-func (w *World) Settled(operator, node string) bool {
-	o := w.operator(operator)
-	return o.up && o.agents.settled(node)
-}
-
-// Marked reports whether an address of a node's pool is marked for release.
-func (w *World) Marked(node string) bool {
-	cn, ok := w.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
-	if !ok {
-		return false
-	}
-	for key := range cn.Spec.IPAM.Pool {
-		if isMarked(cn, key) {
-			return true
-		}
-	}
-	return false
-}
-
-// CanDrain returns the published blocks of a node in service that contain none of its agent's
-// own addresses.
-func (w *World) CanDrain(node string) []string { return w.publishedOf(node, false) }
-
-// OwnBlocks returns the published blocks of a node in service that contain some of its agent's
-// own addresses.
-func (w *World) OwnBlocks(node string) []string { return w.publishedOf(node, true) }
-
-func (w *World) publishedOf(node string, own bool) []string {
-	var out []string
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-		if err != nil || b.Spec.NodeName != node || b.DeletionTimestamp != nil || phaseOf(b) != "" || !w.lists(b) ||
-			meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining) != nil {
-			continue
-		}
-		if slices.ContainsFunc(slices.Collect(maps.Values(w.machine(node).router)), cidr.Contains) == own {
-			out = append(out, name)
-		}
-	}
-	return out
-}

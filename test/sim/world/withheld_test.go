@@ -52,8 +52,8 @@ func TestWithheldOfAgents(t *testing.T) {
 			if !test.gone {
 				w.must(w.api.Create(cn))
 			}
-			w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", test.holder)
-			if got := w.withheld(first); got != test.want {
+			w.users.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", test.holder)
+			if got := w.space.withheld(first); got != test.want {
 				t.Errorf("withheld %t, want %t", got, test.want)
 			}
 		})
@@ -87,11 +87,11 @@ func TestKeptForAWithheldAddress(t *testing.T) {
 			cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 			cn.Spec.IPAM.Pool, cn.Status.IPAM.Used = allocationMap(test.pool), allocationMap(test.used)
 			w.must(w.api.Create(cn))
-			w.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n2")
-			w.pin(netip.MustParsePrefix("10.0.0.8/29"), "main", "n2")
+			w.users.pin(netip.MustParsePrefix("10.0.0.0/29"), "main", "n2")
+			w.users.pin(netip.MustParsePrefix("10.0.0.8/29"), "main", "n2")
 			m := w.machine("n2")
 			m.phase = serving
-			w.holdBlocks("at rest", m, cn)
+			w.settled.holdBlocks("at rest", m, cn)
 			var broken []int
 			for _, v := range w.Violations {
 				broken = append(broken, v.Rule)

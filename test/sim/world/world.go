@@ -11,18 +11,12 @@ import (
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 // leaseFor is how long the lease lasts without renewal.
@@ -78,45 +72,28 @@ type Config struct {
 	Trace func(line string)
 }
 
-// World is the whole cluster. It is not safe for concurrent use.
+// World is the whole cluster. Its parts hold what changes; each knows the World. It is not safe
+// for concurrent use.
 type World struct {
-	cfg       Config
-	api       *API
-	now       time.Time
+	queries
 	operators []*Operator
 	machines  []*machine
-	lease     struct {
-		holder  *Operator
-		renewed time.Time
-	}
-	slots []string
-	mover *mover     // nil: people type no command
-	sched *scheduler // nil: none
 
-	judge *invariant.Judge
-	// writer is the operator whose write is being carried out, or nil; byMover: it is a write
-	// of kubectl cilium-pool.
-	writer  *Operator
-	byMover bool
-	// dropped are pods, by UID, that were not restored; refused is when a pod's last CNI ADD
-	// failed.
-	dropped map[string]error
-	refused map[string]time.Time
-	backup  map[Kind]map[string]client.Object
-	excused map[netip.Addr]excuse
-	// left are the marks that an operator did not withdraw although it knew that the agent had
-	// restarted, with their nodes by address. stories are what happened to addresses: see
-	// happened.
-	left, stories map[netip.Addr]string
-	torn          map[string]tornBlock
-	ipv6Over      bool                     // people are done with IPv6
-	first         map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
-	sent          int                      // writes of operators, of which some changed nothing
-	lasting       int                      // those that tell more than the hour
-	turn          int                      // of Calm
-	wrote         time.Time                // when an operator last wrote something
-	hours         map[hourKey]hour         // what operators wrote for the hour alone
+	clock      *clock
+	processes  *processes
+	workload   *workload
+	sched      *scheduler // nil: none
+	users      *users
+	poolUsers  *poolUsers
+	migration  *migration
+	quiescence *quiescence
 
+	rules      *writeRules
+	modeRules  *modeRules
+	pacing     *pacingRules
+	offers     *offerRules
+	settled    *settledRules
+	space      *space
 	refinement *refinement // nil: none, or no more
 
 	// Violations of the rules so far.
@@ -149,22 +126,24 @@ func New(cfg Config) *World {
 		cfg.Families = []agent.Family{agent.IPv4}
 	}
 	w := &World{
-		cfg: cfg, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC),
-		dropped: map[string]error{}, refused: map[string]time.Time{}, excused: map[netip.Addr]excuse{}, torn: map[string]tornBlock{},
-		first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{}, left: map[netip.Addr]string{}, stories: map[netip.Addr]string{},
-		judge: invariant.NewJudge(cfg.Settings.Defaults.Cooldown - 2*cfg.Skew),
-		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()),
-		Counts: newCounts(),
+		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()), strips: stripsOf(), Counts: newCounts(),
 	}
+	w.clock = &clock{World: w, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	w.queries = queries{cfg: cfg, api: NewAPI(w.Now)}
+	w.rules = newWriteRules(w)
+	w.modeRules, w.pacing, w.offers, w.settled, w.space = &modeRules{w}, &pacingRules{w}, &offerRules{w}, &settledRules{w}, &space{w}
+	w.processes = &processes{World: w}
+	w.workload = &workload{World: w, dropped: map[string]error{}, refused: map[string]time.Time{}}
+	w.users, w.poolUsers = &users{World: w}, &poolUsers{World: w}
+	w.migration = &migration{World: w}
+	w.quiescence = &quiescence{World: w}
 	w.sched = newScheduler(w, cfg.Scheduling)
-	w.strips = stripsOf()
-	w.api = NewAPI(w.Now)
-	w.api.stored = w.stored
+	w.api.stored = w.rules.stored
 	for i := range cfg.PodsPerNode {
-		w.slots = append(w.slots, fmt.Sprintf("p%d", i+1))
+		w.workload.slots = append(w.workload.slots, fmt.Sprintf("p%d", i+1))
 	}
 	if w.sched != nil {
-		w.slots = append(w.slots, w.sched.slots...)
+		w.workload.slots = append(w.workload.slots, w.sched.slots...)
 	}
 	for i := range cfg.Operators {
 		w.operators = append(w.operators, &Operator{w: w, name: fmt.Sprintf("op%d", i+1), settings: cfg.Settings})
@@ -173,18 +152,18 @@ func New(cfg Config) *World {
 		w.must(w.api.Create(p))
 	}
 	if cfg.Asking != nil {
-		w.makeNamespaces()
+		w.poolUsers.makeNamespaces()
 	}
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
 		w.machines = append(w.machines, m)
 		w.makeNode(m.name)
 		if cfg.Move != nil {
-			w.beginElsewhere(m, cfg.Move.Given[i])
+			w.migration.beginElsewhere(m, cfg.Move.Given[i])
 		}
 	}
 	if cfg.Move != nil {
-		w.mover = &mover{w: w, ready: map[string]bool{}}
+		w.migration.mover = &mover{w: w, ready: map[string]bool{}}
 	}
 	if cfg.Model {
 		w.refinement = newRefinement(w)
@@ -199,107 +178,8 @@ func (w *World) makeNode(name string) {
 	w.must(w.api.Create(node))
 }
 
-// policy returns the policy that applies to a node for a family, and the pool it comes from;
-// "": none.
-func (w *World) policy(node string, v4 bool) (expand.Policy, string) {
-	family := ipalloc.IPv6
-	if v4 {
-		family = ipalloc.IPv4
-	}
-	for _, o := range w.operators {
-		if !o.leads {
-			continue
-		}
-		if pools := crd.ForFamily(o.parts.Node.Pools.Match(w.labelsOf(node)), family, ""); len(pools) > 0 {
-			return pools[0].Policy, pools[0].Name
-		}
-		return o.settings.Defaults.Policy, ""
-	}
-	return w.cfg.Settings.Defaults.Policy, ""
-}
-
 // Now is the true time.
-func (w *World) Now() time.Time { return w.now }
-
-// API returns the API server, for reading.
-func (w *World) API() *API { return w.api }
-
-// pass lets time pass: running leaders renew their lease, and processes that have lost it exit.
-func (w *World) pass(d time.Duration) {
-	w.now = w.now.Add(d)
-	for _, o := range w.operators {
-		switch {
-		case !o.running() || !o.leads:
-		case w.lease.holder == o:
-			w.lease.renewed = w.now
-		default:
-			w.Counts.Faults["lost its lease"]++
-			o.crash()
-		}
-	}
-	for _, o := range w.operators {
-		if o.running() {
-			for _, q := range o.queues {
-				q.due()
-			}
-		}
-	}
-}
-
-// next returns when something comes due by time alone, or zero.
-func (w *World) next() time.Time {
-	var first time.Time
-	at := func(t time.Time) {
-		if t.After(w.now) && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	for _, o := range w.operators {
-		if o.running() {
-			o.dues(at)
-		}
-	}
-	for _, m := range w.machines {
-		m.dues(w.cfg.UpdateRate, at)
-		for _, slot := range w.slots {
-			if t, ok := w.refused[m.podKey(slot)]; ok {
-				at(t.Add(addRetry))
-			}
-		}
-	}
-	if w.mover.busy() && w.mover.pending.verb == "sleep" {
-		at(w.mover.woken)
-	}
-	if h := w.lease.holder; h != nil && (!h.running() || !h.leads) {
-		at(w.lease.renewed.Add(leaseFor))
-	}
-	return first
-}
-
-// dues reports when something about the agent comes due by time alone.
-func (m *machine) dues(rate time.Duration, at func(time.Time)) {
-	if m.phase == down {
-		at(m.again)
-	}
-	if m.reads() && m.asked && !m.silent {
-		at(m.wrote.Add(rate))
-	}
-	for _, since := range m.waits {
-		at(since.Add(patience))
-	}
-}
-
-// dues reports when something about the operator comes due by time alone.
-func (o *Operator) dues(at func(time.Time)) {
-	for _, q := range o.queues {
-		at(q.next())
-	}
-	for _, f := range o.flights {
-		if f.pending.verb == "wait" {
-			at(f.since.Add(shownWithin))
-		}
-	}
-}
+func (w *World) Now() time.Time { return w.clock.now }
 
 func (w *World) machine(name string) *machine {
 	for _, m := range w.machines {
@@ -317,30 +197,6 @@ func (w *World) operator(name string) *Operator {
 		}
 	}
 	return nil
-}
-
-// pick returns one of n, the same for the same arguments.
-func (w *World) pick(who string, turn uint64, n int) int {
-	if w.cfg.Seed == 0 || n == 1 {
-		return 0
-	}
-	h := w.cfg.Seed ^ turn*0x9e3779b97f4a7c15
-	for i := range len(who) {
-		h = (h ^ uint64(who[i])) * 0x100000001b3
-	}
-	h ^= h >> 31
-	h *= 0xbf58476d1ce4e5b9
-	h ^= h >> 29
-	return int(h % uint64(n))
-}
-
-// must is for the world's own writes, which cannot fail.
-func (w *World) must(_ client.Object, err error) { w.mustNot(err) }
-
-func (w *World) mustNot(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
 
 func (w *World) tracef(format string, args ...any) {
@@ -370,7 +226,7 @@ func (w *World) Close() {
 			o.crash()
 		}
 	}
-	if w.mover != nil {
-		w.mover.die()
+	if w.migration.mover != nil {
+		w.migration.mover.die()
 	}
 }

@@ -9,12 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
+
+// pacingRules judge when, and how fast, blocks begin to leave.
+type pacingRules struct{ *World }
 
 // knownPools are the pools that an operator's handlers have received.
 type knownPools struct {
@@ -69,8 +72,6 @@ func (k *knownPools) ruling(v4 bool, of labels.Set) *v1alpha1.PodIPPool {
 	return first
 }
 
-func allocates(c v1alpha1.PoolCIDR) bool { return crd.Range{Policy: c.AllocationPolicy}.Allocates() }
-
 // chances are what a reconcile was allowed to begin at any time since it started.
 type chances struct {
 	// reclaim by family, IPv4 first; drain by pool.
@@ -91,7 +92,7 @@ func (f *flight) chance(o *Operator) {
 	if f.may.drain == nil {
 		f.may = chances{drain: map[string]bool{}, ruling: [2]map[string]bool{{}, {}}}
 	}
-	_, recalled := o.w.needsOf(o, f.name, ipalloc.IPv4)
+	_, recalled := o.w.offers.needsOf(o, f.name, ipalloc.IPv4)
 	f.may.recalled = append(f.may.recalled, recalled...)
 	for _, pool := range slices.Concat(o.w.cfg.Pools, []*v1alpha1.PodIPPool{o.w.cfg.Other}) {
 		if pool == nil {
@@ -139,10 +140,10 @@ func phaseOf(b *v1alpha1.PodIPBlock) string {
 
 // holdBegin checks a block that begins to drain: that its pool's windows allow it, that the
 // hourly limit is kept, and that the block was idle.
-func (w *World) holdBegin(v Version) {
+func (r *pacingRules) holdBegin(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
-	o := w.writer
+	o := r.rules.writer
 	if o.meter == nil || old == nil || now == nil || phaseOf(old) != "" || phaseOf(now) != v1alpha1.BlockDraining {
 		return
 	}
@@ -151,7 +152,7 @@ func (w *World) holdBegin(v Version) {
 	if cidr.Addr().Is4() {
 		family = 0
 	}
-	if w.overlapped(v.Key, cidr) || len(o.parts.Node.Ledger.Overlaps(cidr)) > 0 {
+	if r.overlapped(v.Key, cidr) || len(o.parts.Node.Ledger.Overlaps(cidr)) > 0 {
 		return // it serves no pod, and is withdrawn at any time
 	}
 	may := o.current.may
@@ -159,71 +160,98 @@ func (w *World) holdBegin(v Version) {
 	case v1alpha1.ReasonDeleted, v1alpha1.ReasonPoolChanged:
 	case v1alpha1.ReasonReclaim:
 		if !slices.Contains(may.recalled, cidr) { // pods may have ceased to wait since it was decided
-			w.holdIdle(v.Key)
+			r.holdIdle(v.Key)
 		}
-		w.holdReclaimAllowed(v.Key, family)
+		r.holdReclaimAllowed(v.Key, family)
 	default:
 		if open, known := may.drain[now.Spec.PoolName]; known && !open {
-			w.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.PoolName)
+			r.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.PoolName)
 		}
-		w.holdRate(now.Spec.PoolName)
+		r.holdRate(now.Spec.PoolName)
 	}
 }
 
 // holdReclaimAllowed checks that the windows and rates of its pool allow a block to be
 // reclaimed.
-func (w *World) holdReclaimAllowed(block string, family int) {
-	o, may := w.writer, w.writer.current.may
+func (r *pacingRules) holdReclaimAllowed(block string, family int) {
+	o, may := r.rules.writer, r.rules.writer.current.may
 	if !may.reclaim[family] {
-		w.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", block, sortedKeys(may.ruling[family]))
+		r.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", block, sortedKeys(may.ruling[family]))
 	}
 	if payers := slices.Collect(maps.Keys(may.ruling[family])); len(payers) == 1 {
-		w.holdRate(payers[0])
-		w.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
+		r.holdRate(payers[0])
+		r.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
 	}
-	w.holdReclaims("", o.settings.ReclaimsPerMinute)
+	r.holdReclaims("", o.settings.ReclaimsPerMinute)
 }
 
 // holdIdle checks that a block was idle for the minimum time, counted at the earliest from the
 // start of the process.
-func (w *World) holdIdle(block string) {
-	o := w.writer
+func (r *pacingRules) holdIdle(block string) {
+	o := r.rules.writer
 	least := o.settings.Defaults.Policy.IdleFor
 	if o.settings.Defaults.Policy.PressurePercent > 0 {
 		least /= 10 // of a full pool
 	}
 	if ran := (processClock{o}).Now().Sub(o.meter.since); ran < least {
-		w.violate(10, "block %s began to be reclaimed %s after the operator had started, and has to be idle for %s", block, ran, least)
+		r.violate(10, "block %s began to be reclaimed %s after the operator had started, and has to be idle for %s", block, ran, least)
 	}
 }
 
 // holdRate checks that no more of a pool's blocks begin to drain than its rate allows: a
 // minute's worth at once, then blocksPerHour.
-func (w *World) holdRate(pool string) {
-	m := w.writer.meter
+func (r *pacingRules) holdRate(pool string) {
+	m := r.rules.writer.meter
 	m.begun[pool]++
 	spec := m.pools.now[pool]
 	if spec == nil || m.pools.edited[pool] {
 		return
 	}
-	n := w.cfg.Maintenance.of(spec).BlocksPerHour
+	n := r.cfg.Maintenance.of(spec).BlocksPerHour
 	if n == nil || *n == 0 {
 		return
 	}
-	ran := (processClock{w.writer}).Now().Sub(m.since)
+	ran := (processClock{r.rules.writer}).Now().Sub(m.since)
 	if most := float64(max(1, int(*n)/60)) + float64(*n)*ran.Hours(); float64(m.begun[pool]) > most+.001 {
-		w.violate(10, "%d blocks of pool %s began to leave within %s, where %d an hour may", m.begun[pool], pool, ran, *n)
+		r.violate(10, "%d blocks of pool %s began to leave within %s, where %d an hour may", m.begun[pool], pool, ran, *n)
 	}
 }
 
 // holdReclaims checks the rate of reclaims set by the operators' flags, of a pool or, for "",
 // of all.
-func (w *World) holdReclaims(of string, perMinute int) {
-	m := w.writer.meter
+func (r *pacingRules) holdReclaims(of string, perMinute int) {
+	m := r.rules.writer.meter
 	m.reclaims[of]++
-	ran := (processClock{w.writer}).Now().Sub(m.since)
+	ran := (processClock{r.rules.writer}).Now().Sub(m.since)
 	most := float64(max(1, perMinute/10)) + float64(perMinute)*ran.Minutes()
 	if perMinute > 0 && float64(m.reclaims[of]) > most+.001 {
-		w.violate(10, "%d reclaims of pool %q began within %s, where %d a minute may", m.reclaims[of], of, ran, perMinute)
+		r.violate(10, "%d reclaims of pool %q began within %s, where %d a minute may", m.reclaims[of], of, ran, perMinute)
+	}
+}
+
+// holdMoves checks a block that begins to drain because its pool does not select its node: that
+// the operator knew so, and that no more of the nodes that this process allowed are moving off
+// the pool than may at a time.
+func (r *pacingRules) holdMoves(v Version) {
+	old, _ := v.Old.(*v1alpha1.PodIPBlock)
+	now, _ := v.New.(*v1alpha1.PodIPBlock)
+	if old == nil || now == nil || phaseOf(old) != "" || !movesOff(now) {
+		return
+	}
+	o, node := r.rules.writer, now.Spec.NodeName
+	pool, ok := r.api.Get(KindPool, now.Spec.PoolName).(*v1alpha1.PodIPPool)
+	if !ok {
+		return
+	}
+	if o.current.stays[pool.Name] && o.stays(node)[pool.Name] {
+		r.violate(10, "block %s began to leave node %s, which pool %s selects, or whose labels are not final", v.Key, node, pool.Name)
+	}
+	if o.moves == nil {
+		o.moves = map[types.UID]string{}
+	}
+	others := o.movingBeside(node, pool.Name)
+	o.moves[now.UID] = node
+	if len(others) >= maxMoves(pool) {
+		r.violate(10, "node %s began to move off pool %s while %v did, and %d may at a time", node, pool.Name, sortedKeys(others), maxMoves(pool))
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -29,7 +28,7 @@ func (o *Operator) unheard(name string) {
 	if o.doubts == nil {
 		o.doubts = map[string]doubt{}
 	}
-	delete(o.w.first, b.UID) // for all it knows, it was there before
+	delete(o.w.rules.first, b.UID) // for all it knows, it was there before
 	if o.w.lists(b) {
 		return // recreated, which is no claim
 	}
@@ -46,14 +45,6 @@ func (s *stream) delivered() int {
 		return 0
 	}
 	return max(0, s.read-len(s.undelivered))
-}
-
-// ciliumPoolOf returns the Cilium pool that a block is for; "": none.
-func (w *World) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
-	if pool, ok := w.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok {
-		return crd.CiliumPoolOf(pool)
-	}
-	return ""
 }
 
 // learn drops the doubts that the operator has resolved or whose block is gone, its own writes
@@ -80,29 +71,29 @@ func (o *Operator) learn() {
 // already have claimed one: it has to try that block again. Recreating a block that the
 // CiliumNode names is not a claim, and if pools or labels have changed since, another block may
 // be the right one.
-func (w *World) holdOneNeed(v Version) {
+func (r *writeRules) holdOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
-	if len(w.writer.doubts) == 0 || w.lists(b) || w.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
+	if len(r.writer.doubts) == 0 || r.lists(b) || r.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	for _, name := range sortedKeys(w.writer.doubts) {
-		d := w.writer.doubts[name]
-		sameNeed := d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() && d.ciliumPool == w.ciliumPoolOf(b)
-		if sameNeed && !w.chosenAnew(d) {
-			w.violate(6, "block %s was claimed for node %s before any answer said whether %s is its own, which it is", v.Key, d.node, name)
+	for _, name := range sortedKeys(r.writer.doubts) {
+		d := r.writer.doubts[name]
+		sameNeed := d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() && d.ciliumPool == r.ciliumPoolOf(b)
+		if sameNeed && !r.chosenAnew(d) {
+			r.violate(6, "block %s was claimed for node %s before any answer said whether %s is its own, which it is", v.Key, d.node, name)
 		}
 	}
 }
 
 // chosenAnew reports whether, since a claim, another block may have become the right one: a
 // pool was created, deleted or edited, or the Node's labels changed.
-func (w *World) chosenAnew(d doubt) bool {
+func (r *writeRules) chosenAnew(d doubt) bool {
 	changed := func(v Version) bool {
 		return v.Old == nil || v.New == nil || v.New.GetGeneration() != v.Old.GetGeneration() || v.New.GetDeletionTimestamp() != nil
 	}
 	relabelled := func(v Version) bool {
 		return v.Key == d.node && (v.Old == nil || v.New == nil || !maps.Equal(v.Old.GetLabels(), v.New.GetLabels()))
 	}
-	return slices.ContainsFunc(w.api.history[KindPool][d.pools:], changed) || slices.ContainsFunc(w.api.history[KindNode][d.nodes:], relabelled)
+	return slices.ContainsFunc(r.api.history[KindPool][d.pools:], changed) || slices.ContainsFunc(r.api.history[KindNode][d.nodes:], relabelled)
 }

@@ -17,6 +17,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
+// migration moves nodes into crd mode, or back, by kubectl cilium-pool migrate.
+type migration struct {
+	*World
+	mover *mover // nil: users type no command
+}
+
 // Move is another IPAM that serves the nodes when a world begins, and from which they migrate
 // with kubectl cilium-pool migrate.
 type Move struct {
@@ -30,11 +36,11 @@ type Move struct {
 }
 
 // beginElsewhere creates what the other IPAM has created for a node.
-func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
-	node := w.api.Get(KindNode, m.name).DeepCopyObject().(*corev1.Node)
+func (mg *migration) beginElsewhere(m *machine, cidrs []netip.Prefix) {
+	node := mg.api.Get(KindNode, m.name).DeepCopyObject().(*corev1.Node)
 	cn := &ciliumv2.CiliumNode{}
 	cn.Name, cn.OwnerReferences = m.name, ownerOf(node)
-	switch w.cfg.Move.From {
+	switch mg.cfg.Move.From {
 	case adopt.CRD:
 		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
 		for _, p := range cidrs {
@@ -45,7 +51,7 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	case adopt.MultiPool:
 		var list []listed
 		for _, p := range cidrs {
-			list = append(list, listed{cmp.Or(w.cfg.Move.Pools[p], crd.DefaultCiliumPool), p})
+			list = append(list, listed{cmp.Or(mg.cfg.Move.Pools[p], crd.DefaultCiliumPool), p})
 		}
 		cn.Spec.IPAM.Pools.Allocated = allocatedOf(list)
 	case adopt.Kubernetes:
@@ -53,17 +59,17 @@ func (w *World) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
 		}
 		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
-		w.must(w.api.Update(node, false))
+		mg.must(mg.api.Update(node, false))
 		fallthrough
 	default:
 		for _, p := range firstOfEach(cidrs) {
 			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(p))
 		}
 	}
-	if w.cfg.Move.From != adopt.CRD {
-		m.starts, m.mode = w.cfg.Move.From, w.cfg.Move.From
+	if mg.cfg.Move.From != adopt.CRD {
+		m.starts, m.mode = mg.cfg.Move.From, mg.cfg.Move.From
 	}
-	w.must(w.api.Create(cn))
+	mg.must(mg.api.Create(cn))
 }
 
 // isOfAnotherPool reports whether a pod that was created in crd mode has an address of a CIDR
@@ -76,50 +82,50 @@ func (m *machine) isOfAnotherPool(e *endpoint, addr netip.Addr) bool {
 
 // refill assigns CIDRs of both pools to a node that returns to multi-pool mode, as
 // cilium-operator does: all that the node has may be of one pool, or in use.
-func (w *World) refill(m *machine) {
-	cn, ok := w.api.Get(KindCiliumNode, m.name).DeepCopyObject().(*ciliumv2.CiliumNode)
+func (mg *migration) refill(m *machine) {
+	cn, ok := mg.api.Get(KindCiliumNode, m.name).DeepCopyObject().(*ciliumv2.CiliumNode)
 	list := entriesOf(cn)
-	for i, pool := range sortedKeys(w.cfg.Reserve) {
+	for i, pool := range sortedKeys(mg.cfg.Reserve) {
 		for _, text := range []string{"10.9.%s.%d/29", "fd09::%s0%d/125"}[:len(m.families)] {
 			if l := (listed{pool, netip.MustParsePrefix(fmt.Sprintf(text, m.name[1:], 8*i))}); !slices.Contains(list, l) {
 				list = append(list, l)
 			}
 		}
 	}
-	if cn.Spec.IPAM.Pools.Allocated = allocatedOf(list); ok && w.cfg.Move.From == adopt.MultiPool {
-		w.must(w.api.Update(cn, false))
+	if cn.Spec.IPAM.Pools.Allocated = allocatedOf(list); ok && mg.cfg.Move.From == adopt.MultiPool {
+		mg.must(mg.api.Update(cn, false))
 	}
 }
 
 // enableMove enables what users do with a node that migrates.
-func (w *World) enableMove(m *machine) {
-	if !w.moves(m) {
+func (mg *migration) enableMove(m *machine) {
+	if !mg.moves() {
 		return
 	}
 	if m.mode != m.starts && m.phase != down {
-		w.can(AgentRollout, m.name, "")
+		mg.can(AgentRollout, m.name, "")
 	}
 	switch {
-	case w.mover.busy():
-	case m.starts != adopt.None && !w.returning(m.name):
-		w.can(Configure, m.name, "crd")
-	case m.starts == adopt.None && (!m.served || w.mover.ready[m.name] && w.returning(m.name) && w.keptOff(m.name)):
-		w.can(Configure, m.name, "old")
+	case mg.mover.busy():
+	case m.starts != adopt.None && !mg.returning(m.name):
+		mg.can(Configure, m.name, "crd")
+	case m.starts == adopt.None && (!m.served || mg.mover.ready[m.name] && mg.returning(m.name) && mg.keptOff(m.name)):
+		mg.can(Configure, m.name, "old")
 	}
 }
 
-// moves reports whether an agent can run in a mode other than crd.
-func (w *World) moves(m *machine) bool {
-	return w.cfg.Move != nil && w.cfg.Move.From != adopt.CRD
+// moves reports whether agents can run in a mode other than crd.
+func (mg *migration) moves() bool {
+	return mg.cfg.Move != nil && mg.cfg.Move.From != adopt.CRD
 }
 
 // configure sets the mode in which the agent of a node starts next. An agent that waits in crd
 // mode is restarted at the same time, because it could still begin to serve.
-func (w *World) configure(m *machine, what string) {
+func (mg *migration) configure(m *machine, what string) {
 	if m.starts = adopt.None; what == "old" {
-		m.starts = w.cfg.Move.From
+		m.starts = mg.cfg.Move.From
 		if m.mode == adopt.None && !m.served && m.phase != down {
-			w.doAgent(AgentRollout, m)
+			mg.workload.doAgent(AgentRollout, m)
 		}
 	}
 }
@@ -127,8 +133,8 @@ func (w *World) configure(m *machine, what string) {
 // keptOff reports whether all operators know that they must leave a node alone, and have no
 // write for it in hand. An operator that learns it only after the node's agent has restarted is
 // outside what we promise: only time protects against that.
-func (w *World) keptOff(name string) bool {
-	for _, o := range w.operators {
+func (mg *migration) keptOff(name string) bool {
+	for _, o := range mg.operators {
 		if !o.up {
 			continue
 		}
@@ -136,7 +142,7 @@ func (w *World) keptOff(name string) bool {
 			return false
 		}
 		for _, s := range o.streams {
-			if _, more := s.next(w.api); s.kind == KindNode && (more || len(s.undelivered) > 0) {
+			if _, more := s.next(mg.api); s.kind == KindNode && (more || len(s.undelivered) > 0) {
 				return false
 			}
 		}
@@ -144,17 +150,11 @@ func (w *World) keptOff(name string) bool {
 	return true
 }
 
-// returning reports whether a node is on its way back.
-func (w *World) returning(name string) bool {
-	node := w.api.Get(KindNode, name)
-	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
-}
-
 // countAdopted counts a block that migrate has created.
-func (w *World) countAdopted(v Version) {
+func (r *writeRules) countAdopted(v Version) {
 	b, _ := v.New.(*v1alpha1.PodIPBlock)
 	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
-		w.Counts.Did["adopt IPv6"]++
+		r.Counts.Did["adopt IPv6"]++
 	}
 }
 
@@ -164,41 +164,41 @@ func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }
 
 // holdElsewhere checks what an operator writes about a node whose agent does not read it: only
 // the addresses of adopted blocks.
-func (w *World) holdElsewhere(v Version) {
+func (mg *migration) holdElsewhere(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
-	m := w.machine(v.Key)
-	if w.cfg.Move == nil || !m.elsewhere() {
+	m := mg.machine(v.Key)
+	if mg.cfg.Move == nil || !m.elsewhere() {
 		return
 	}
 	if old == nil || now == nil {
-		w.violate(7, "CiliumNode %s was made or deleted, and another IPAM serves the node", v.Key)
+		mg.violate(7, "CiliumNode %s was made or deleted, and another IPAM serves the node", v.Key)
 		return
 	}
 	for key := range old.Spec.IPAM.Pool {
 		if _, still := now.Spec.IPAM.Pool[key]; !still {
-			w.violate(7, "%s left the pool of node %s, which another IPAM serves", key, v.Key)
+			mg.violate(7, "%s left the pool of node %s, which another IPAM serves", key, v.Key)
 		}
 	}
 	for key := range now.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
-		if _, was := old.Spec.IPAM.Pool[key]; err == nil && !was && !w.inAdoptedBlock(m.name, addr) {
-			w.violate(7, "%s was published on node %s, which another IPAM serves, and is of no block that was adopted", key, v.Key)
+		if _, was := old.Spec.IPAM.Pool[key]; err == nil && !was && !mg.inAdoptedBlock(m.name, addr) {
+			mg.violate(7, "%s was published on node %s, which another IPAM serves, and is of no block that was adopted", key, v.Key)
 		}
 	}
 	for key := range now.Status.IPAM.ReleaseIPs {
 		if _, was := old.Status.IPAM.ReleaseIPs[key]; !was {
-			w.violate(7, "%s was marked for release on node %s, which another IPAM serves", key, v.Key)
+			mg.violate(7, "%s was marked for release on node %s, which another IPAM serves", key, v.Key)
 		}
 	}
-	if before, after := given(old, w.cfg.Move.From), given(now, w.cfg.Move.From); !slices.Equal(before, after) || !slices.Equal(entriesOf(old), entriesOf(now)) {
-		w.violate(7, "node %s was given %v by another IPAM, and now %v", v.Key, before, after)
+	if before, after := given(old, mg.cfg.Move.From), given(now, mg.cfg.Move.From); !slices.Equal(before, after) || !slices.Equal(entriesOf(old), entriesOf(now)) {
+		mg.violate(7, "node %s was given %v by another IPAM, and now %v", v.Key, before, after)
 	}
 }
 
-func (w *World) inAdoptedBlock(node string, addr netip.Addr) bool {
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+func (mg *migration) inAdoptedBlock(node string, addr netip.Addr) bool {
+	for _, name := range mg.api.Keys(KindBlock) {
+		b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		if b.Spec.NodeName == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
 			return true
 		}
@@ -208,48 +208,48 @@ func (w *World) inAdoptedBlock(node string, addr netip.Addr) bool {
 
 // holdClaimElsewhere checks that an operator claims nothing that another IPAM has assigned to a
 // node, and nothing for such a node.
-func (w *World) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
-	if w.cfg.Move == nil {
+func (mg *migration) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
+	if mg.cfg.Move == nil {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	view := w.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName)
+	view := mg.rules.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName)
 	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
-	if m := w.machine(b.Spec.NodeName); m.elsewhere() && !ran {
-		w.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
+	if m := mg.machine(b.Spec.NodeName); m.elsewhere() && !ran {
+		mg.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
 	}
-	for _, m := range w.machines {
-		cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	for _, m := range mg.machines {
+		cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 		if !ok || m.name == b.Spec.NodeName {
 			continue
 		}
 		for _, p := range append(given(cn, adopt.MultiPool), given(cn, adopt.ClusterPool)...) {
 			if p.Overlaps(cidr) {
-				w.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.NodeName, p, m.name)
+				mg.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.NodeName, p, m.name)
 			}
 		}
 	}
 }
 
 // holdBack checks a node that, according to migrate, is back in its old mode.
-func (w *World) holdBack(when string, m *machine) {
-	cn, ok := w.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+func (mg *migration) holdBack(when string, m *machine) {
+	cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {
 		return
 	}
 	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
-		w.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
+		mg.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
 	}
-	for _, name := range w.api.Keys(KindBlock) {
-		if b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
-			w.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, name)
+	for _, name := range mg.api.Keys(KindBlock) {
+		if b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+			mg.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, name)
 		}
 	}
 	cidrs := given(cn, m.mode)
 	for _, slot := range sortedKeys(m.endpoints) {
 		for _, addr := range m.endpoints[slot].addrs() {
 			if !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-				w.violate(2, "%s: pod %s on node %s has %s, and the node is given %v", when, slot, m.name, addr, cidrs)
+				mg.violate(2, "%s: pod %s on node %s has %s, and the node is given %v", when, slot, m.name, addr, cidrs)
 			}
 		}
 	}

@@ -13,40 +13,47 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	slimmetav1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
+// poolUsers edit PodIPPools, CiliumPodIPPools and namespaces.
+type poolUsers struct {
+	*World
+	ipv6Over bool // they are done with IPv6
+}
+
 // enableAskingEdits enables what users do about Cilium pools, in the form "how=whom".
-func (w *World) enableAskingEdits() {
-	if w.cfg.Asking == nil {
+func (u *poolUsers) enableAskingEdits() {
+	if u.cfg.Asking == nil {
 		return
 	}
-	for _, pool := range w.cfg.Asking.Served {
-		if how := w.serving(pool); how != "" {
-			w.canIf(PoolEdits, PoolEdit, people, how+"="+servedName(pool))
+	for _, pool := range u.cfg.Asking.Served {
+		if how := u.serving(pool); how != "" {
+			u.canIf(PoolEdits, PoolEdit, people, how+"="+servedName(pool))
 		}
 	}
-	for _, name := range w.ciliumPools() {
+	for _, name := range u.ciliumPools() {
 		for _, how := range CiliumPoolEdits() {
-			if (how == "make") == (w.ciliumPool(name) == nil) {
-				w.canIf(PoolEdits, CiliumPoolEdit, people, how+"="+name)
+			if (how == "make") == (u.ciliumPool(name) == nil) {
+				u.canIf(PoolEdits, CiliumPoolEdit, people, how+"="+name)
 			}
 		}
 	}
-	for _, what := range append(w.asks(), "") {
-		w.canIf(PoolEdits, NamespaceEdit, people, asking+"="+what)
+	for _, what := range append(u.workload.asks(), "") {
+		u.canIf(PoolEdits, NamespaceEdit, people, asking+"="+what)
 	}
 }
 
 // servedNow returns the PodIPPools of Asking.Served that exist.
-func (w *World) servedNow() []string {
+func (u *poolUsers) servedNow() []string {
 	var out []string
-	if w.cfg.Asking != nil {
-		for _, pool := range w.cfg.Asking.Served {
-			if w.api.Get(KindPool, pool.Name) != nil && !slices.Contains(out, pool.Name) {
+	if u.cfg.Asking != nil {
+		for _, pool := range u.cfg.Asking.Served {
+			if u.api.Get(KindPool, pool.Name) != nil && !slices.Contains(out, pool.Name) {
 				out = append(out, pool.Name)
 			}
 		}
@@ -57,8 +64,8 @@ func (w *World) servedNow() []string {
 func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + crd.CiliumPoolOf(pool) }
 
 // serving returns what users can do about a PodIPPool: create it or delete it; "": neither.
-func (w *World) serving(pool *v1alpha1.PodIPPool) string {
-	switch obj, ok := w.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
+func (u *poolUsers) serving(pool *v1alpha1.PodIPPool) string {
+	switch obj, ok := u.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
 	case !ok:
 		return "serve"
 	case obj.DeletionTimestamp == nil && crd.CiliumPoolOf(obj) == crd.CiliumPoolOf(pool):
@@ -68,42 +75,42 @@ func (w *World) serving(pool *v1alpha1.PodIPPool) string {
 }
 
 // editServed creates or deletes a PodIPPool, by servedName.
-func (w *World) editServed(how, name string) {
-	i := slices.IndexFunc(w.cfg.Asking.Served, func(p *v1alpha1.PodIPPool) bool { return servedName(p) == name })
-	pool := w.cfg.Asking.Served[i]
-	w.Counts.Faults["PodIPPool to "+how]++
+func (u *poolUsers) editServed(how, name string) {
+	i := slices.IndexFunc(u.cfg.Asking.Served, func(p *v1alpha1.PodIPPool) bool { return servedName(p) == name })
+	pool := u.cfg.Asking.Served[i]
+	u.Counts.Faults["PodIPPool to "+how]++
 	if how == "serve" {
-		w.must(w.api.Create(pool))
+		u.must(u.api.Create(pool))
 		return
 	}
-	w.mustNot(w.api.Delete(KindPool, pool.Name, nil, nil))
+	u.mustNot(u.api.Delete(KindPool, pool.Name, nil, nil))
 }
 
 // makeOrDelete creates or deletes a whole pool, or edits a selector, if what asks for that.
-func (w *World) makeOrDelete(what string) bool {
+func (u *poolUsers) makeOrDelete(what string) bool {
 	how, name, serving := strings.Cut(what, "=")
 	switch {
 	case what == "other":
-		w.otherPool()
+		u.otherPool()
 	case how == "selector":
-		w.editSelector(name)
+		u.editSelector(name)
 	case serving:
-		w.editServed(how, name)
+		u.editServed(how, name)
 	default:
 		return false
 	}
 	return true
 }
 
-func (w *World) otherPool() {
-	if w.cfg.Other == nil {
+func (u *poolUsers) otherPool() {
+	if u.cfg.Other == nil {
 		return
 	}
-	switch obj := w.api.Get(KindPool, w.cfg.Other.Name); {
+	switch obj := u.api.Get(KindPool, u.cfg.Other.Name); {
 	case obj == nil:
-		w.must(w.api.Create(w.cfg.Other))
+		u.must(u.api.Create(u.cfg.Other))
 	case obj.GetDeletionTimestamp() == nil:
-		w.mustNot(w.api.Delete(KindPool, obj.GetName(), nil, nil))
+		u.mustNot(u.api.Delete(KindPool, obj.GetName(), nil, nil))
 	}
 }
 
@@ -114,19 +121,19 @@ func CiliumPoolEdits() []string {
 	return []string{"make", "delete", "strip", "mark", "family", "pick-pods", "pick-namespaces", "pick-all", "pick-none"}
 }
 
-func (w *World) editCiliumPool(how, name string) {
-	w.Counts.Faults["CiliumPodIPPool to "+how]++
+func (u *poolUsers) editCiliumPool(how, name string) {
+	u.Counts.Faults["CiliumPodIPPool to "+how]++
 	switch how {
 	case "make":
 		obj := ciliumpool.Carrier(name)
 		obj.Spec.IPv4 = &ciliumv2alpha1.IPv4PoolSpec{CIDRs: []ciliumv2alpha1.PoolCIDR{"10.200.0.0/16"}, MaskSize: 24}
-		w.must(w.api.Create(obj))
+		u.must(u.api.Create(obj))
 		return
 	case "delete":
-		w.mustNot(w.api.Delete(KindCiliumPool, name, nil, nil))
+		u.mustNot(u.api.Delete(KindCiliumPool, name, nil, nil))
 		return
 	}
-	obj := w.ciliumPool(name).DeepCopy()
+	obj := u.ciliumPool(name).DeepCopy()
 	byLabel := &slimmetav1.LabelSelector{MatchLabels: map[string]slimmetav1.MatchLabelsValue{asksLabel: name}}
 	s := &obj.Spec
 	switch how {
@@ -152,19 +159,19 @@ func (w *World) editCiliumPool(how, name string) {
 	case "pick-none":
 		s.PodSelector, s.NamespaceSelector = nil, nil
 	}
-	w.must(w.api.Update(obj, false))
+	u.must(u.api.Update(obj, false))
 }
 
 // editAsking edits a CiliumPodIPPool, or what a namespace requests.
-func (w *World) editAsking(a Action) {
+func (u *poolUsers) editAsking(a Action) {
 	before, after, _ := strings.Cut(a.What, "=")
 	if a.Verb == CiliumPoolEdit {
-		w.editCiliumPool(before, after)
+		u.editCiliumPool(before, after)
 		return
 	}
-	namespace := w.api.Get(KindNamespace, before).(*corev1.Namespace).DeepCopy()
+	namespace := u.api.Get(KindNamespace, before).(*corev1.Namespace).DeepCopy()
 	ask(namespace, after)
-	w.must(w.api.Update(namespace, false))
+	u.must(u.api.Update(namespace, false))
 }
 
 // listForeign lists by hand a CIDR that no PodIPPool knows.
@@ -182,11 +189,11 @@ func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
 	*lists = slices.Insert(*lists, i, allocatedOf([]listed{{pool, foreign}})[0])
 }
 
-func (w *World) editPool(what string) {
-	if w.makeOrDelete(what) {
+func (u *poolUsers) editPool(what string) {
+	if u.makeOrDelete(what) {
 		return
 	}
-	stored, ok := w.api.Get(KindPool, w.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	stored, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
 	if !ok {
 		return
 	}
@@ -194,7 +201,7 @@ func (w *World) editPool(what string) {
 	cidrs := &pool.Spec.IPv4.CIDRs
 	switch what {
 	case "add":
-		*cidrs = w.withSpare(*cidrs)
+		*cidrs = u.withSpare(*cidrs)
 	case "cordon":
 		toggle(&(*cidrs)[len(*cidrs)-1], v1alpha1.AllocationCordon)
 	case "drain":
@@ -215,16 +222,16 @@ func (w *World) editPool(what string) {
 	case "pause":
 		pool.Spec.Paused = !pool.Spec.Paused
 	case "maintenance":
-		w.cfg.Maintenance.setMaintenance(pool)
+		u.cfg.Maintenance.setMaintenance(pool)
 	case "family":
-		w.switchFamily(pool)
+		u.switchFamily(pool)
 	}
-	w.must(w.api.Update(pool, false))
+	u.must(u.api.Update(pool, false))
 }
 
 // withSpare adds the first spare range that is not there yet.
-func (w *World) withSpare(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
-	for _, spare := range w.cfg.Spare {
+func (u *poolUsers) withSpare(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
+	for _, spare := range u.cfg.Spare {
 		if !slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == spare.CIDR }) {
 			return append(cidrs, spare)
 		}
@@ -253,5 +260,83 @@ func reserve(pool *v1alpha1.PodIPPool) {
 		s.ReservedBlockPolicy = v1alpha1.PublishRemainder
 	default:
 		s.Reserved = nil
+	}
+}
+
+func (u *poolUsers) makeNamespaces() {
+	for _, name := range []string{"default", asking} {
+		u.must(u.api.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+}
+
+// switchFamily removes IPv6 from a pool in the way that the API server allows: its ranges
+// drain, or serve again, and can be removed once the pool's status counts no block of them.
+// Then they return.
+func (u *poolUsers) switchFamily(pool *v1alpha1.PodIPPool) {
+	if pool.Spec.IPv6 == nil {
+		pool.Spec.IPv6 = u.cfg.Pools[0].Spec.IPv6.DeepCopy()
+		u.Counts.Did["IPv6 comes back to a pool"]++
+		return
+	}
+	draining := !slices.ContainsFunc(pool.Spec.IPv6.CIDRs, allocates)
+	if s := pool.Status.IPv6; draining && s != nil && s.Blocks.InService+s.Blocks.Draining+s.Blocks.CoolingDown == 0 {
+		pool.Spec.IPv6 = nil
+		u.Counts.Did["IPv6 goes from a pool"]++
+		return
+	}
+	policy := v1alpha1.AllocationDrain
+	if draining && u.pick("family", u.api.version, 4) == 0 {
+		policy = v1alpha1.AllocationAllocate
+	}
+	for i := range pool.Spec.IPv6.CIDRs {
+		pool.Spec.IPv6.CIDRs[i].AllocationPolicy = policy
+	}
+}
+
+// openAll lets blocks of all pools drain at any time, and reports whether any pool never
+// allowed it.
+func (u *poolUsers) openAll() bool {
+	any := false
+	for _, name := range u.api.Keys(KindPool) {
+		pool := u.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		if u.cfg.Maintenance == nil || !u.cfg.Maintenance.shut(pool) {
+			continue
+		}
+		any = true
+		pool = pool.DeepCopy()
+		pool.Spec.Maintenance = v1alpha1.MaintenancePolicy{Mode: v1alpha1.MaintenanceUnrestricted}
+		u.must(u.api.Update(pool, false))
+	}
+	return any
+}
+
+// enableSelectors enables making the selectors of pools invalid, and valid again.
+func (u *poolUsers) enableSelectors() {
+	for _, pool := range u.cfg.Pools {
+		if pool.Spec.UnselectedNodes.Mode == v1alpha1.UnselectedNodesDrain {
+			u.canIf(PoolEdits, PoolEdit, people, "selector="+pool.Name)
+		}
+	}
+}
+
+// editSelector makes a valid selector invalid, in a way that no rule of the CRD has rejected,
+// and an invalid one valid.
+func (u *poolUsers) editSelector(name string) {
+	pool := u.api.Get(KindPool, name).(*v1alpha1.PodIPPool).DeepCopy()
+	if readable(pool) {
+		u.Counts.Faults["selector that cannot be read"]++
+		pool.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: ZoneLabel, Operator: "Is", Values: []string{name}}}
+	} else {
+		pool.Spec.NodeSelector.MatchExpressions = nil
+	}
+	u.must(u.api.Update(pool, false))
+}
+
+// repairSelectors makes all selectors valid.
+func (u *poolUsers) repairSelectors() {
+	for _, name := range u.api.Keys(KindPool) {
+		if !readable(u.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) {
+			u.editSelector(name)
+		}
 	}
 }

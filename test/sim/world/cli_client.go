@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -32,7 +31,7 @@ func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 		}})
 	case *coordinationv1.Lease:
 		return d.send(&call{verb: "get", key: key.String(), do: func() error {
-			settings := d.in().settings()
+			settings := d.in().processes.settings()
 			body, err := settings.Publish()
 			obj.Labels = map[string]string{v1alpha1.ModeLabel: string(ciliumnode.CRD)}
 			obj.Annotations = map[string]string{v1alpha1.SettingsAnnotation: body}
@@ -40,14 +39,6 @@ func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 		}})
 	}
 	return d.live.Get(ctx, key, obj, opts...)
-}
-
-// settings returns those of the leading operator.
-func (w *World) settings() controller.Settings {
-	if h := w.lease.holder; h != nil {
-		return h.settings
-	}
-	return w.cfg.Settings
 }
 
 // Patch writes an object, unless it is a dry run.
@@ -85,7 +76,7 @@ func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.Lis
 		case *policyv1.PodDisruptionBudgetList:
 			l.Items = nil
 		case *unstructured.UnstructuredList:
-			l.Items = w.nodeConfigs()
+			l.Items = w.migration.nodeConfigs()
 		default:
 			panic(fmt.Sprintf("the simulated API server does not list %T", list))
 		}
@@ -103,9 +94,9 @@ func allOf[T any](w *World, kind Kind) []T {
 }
 
 // nodeConfigs returns the CiliumNodeConfigs that make nodes start in their old mode.
-func (w *World) nodeConfigs() []unstructured.Unstructured {
+func (mg *migration) nodeConfigs() []unstructured.Unstructured {
 	var out []unstructured.Unstructured
-	for _, m := range w.machines {
+	for _, m := range mg.machines {
 		if m.starts == adopt.None {
 			continue
 		}

@@ -1,0 +1,120 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// Leader returns the operator that holds the lease; "": none does.
+func (w *World) Leader() string {
+	if w.processes.lease.holder == nil {
+		return ""
+	}
+	return w.processes.lease.holder.name
+}
+
+// Runs reports whether an operator's process is up and not paused.
+func (w *World) Runs(operator string) bool { return w.operator(operator).running() }
+
+// InHand returns the call that a reconcile is about to send, such as "patch CiliumNode n1"; "":
+// it is not in progress. Reconciles are named as in actions.
+func (w *World) InHand(operator, reconcile string) string {
+	if f := w.operator(operator).flight(reconcile); f != nil {
+		return f.pending.String()
+	}
+	return ""
+}
+
+// KnowsIPv6Off reports whether an operator knows the agent of a node to run without IPv6.
+func (w *World) KnowsIPv6Off(operator, node string) bool {
+	o := w.operator(operator)
+	return o.up && o.notRun(node)[ipalloc.IPv6]
+}
+
+// Writes reports whether an action is a write by an operator.
+func (w *World) Writes(a Action) bool {
+	o := w.operator(a.Who)
+	if a.Verb != Call || o == nil || !o.up {
+		return false
+	}
+	f := o.flight(a.What)
+	return f != nil && f.pending.writes()
+}
+
+// Leads reports whether an operator runs and leads.
+func (w *World) Leads(operator string) bool {
+	o := w.operator(operator)
+	return o != nil && o.running() && o.leads
+}
+
+// Synced reports whether a watch of an operator has delivered all of its first list.
+func (w *World) Synced(operator, stream string) bool {
+	o := w.operator(operator)
+	s := o.stream(stream)
+	return s != nil && s.synced()
+}
+
+// Due returns when something next comes due by time alone, or zero.
+func (w *World) Due() time.Time { return w.clock.next() }
+
+// HasAddress reports whether a pod of a node has its addresses.
+func (w *World) HasAddress(node, slot string) bool {
+	m := w.machine(node)
+	e, pod := m.endpoints[slot], m.podObject(slot)
+	return e != nil && pod != nil && pod.GetUID() == e.pod.GetUID()
+}
+
+// BlockOf returns the name of the block of a pod's IPv4 address; "": none.
+func (w *World) BlockOf(node, slot string) string {
+	e := w.machine(node).endpoints[slot]
+	if e == nil {
+		return ""
+	}
+	for _, name := range w.api.Keys(KindBlock) {
+		cidr, err := netip.ParsePrefix(w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR)
+		if err == nil && cidr.Contains(e.v4) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Serves reports whether the agent of a node accepts CNI ADDs.
+func (w *World) Serves(node string) bool { return w.machine(node).phase == serving }
+
+// Settled reports whether an operator considers the agent of a node settled.
+func (w *World) Settled(operator, node string) bool {
+	o := w.operator(operator)
+	return o.up && o.agents.settled(node)
+}
+
+// CanDrain returns the published blocks of a node in service that contain none of its agent's
+// own addresses.
+func (w *World) CanDrain(node string) []string { return w.publishedOf(node, false) }
+
+// OwnBlocks returns the published blocks of a node in service that contain some of its agent's
+// own addresses.
+func (w *World) OwnBlocks(node string) []string { return w.publishedOf(node, true) }
+
+func (w *World) publishedOf(node string, own bool) []string {
+	var out []string
+	for _, name := range w.api.Keys(KindBlock) {
+		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+		if err != nil || b.Spec.NodeName != node || b.DeletionTimestamp != nil || phaseOf(b) != "" || !w.lists(b) ||
+			meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining) != nil {
+			continue
+		}
+		if slices.ContainsFunc(slices.Collect(maps.Values(w.machine(node).router)), cidr.Contains) == own {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,325 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// offerRules judge what Nodes offer to the scheduler, and where it binds pods.
+type offerRules struct{ *World }
+
+// leaving reports whether an address with this release entry can no longer go to a pod.
+func leaving(entry ipamtypes.IPReleaseStatus) bool {
+	switch entry {
+	case "marked-for-release", "ready-for-release", "released":
+		return true
+	}
+	return false
+}
+
+// noteForPods counts what an operator does for pods that wait for addresses.
+func (r *offerRules) noteForPods(v Version) {
+	now, _ := v.New.(*v1alpha1.PodIPBlock)
+	if r.sched == nil || now == nil {
+		return
+	}
+	cidr, err := netip.ParsePrefix(now.Spec.CIDR)
+	if err != nil {
+		return
+	}
+	switch expected, recall := r.needsOf(r.rules.writer, now.Spec.NodeName, ipalloc.FamilyOf(cidr.Addr())); {
+	case v.Old == nil && expected > 0:
+		r.Counts.Did["claim for waiting pods"]++
+	case phaseOf(now) == v1alpha1.BlockDraining && phaseOf(v.Old.(*v1alpha1.PodIPBlock)) == "" && slices.Contains(recall, cidr):
+		r.Counts.Did["recall"]++
+		if slices.ContainsFunc(r.machines, func(m *machine) bool { return r.lacksFirstBlock(m, ipalloc.FamilyOf(cidr.Addr())) }) {
+			r.Counts.Did["recall for a first block"]++
+		}
+	}
+}
+
+// needsOf returns how many addresses of a family an operator has assigned to a node for waiting
+// pods, and which blocks of any family the node should return.
+func (r *offerRules) needsOf(o *Operator, node string, f ipalloc.Family) (expected int, recall []netip.Prefix) {
+	if r.sched == nil {
+		return 0, nil
+	}
+	return o.parts.Node.Unscheduled.Needs(node, f, 0)
+}
+
+// holdScheduledRest checks at rest that each Node offers what it has, that no pod waits for an
+// address that a node could get, and that no node waits for a first block that another one does
+// not need.
+func (r *offerRules) holdScheduledRest(when string) {
+	if r.sched == nil {
+		return
+	}
+	for _, m := range r.machines {
+		for _, f := range r.families() {
+			r.holdOffer(when, m, f)
+		}
+		r.holdFirstBlocks(when, m)
+	}
+	for _, slot := range r.sched.slots {
+		if pod := r.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" {
+			r.holdWaiting(when, pod)
+		}
+	}
+}
+
+// holdOffer checks at rest that a Node offers no more addresses of a family than pods could
+// have, and all of them except two, which its agent may still take.
+func (r *offerRules) holdOffer(when string, m *machine, f ipalloc.Family) {
+	const agents = 2
+	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
+	if !ok || m.phase != serving {
+		return
+	}
+	u, least := r.addressUse(m, f), r.inService(m, f)
+	held := 0 // by pods that request
+	for _, slot := range r.workload.slots {
+		if pod := m.podObject(slot); pod != nil && requests(pod) && m.endpoints[slot] != nil {
+			held++
+		}
+	}
+	switch offer := offerOf(node, f); {
+	case offer > max(u.free+held, held):
+		r.violate(12, "%s: Node %s offers %d %s addresses; its pods have %d, and %d are free", when, m.name, offer, f, held, u.free)
+	case offer < least-agents-u.plain:
+		r.violate(9, "%s: Node %s offers %d of %d %s addresses in service", when, m.name, offer, least, f)
+	}
+}
+
+// inService counts the published addresses of a family in a node's blocks in service that pods
+// may have, without the agent's own.
+func (r *offerRules) inService(m *machine, f ipalloc.Family) int {
+	cn, _ := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	n := 0
+	for key, entry := range r.poolOf(cn) {
+		addr, err := netip.ParseAddr(key)
+		if err != nil || ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[key]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
+			continue
+		}
+		for _, name := range r.api.Keys(KindBlock) {
+			b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+			if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) && phaseOf(b) == "" && !r.space.asked(b) && !isEdge(cidr, addr) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// holdWaiting checks that a pod that is pending at rest could not be bound.
+func (r *offerRules) holdWaiting(when string, pod *corev1.Pod) {
+	for _, m := range r.machines {
+		node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
+		if !ok || !suits(pod, node) || m.phase != serving {
+			continue
+		}
+		from := map[ipalloc.Family]string{}
+		lacking := r.lacking(node)
+		for _, f := range lacking {
+			if got := r.couldGet(m.name, f); got != "" {
+				from[f] = got
+			}
+		}
+		if len(lacking) > 0 && len(from) == len(lacking) {
+			r.violate(9, "%s: pod %s is pending, and node %s could get %v", when, keyOf(pod), m.name, from)
+		}
+	}
+}
+
+// couldGet returns a block of a family that a node could get: a free one, or an idle one of
+// another node; "": there is none.
+func (r *offerRules) couldGet(node string, f ipalloc.Family) string {
+	if n := r.space.freeBlocks(node, f == ipalloc.IPv4, crd.DefaultCiliumPool); n > 0 && r.space.blocksOf(node, f) < r.cfg.Settings.Defaults.Policy.MaxBlocks {
+		return fmt.Sprintf("one of %d free blocks", n)
+	}
+	for _, other := range r.machines {
+		if block := r.spareBlock(other, node, f); block != "" {
+			return fmt.Sprintf("block %s of node %s, which is idle", block, other.name)
+		}
+	}
+	return ""
+}
+
+// holdFirstBlocks checks that other nodes could not spare a block of each family of which a
+// node has none. Its agent needs a block of each to start, so one of them alone does not help.
+func (r *offerRules) holdFirstBlocks(when string, m *machine) {
+	lacking, from := 0, map[ipalloc.Family]string{}
+	for _, f := range r.families() {
+		if !r.lacksFirstBlock(m, f) {
+			continue
+		}
+		lacking++
+		for _, other := range r.machines {
+			if block := r.spareBlock(other, m.name, f); block != "" {
+				from[f] = fmt.Sprintf("block %s of node %s", block, other.name)
+			}
+		}
+	}
+	if lacking > 0 && len(from) == lacking {
+		r.violate(9, "%s: node %s cannot start for lack of a first block, and could get %v, which is idle", when, m.name, from)
+	}
+}
+
+// lacksFirstBlock reports whether a Node has no block of a family, so that its agent cannot
+// start.
+func (r *offerRules) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
+	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok || r.api.Get(KindNode, m.name) == nil || m.phase == serving || r.space.blocksOf(m.name, f) > 0 {
+		return false
+	}
+	for key := range r.poolOf(cn) {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			return false
+		}
+	}
+	return true
+}
+
+// spareBlock returns an unused block of a family that a node does not need for its pods and its
+// reserve, of a pool from which another node may claim; "": there is none.
+func (r *offerRules) spareBlock(m *machine, by string, f ipalloc.Family) string {
+	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	policy, ruling := r.space.policy(m.name, f == ipalloc.IPv4)
+	if !ok || m.name == by || m.phase != serving || r.isHeld(ruling) {
+		return ""
+	}
+	held, total := r.heldFor(m, cn, by, f)
+	demand := reported(cn, f) + r.space.without(m, cn, f) + r.awaited(m)
+	target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
+	for _, b := range held {
+		if len(held) > 1 && b.used == 0 && !b.pinned && total-b.open >= target {
+			return b.name
+		}
+	}
+	return ""
+}
+
+// awaited returns how many pods may keep a node's blocks from being idle although none of them
+// is bound: at rest, in dual stack, they wait for an address of one family, and the operator
+// keeps room for them in the other.
+func (r *offerRules) awaited(m *machine) int {
+	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
+	if r.sched == nil || !ok || len(r.cfg.Families) < 2 || len(r.lacking(node)) != 1 {
+		return 0
+	}
+	n := 0
+	for _, slot := range r.sched.slots {
+		if pod := r.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" && suits(pod, node) {
+			n++
+		}
+	}
+	return n
+}
+
+// heldFor returns a node's blocks of a family in service, with how many of their addresses pods
+// could get. Blocks that the node named by could not claim are pinned.
+func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
+	for _, name := range r.api.Keys(KindBlock) {
+		obj := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || r.space.asked(obj) {
+			continue
+		}
+		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		if ipalloc.FamilyOf(b.cidr.Addr()) != f {
+			continue
+		}
+		b.count(m, cn)
+		open += b.open
+		if pool, ok := r.api.Get(KindPool, obj.Spec.PoolName).(*v1alpha1.PodIPPool); !ok || pool.Spec.Paused || !r.selects(pool, by) || !r.space.reusable(pool, b.cidr) {
+			b.pinned = true
+		}
+		held = append(held, b)
+	}
+	return held, open
+}
+
+// lacking returns the families of which a Node offers no address for another pod.
+func (r *offerRules) lacking(node *corev1.Node) []ipalloc.Family {
+	return slices.DeleteFunc(r.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > r.requestsOn(node.Name) })
+}
+
+// requestsOn returns how many addresses of each family the pods bound to a node request.
+func (r *offerRules) requestsOn(node string) int {
+	n := 0
+	for _, key := range r.api.Keys(KindPod) {
+		if pod := r.api.Get(KindPod, key).(*corev1.Pod); pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
+			n++
+		}
+	}
+	return n
+}
+
+// holdBind checks a pod that has just been bound: an address is left for it, and it was not
+// pending for long without faults.
+func (r *offerRules) holdBind(pod *corev1.Pod) {
+	s, m := r.sched, r.machine(pod.Spec.NodeName)
+	if from := s.calm; r.cfg.Maintenance == nil && !from.IsZero() {
+		if pod.CreationTimestamp.After(from) {
+			from = pod.CreationTimestamp.Time
+		}
+		if took := r.clock.now.Sub(from); took > boundWithin {
+			r.violate(9, "pod %s was bound %s after all faults had ended", keyOf(pod), took)
+		}
+	}
+	if s.nodes[m.name] != r.api.Get(KindNode, m.name) {
+		r.Counts.Faults["bound by an old offer"]++
+		return
+	}
+	// Between the binding of a pod that requests no address and the lower offer, one pod too
+	// many may be bound (docs/scheduling.md).
+	for _, f := range r.families() {
+		if u := r.addressUse(m, f); u.waiting-u.plain > u.free {
+			r.violate(12, "pod %s was bound to node %s, where %d pods have no %s address yet and %d are left", keyOf(pod), m.name, u.waiting, f, u.free)
+		}
+	}
+}
+
+func (r *offerRules) addressUse(m *machine, f ipalloc.Family) addressUse {
+	var u addressUse
+	u.free = r.unused(m, f)
+	if !m.router[agentFamily(f)].IsValid() {
+		u.free--
+	}
+	for _, slot := range r.workload.slots {
+		pod := m.podObject(slot)
+		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if m.endpoints[slot] == nil && r.workload.dropped[string(pod.UID)] == nil {
+			u.waiting++
+		}
+		if !requests(pod) {
+			u.plain++
+		}
+	}
+	return u
+}
+
+// unused counts the published addresses of a family that neither leave nor are held.
+func (r *offerRules) unused(m *machine, f ipalloc.Family) int {
+	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return 0
+	}
+	n := 0
+	for key, entry := range cn.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,331 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
+)
+
+// queries read the API server's objects. They know neither processes nor agents.
+type queries struct {
+	cfg Config
+	api *API
+}
+
+// ciliumPools are the Cilium pools that users may let PodIPPools serve.
+func (q *queries) ciliumPools() []string {
+	names := map[string]bool{crd.DefaultCiliumPool: true}
+	if q.cfg.Asking != nil {
+		for _, pool := range q.cfg.Asking.Served {
+			names[crd.CiliumPoolOf(pool)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (q *queries) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
+	obj, _ := q.api.Get(KindCiliumPool, name).(*ciliumv2alpha1.CiliumPodIPPool)
+	return obj
+}
+
+// isListed reports whether a node lists a CIDR of a Cilium pool.
+func (q *queries) isListed(pool string) bool {
+	return slices.ContainsFunc(q.api.Keys(KindCiliumNode), func(name string) bool {
+		cn := q.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
+		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == pool })
+	})
+}
+
+// isServed reports whether a PodIPPool serves a Cilium pool.
+func (q *queries) isServed(pool string) bool {
+	return slices.ContainsFunc(q.api.Keys(KindPool), func(name string) bool {
+		return crd.CiliumPoolOf(q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) == pool
+	})
+}
+
+// servesFamily reports whether a PodIPPool has ranges of a family for a Cilium pool, or a node
+// lists a CIDR of them.
+func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
+	for _, name := range q.api.Keys(KindPool) {
+		pool := q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		if cidrs, _ := ranges(pool, f == ipalloc.IPv4); crd.CiliumPoolOf(pool) == ciliumPool && len(cidrs) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(q.api.Keys(KindCiliumNode), func(name string) bool {
+		cn := q.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
+		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == ciliumPool && ipalloc.FamilyOf(l.cidr.Addr()) == f })
+	})
+}
+
+// clusterHas returns what the cluster uses now, as far as operators read it.
+func (q *queries) clusterHas() []netip.Prefix {
+	if q.cfg.Cluster == nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, kind := range []Kind{KindNode, q.carrier(), KindServiceCIDR} {
+		for _, key := range q.api.Keys(kind) {
+			out = append(out, has(q.api.Get(kind, key))...)
+		}
+	}
+	return out
+}
+
+func (q *queries) clusters(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(q.clusterHas(), cidr.Overlaps)
+}
+
+// fixed reports whether Nodes assign one block to agents before they start.
+func (q *queries) fixed() bool { return q.cfg.Settings.Mode == ciliumnode.Kubernetes }
+
+// carrier returns the kind of object that assigns blocks to agents.
+func (q *queries) carrier() Kind {
+	if q.fixed() {
+		return KindNode
+	}
+	return KindCiliumNode
+}
+
+func (q *queries) labelsOf(node string) labels.Set {
+	if obj := q.api.Get(KindNode, node); obj != nil {
+		return obj.GetLabels()
+	}
+	return nil
+}
+
+func (q *queries) selects(pool *v1alpha1.PodIPPool, node string) bool {
+	return selects(pool, q.labelsOf(node))
+}
+
+// isHeld reports whether blocks of a pool never begin to drain, even on request.
+func (q *queries) isHeld(pool string) bool {
+	obj, ok := q.api.Get(KindPool, pool).(*v1alpha1.PodIPPool)
+	return ok && q.cfg.Maintenance.shut(obj)
+}
+
+// returning reports whether a node is on its way back.
+func (q *queries) returning(name string) bool {
+	node := q.api.Get(KindNode, name)
+	return node != nil && node.GetAnnotations()[v1alpha1.ReturningAnnotation] != ""
+}
+
+// Assigned returns the CIDRs that are assigned to a node's agent.
+func (q *queries) Assigned(node string) []netip.Prefix {
+	if q.fixed() {
+		return podCIDRsOf(q.api.Get(KindNode, node))
+	}
+	if cn, ok := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
+		return q.listOf(cn)
+	}
+	return nil
+}
+
+// quietFor is how long operators must not write to count as at rest: longer than any of their
+// waits.
+func (q *queries) quietFor() time.Duration {
+	const quiet = 12 * time.Minute
+	if q.cfg.Maintenance != nil {
+		return quiet + q.cfg.Maintenance.Longest
+	}
+	return quiet
+}
+
+// restWithin bounds the number of actions until rest: whoever waits for a turn asks again and
+// again.
+func (q *queries) restWithin() int {
+	return 20000 * int(q.quietFor()/(12*time.Minute))
+}
+
+// families returns the families of the world's addresses.
+func (q *queries) families() []ipalloc.Family {
+	var out []ipalloc.Family
+	for _, f := range q.cfg.Families {
+		out = append(out, familyOf(f))
+	}
+	return out
+}
+
+// onAnyGrid reports whether a pool that is not being deleted could have cut a CIDR for a node.
+func (q *queries) onAnyGrid(node string, l listed) bool {
+	c := l.cidr
+	for _, name := range q.api.Keys(KindPool) {
+		pool := q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+		cidrs, bits := ranges(pool, c.Addr().Is4())
+		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
+			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// foreign reports whether a pool entry lies in no block of the node.
+func (q *queries) foreign(node, key string) bool {
+	cn, _ := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	addr, err := netip.ParseAddr(key)
+	_, published := q.poolOf(cn)[key]
+	return err == nil && published && !q.inBlockOf(node, addr)
+}
+
+func (q *queries) inBlockOf(node string, addr netip.Addr) bool {
+	for _, name := range q.api.Keys(KindBlock) {
+		b := q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *queries) overlapped(name string, cidr netip.Prefix) bool {
+	for _, other := range q.api.Keys(KindBlock) {
+		if p, err := netip.ParsePrefix(q.api.Get(KindBlock, other).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && other != name && p.Overlaps(cidr) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *queries) reserved(addr netip.Addr) bool {
+	for _, name := range q.api.Keys(KindPool) {
+		for _, r := range q.api.Get(KindPool, name).(*v1alpha1.PodIPPool).Spec.Reserved {
+			if netip.MustParsePrefix(r.CIDR).Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ciliumPoolOf returns the Cilium pool that a block is for; "": none.
+func (q *queries) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
+	if pool, ok := q.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool); ok {
+		return crd.CiliumPoolOf(pool)
+	}
+	return ""
+}
+
+// isOurs reports whether an address belongs to a pool or a block.
+func (q *queries) isOurs(addr netip.Addr) bool {
+	holds := func(cidr string) bool {
+		p, err := netip.ParsePrefix(cidr)
+		return err == nil && p.Contains(addr)
+	}
+	for _, name := range q.api.Keys(KindPool) {
+		cidrs, _ := ranges(q.api.Get(KindPool, name).(*v1alpha1.PodIPPool), addr.Is4())
+		if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return holds(c.CIDR) }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(q.api.Keys(KindBlock), func(name string) bool {
+		return holds(q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR)
+	})
+}
+
+// whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
+func (q *queries) whole() bool { return q.cfg.Settings.Mode == ciliumnode.MultiPool }
+
+// listOf returns the CIDRs that other nodes use for routing, which name a node's blocks:
+// podCIDRs or, where agents are assigned whole blocks, the list of the default pool.
+func (q *queries) listOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	if q.whole() {
+		return allocatedIn(cn)
+	}
+	var out []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, p.Prefix)
+	}
+	return out
+}
+
+// poolOf returns the addresses that an agent may assign to pods.
+func (q *queries) poolOf(cn *ciliumv2.CiliumNode) ipamtypes.AllocationMap {
+	if !q.whole() {
+		return cn.Spec.IPAM.Pool // in kubernetes mode there is none
+	}
+	out := ipamtypes.AllocationMap{}
+	for _, p := range allocatedIn(cn) {
+		for _, addr := range multipool.Inner(p) {
+			out[addr.String()] = ipamtypes.AllocationIP{}
+		}
+	}
+	return out
+}
+
+// everPaused reports whether a pool was ever paused.
+func (q *queries) everPaused() bool {
+	return slices.ContainsFunc(q.api.history[KindPool], func(v Version) bool {
+		pool, ok := v.New.(*v1alpha1.PodIPPool)
+		return ok && pool.Spec.Paused
+	})
+}
+
+// Marked reports whether an address of a node's pool is marked for release.
+func (q *queries) Marked(node string) bool {
+	cn, ok := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	if !ok {
+		return false
+	}
+	for key := range cn.Spec.IPAM.Pool {
+		if isMarked(cn, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// API returns the API server, for reading.
+func (q *queries) API() *API { return q.api }
+
+// pick returns one of n, the same for the same arguments.
+func (q *queries) pick(who string, turn uint64, n int) int {
+	if q.cfg.Seed == 0 || n == 1 {
+		return 0
+	}
+	h := q.cfg.Seed ^ turn*0x9e3779b97f4a7c15
+	for i := range len(who) {
+		h = (h ^ uint64(who[i])) * 0x100000001b3
+	}
+	h ^= h >> 31
+	h *= 0xbf58476d1ce4e5b9
+	h ^= h >> 29
+	return int(h % uint64(n))
+}
+
+// must is for the world's own writes, which cannot fail.
+func (q *queries) must(_ client.Object, err error) { q.mustNot(err) }
+
+func (q *queries) mustNot(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// lists reports whether a block is assigned to its node.
+func (q *queries) lists(b *v1alpha1.PodIPBlock) bool {
+	return slices.ContainsFunc(q.Assigned(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
+}
+
+func (q *queries) blockContains(name string, addr netip.Addr) bool {
+	b, ok := q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	if !ok {
+		return false
+	}
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	return err == nil && cidr.Contains(addr)
+}

@@ -1,0 +1,246 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// settledRules judge a world at rest.
+type settledRules struct{ *World }
+
+// holdRest checks what must hold at rest: every pod has its addresses as far as there are any,
+// nothing is pending, and no node holds a block that it does not need.
+func (r *settledRules) holdRest(when string) {
+	for _, m := range r.machines {
+		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		switch {
+		case !ok && (!r.fixed() || m.phase == serving): // in kubernetes mode the agent makes it then
+			r.violate(9, "%s: node %s has no CiliumNode", when, m.name)
+			continue
+		case r.fixed():
+			r.holdFixedRest(when, m)
+			continue
+		case m.mode != adopt.None && m.phase != down:
+			r.migration.holdBack(when, m)
+			continue
+		}
+		for key, state := range cn.Status.IPAM.ReleaseIPs {
+			if r.foreign(m.name, key) || state == "released" && r.mayRetire(m, key) {
+				continue // the operator touches neither it nor its release entry; or the agent keeps it until it restarts
+			}
+			r.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
+		}
+		r.holdPods(when, m, cn)
+		if r.whole() {
+			r.holdWholeRest(when, m, cn)
+			continue
+		}
+		r.holdBlocks(when, m, cn)
+	}
+	r.holdFamiliesRest(when)
+	r.holdCiliumPoolsRest(when)
+	r.offers.holdScheduledRest(when)
+}
+
+// holdAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
+// block that was removed by force is recreated if a pool could have cut it, and is foreign from
+// then on otherwise (docs/reliability.md).
+func (r *settledRules) holdAssignedRest(when string, m *machine, l listed) {
+	b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
+	if ok && b.Spec.NodeName != m.name || !ok && r.onAnyGrid(m.name, l) {
+		r.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)
+	}
+}
+
+func (r *settledRules) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	pool := r.poolOf(cn)
+	for _, slot := range r.workload.slots {
+		pod, e := m.podObject(slot), m.endpoints[slot]
+		if pod != nil && e == nil && !finished(pod) && r.workload.roomFor(m, pod) > 0 {
+			r.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), r.workload.roomFor(m, pod))
+		}
+		if e == nil || e.forfeited {
+			continue
+		}
+		for _, addr := range e.addrs() {
+			if _, published := pool[addr.String()]; !published && r.rules.excused[addr] != (excuse{node: m.name}) {
+				r.violate(2, "%s: %s, which pod %s has, is not in the pool of node %s", when, addr, e.owner(), m.name)
+			}
+		}
+	}
+	if m.phase != serving && m.roomToStart() > 0 {
+		r.violate(9, "%s: the agent of %s has not come up", when, m.name)
+	}
+}
+
+// heldBlock is a block of a node at rest.
+type heldBlock struct {
+	name   string
+	cidr   netip.Prefix
+	open   int // its addresses in the pool that pods may get
+	used   int
+	pinned bool // by the agent's own address
+	// unretired is an address of the agent's own that it takes again when it restarts.
+	unretired string
+}
+
+func (r *settledRules) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
+	var held []heldBlock
+	for _, name := range r.api.Keys(KindBlock) {
+		obj := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if obj.Spec.NodeName != m.name {
+			continue
+		}
+		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b.count(m, cn)
+		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
+		if wrong := r.wrongAtRest(obj, &b, leaving); wrong != "" {
+			r.violate(9, "%s: block %s of node %s %s", when, name, m.name, wrong)
+		} else if !leaving && !r.space.asked(obj) {
+			held = append(held, b)
+		}
+	}
+	r.holdReclaim(when, m, cn, held)
+	r.holdWithheldRest(when, m, cn, held)
+}
+
+// wrongAtRest returns why a block may not be in its state at rest; "": it may.
+func (r *settledRules) wrongAtRest(obj *v1alpha1.PodIPBlock, b *heldBlock, leaving bool) string {
+	hasRoom := r.space.room(obj.Spec.NodeName) > 0
+	switch {
+	case meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockCoolingDown):
+		return "still cools down"
+	case leaving && hasRoom:
+		return r.wrongWhileLeaving(obj, b)
+	case leaving:
+		return ""
+	case !r.lists(obj) && r.overlapped(b.name, b.cidr) && b.used == 0 && !b.pinned:
+		return "stays, though it overlaps another and was not there first"
+	case hasRoom && r.space.asked(obj) && !r.isHeld(obj.Spec.PoolName) && !r.space.othersMove(obj):
+		return "has to leave, and has not begun"
+	}
+	return ""
+}
+
+func (r *settledRules) wrongWhileLeaving(obj *v1alpha1.PodIPBlock, b *heldBlock) string {
+	switch {
+	case b.used == 0 && !b.pinned:
+		return "still leaves, and nothing uses it"
+	case b.unretired != "" && r.space.isAsked(obj):
+		return "still leaves, and its agent would take up " + b.unretired + " again"
+	}
+	return ""
+}
+
+func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
+	for key := range cn.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
+			if !m.w.reserved(addr) && !m.w.space.withheld(addr) && !isEdge(b.cidr, addr) {
+				b.open++
+			}
+			if _, used := cn.Status.IPAM.Used[key]; used {
+				b.used++
+			}
+		}
+	}
+	for _, slot := range m.w.workload.slots {
+		if pod := m.podObject(slot); pod != nil && statusIn(pod, b.cidr) {
+			b.used++ // of a family that the agent does not run it reports none
+		}
+	}
+	for _, own := range m.routers() {
+		if !b.cidr.Contains(own) {
+			continue
+		}
+		b.pinned = true
+		if cn.Status.IPAM.ReleaseIPs[own.String()] != "released" {
+			b.unretired = own.String()
+		}
+	}
+}
+
+// isEdge reports whether an address is a block's first or last, which pods do not get here. In
+// an adopted block it may be in use and stay published.
+func isEdge(cidr netip.Prefix, addr netip.Addr) bool {
+	return cidr.Bits() < addr.BitLen()-1 && (addr == cidr.Addr() || !cidr.Contains(addr.Next()))
+}
+
+// holdReclaim checks that reclaim has left no block that it should have taken.
+func (r *settledRules) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+	if m.phase != serving {
+		return
+	}
+	for _, f := range ipalloc.Families() {
+		if !m.runs(f) {
+			continue // what the node has stays until it is drained
+		}
+		family := f == ipalloc.IPv4
+		policy, ruling := r.space.policy(m.name, family)
+		if r.isHeld(ruling) {
+			continue
+		}
+		demand, total, blocks := reported(cn, f)+r.space.without(m, cn, f)+r.offers.awaited(m), 0, 0
+		for _, b := range held {
+			if b.cidr.Addr().Is4() == family {
+				total, blocks = total+b.open, blocks+1
+			}
+		}
+		target := max(2, demand+policy.MinFree, (demand*100+policy.ExpandPercent-1)/policy.ExpandPercent)
+		for _, b := range held {
+			without := total - b.open
+			if b.cidr.Addr().Is4() == family && !b.pinned && blocks > 1 && without >= target && demand*100 <= policy.ReclaimPercent*without {
+				r.violate(9, "%s: node %s still has block %s: %d in use, %d without it", when, m.name, b.name, demand, without)
+			}
+		}
+	}
+}
+
+// reported returns how many addresses of a family an agent reports.
+func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
+	n := 0
+	for key := range cn.Status.IPAM.Used {
+		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+			n++
+		}
+	}
+	return n
+}
+
+// roomToStart is room of all pools that an agent waits for when it starts.
+func (m *machine) roomToStart() int {
+	n := m.w.space.room(m.name)
+	if !m.w.whole() {
+		return n
+	}
+	for pool := range m.w.cfg.Reserve {
+		for _, family := range m.families {
+			n = min(n, m.w.space.freeBlocks(m.name, familyOf(family) == ipalloc.IPv4, pool))
+		}
+	}
+	return n
+}
+
+// mayRetire reports whether an address may stay released at rest: it is the agent's own, in a
+// block that has to leave.
+func (r *settledRules) mayRetire(m *machine, key string) bool {
+	addr, err := netip.ParseAddr(key)
+	if err != nil {
+		return false
+	}
+	own := slices.Contains(m.routers(), addr)
+	for _, name := range r.api.Keys(KindBlock) {
+		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); own && err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) {
+			return r.space.isAsked(b)
+		}
+	}
+	return false
+}

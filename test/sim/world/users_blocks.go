@@ -1,0 +1,103 @@
+package world
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+)
+
+// onGrid reports whether a block has its pool's size. A block of another size is not recreated
+// after it was torn away (docs/reliability.md), and its published addresses are then foreign.
+func (u *users) onGrid(name string) bool {
+	b := u.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	pool, ok := u.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	if !ok || err != nil {
+		return true
+	}
+	_, bits := ranges(pool, cidr.Addr().Is4())
+	return cidr.Bits() >= bits
+}
+
+func (u *users) editBlock(verb Verb, name string) {
+	obj := u.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).DeepCopy()
+	switch verb {
+	case BlockDelete:
+		u.mustNot(u.api.Delete(KindBlock, name, nil, nil))
+	case BlockTear:
+		u.tear(KindBlock, name)
+	case BlockStrip:
+		obj.Finalizers = nil
+		u.must(u.api.Update(obj, false))
+	case BlockStatus:
+		obj.Status = v1alpha1.PodIPBlockStatus{}
+		u.must(u.api.Update(obj, true))
+	case Touch:
+		touch(obj)
+		u.must(u.api.Update(obj, false))
+	default:
+		panic("no such action: " + string(verb))
+	}
+}
+
+// makeBlock pins the highest free block of a pool's first range to a node.
+func (u *users) makeBlock(m *machine, of string) {
+	pool, ok := u.api.Get(KindPool, of).(*v1alpha1.PodIPPool)
+	if !ok || pool.Spec.IPv4 == nil {
+		return
+	}
+	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
+	bits := int(pool.Spec.IPv4.BlockSize)
+	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
+		cidr := nth(rng, bits, i)
+		if u.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !u.space.named(cidr) {
+			u.pin(cidr, pool.Name, m.name)
+			return
+		}
+	}
+}
+
+// pin creates a block as users do.
+func (u *users) pin(cidr netip.Prefix, pool, node string) {
+	block := crd.NewBlock(cidr, pool, node, "")
+	block.Finalizers = nil
+	u.must(u.api.Create(block))
+}
+
+// wide stands for a block of twice its pool's size.
+const wide = "wide"
+
+// makeWideBlock pins the lowest free one to a node: an operator that does not know of it yet
+// would claim there next.
+func (u *users) makeWideBlock(m *machine) {
+	pool, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool)
+	if !ok || pool.Spec.IPv4 == nil {
+		return
+	}
+	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
+	bits := int(pool.Spec.IPv4.BlockSize) - 1
+	for i := range 1 << max(0, bits-rng.Bits()) {
+		if cidr := nth(rng, bits, i); u.space.isFree(cidr, &v1alpha1.PodIPPoolSpec{}) {
+			u.pin(cidr, pool.Name, m.name)
+			return
+		}
+	}
+}
+
+// countWide counts one that is assigned to an agent as a whole.
+func (r *writeRules) countWide(b *v1alpha1.PodIPBlock) {
+	if !r.users.onGrid(b.Name) {
+		r.Counts.Did["publish a wide block"]++
+	}
+}
+
+// nth returns the i-th prefix of a length in rng, which spans at most 2^32 addresses.
+func nth(rng netip.Prefix, bits, i int) netip.Prefix {
+	a := rng.Addr().AsSlice()
+	low := a[len(a)-4:]
+	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(i)<<(rng.Addr().BitLen()-bits))
+	addr, _ := netip.AddrFromSlice(a)
+	return netip.PrefixFrom(addr, bits)
+}

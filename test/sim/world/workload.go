@@ -1,0 +1,157 @@
+package world
+
+import (
+	"strings"
+	"time"
+)
+
+// workload is what agents, kubelets and their pods do.
+type workload struct {
+	*World
+	slots []string // of pods, on each node
+	// dropped are pods, by UID, that were not restored; refused is when a pod's last CNI ADD
+	// failed.
+	dropped map[string]error
+	refused map[string]time.Time
+}
+
+func (wl *workload) enableAgent(m *machine) {
+	if m.podDue() {
+		wl.can(AgentPod, m.name, "")
+	}
+	if m.phase == down {
+		if wl.api.Get(KindNode, m.name) != nil && !wl.clock.now.Before(m.again) && !m.held {
+			wl.can(AgentStart, m.name, "")
+		}
+		return
+	}
+	wl.enableStartup(m)
+	if _, more := m.nextSeen(); more && m.reads() {
+		wl.can(AgentSee, m.name, "")
+	}
+	if m.mayReport() && !m.silent {
+		wl.can(AgentReport, m.name, "")
+	}
+	if node := wl.api.Get(KindNode, m.name); m.phase == serving && node != nil && node.GetUID() != m.node {
+		wl.can(AgentSync, m.name, "")
+	}
+	wl.canIf(AgentKill, AgentDies, m.name, "")
+	if m.phase < serving && m.store != nil {
+		wl.canIf(AgentEmpty, AgentNothing, m.name, "")
+	}
+	wl.canIf(AgentMute, AgentMutes, m.name, "")
+}
+
+// enableStartup enables what an agent does until it serves.
+func (wl *workload) enableStartup(m *machine) {
+	switch {
+	case m.phase == waiting && m.mayOpen():
+		wl.can(AgentOpen, m.name, "")
+	case m.phase == opened:
+		wl.can(AgentRestore, m.name, "")
+	case m.phase == restored:
+		wl.can(AgentServe, m.name, "")
+	}
+}
+
+func (wl *workload) enablePods(m *machine) {
+	for _, slot := range wl.slots {
+		pod := m.podObject(slot)
+		if m.phase == serving && m.wantsAdd(slot, pod) {
+			wl.can(PodAdd, m.name, slot)
+		}
+		if m.phase == serving && m.wantsDel(slot, pod) {
+			wl.can(PodDel, m.name, slot)
+		}
+		if m.wantsStatus(slot, pod) {
+			wl.can(PodStatus, m.name, slot)
+		}
+		switch {
+		case pod == nil:
+			wl.enableNewPod(m, slot)
+			continue
+		case pod.DeletionTimestamp == nil:
+			wl.can(PodDelete, m.name, slot)
+			if m.endpoints[slot] != nil && !finished(pod) && (!wl.sandboxesGoFirst() || m.phase == serving) {
+				wl.can(PodFinish, m.name, slot)
+			}
+		case m.endpoints[slot] == nil:
+			wl.can(PodGone, m.name, slot)
+		}
+		wl.canIf(ForcedPods, PodForce, m.name, slot)
+	}
+}
+
+func (wl *workload) doAgent(verb Verb, m *machine) bool {
+	switch verb {
+	case AgentStart:
+		m.boot()
+	case AgentOpen:
+		m.open()
+	case AgentRestore:
+		m.restore()
+	case AgentServe:
+		m.own()
+	case AgentSee:
+		m.observe()
+	case AgentReport:
+		m.report()
+	case AgentSync:
+		wl.Counts.Did["Node back under its agent"]++
+		m.discover()
+	case AgentPod:
+		m.writePod()
+	case AgentRollout:
+		wl.Counts.Did["agent moved"]++
+		m.crash()
+	case AgentDies:
+		wl.Counts.Faults["agent died"]++
+		m.crash()
+	case AgentNothing:
+		wl.Counts.Faults["agent reported nothing"]++
+		m.reportNothing()
+	case AgentMutes:
+		wl.Counts.Faults["agent muted"]++
+		m.silent = !m.silent
+	default:
+		return false
+	}
+	return true
+}
+
+func (wl *workload) doPod(verb Verb, m *machine, slot string) bool {
+	switch verb {
+	case PodNew:
+		slot, asks, _ := strings.Cut(slot, "=")
+		m.newPod(slot, asks)
+	case PodAdd:
+		m.add(slot)
+	case PodStatus:
+		m.writeStatus(slot)
+	case PodFinish:
+		m.finish(slot)
+	case PodDelete:
+		m.deletePod(slot)
+	case PodDel:
+		m.del(slot)
+	case PodGone:
+		m.podGone(slot)
+	case PodForce:
+		wl.Counts.Faults["pod removed by force"]++
+		m.podGone(slot)
+	default:
+		return false
+	}
+	return true
+}
+
+// enableNewPod enables a pod for an empty slot, unless the scheduler fills it.
+func (wl *workload) enableNewPod(m *machine, slot string) {
+	if wl.api.Get(KindNode, m.name) == nil || wl.sched.binds(slot) {
+		return
+	}
+	wl.can(PodNew, m.name, slot)
+	for _, asks := range wl.asks() {
+		wl.can(PodNew, m.name, slot+"="+asks)
+	}
+}

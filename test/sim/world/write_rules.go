@@ -1,0 +1,343 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+)
+
+// writeRules judge each write, and each address that an agent assigns or loses.
+type writeRules struct {
+	*World
+	judge *invariant.Judge
+	// writer is the operator whose write is being carried out, or nil; byMover: it is a write
+	// of kubectl cilium-pool.
+	writer  *Operator
+	byMover bool
+	excused map[netip.Addr]excuse
+	// left are the marks that an operator did not withdraw although it knew that the agent had
+	// restarted, with their nodes by address. stories are what happened to addresses: see
+	// happened.
+	left, stories map[netip.Addr]string
+	torn          map[string]tornBlock
+	first         map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
+	hours         map[hourKey]hour         // what operators wrote for the hour alone
+}
+
+func newWriteRules(w *World) *writeRules {
+	return &writeRules{
+		World: w, judge: invariant.NewJudge(w.cfg.Settings.Defaults.Cooldown - 2*w.cfg.Skew),
+		excused: map[netip.Addr]excuse{}, left: map[netip.Addr]string{}, stories: map[netip.Addr]string{},
+		torn: map[string]tornBlock{}, first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{},
+	}
+}
+
+func (w *World) violate(rule int, format string, args ...any) {
+	if w.cfg.ModelAlone && rule != noStepOfModel {
+		return
+	}
+	v := Violation{Rule: rule, Text: fmt.Sprintf(format, args...)}
+	w.tracef("VIOLATION %s", v)
+	w.Violations = append(w.Violations, v)
+}
+
+// stored checks each version that operators write against the rules. What others write is
+// accepted.
+func (r *writeRules) stored(v Version) {
+	if r.refinement != nil {
+		r.refinement.stored(v)
+	}
+	if r.trace != nil {
+		r.tracef("  stored %s", brief(v))
+	}
+	switch v.Kind {
+	case KindNamespace, KindCiliumPool, KindServiceCIDR:
+		r.storedBeside(v)
+	default:
+		r.judged(v)
+	}
+}
+
+// judged checks a version of a kind that the rules are about.
+func (r *writeRules) judged(v Version) {
+	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: r.clock.now, New: v.New}
+	switch v.Kind {
+	case KindCiliumNode:
+		r.noteMarks(v)
+		if !r.byMover {
+			r.noteExcuses(v)
+		}
+	case KindBlock:
+		delete(r.torn, v.Key)
+		r.countAdopted(v)
+		if v.New == nil {
+			r.blockGone(v)
+		}
+	}
+	if r.writer == nil {
+		r.takeIn(v, change)
+		return
+	}
+	if !r.ofTheHour(v) {
+		r.quiescence.wrote = r.clock.now
+		r.quiescence.lasting++
+	}
+	r.Counts.did(v)
+	r.holdShadow(v)
+	if !r.writer.begun {
+		r.violate(5, "%s %s was written before everything had been read", v.Kind, v.Key)
+	}
+	if r.besides(v) {
+		r.judge.Take(change)
+	} else {
+		change.Unshown = r.writer.current.unshown
+		for _, found := range r.judge.Step(change) {
+			r.violate(found.Rule, "%s: %s", found.Subject, found.Text)
+		}
+	}
+	r.holdByKind(v)
+}
+
+// holdByKind checks a write of an operator against the rules for its kind.
+func (r *writeRules) holdByKind(v Version) {
+	switch v.Kind {
+	case KindCiliumNode:
+		r.holdCiliumNode(v)
+		r.migration.holdElsewhere(v)
+		r.modeRules.holdWhole(v)
+	case KindBlock:
+		r.offers.noteForPods(v)
+		r.holdBlock(v)
+	case KindNode:
+		r.modeRules.holdFixed(v)
+	}
+}
+
+// besides reports whether a block that overlaps another is created or deleted. The judge
+// considers any claim of published addresses a fault; but of two blocks of different sizes, the
+// later one may be created before its claimer can know of the other, and is deleted again
+// unpublished. The rules here tell the two cases apart.
+func (r *writeRules) besides(v Version) bool {
+	if v.Kind != KindBlock || v.Old != nil && v.New != nil {
+		return false
+	}
+	b, _ := v.New.(*v1alpha1.PodIPBlock)
+	if b == nil {
+		b = v.Old.(*v1alpha1.PodIPBlock)
+	}
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	return err == nil && r.overlapped(v.Key, cidr)
+}
+
+// takeIn accepts the writes of others. A block that was removed by force still belongs to its
+// node as long as it is assigned to it: what an operator does before it sees the removal is no
+// violation, unless another node gets the block.
+func (r *writeRules) takeIn(v Version, change invariant.Change) {
+	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && r.lists(b) && !r.byMover {
+		r.torn[v.Key] = tornBlock{b, change}
+		return
+	}
+	r.judge.Take(change)
+	if v.Kind != r.carrier() {
+		return
+	}
+	for _, name := range sortedKeys(r.torn) {
+		if t := r.torn[name]; !r.lists(t.block) {
+			delete(r.torn, name)
+			r.judge.Take(t.change)
+		}
+	}
+}
+
+// tornBlock is a block that was removed by force and not recreated yet.
+type tornBlock struct {
+	block  *v1alpha1.PodIPBlock
+	change invariant.Change
+}
+
+// holdCiliumNode compares what an operator wrote with what pods really have, and with what it
+// knew.
+func (r *writeRules) holdCiliumNode(v Version) {
+	old, _ := v.Old.(*ciliumv2.CiliumNode)
+	now, _ := v.New.(*ciliumv2.CiliumNode)
+	node, alive := r.api.Get(KindNode, v.Key).(*corev1.Node)
+	switch {
+	case now == nil && alive && ownedBy(old, node): // one of an older Node is garbage
+		r.violate(2, "CiliumNode %s was deleted though its Node is there", v.Key)
+	case now == nil || old == nil:
+		return
+	}
+	if now == nil {
+		return
+	}
+	r.holdPool(v.Key, old, now, alive)
+	if alive {
+		r.holdUnanswered(old, now)
+		r.holdRouter(v.Key, r.poolOf(old), r.poolOf(now))
+	}
+	r.holdPublished(v.Key, old, now)
+	r.holdWithheld(v.Key, old, now)
+	r.holdMarks(v.Key, old, now)
+}
+
+// holdPool checks that no pod's address left its node's pool or entered another node's.
+func (r *writeRules) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
+	before, after := r.poolOf(old), r.poolOf(now)
+	for _, m := range r.machines {
+		for slot, e := range m.endpoints {
+			for _, addr := range e.addrs() {
+				key := addr.String()
+				_, was := before[key]
+				_, is := after[key]
+				switch {
+				case e.forfeited:
+				case m.name != node && is && !was:
+					r.violate(1, "%s, which pod %s on node %s has, was put into the pool of node %s", key, slot, m.name, node)
+				case m.name == node && was && !is && alive:
+					r.violate(2, "%s, which pod %s has, was taken out of the pool of node %s", key, slot, m.name)
+				}
+			}
+		}
+	}
+}
+
+// holdPublished checks that no address is published while it has a release entry, because its
+// agent would not use it, and none in a block that turned out, when read live, to be another
+// object than the one decided on.
+func (r *writeRules) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
+	for key := range now.Spec.IPAM.Pool {
+		addr, err := netip.ParseAddr(key)
+		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was {
+			continue
+		}
+		if state, stands := old.Status.IPAM.ReleaseIPs[key]; stands {
+			r.violate(2, "%s of node %s was published while its release entry says %s", key, node, state)
+		}
+		if f := r.writer.current; f != nil && slices.ContainsFunc(f.others, func(name string) bool { return r.blockContains(name, addr) }) {
+			r.violate(4, "%s of node %s was published of a block that is another object than the one decided on", key, node)
+		}
+	}
+}
+
+// holdBlock checks a claim: it comes only after everything has been read, and its addresses are
+// free.
+func (r *writeRules) holdBlock(v Version) {
+	switch {
+	case v.New == nil:
+		r.holdGivenUp(v)
+	case v.Old != nil:
+		r.pacing.holdBegin(v)
+		r.pacing.holdMoves(v)
+	default:
+		r.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.modeRules.holdUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.modeRules.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.migration.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
+		r.holdLabelled(v.New.(*v1alpha1.PodIPBlock))
+		r.holdNotCluster(v.New.(*v1alpha1.PodIPBlock))
+		r.holdOneNeed(v)
+		r.holdFamily(v.New.(*v1alpha1.PodIPBlock))
+	}
+}
+
+// holdGivenUp checks that a released block has cooled down for as long as its reason requires,
+// and that none of it is published.
+func (r *writeRules) holdGivenUp(v Version) {
+	b := v.Old.(*v1alpha1.PodIPBlock)
+	cooling := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown)
+	if cooling == nil {
+		r.violate(1, "block %s was given up without having cooled down", v.Key)
+		return
+	}
+	must := r.cfg.Settings.Defaults.Cooldown
+	if cooling.Reason != v1alpha1.ReasonNodeGone {
+		r.modeRules.holdUnknown(b, "given up")
+	}
+	if cooling.Reason == v1alpha1.ReasonNodeGone { // its machine may run on
+		must = r.cfg.Settings.Defaults.NodeGoneCooldown
+	}
+	if rested := r.clock.now.Sub(cooling.LastTransitionTime.Time); rested < must-2*r.cfg.Skew {
+		r.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
+	}
+	if !r.returnsUnseen(b, cooling.Reason) {
+		r.holdUnpublished(v.Key, b, "given up")
+	}
+	r.holdFenced(v, b)
+	r.modeRules.holdUnassigned(b, "given up")
+}
+
+// returnsUnseen reports whether a block's cooldown after its Node was gone is over, and its
+// agent has returned with the block since the operator last looked: two objects cannot be read
+// and deleted atomically (docs/reliability.md).
+func (r *writeRules) returnsUnseen(b *v1alpha1.PodIPBlock, why string) bool {
+	f := r.writer.current
+	return r.whole() && why == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
+}
+
+// holdFenced checks that the object that assigns blocks to an agent has changed since a block
+// began to cool down, so that an older patch of it has lost.
+func (r *writeRules) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
+	carrier := r.api.Get(r.carrier(), b.Spec.NodeName)
+	if carrier == nil {
+		return
+	}
+	var since uint64
+	for _, at := range slices.Backward(r.api.history[KindBlock]) {
+		now, ok := at.New.(*v1alpha1.PodIPBlock)
+		switch {
+		case at.Key != v.Key || at.Version == v.Version:
+			continue
+		case ok && now.UID == b.UID && phaseOf(now) == v1alpha1.BlockCoolingDown:
+			since = at.Version
+			continue
+		}
+		break
+	}
+	if version, err := strconv.ParseUint(carrier.GetResourceVersion(), 10, 64); err == nil && version < since {
+		r.violate(4, "block %s was given up though what tells node %s its blocks has not changed since it began to cool down", v.Key, b.Spec.NodeName)
+	}
+}
+
+// holdUnpublished checks that none of a block's addresses is published, except in other blocks
+// of the node that publishes them.
+func (r *writeRules) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string) {
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	if err != nil {
+		return
+	}
+	for _, m := range r.machines {
+		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+		if !ok {
+			continue
+		}
+		for key := range r.poolOf(cn) {
+			if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) && !r.inBlockOf(m.name, addr) {
+				r.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.NodeName, how, key, m.name)
+			}
+		}
+	}
+}
+
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != "" {
+		return string(reason)
+	}
+	return "error"
+}
+
+// holdShadow checks that an operator in shadow mode does not write to nodes or blocks.
+func (r *writeRules) holdShadow(v Version) {
+	if r.writer.settings.Shadow && v.Kind != KindPool {
+		r.violate(10, "%s %s was written by an operator in shadow", v.Kind, v.Key)
+	}
+}
