@@ -68,7 +68,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.replay, "replay", "", "a file of actions to replay, as a failing seed leaves one")
 	f.DurationVar(&o.shrink, "shrink", 30*time.Second, "how long to look for fewer actions that break the same rule")
 	faults := f.String("faults", "all", "faults that may be on, by comma: "+world.AllFaults().String())
-	kind := f.String("profile", "", "worlds of this profile only; each seed has its own: plain, late-leader, blind, lost-answer, window, leaving, rival, overtaken")
+	kind := f.String("profile", "", fmt.Sprintf("worlds of this profile only; each seed has its own: %s", profiles()))
 	some := f.String("traits", "all", "traits that worlds may have, by comma: "+traits(allTraits).String())
 	mode := f.String("mode", "", "worlds of this IPAM mode only; each seed has its own: crd, multi-pool, kubernetes")
 	f.BoolVar(&o.modelAlone, "model-alone", false, "judge by the model of the address protocol and by nothing else, in worlds that have nothing beyond it")

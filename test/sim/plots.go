@@ -46,9 +46,9 @@ func (d *director) lateLeader() {
 	d.release()
 }
 
-// blind: blocks of another size are created and published, and an operator takes over whose
+// staleWatch: blocks of another size are created and published, and an operator takes over whose
 // watches have not delivered them.
-func (d *director) blind() {
+func (d *director) staleWatch() {
 	seer, unseeing, ok := d.awake()
 	if !ok {
 		return

@@ -18,18 +18,18 @@ type profile string
 // faults in a sequence that chance alone would hardly ever produce, with much inside it still
 // left to chance.
 const (
-	plain      profile = "plain"
-	lateLeader profile = "late-leader" // a leader sleeps, with or without a write in hand, while blocks go
-	blind      profile = "blind"       // an operator leads that watches have not shown what it must know
-	lostAnswer profile = "lost-answer" // claims that may or may not have been carried out
-	window     profile = "window"      // a pod comes, an address is marked, and the agent restarts, in every order
-	leaving    profile = "leaving"     // a block leaves whose agent reports nothing, or people take its addresses away
-	rival      profile = "rival"       // two leaders want one block, or one comes to be another object
-	overtaken  profile = "overtaken"   // blocks leave and come back, and a leader goes by what was before
+	plain          profile = "plain"
+	lateLeader     profile = "late-leader"     // a leader sleeps, with or without a write in hand, while blocks go
+	staleWatch     profile = "stale-watch"     // an operator leads that watches have not shown what it must know
+	lostAnswer     profile = "lost-answer"     // claims that may or may not have been carried out
+	window         profile = "window"          // a pod comes, an address is marked, and the agent restarts, in every order
+	leaving        profile = "leaving"         // a block leaves whose agent reports nothing, or people take its addresses away
+	competingClaim profile = "competing-claim" // two leaders want one block, or one comes to be another object
+	staleLeader    profile = "stale-leader"    // blocks leave and come back, and a leader goes by what was before
 )
 
 func profiles() []profile {
-	return []profile{plain, lateLeader, blind, lostAnswer, window, leaving, rival, overtaken}
+	return []profile{plain, lateLeader, staleWatch, lostAnswer, window, leaving, competingClaim, staleLeader}
 }
 
 func parseProfile(s string) (profile, error) {
@@ -43,37 +43,37 @@ func parseProfile(s string) (profile, error) {
 // profile that only that mode has.
 func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
-		return []profile{window, window, leaving, rival, overtaken}[r.IntN(5)]
+		return []profile{window, window, leaving, competingClaim, staleLeader}[r.IntN(5)]
 	}
-	all := []profile{plain, lateLeader, blind, lostAnswer, lateLeader} // where most fences are
+	all := []profile{plain, lateLeader, staleWatch, lostAnswer, lateLeader} // where most fences are
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
 // modelledProfileOf returns the profile of a seed if only the model of the address protocol
 // judges: mostly one in which blocks are released.
 func modelledProfileOf(seed uint64) profile {
-	all := []profile{plain, lateLeader, lostAnswer, window, leaving, leaving, rival, overtaken, overtaken, overtaken, overtaken}
+	all := []profile{plain, lateLeader, lostAnswer, window, leaving, leaving, competingClaim, staleLeader, staleLeader, staleLeader, staleLeader}
 	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
 }
 
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
-		lateLeader: (*director).lateLeader, blind: (*director).blind, lostAnswer: (*director).lostAnswer,
-		window: (*director).window, leaving: (*director).leaving, rival: (*director).rival,
-		overtaken: (*director).overtaken,
+		lateLeader: (*director).lateLeader, staleWatch: (*director).staleWatch, lostAnswer: (*director).lostAnswer,
+		window: (*director).window, leaving: (*director).leaving, competingClaim: (*director).competingClaim,
+		staleLeader: (*director).staleLeader,
 	}[p]
 }
 
 // needs returns the faults that a plot consists of.
 func (p profile) needs() world.Faults {
 	return map[profile]world.Faults{
-		lateLeader: world.Freeze | world.BlockEdits,
-		blind:      world.Lag | world.Freeze | world.BlockEdits,
-		lostAnswer: world.Lag | world.Unheard | world.Fail,
-		window:     world.Lag | world.AgentKill | world.BlockEdits,
-		leaving:    world.Lag | world.AgentKill | world.AgentEmpty | world.BlockEdits | world.Edits,
-		rival:      world.Lag | world.Freeze | world.Kill | world.BlockEdits | world.PoolEdits | world.CiliumNodeGone | world.Edits | world.Restore,
-		overtaken:  world.Lag | world.HandlerLag | world.Freeze | world.Fail | world.BlockEdits | world.PoolEdits,
+		lateLeader:     world.Freeze | world.BlockEdits,
+		staleWatch:     world.Lag | world.Freeze | world.BlockEdits,
+		lostAnswer:     world.Lag | world.Unheard | world.Fail,
+		window:         world.Lag | world.AgentKill | world.BlockEdits,
+		leaving:        world.Lag | world.AgentKill | world.AgentEmpty | world.BlockEdits | world.Edits,
+		competingClaim: world.Lag | world.Freeze | world.Kill | world.BlockEdits | world.PoolEdits | world.CiliumNodeGone | world.Edits | world.Restore,
+		staleLeader:    world.Lag | world.HandlerLag | world.Freeze | world.Fail | world.BlockEdits | world.PoolEdits,
 	}[p]
 }
 
@@ -82,17 +82,17 @@ func (p profile) needs() world.Faults {
 // die and calls fail: an operator that is down, or receives old lists, cannot guard it.
 func (p profile) unwanted() world.Faults {
 	return map[profile]world.Faults{
-		blind:     world.Relist,
-		window:    world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
-		leaving:   world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
-		rival:     world.Torn | world.NodeGone | world.StaleList,
-		overtaken: world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.StaleList,
+		staleWatch:     world.Relist,
+		window:         world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
+		leaving:        world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
+		competingClaim: world.Torn | world.NodeGone | world.StaleList,
+		staleLeader:    world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.StaleList,
 	}[p]
 }
 
 // ofCRD reports whether only worlds in crd mode have the profile.
 func (p profile) ofCRD() bool {
-	return slices.Contains([]profile{window, leaving, rival, overtaken}, p)
+	return slices.Contains([]profile{window, leaving, competingClaim, staleLeader}, p)
 }
 
 // adapt changes the world of a seed to one of the profile.
@@ -113,12 +113,12 @@ func (p profile) adapt(seed uint64, c *world.Config) {
 		}
 	}
 	c.Nodes = 2
-	if p == overtaken { // nodes begin with blocks of another pool; fences mark what can be published
+	if p == staleLeader { // nodes begin with blocks of another pool; fences mark what can be published
 		ranges.CIDRs = []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/28", AllocationPolicy: v1alpha1.AllocationDrain}}
 		ranges.AllowFirstIP, c.Other.Spec.IPv4.BlockSize, c.PodsPerNode = true, 29, 8
 		c.Pools = append(c.Pools, c.Other)
 	}
-	if p == rival { // what people write into pools by hand comes to be of a range
+	if p == competingClaim { // what people write into pools by hand comes to be of a range
 		c.Spare = []v1alpha1.PoolCIDR{{CIDR: "172.16.0.0/29"}}
 	}
 }

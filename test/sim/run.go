@@ -21,8 +21,8 @@ type outcome struct {
 	simulated  time.Duration
 }
 
-// enoughCalm is how many actions follow the faults in a world in which rest is not judged.
-const enoughCalm = 1000
+// actionsUntilRest is how many actions follow the faults in a world in which rest is not judged.
+const actionsUntilRest = 1000
 
 // play performs steps random actions. Then faults end and everything must settle.
 func play(o origin, steps int, mask world.Faults, trace func(string)) outcome {
@@ -70,7 +70,7 @@ func inWorld(o origin, faults world.Faults, trace func(string), next func(*world
 		w.Do(a)
 	}
 	if o.modelAlone { // rest is no rule of it
-		w.Calm(enoughCalm)
+		w.Quiesce(actionsUntilRest)
 	} else {
 		w.Finish()
 	}

@@ -157,7 +157,7 @@ func TestIdleInMode(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	s := script{origin{seed: 7, mode: ciliumnode.MultiPool, profile: blind, traits: windows | pressure}, world.Kill | world.Lag, []world.Action{
+	s := script{origin{seed: 7, mode: ciliumnode.MultiPool, profile: staleWatch, traits: windows | pressure}, world.Kill | world.Lag, []world.Action{
 		{Verb: world.Start, Who: "op1"}, {Verb: world.Reconcile, Who: "op1", What: "node/n1"},
 	}}
 	again, err := parseScript(s.String())

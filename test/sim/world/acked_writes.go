@@ -2,24 +2,24 @@ package world
 
 import "strconv"
 
-// noteHeard records a CiliumNode that a process has written, when it receives the response.
-func (o *Operator) noteHeard(c *call) {
+// noteAck records a CiliumNode that a process has written, when it receives the response.
+func (o *Operator) noteAck(c *call) {
 	if c.kind != KindCiliumNode || !c.writes() || c.fate != carriedOut {
 		return
 	}
 	if cn := o.w.api.Get(c.kind, c.key); cn != nil {
-		if o.heard == nil {
-			o.heard = map[string]string{}
+		if o.acked == nil {
+			o.acked = map[string]string{}
 		}
-		o.heard[c.key] = cn.GetResourceVersion()
+		o.acked[c.key] = cn.GetResourceVersion()
 	}
 }
 
-// forgetHeard drops what the process's memory has caught up with.
-func (o *Operator) forgetHeard() {
-	for name, version := range o.heard {
+// forgetAcked drops what the process's memory has caught up with.
+func (o *Operator) forgetAcked() {
+	for name, version := range o.acked {
 		if o.knowsVersion(name, version) {
-			delete(o.heard, name)
+			delete(o.acked, name)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func older(a, b string) bool {
 // holdOwnWrite checks that a process does not decide on a CiliumNode older than its own last
 // write, once it has received the response.
 func (o *Operator) holdOwnWrite(c *call) {
-	if last, ok := o.heard[c.key]; ok && c.kind == KindCiliumNode && c.version != "" && older(c.version, last) {
+	if last, ok := o.acked[c.key]; ok && c.kind == KindCiliumNode && c.version != "" && older(c.version, last) {
 		o.w.violate(4, "%s: %s is bound to version %s, which its own last write, answered with version %s, has replaced", o.name, c, c.version, last)
 	}
 }

@@ -2,10 +2,8 @@ package world
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -13,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -79,32 +76,8 @@ type machine struct {
 	silent bool      // it never answers
 	again  time.Time // when its kubelet starts it again
 
-	pod podState // as its kubelet knows, and as it was written
+	kubelet *kubelet
 }
-
-type podState struct {
-	run, writtenRun     int
-	ready, writtenReady bool
-	// ended: its last run ended on its own.
-	ended, writtenEnded bool
-}
-
-// endpoint is a pod with its addresses.
-type endpoint struct {
-	pod    client.Object
-	pools  [2]string // of Cilium's, that they are of, by family
-	v4, v6 netip.Addr
-	off6   bool // its agent does not run the family of v6
-	// forfeited: its Node was gone for so long that its block went to another node.
-	forfeited bool
-}
-
-// addrs returns the addresses that its agent holds for it.
-func (e *endpoint) addrs() []netip.Addr {
-	return slices.DeleteFunc([]netip.Addr{e.v4, e.v6}, func(a netip.Addr) bool { return !a.IsValid() || e.off6 && a == e.v6 })
-}
-
-func (e *endpoint) owner() string { return keyOf(e.pod) }
 
 // open lets the agent assign addresses to the pods it had.
 func (m *machine) open() {
@@ -121,7 +94,7 @@ func (m *machine) open() {
 func (m *machine) boot() {
 	m.leavePods()
 	m.run++
-	m.pod.run, m.pod.ready, m.mode = m.run, false, m.starts
+	m.kubelet.pod.run, m.kubelet.pod.ready, m.mode = m.run, false, m.starts
 	if m.mode != adopt.None {
 		m.bootOld()
 		return
@@ -274,7 +247,7 @@ func (m *machine) own() {
 		addr, err := m.takeNext(family, "router")
 		if err != nil {
 			m.crash()
-			m.pod.ended, m.again = true, m.w.clock.now.Add(crashBackoff)
+			m.kubelet.pod.ended, m.again = true, m.w.clock.now.Add(crashBackoff)
 			return
 		}
 		m.router[family] = addr
@@ -282,13 +255,13 @@ func (m *machine) own() {
 	m.discover()
 	m.asked, m.phase = true, serving
 	m.served = m.served || m.mode == adopt.None
-	m.pod.ready, m.pod.ended = true, false
+	m.kubelet.pod.ready, m.kubelet.pod.ended = true, false
 }
 
 func (m *machine) crash() {
 	m.happenedToPods("C")
 	m.phase, m.store, m.old, m.whole, m.waits, m.seen, m.asked = down, nil, nil, nil, nil, nil, false
-	m.pod.ready = false
+	m.kubelet.pod.ready = false
 }
 
 // mayReport reports whether a report is requested and due.
@@ -331,63 +304,6 @@ func (m *machine) reportNothing() {
 		cn.Status.IPAM.Used = nil
 		m.w.must(m.w.api.Update(cn, true))
 	}
-}
-
-// writePod writes the status of the agent's pod that its kubelet has now.
-func (m *machine) writePod() {
-	key := "kube-system/cilium-" + m.name
-	pod, exists := m.w.api.Get(KindPod, key).(*corev1.Pod)
-	if exists {
-		pod = pod.DeepCopy()
-	} else {
-		pod = &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + m.name, Labels: map[string]string{"k8s-app": "cilium"}},
-			Spec:       corev1.PodSpec{NodeName: m.name, HostNetwork: true},
-		}
-	}
-	ready := corev1.ConditionFalse
-	if m.pod.ready {
-		ready = corev1.ConditionTrue
-	}
-	pod.Status = corev1.PodStatus{
-		Phase:      corev1.PodRunning,
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: m.readySince()}},
-		ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "cilium-agent", ContainerID: m.container(),
-			LastTerminationState: m.lastEnd(),
-		}},
-	}
-	if exists {
-		m.w.must(m.w.api.Update(pod, false))
-	} else {
-		m.w.must(m.w.api.Create(pod))
-	}
-	m.pod.writtenRun, m.pod.writtenReady, m.pod.writtenEnded = m.pod.run, m.pod.ready, m.pod.ended
-}
-
-// container is the container of its agent, as its kubelet knows it.
-func (m *machine) container() string { return fmt.Sprintf("containerd://%s-%d", m.name, m.pod.run) }
-
-// lastEnd is how the agent's last run ended, if it ended on its own: a second after its start.
-func (m *machine) lastEnd() corev1.ContainerState {
-	if !m.pod.ended {
-		return corev1.ContainerState{}
-	}
-	at := metav1.NewTime(m.w.clock.now.Truncate(time.Second))
-	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: at}}
-}
-
-// readySince is when, according to its kubelet, it last became Ready or not Ready, which only
-// migrations read.
-func (m *machine) readySince() metav1.Time {
-	if m.w.cfg.Move == nil {
-		return metav1.Time{}
-	}
-	return metav1.NewTime(m.w.clock.now.Truncate(time.Second))
-}
-
-func (m *machine) podDue() bool {
-	return m.run > 0 && (m.pod.run != m.pod.writtenRun || m.pod.ready != m.pod.writtenReady || m.pod.ended != m.pod.writtenEnded)
 }
 
 // switchOff is the end of the machine and of its disk.

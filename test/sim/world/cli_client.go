@@ -17,12 +17,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// desk is a client for everything that the plugin reads.
-type desk struct{ live }
+// cliClient is a client for everything that the plugin reads.
+type cliClient struct{ live }
 
 // Get reads an object, the default mode of agents on Nodes that no label names, or the settings
 // that operators publish.
-func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (d cliClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	switch obj := obj.(type) {
 	case *corev1.ConfigMap:
 		return d.send(&call{verb: "get", key: key.String(), do: func() error {
@@ -42,7 +42,7 @@ func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 }
 
 // Patch writes an object, unless it is a dry run.
-func (d desk) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (d cliClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	if o := (&client.PatchOptions{}).ApplyOptions(opts); len(o.DryRun) > 0 {
 		return d.send(&call{verb: "get", kind: kindOf(obj), key: keyOf(obj), sub: "dry-run", do: func() error { return nil }})
 	}
@@ -50,7 +50,7 @@ func (d desk) Patch(ctx context.Context, obj client.Object, patch client.Patch, 
 }
 
 // List reads all objects of a kind.
-func (d desk) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (d cliClient) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	w := d.in()
 	return d.send(&call{verb: "list", key: o.Namespace, do: func() error {

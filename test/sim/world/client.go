@@ -267,3 +267,49 @@ func nameOf(key client.ObjectKey) string {
 	}
 	return key.String()
 }
+
+// carryOut performs a call to the API server on behalf of the operator.
+func (o *Operator) carryOut(c *call) error {
+	if c.writes() {
+		o.w.quiescence.sent++
+		o.w.Counts.Ops["write "+c.kind.String()]++
+		if !c.conditional {
+			o.w.violate(4, "%s: %s is not conditional", o.name, c)
+			if o.w.refinement != nil {
+				o.w.refinement.unbound(c)
+			}
+		}
+		o.holdOwnWrite(c)
+	}
+	o.w.rules.writer = o
+	err := c.do()
+	o.w.rules.writer = nil
+	if err == nil {
+		o.noteAck(c)
+	}
+	o.takeAnswer(c, err)
+	if err != nil {
+		o.w.tracef("%s %s: %v", o.name, c, err)
+		o.w.Counts.Ops["answered "+reasonOf(err)]++
+		if c.writes() && o.w.processes.lease.holder != o && apierrors.IsConflict(err) {
+			o.w.Counts.Faults["old write refused"]++
+		}
+	}
+	return err
+}
+
+// takeAnswer records what a response tells the reconcile in progress.
+func (o *Operator) takeAnswer(c *call, err error) {
+	if o.w.refinement != nil && c.verb == "get" && err == nil {
+		o.w.refinement.reads(o, o.current, c)
+	}
+	if c.looks() && err == nil {
+		o.current.look(o, c.key)
+	}
+	if c.verb == "create" && c.kind == KindBlock && apierrors.IsAlreadyExists(err) {
+		o.current.found = c.key
+	}
+	if c.verb == "get" && c.kind == KindCiliumNode && c.key == o.current.name {
+		o.current.foundNone = apierrors.IsNotFound(err)
+	}
+}

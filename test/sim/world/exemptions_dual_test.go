@@ -72,12 +72,12 @@ func TestDropRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := small(t, func(c *Config) { c.Families, c.Settings.Mode = test.families, test.mode })
 			m := w.machine("n1")
-			m.newPod("p1", "")
+			m.kubelet.newPod("p1", "")
 			if test.has {
-				m.endpoints["p1"] = &endpoint{pod: m.podObject("p1"), v4: first.Addr().Next()}
+				m.endpoints["p1"] = &endpoint{pod: m.kubelet.podObject("p1"), v4: first.Addr().Next()}
 			}
 			got := w.quiescence.dropRefused()
-			if pod := m.podObject("p1"); got != test.want || (pod == nil || pod.DeletionTimestamp != nil) != test.want {
+			if pod := m.kubelet.podObject("p1"); got != test.want || (pod == nil || pod.DeletionTimestamp != nil) != test.want {
 				t.Errorf("removed %t (%v), want %t", got, pod, test.want)
 			}
 		})

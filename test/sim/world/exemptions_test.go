@@ -64,8 +64,8 @@ func TestIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := small(t, nil)
 			on := w.machine(test.node)
-			on.newPod("p1", "")
-			pod := on.podObject("p1").DeepCopy()
+			on.kubelet.newPod("p1", "")
+			pod := on.kubelet.podObject("p1").DeepCopy()
 			pod.Status.PodIPs = []corev1.PodIP{{IP: test.says.String()}}
 			w.must(w.api.Update(pod, true))
 			if test.endpoint.IsValid() {

@@ -190,9 +190,9 @@ func TestRestartClosed(t *testing.T) {
 				}
 				put(w, b)
 			}
-			m.newPod("p1", "")
+			m.kubelet.newPod("p1", "")
 			if test.podHas {
-				m.endpoints["p1"] = &endpoint{pod: m.podObject("p1"), v4: second.Addr().Next()}
+				m.endpoints["p1"] = &endpoint{pod: m.kubelet.podObject("p1"), v4: second.Addr().Next()}
 			}
 			if got := w.quiescence.restartClosed(); got != test.want || (m.phase == down) != test.want {
 				t.Errorf("restarts %t (%v), want %t", got, m.phase, test.want)
@@ -223,7 +223,7 @@ func TestClosedTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := small(t, func(c *Config) { c.Settings.Mode = ciliumnode.MultiPool })
 			m := w.machine("n1")
-			m.whole, m.pod.run = closed(t, test.keeps), 1
+			m.whole, m.kubelet.pod.run = closed(t, test.keeps), 1
 			b := blockIn(first, test.holder, v1alpha1.PhaseInService)
 			if test.says != "" {
 				b.Status.Closed = &v1alpha1.BlockClosed{Container: test.says}

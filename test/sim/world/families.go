@@ -51,7 +51,7 @@ func (r *settledRules) holdFamiliesRest(when string) {
 		if !r.poolUsers.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || r.isHeld(b.Spec.PoolName) || r.space.othersMove(b) {
 			continue
 		}
-		named := func(slot string) bool { pod := m.podObject(slot); return pod != nil && statusIn(pod, cidr) }
+		named := func(slot string) bool { pod := m.kubelet.podObject(slot); return pod != nil && statusIn(pod, cidr) }
 		if !slices.ContainsFunc(r.workload.slots, named) {
 			r.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, name)
 		}
@@ -113,12 +113,12 @@ func (wl *workload) kubeletsWrite(within time.Duration) {
 	}
 	for _, m := range wl.machines {
 		for _, slot := range wl.slots {
-			if m.wantsStatus(slot, m.podObject(slot)) {
-				m.writeStatus(slot)
+			if m.kubelet.wantsStatus(slot, m.kubelet.podObject(slot)) {
+				m.kubelet.writeStatus(slot)
 			}
 		}
-		if m.podDue() {
-			m.writePod()
+		if m.kubelet.podDue() {
+			m.kubelet.writePod()
 		}
 	}
 }

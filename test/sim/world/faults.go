@@ -73,7 +73,7 @@ func (f Faults) String() string {
 // on for long enough. Lagging watches show in the operators' conflicts and in timeouts instead.
 func (f Faults) Marks() []string {
 	return map[Faults][]string{
-		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost", "claim in doubt"},
+		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost", "claim never answered"},
 		Fail: {"call failed", "call refused"}, Lag: {"watch lagged"}, HandlerLag: {"handler lagged"}, Relist: {"compacted watch"},
 		StaleList: {"stale list"}, Freeze: {"frozen", "frozen with a write in hand", "write without the lease", "old write refused"}, Jump: {"clock jumped"}, Skew: {"clock off"},
 		AgentKill: {"agent died"}, AgentEmpty: {"agent reported nothing"}, AgentMute: {"agent muted"},

@@ -178,8 +178,8 @@ func (m *machine) lostNode() {
 // with a smaller block than before might find all its addresses taken.
 func (m *machine) leavePods() {
 	for _, slot := range sortedKeys(m.endpoints) {
-		if m.evicted && m.endpoints[slot].forfeited && m.podObject(slot) != nil {
-			m.podGone(slot)
+		if m.evicted && m.endpoints[slot].forfeited && m.kubelet.podObject(slot) != nil {
+			m.kubelet.podGone(slot)
 		}
 	}
 	m.evicted = false

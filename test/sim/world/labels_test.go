@@ -45,7 +45,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 		t.Fatalf("under the taint the node has blocks %v", blocks)
 	}
 	w.users.untaint(m.name)
-	if !w.Calm(1000) || len(w.api.Keys(KindBlock)) != 1 {
+	if !w.Quiesce(1000) || len(w.api.Keys(KindBlock)) != 1 {
 		t.Fatalf("blocks %v, violations %v", w.api.Keys(KindBlock), w.Violations)
 	}
 	w.Do(Action{NodeLabel, m.name, "zone=east"})
@@ -54,7 +54,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 		t.Fatalf("the block of the other pool is not found: %v", w.Violations)
 	}
 	w.Violations = nil
-	if !w.Calm(1000) {
+	if !w.Quiesce(1000) {
 		t.Fatalf("no rest: %v", w.Violations)
 	}
 	w.rules.holdFirst(m)

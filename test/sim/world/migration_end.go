@@ -42,7 +42,7 @@ func (mg *migration) migrate(command string) string {
 		if !mg.mover.busy() {
 			return mg.mover.out.String() + mg.mover.err.String()
 		}
-		if a, any := mg.quiescence.anyCalm(); any {
+		if a, any := mg.quiescence.nextOngoing(); any {
 			mg.Do(a)
 			continue
 		}
@@ -84,7 +84,7 @@ func (mg *migration) takeBack(m *machine) bool {
 			mg.violate(9, "migrate abort of node %s ended with %d: %s", m.name, mg.mover.code, said)
 			return false
 		}
-		mg.Calm(mg.restWithin())
+		mg.Quiesce(mg.restWithin())
 	}
 	mg.violate(9, "node %s cannot be taken back: %s%s", m.name, mg.mover.out.String(), mg.mover.err.String())
 	return false
@@ -128,7 +128,7 @@ func (mg *migration) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 	}
 	said := slices.Collect(maps.Keys(cn.Status.IPAM.Used))
 	for _, slot := range mg.workload.slots {
-		if pod := m.podObject(slot); pod != nil {
+		if pod := m.kubelet.podObject(slot); pod != nil {
 			for _, ip := range pod.Status.PodIPs {
 				said = append(said, ip.IP)
 			}
@@ -146,7 +146,7 @@ func (mg *migration) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 func (mg *migration) moveOn(m *machine) bool {
 	said := mg.migrate("start/" + m.name)
 	if strings.Contains(said, "AddressOutside") { // of a pod that is just going: nothing else leaves one
-		mg.Calm(mg.restWithin())
+		mg.Quiesce(mg.restWithin())
 		said = mg.migrate("start/" + m.name)
 	}
 	if mg.mover.code != 0 {
@@ -155,7 +155,7 @@ func (mg *migration) moveOn(m *machine) bool {
 	}
 	mg.configure(m, "crd")
 	for range 3 {
-		if mg.Calm(mg.restWithin()); len(mg.Violations) > 0 {
+		if mg.Quiesce(mg.restWithin()); len(mg.Violations) > 0 {
 			return false
 		}
 		if said = mg.migrate("finish/" + m.name); mg.mover.code == 0 {

@@ -54,7 +54,7 @@ func (m *mover) begin(command string) {
 	m.out.Reset()
 	m.err.Reset()
 	streams := genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &m.out, ErrOut: &m.err}
-	root := plugin.NewAt(cli.Place{Client: desk{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
+	root := plugin.NewAt(cli.Place{Client: cliClient{live{caller: m}}, Now: m.w.Now, Sleep: m.sleep}, streams)
 	root.SetArgs(m.commandLine())
 	m.next, m.stop = iter.Pull(func(yield func(*call) bool) {
 		defer func() {
@@ -182,12 +182,12 @@ func (mg *migration) enableMigrate() {
 func (mg *migration) prompt() bool {
 	for _, m := range mg.machines {
 		if !m.reads() || m.off {
-			if m.podDue() {
+			if m.kubelet.podDue() {
 				return false
 			}
 			continue
 		}
-		if _, more := m.nextSeen(); more || m.podDue() || m.mayReport() {
+		if _, more := m.nextSeen(); more || m.kubelet.podDue() || m.mayReport() {
 			return false
 		}
 	}

@@ -67,7 +67,7 @@ func (w *World) Due() time.Time { return w.clock.next() }
 // HasAddress reports whether a pod of a node has its addresses.
 func (w *World) HasAddress(node, slot string) bool {
 	m := w.machine(node)
-	e, pod := m.endpoints[slot], m.podObject(slot)
+	e, pod := m.endpoints[slot], m.kubelet.podObject(slot)
 	return e != nil && pod != nil && pod.GetUID() == e.pod.GetUID()
 }
 

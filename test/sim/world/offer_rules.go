@@ -87,7 +87,7 @@ func (r *offerRules) holdOffer(when string, m *machine, f ipalloc.Family) {
 	u, least := r.addressUse(m, f), r.inService(m, f)
 	held := 0 // by pods that request
 	for _, slot := range r.workload.slots {
-		if pod := m.podObject(slot); pod != nil && requests(pod) && m.endpoints[slot] != nil {
+		if pod := m.kubelet.podObject(slot); pod != nil && requests(pod) && m.endpoints[slot] != nil {
 			held++
 		}
 	}
@@ -266,7 +266,7 @@ func (r *offerRules) requestsOn(node string) int {
 // pending for long without faults.
 func (r *offerRules) holdBind(pod *corev1.Pod) {
 	s, m := r.sched, r.machine(pod.Spec.NodeName)
-	if from := s.calm; r.cfg.Maintenance == nil && !from.IsZero() {
+	if from := s.faultless; r.cfg.Maintenance == nil && !from.IsZero() {
 		if pod.CreationTimestamp.After(from) {
 			from = pod.CreationTimestamp.Time
 		}
@@ -294,7 +294,7 @@ func (r *offerRules) addressUse(m *machine, f ipalloc.Family) addressUse {
 		u.free--
 	}
 	for _, slot := range r.workload.slots {
-		pod := m.podObject(slot)
+		pod := m.kubelet.podObject(slot)
 		if pod == nil || finished(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}

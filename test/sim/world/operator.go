@@ -56,12 +56,12 @@ type Operator struct {
 	begun   bool
 	flights []*flight
 	current *flight
-	// doubts are its claims that were carried out and never answered, by block, until it knows
+	// unknownClaims are its claims that were carried out and never answered, by block, until it knows
 	// of the block.
-	doubts map[string]doubt
+	unknownClaims map[string]unknownClaim
 	// heard are the versions of CiliumNodes that it has written and received a response for, by
 	// name, until its cache has these or later ones.
-	heard map[string]string
+	acked map[string]string
 	// cluster is what it knows the cluster itself to use of the pools' ranges.
 	cluster *knownCluster
 	// agents are the agents' pods that it has received.
@@ -132,7 +132,7 @@ func (o *Operator) start(versionsAgo int) {
 		seconds := int(o.w.cfg.Skew / time.Second)
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
-	o.flights, o.current, o.doubts, o.heard, o.moves = nil, nil, nil, nil, nil
+	o.flights, o.current, o.unknownClaims, o.acked, o.moves = nil, nil, nil, nil, nil
 	if o.w.cfg.Maintenance != nil {
 		o.meter = newMeter(processClock{o}.Now())
 	}
@@ -228,7 +228,7 @@ func (o *Operator) crash() {
 		f.stop()
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
-	o.flights, o.current, o.doubts, o.heard, o.parts, o.streams = nil, nil, nil, nil, nil, nil
+	o.flights, o.current, o.unknownClaims, o.acked, o.parts, o.streams = nil, nil, nil, nil, nil, nil
 	o.queues, o.meter, o.cluster, o.agents = [controllers]*queue{}, nil, nil, nil
 }
 
@@ -420,4 +420,15 @@ func stripsOf() map[Kind]toolscache.TransformFunc {
 		strips[kindOf(obj)] = by.Transform
 	}
 	return strips
+}
+
+// writing returns how many writes the process is about to send.
+func (o *Operator) writing() int {
+	n := 0
+	for _, f := range o.flights {
+		if f.pending.writes() {
+			n++
+		}
+	}
+	return n
 }

@@ -87,7 +87,7 @@ func (r *settledRules) holdParkedRest(when string, m *machine, cn *ciliumv2.Cili
 // lacksAddresses reports whether a pod of the machine has no address.
 func (m *machine) lacksAddresses() bool {
 	return slices.ContainsFunc(m.w.workload.slots, func(slot string) bool {
-		pod := m.podObject(slot)
+		pod := m.kubelet.podObject(slot)
 		return pod != nil && !finished(pod) && m.endpoints[slot] == nil
 	})
 }
@@ -112,7 +112,7 @@ func (r *settledRules) closedTo(m *machine, f ipalloc.Family) int {
 	closed := m.whole.Closed()
 	for _, v := range r.api.history[KindBlock] {
 		b, ok := v.Old.(*v1alpha1.PodIPBlock)
-		if ok && v.New == nil && b.Spec.NodeName == m.name && b.Status.Closed != nil && b.Status.Closed.Container == m.container() {
+		if ok && v.New == nil && b.Spec.NodeName == m.name && b.Status.Closed != nil && b.Status.Closed.Container == m.kubelet.container() {
 			closed = append(closed, netip.MustParsePrefix(b.Spec.CIDR))
 		}
 	}

@@ -258,3 +258,15 @@ func (w *World) describe(a Action) string {
 	}
 	return a.String()
 }
+
+// staleBy is how many versions of a kind a stale list may lack at most.
+const staleBy = 5
+
+func controllerOf(what string) int {
+	for c := range controllers {
+		if name := controllerName(c); len(what) > len(name) && what[:len(name)+1] == name+"/" {
+			return c
+		}
+	}
+	panic("no such controller: " + what)
+}

@@ -14,7 +14,7 @@ import (
 // quiescence ends faults and continues until operators are at rest.
 type quiescence struct {
 	*World
-	turn    int       // of anyCalm
+	turn    int       // of nextOngoing
 	sent    int       // writes of operators, of which some changed nothing
 	lasting int       // writes that tell more than the hour
 	wrote   time.Time // when an operator last wrote something
@@ -31,14 +31,14 @@ func (v Verb) GoesOn() bool {
 	return false
 }
 
-// Calm ends all faults and continues until the operators are at rest. It returns false if that
+// Quiesce ends all faults and continues until the operators are at rest. It returns false if that
 // takes more than limit actions.
-func (w *World) Calm(limit int) bool {
+func (w *World) Quiesce(limit int) bool {
 	w.users.unpause()
 	return w.quiescence.goOnUntilRest(limit)
 }
 
-// goOnUntilRest is Calm without changing pools or nodes.
+// goOnUntilRest is Quiesce without changing pools or nodes.
 func (qu *quiescence) goOnUntilRest(limit int) bool {
 	faults := qu.cfg.Faults
 	qu.cfg.Faults = 0
@@ -53,7 +53,7 @@ func (qu *quiescence) goOnUntilRest(limit int) bool {
 		if len(qu.Violations) > 0 {
 			return false
 		}
-		if a, any := qu.anyCalm(); any {
+		if a, any := qu.nextOngoing(); any {
 			qu.Do(a)
 			continue
 		}
@@ -69,8 +69,8 @@ func (qu *quiescence) goOnUntilRest(limit int) bool {
 	return false
 }
 
-// anyCalm takes turns, so that no actor starves.
-func (qu *quiescence) anyCalm() (Action, bool) {
+// nextOngoing takes turns, so that no actor starves.
+func (qu *quiescence) nextOngoing() (Action, bool) {
 	var all []Action
 	for _, a := range qu.Enabled() {
 		if a.Verb.GoesOn() && a.What != "stale" {
@@ -96,8 +96,8 @@ func (w *World) Finish() {
 		w.sched.dropAll()
 		for _, m := range w.machines {
 			for _, slot := range w.workload.slots {
-				if pod := m.podObject(slot); pod != nil && pod.DeletionTimestamp == nil {
-					m.deletePod(slot)
+				if pod := m.kubelet.podObject(slot); pod != nil && pod.DeletionTimestamp == nil {
+					m.kubelet.deletePod(slot)
 				}
 			}
 		}
@@ -134,18 +134,18 @@ func (qu *quiescence) rest(when string) bool {
 		qu.replaceLost() // pods that hang bring blocks that agents return, without end (docs/contributing/architecture.md)
 	}
 	limit := qu.restWithin()
-	calm := qu.Calm(limit)
-	if !calm && len(qu.Violations) == 0 && qu.dropRefused() {
-		calm = qu.Calm(limit)
+	rests := qu.Quiesce(limit)
+	if !rests && len(qu.Violations) == 0 && qu.dropRefused() {
+		rests = qu.Quiesce(limit)
 	}
 	if len(qu.Violations) == 0 && qu.restartClosed() {
-		calm = qu.Calm(limit)
+		rests = qu.Quiesce(limit)
 	}
-	if !calm && len(qu.Violations) == 0 {
+	if !rests && len(qu.Violations) == 0 {
 		qu.violate(9, "%s: no rest within %d actions", when, limit)
 	}
 	qu.replaceLost()
-	if limit := qu.restWithin(); !qu.Calm(limit) && len(qu.Violations) == 0 {
+	if limit := qu.restWithin(); !qu.Quiesce(limit) && len(qu.Violations) == 0 {
 		qu.violate(9, "%s: no rest within %d actions", when, limit)
 	}
 	if len(qu.Violations) > 0 {
@@ -167,8 +167,8 @@ func (qu *quiescence) dropRefused() (dropped bool) {
 	}
 	for _, m := range qu.machines {
 		for _, slot := range qu.workload.slots {
-			if pod := m.podObject(slot); pod != nil && pod.DeletionTimestamp == nil && m.endpoints[slot] == nil {
-				m.deletePod(slot)
+			if pod := m.kubelet.podObject(slot); pod != nil && pod.DeletionTimestamp == nil && m.endpoints[slot] == nil {
+				m.kubelet.deletePod(slot)
 				dropped = true
 			}
 		}
@@ -180,8 +180,8 @@ func (qu *quiescence) dropRefused() (dropped bool) {
 func (qu *quiescence) replaceLost() {
 	for _, m := range qu.machines {
 		for _, slot := range qu.workload.slots {
-			if pod := m.podObject(slot); pod != nil && qu.workload.dropped[string(pod.UID)] != nil && pod.DeletionTimestamp == nil {
-				m.deletePod(slot)
+			if pod := m.kubelet.podObject(slot); pod != nil && qu.workload.dropped[string(pod.UID)] != nil && pod.DeletionTimestamp == nil {
+				m.kubelet.deletePod(slot)
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (qu *quiescence) passDue() {
 // goOn performs everything that needs no time to pass.
 func (qu *quiescence) goOn() {
 	for {
-		a, any := qu.anyCalm()
+		a, any := qu.nextOngoing()
 		if !any {
 			return
 		}
@@ -304,7 +304,7 @@ func (qu *quiescence) replaceFirst() bool {
 	if len(fresh) == 0 {
 		return true
 	}
-	if !qu.Calm(qu.restWithin()) && len(qu.Violations) == 0 {
+	if !qu.Quiesce(qu.restWithin()) && len(qu.Violations) == 0 {
 		qu.violate(9, "before agents start: no rest within %d actions", qu.restWithin())
 	}
 	for _, m := range fresh {

@@ -34,8 +34,8 @@ type scheduler struct {
 	slots []string // of the pods that it binds
 	nodes map[string]*corev1.Node
 	read  int // versions of Nodes that it has seen
-	// calm is when faults ended; zero: they have not.
-	calm time.Time
+	// faultless is when faults ended; zero: they have not.
+	faultless time.Time
 }
 
 func newScheduler(w *World, s *Scheduling) *scheduler {
@@ -115,8 +115,8 @@ func (s *scheduler) seeAll() {
 
 // faultsEnd records that faults are over.
 func (s *scheduler) faultsEnd() {
-	if s != nil && s.calm.IsZero() {
-		s.calm = s.w.clock.now
+	if s != nil && s.faultless.IsZero() {
+		s.faultless = s.w.clock.now
 	}
 }
 

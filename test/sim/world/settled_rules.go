@@ -63,7 +63,7 @@ func (r *settledRules) holdAssignedRest(when string, m *machine, l listed) {
 func (r *settledRules) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	pool := r.poolOf(cn)
 	for _, slot := range r.workload.slots {
-		pod, e := m.podObject(slot), m.endpoints[slot]
+		pod, e := m.kubelet.podObject(slot), m.endpoints[slot]
 		if pod != nil && e == nil && !finished(pod) && r.workload.roomFor(m, pod) > 0 {
 			r.violate(9, "%s: pod %s has no address and %d blocks are free", when, keyOf(pod), r.workload.roomFor(m, pod))
 		}
@@ -152,7 +152,7 @@ func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
 		}
 	}
 	for _, slot := range m.w.workload.slots {
-		if pod := m.podObject(slot); pod != nil && statusIn(pod, b.cidr) {
+		if pod := m.kubelet.podObject(slot); pod != nil && statusIn(pod, b.cidr) {
 			b.used++ // of a family that the agent does not run it reports none
 		}
 	}

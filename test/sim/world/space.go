@@ -115,7 +115,7 @@ func (s *space) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) i
 	}
 	n := 0
 	for _, slot := range s.workload.slots {
-		if pod := m.podObject(slot); pod != nil && !finished(pod) && !owners[keyOf(pod)] {
+		if pod := m.kubelet.podObject(slot); pod != nil && !finished(pod) && !owners[keyOf(pod)] {
 			n++
 		}
 	}

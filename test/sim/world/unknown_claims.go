@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// doubt is a claim that was carried out, but whose response was lost.
-type doubt struct {
+// unknownClaim is a claim that was carried out, but whose response was lost.
+type unknownClaim struct {
 	node, ciliumPool string
 	cidr             netip.Prefix
 	uid              types.UID
@@ -25,18 +25,18 @@ func (o *Operator) unheard(name string) {
 	if !ok {
 		return
 	}
-	if o.doubts == nil {
-		o.doubts = map[string]doubt{}
+	if o.unknownClaims == nil {
+		o.unknownClaims = map[string]unknownClaim{}
 	}
 	delete(o.w.rules.first, b.UID) // for all it knows, it was there before
 	if o.w.lists(b) {
 		return // recreated, which is no claim
 	}
-	o.doubts[name] = doubt{
+	o.unknownClaims[name] = unknownClaim{
 		b.Spec.NodeName, o.w.ciliumPoolOf(b), netip.MustParsePrefix(b.Spec.CIDR), b.UID,
 		o.stream(KindPool.String()).delivered(), o.stream(KindNode.String()).delivered(),
 	}
-	o.w.Counts.Faults["claim in doubt"]++
+	o.w.Counts.Faults["claim never answered"]++
 }
 
 // delivered returns how many versions of its kind the handler has received at least.
@@ -47,22 +47,22 @@ func (s *stream) delivered() int {
 	return max(0, s.read-len(s.undelivered))
 }
 
-// learn drops the doubts that the operator has resolved or whose block is gone, its own writes
+// learn drops the claims in doubt that the operator has resolved or whose block is gone, its own writes
 // that it has received, and what reconciles in progress may not have known to belong to the
 // cluster.
 func (o *Operator) learn() {
-	o.forgetHeard()
+	o.forgetAcked()
 	if o.cluster != nil {
 		known := o.cluster.all()
 		for _, f := range o.flights {
 			f.cluster = slices.DeleteFunc(f.cluster, func(p netip.Prefix) bool { return !slices.Contains(known, p) })
 		}
 	}
-	for name, d := range o.doubts {
+	for name, d := range o.unknownClaims {
 		known, held := o.parts.Node.Ledger.Block(d.cidr)
 		now := o.w.api.Get(KindBlock, name)
 		if held && known.UID == d.uid || now == nil || now.GetUID() != d.uid {
-			delete(o.doubts, name)
+			delete(o.unknownClaims, name)
 		}
 	}
 }
@@ -73,12 +73,12 @@ func (o *Operator) learn() {
 // be the right one.
 func (r *writeRules) holdOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
-	if len(r.writer.doubts) == 0 || r.lists(b) || r.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
+	if len(r.writer.unknownClaims) == 0 || r.lists(b) || r.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
 		return
 	}
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
-	for _, name := range sortedKeys(r.writer.doubts) {
-		d := r.writer.doubts[name]
+	for _, name := range sortedKeys(r.writer.unknownClaims) {
+		d := r.writer.unknownClaims[name]
 		sameNeed := d.node == b.Spec.NodeName && d.cidr != cidr && d.cidr.Addr().Is4() == cidr.Addr().Is4() && d.ciliumPool == r.ciliumPoolOf(b)
 		if sameNeed && !r.chosenAnew(d) {
 			r.violate(6, "block %s was claimed for node %s before any answer said whether %s is its own, which it is", v.Key, d.node, name)
@@ -88,7 +88,7 @@ func (r *writeRules) holdOneNeed(v Version) {
 
 // chosenAnew reports whether, since a claim, another block may have become the right one: a
 // pool was created, deleted or edited, or the Node's labels changed.
-func (r *writeRules) chosenAnew(d doubt) bool {
+func (r *writeRules) chosenAnew(d unknownClaim) bool {
 	changed := func(v Version) bool {
 		return v.Old == nil || v.New == nil || v.New.GetGeneration() != v.Old.GetGeneration() || v.New.GetDeletionTimestamp() != nil
 	}

@@ -43,7 +43,7 @@ func (m *machine) podOf(slot string) string {
 	if slot == "agent" {
 		return "kube-system/cilium-" + m.name
 	}
-	return m.podKey(slot)
+	return m.kubelet.podKey(slot)
 }
 
 func ownedBy(obj, owner client.Object) bool {
@@ -264,7 +264,7 @@ func (u *users) collect(m *machine, what string) {
 	}
 	u.mustNot(u.api.Delete(KindPod, m.podOf(what), nil, nil))
 	if what == "agent" {
-		m.pod = podState{}
+		m.kubelet.pod = podState{}
 	}
 }
 

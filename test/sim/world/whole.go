@@ -260,7 +260,7 @@ func (r *modeRules) isLost(m *machine, cidr netip.Prefix) bool {
 			}
 			continue
 		}
-		if pod := m.podObject(slot); pod != nil {
+		if pod := m.kubelet.podObject(slot); pod != nil {
 			lost = lost || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
 				addr, err := netip.ParseAddr(ip.IP)
 				return err == nil && cidr.Contains(addr)

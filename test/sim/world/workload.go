@@ -16,7 +16,7 @@ type workload struct {
 }
 
 func (wl *workload) enableAgent(m *machine) {
-	if m.podDue() {
+	if m.kubelet.podDue() {
 		wl.can(AgentPod, m.name, "")
 	}
 	if m.phase == down {
@@ -56,14 +56,14 @@ func (wl *workload) enableStartup(m *machine) {
 
 func (wl *workload) enablePods(m *machine) {
 	for _, slot := range wl.slots {
-		pod := m.podObject(slot)
-		if m.phase == serving && m.wantsAdd(slot, pod) {
+		pod := m.kubelet.podObject(slot)
+		if m.phase == serving && m.kubelet.wantsAdd(slot, pod) {
 			wl.can(PodAdd, m.name, slot)
 		}
-		if m.phase == serving && m.wantsDel(slot, pod) {
+		if m.phase == serving && m.kubelet.wantsDel(slot, pod) {
 			wl.can(PodDel, m.name, slot)
 		}
-		if m.wantsStatus(slot, pod) {
+		if m.kubelet.wantsStatus(slot, pod) {
 			wl.can(PodStatus, m.name, slot)
 		}
 		switch {
@@ -100,7 +100,7 @@ func (wl *workload) doAgent(verb Verb, m *machine) bool {
 		wl.Counts.Did["Node back under its agent"]++
 		m.discover()
 	case AgentPod:
-		m.writePod()
+		m.kubelet.writePod()
 	case AgentRollout:
 		wl.Counts.Did["agent moved"]++
 		m.crash()
@@ -123,22 +123,22 @@ func (wl *workload) doPod(verb Verb, m *machine, slot string) bool {
 	switch verb {
 	case PodNew:
 		slot, asks, _ := strings.Cut(slot, "=")
-		m.newPod(slot, asks)
+		m.kubelet.newPod(slot, asks)
 	case PodAdd:
-		m.add(slot)
+		m.kubelet.add(slot)
 	case PodStatus:
-		m.writeStatus(slot)
+		m.kubelet.writeStatus(slot)
 	case PodFinish:
-		m.finish(slot)
+		m.kubelet.finish(slot)
 	case PodDelete:
-		m.deletePod(slot)
+		m.kubelet.deletePod(slot)
 	case PodDel:
-		m.del(slot)
+		m.kubelet.del(slot)
 	case PodGone:
-		m.podGone(slot)
+		m.kubelet.podGone(slot)
 	case PodForce:
 		wl.Counts.Faults["pod removed by force"]++
-		m.podGone(slot)
+		m.kubelet.podGone(slot)
 	default:
 		return false
 	}

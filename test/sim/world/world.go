@@ -156,6 +156,7 @@ func New(cfg Config) *World {
 	}
 	for i := range cfg.Nodes {
 		m := &machine{w: w, name: fmt.Sprintf("n%d", i+1), families: cfg.Families, endpoints: map[string]*endpoint{}, router: map[agent.Family]netip.Addr{}}
+		m.kubelet = &kubelet{machine: m}
 		w.machines = append(w.machines, m)
 		w.makeNode(m.name)
 		if cfg.Move != nil {

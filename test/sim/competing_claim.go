@@ -7,8 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// rival: a leader is about to use something that belongs to another, or soon will.
-func (d *director) rival() {
+// competingClaim: a leader is about to use something that belongs to another, or soon will.
+func (d *director) competingClaim() {
 	plots := []func(){d.sameClaim, d.anotherObject, d.namedByHand, d.putBack}
 	plots[d.r.IntN(len(plots))]()
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// overtaken: blocks leave service and return, and a leader acts on old information. Nodes live
+// staleLeader: blocks leave service and return, and a leader acts on old information. Nodes live
 // on pool other. A user pins a block of pool main to a node and drains that pool; the block
 // leaves without ever publishing an address.
-func (d *director) overtaken() {
+func (d *director) staleLeader() {
 	leader, other, ok := d.awake()
 	if !ok {
 		return
