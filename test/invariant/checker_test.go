@@ -98,6 +98,17 @@ func TestViolations(t *testing.T) {
 				})
 			},
 		},
+		"published while its release entry stands": {
+			plant: func(w *world) {
+				w.createBlock("10.9.0.4/30", "a")
+				w.release("a", "10.9.0.5", "ready-for-release")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) {
+					publish(cn, "10.9.0.5", "10.9.0.6")
+					listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30", "10.9.0.4/30")
+				})
+			},
+			want: []string{"2 " + a},
+		},
 		"a block made over another node's IPs": {
 			plant: func(w *world) { w.createBlock("10.9.0.0/29", "b") },
 			want:  []string{"1 PodIPBlock 10.9.0.0-29"},

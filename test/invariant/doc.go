@@ -24,7 +24,8 @@
 //     is marked and of a family that its agent does not run, be it named as an
 //     address of the agent's own from when it ran it. The
 //     CiliumNode of a Node that is there is not deleted while it has such an IP.
-//     What an agent holds is in its pool.
+//     What an agent holds is in its pool. No IP is published while its release
+//     entry stands, because its agent would not use it.
 //  3. podCIDRs lists the node's blocks with an IP in the pool, each once, in
 //     stable order, and nothing else but foreign entries. (A patch that was
 //     decided on before a block was made of published addresses does not list it.)

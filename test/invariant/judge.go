@@ -28,6 +28,7 @@ func (m *model) judge(c Change, from origin, cooldown time.Duration) []Violation
 		}
 		j.published()
 		if from == watched {
+			j.releaseEntries()
 			j.removed()
 			j.retired()
 		}
@@ -100,6 +101,23 @@ func (j *judgement) published() {
 	}
 	for _, what := range wrong.sorted() {
 		j.find(1, "%s %s", list(wrong[what]), what)
+	}
+}
+
+// releaseEntries is rule 2 for added addresses: the agent does not use an address while its
+// release entry stands.
+func (j *judgement) releaseEntries() {
+	if j.old == nil {
+		return
+	}
+	standing := groups{}
+	for _, addr := range without(j.now, j.old) {
+		if state, stands := j.old.release[addr]; stands {
+			standing.add(state, addr)
+		}
+	}
+	for _, state := range standing.sorted() {
+		j.find(2, "%s published while its release-ips entry says %s%s", list(standing[state]), state, j.since)
 	}
 }
 

@@ -9,6 +9,11 @@
 // time passes. So a seeded random source or a list of actions can drive it, and
 // the same actions lead to the same world.
 //
+// A [World] is the cluster, and its parts hold what changes: the clock, the
+// processes and the Lease, the workload, users, a migration, and the rules. The
+// rules of package invariant judge what the API server stores. The rules here
+// also know what operators have read, and the addresses that pods really have.
+//
 // A reconcile is a coroutine that hands over at each call to the API server, so
 // that anything can happen between two calls of one reconcile.
 package world

@@ -211,19 +211,19 @@ func (r *writeRules) holdPool(node string, old, now *ciliumv2.CiliumNode, alive 
 	}
 }
 
-// holdPublished checks that no address is published while it has a release entry, because its
-// agent would not use it, and none in a block that turned out, when read live, to be another
-// object than the one decided on.
+// holdPublished checks that no address is published in a block that turned out, when read live,
+// to be another object than the one decided on.
 func (r *writeRules) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
+	f := r.writer.current
+	if f == nil {
+		return
+	}
 	for key := range now.Spec.IPAM.Pool {
 		addr, err := netip.ParseAddr(key)
 		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was {
 			continue
 		}
-		if state, stands := old.Status.IPAM.ReleaseIPs[key]; stands {
-			r.violate(2, "%s of node %s was published while its release entry says %s", key, node, state)
-		}
-		if f := r.writer.current; f != nil && slices.ContainsFunc(f.others, func(name string) bool { return r.blockContains(name, addr) }) {
+		if slices.ContainsFunc(f.others, func(name string) bool { return r.blockContains(name, addr) }) {
 			r.violate(4, "%s of node %s was published of a block that is another object than the one decided on", key, node)
 		}
 	}
