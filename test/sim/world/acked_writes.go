@@ -40,9 +40,9 @@ func older(a, b string) bool {
 	return m < n
 }
 
-// holdOwnWrite checks that a process does not decide on a CiliumNode older than its own last
+// checkOwnWrite checks that a process does not decide on a CiliumNode older than its own last
 // write, once it has received the response.
-func (o *Operator) holdOwnWrite(c *call) {
+func (o *Operator) checkOwnWrite(c *call) {
 	if last, ok := o.acked[c.key]; ok && c.kind == KindCiliumNode && c.version != "" && older(c.version, last) {
 		o.w.violate(4, "%s: %s is bound to version %s, which its own last write, answered with version %s, has replaced", o.name, c, c.version, last)
 	}

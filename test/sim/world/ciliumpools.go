@@ -40,9 +40,9 @@ func (r *writeRules) storedBeside(v Version) {
 	r.quiescence.wrote = r.clock.now
 	r.quiescence.lasting++
 	r.Counts.did(v)
-	r.holdShadow(v)
+	r.checkShadow(v)
 	if v.Kind == KindCiliumPool {
-		r.modeRules.holdCiliumPool(v)
+		r.modeRules.checkCiliumPool(v)
 	}
 }
 
@@ -77,9 +77,9 @@ func (o *Operator) serves() map[string]string {
 	return out
 }
 
-// holdCiliumPoolsRest checks at rest that each served pool has a CiliumPodIPPool with ranges,
+// checkCiliumPoolsRest checks at rest that each served pool has a CiliumPodIPPool with ranges,
 // and that the operator left no unneeded one.
-func (r *settledRules) holdCiliumPoolsRest(when string) {
+func (r *settledRules) checkCiliumPoolsRest(when string) {
 	if r.cfg.Asking == nil {
 		return
 	}

@@ -50,8 +50,8 @@ type call struct {
 	named map[netip.Addr]string
 }
 
-// looks reports whether a block is read live.
-func (c *call) looks() bool { return c != nil && c.verb == "get" && c.kind == KindBlock }
+// readsBlock reports whether a block is read live.
+func (c *call) readsBlock() bool { return c != nil && c.verb == "get" && c.kind == KindBlock }
 
 func (c *call) writes() bool {
 	switch c.verb {
@@ -279,7 +279,7 @@ func (o *Operator) carryOut(c *call) error {
 				o.w.refinement.unbound(c)
 			}
 		}
-		o.holdOwnWrite(c)
+		o.checkOwnWrite(c)
 	}
 	o.w.rules.writer = o
 	err := c.do()
@@ -303,8 +303,8 @@ func (o *Operator) takeAnswer(c *call, err error) {
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)
 	}
-	if c.looks() && err == nil {
-		o.current.look(o, c.key)
+	if c.readsBlock() && err == nil {
+		o.current.noteRead(o, c.key)
 	}
 	if c.verb == "create" && c.kind == KindBlock && apierrors.IsAlreadyExists(err) {
 		o.current.found = c.key

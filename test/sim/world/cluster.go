@@ -177,10 +177,10 @@ func (r *writeRules) isStray(addr netip.Addr) bool {
 	})
 }
 
-// holdNotCluster checks that a claimed block contains nothing that the operator knew to belong
+// checkNotCluster checks that a claimed block contains nothing that the operator knew to belong
 // to the cluster when it chose the block. A block that the CiliumNode already lists may be
 // recreated.
-func (r *writeRules) holdNotCluster(b *v1alpha1.PodIPBlock) {
+func (r *writeRules) checkNotCluster(b *v1alpha1.PodIPBlock) {
 	if r.lists(b) {
 		return
 	}
@@ -192,10 +192,10 @@ func (r *writeRules) holdNotCluster(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdWithheld checks that no address enters a pool that the operator knew to belong to the
+// checkWithheld checks that no address enters a pool that the operator knew to belong to the
 // cluster, unless it is in use. A deleted CiliumNode is restored whole: its agent may have
 // assigned any of its addresses to a pod since.
-func (r *writeRules) holdWithheld(node string, old, now *ciliumv2.CiliumNode) {
+func (r *writeRules) checkWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	f := r.writer.current
 	if f == nil || r.whole() || r.fixed() || r.cfg.Cluster == nil {
 		return
@@ -221,9 +221,9 @@ func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) b
 	return o.w.machine(f.name).has(addr)
 }
 
-// holdWithheldRest checks at rest that of a node's blocks in service, no address that belongs
+// checkWithheldRest checks at rest that of a node's blocks in service, no address that belongs
 // to the cluster is in its pool, unless it is in use.
-func (r *settledRules) holdWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+func (r *settledRules) checkWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	for _, b := range held {
 		for key := range cn.Spec.IPAM.Pool {
 			addr, err := netip.ParseAddr(key)

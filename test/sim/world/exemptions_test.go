@@ -178,7 +178,7 @@ func TestOneNeed(t *testing.T) {
 				test.since(w)
 			}
 			w.rules.writer = o
-			w.rules.holdOneNeed(Version{Kind: KindBlock, Key: "10.0.0.8-29", New: crd.NewBlock(netip.MustParsePrefix("10.0.0.8/29"), "main", "n1", "")})
+			w.rules.checkOneNeed(Version{Kind: KindBlock, Key: "10.0.0.8-29", New: crd.NewBlock(netip.MustParsePrefix("10.0.0.8/29"), "main", "n1", "")})
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %v, want %t", w.Violations, test.found)
 			}
@@ -367,7 +367,7 @@ func TestMarkedThoughNotReported(t *testing.T) {
 			w := small(t, func(c *Config) { c.Families = test.families })
 			w.operators[0].start(0)
 			w.rules.writer = w.operators[0]
-			w.rules.holdGuards(&flight{name: "n1", settled: test.settled}, cn, test.addr)
+			w.rules.checkGuards(&flight{name: "n1", settled: test.settled}, cn, test.addr)
 			var got string
 			for _, v := range w.Violations {
 				got += v.Text

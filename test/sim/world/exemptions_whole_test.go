@@ -121,9 +121,9 @@ func TestIsPartOfListed(t *testing.T) {
 	}
 }
 
-// TestHoldRequestedRest checks that an agent may have less than it requests only in dual stack
+// TestCheckRequestedRest checks that an agent may have less than it requests only in dual stack
 // with parking, and if one family has no free block.
-func TestHoldRequestedRest(t *testing.T) {
+func TestCheckRequestedRest(t *testing.T) {
 	both := []agent.Family{agent.IPv4, agent.IPv6}
 	tests := map[string]struct {
 		families    []agent.Family
@@ -153,7 +153,7 @@ func TestHoldRequestedRest(t *testing.T) {
 				cn.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{{Pool: crd.DefaultCiliumPool, CIDRs: []iputil.Prefix{iputil.PrefixFrom(first)}}}
 			}
 			w.must(w.api.Create(cn))
-			w.settled.holdRequestedRest("at rest", w.machine("n1"), ipamtypes.IPAMPoolRequest{Pool: crd.DefaultCiliumPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 4}}, ipalloc.IPv4)
+			w.settled.checkRequestedRest("at rest", w.machine("n1"), ipamtypes.IPAMPoolRequest{Pool: crd.DefaultCiliumPool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 4}}, ipalloc.IPv4)
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %q, want %t", texts(w), test.found)
 			}
@@ -239,9 +239,9 @@ func TestClosedTo(t *testing.T) {
 	}
 }
 
-// TestHoldServed checks that a CIDR may be listed for another Cilium pool than its PodIPPool
+// TestCheckServed checks that a CIDR may be listed for another Cilium pool than its PodIPPool
 // serves only if that is the one it served as far as the operator knew.
-func TestHoldServed(t *testing.T) {
+func TestCheckServed(t *testing.T) {
 	for name, test := range map[string]struct {
 		listed, knew string
 		found        bool
@@ -258,7 +258,7 @@ func TestHoldServed(t *testing.T) {
 			put(w, blockIn(first, "n1", v1alpha1.PhaseInService))
 			w.rules.writer = w.operators[0]
 			w.rules.writer.current = &flight{name: "n1", serves: map[string]string{"main": test.knew}}
-			w.modeRules.holdServed("n1", listed{test.listed, first})
+			w.modeRules.checkServed("n1", listed{test.listed, first})
 			if found := len(w.Violations) > 0; found != test.found {
 				t.Errorf("found %q, want %t", texts(w), test.found)
 			}
@@ -352,7 +352,7 @@ func TestLostNode(t *testing.T) {
 				w.must(w.api.Create(blockIn(first, test.holder, "")))
 			}
 			w.must(w.api.Create(blockIn(second, "n1", "")))
-			w.modeRules.holdPodCIDR(node, m, second)
+			w.modeRules.checkPodCIDR(node, m, second)
 			if found := len(w.Violations) > 0; found != test.found || m.evicted == test.found || e.forfeited == test.found {
 				t.Errorf("found %q, want %t; evicted %t, forfeited %t", texts(w), test.found, m.evicted, e.forfeited)
 			}

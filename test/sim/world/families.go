@@ -42,9 +42,9 @@ func (m *machine) setFamilies(what string) {
 	}
 }
 
-// holdFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
+// checkFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
 // those with addresses that pods' statuses name.
-func (r *settledRules) holdFamiliesRest(when string) {
+func (r *settledRules) checkFamiliesRest(when string) {
 	for _, name := range r.api.Keys(KindBlock) {
 		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), r.machine(b.Spec.NodeName)
@@ -58,10 +58,10 @@ func (r *settledRules) holdFamiliesRest(when string) {
 	}
 }
 
-// holdFamily checks that no block is claimed of a family that its claimer knew the node's agent
+// checkFamily checks that no block is claimed of a family that its claimer knew the node's agent
 // not to run, nor one with an address that it knew another agent to name, in use or not: others
 // map such an address to that node. Recreating a block that podCIDRs lists is not a claim.
-func (r *writeRules) holdFamily(b *v1alpha1.PodIPBlock) {
+func (r *writeRules) checkFamily(b *v1alpha1.PodIPBlock) {
 	f, cidr := r.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
 	if f == nil || f.controller != nodes || r.lists(b) {
 		return
@@ -152,8 +152,8 @@ func (m *machine) routers() []netip.Addr {
 	return out
 }
 
-// holdRouter checks that the address of an agent's router did not leave its node's pool.
-func (r *writeRules) holdRouter(node string, before, after ipamtypes.AllocationMap) {
+// checkRouter checks that the address of an agent's router did not leave its node's pool.
+func (r *writeRules) checkRouter(node string, before, after ipamtypes.AllocationMap) {
 	m := r.machine(node)
 	if m == nil || m.store == nil || m.phase != serving {
 		return
@@ -166,9 +166,9 @@ func (r *writeRules) holdRouter(node string, before, after ipamtypes.AllocationM
 	}
 }
 
-// holdUnanswered checks that nothing leaves a pool unanswered while the operator knows that the
+// checkUnanswered checks that nothing leaves a pool unanswered while the operator knows that the
 // agent may have restarted.
-func (r *writeRules) holdUnanswered(old, now *ciliumv2.CiliumNode) {
+func (r *writeRules) checkUnanswered(old, now *ciliumv2.CiliumNode) {
 	f := r.writer.current
 	for key := range old.Spec.IPAM.Pool {
 		if _, still := now.Spec.IPAM.Pool[key]; !still && isMarked(old, key) && f != nil && !f.settled {

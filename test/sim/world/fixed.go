@@ -71,9 +71,9 @@ func (m *machine) hasPodCIDRs() bool {
 	})
 }
 
-// holdFixed checks what an operator writes to a Node: one of its own blocks per family, which
+// checkFixed checks what an operator writes to a Node: one of its own blocks per family, which
 // no other node has, and only once.
-func (r *modeRules) holdFixed(v Version) {
+func (r *modeRules) checkFixed(v Version) {
 	if !r.fixed() || v.New == nil {
 		return
 	}
@@ -84,15 +84,15 @@ func (r *modeRules) holdFixed(v Version) {
 		case had && before != after:
 			r.violate(2, "the podCIDR of Node %s was %s, and now is %s: its agent takes another when it starts again", v.Key, before, after)
 		case has && !had:
-			r.holdPodCIDR(v.New, r.machine(v.Key), after)
+			r.checkPodCIDR(v.New, r.machine(v.Key), after)
 		}
 	}
 }
 
-// holdPodCIDR checks a podCIDR that is assigned to a Node. If users deleted the Node of a
+// checkPodCIDR checks a podCIDR that is assigned to a Node. If users deleted the Node of a
 // running agent, and the range of its block drains, the new Node gets another one.
-func (r *modeRules) holdPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
-	r.holdAlone(m, cidr)
+func (r *modeRules) checkPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
+	r.checkAlone(m, cidr)
 	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != m.name {
 		r.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
@@ -185,9 +185,9 @@ func (m *machine) leavePods() {
 	m.evicted = false
 }
 
-// holdAlone checks that a CIDR assigned to a node is not another node's, and that no pod
+// checkAlone checks that a CIDR assigned to a node is not another node's, and that no pod
 // elsewhere has an address in it.
-func (r *modeRules) holdAlone(m *machine, cidr netip.Prefix) {
+func (r *modeRules) checkAlone(m *machine, cidr netip.Prefix) {
 	for _, other := range r.machines {
 		if other == m {
 			continue
@@ -203,10 +203,10 @@ func (r *modeRules) holdAlone(m *machine, cidr netip.Prefix) {
 	}
 }
 
-// holdUnassigned checks that a block that is deleted, or that another node gets, is not
+// checkUnassigned checks that a block that is deleted, or that another node gets, is not
 // assigned to any Node, and that no pod elsewhere has an address in it. Of two overlapping
 // blocks, the later one may be created before its claimer can know of the other.
-func (r *modeRules) holdUnassigned(b *v1alpha1.PodIPBlock, how string) {
+func (r *modeRules) checkUnassigned(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range r.machines {
 		if !r.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
@@ -233,9 +233,9 @@ func (r *modeRules) isBeside(b *v1alpha1.PodIPBlock, node string, cidr netip.Pre
 	return ok && other.Name != b.Name && other.Spec.NodeName == node
 }
 
-// holdFixedRest checks at rest that every Node has a block of each family as long as there are
+// checkFixedRest checks at rest that every Node has a block of each family as long as there are
 // any, that its agent runs with them, and that no change is pending.
-func (r *settledRules) holdFixedRest(when string, m *machine) {
+func (r *settledRules) checkFixedRest(when string, m *machine) {
 	for _, family := range m.families {
 		f := familyOf(family)
 		assigned, has := podCIDROf(r.api.Get(KindNode, m.name), f)
@@ -248,14 +248,14 @@ func (r *settledRules) holdFixedRest(when string, m *machine) {
 		case has && m.old != nil && !slices.Contains(m.old.CIDRs, assigned):
 			r.violate(9, "%s: the agent of %s runs with %v, and its Node says %s", when, m.name, m.old.CIDRs, assigned)
 		case has:
-			r.holdAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
+			r.checkAssignedRest(when, m, listed{crd.DefaultCiliumPool, assigned})
 		}
 	}
-	r.holdCooledRest(when, m)
+	r.checkCooledRest(when, m)
 }
 
-// holdCooledRest checks at rest that no block of a node cools down.
-func (r *settledRules) holdCooledRest(when string, m *machine) {
+// checkCooledRest checks at rest that no block of a node cools down.
+func (r *settledRules) checkCooledRest(when string, m *machine) {
 	for _, name := range r.api.Keys(KindBlock) {
 		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)

@@ -122,9 +122,9 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 	return node.UID
 }
 
-// holdLabelled checks that no block is claimed for a Node whose labels the operator knew,
+// checkLabelled checks that no block is claimed for a Node whose labels the operator knew,
 // throughout its reconcile, not to be final.
-func (r *writeRules) holdLabelled(b *v1alpha1.PodIPBlock) {
+func (r *writeRules) checkLabelled(b *v1alpha1.PodIPBlock) {
 	if r.cfg.Labels == nil {
 		return
 	}
@@ -160,9 +160,9 @@ func isUnread(cn *ciliumv2.CiliumNode) bool {
 	return cn.Spec.BootID == "" && !slices.ContainsFunc(cn.Spec.Addresses, own) && len(cn.Status.IPAM.Used) == 0
 }
 
-// holdFirst checks that first blocks of a pool that does not rule the node leave if the ruling
+// checkFirst checks that first blocks of a pool that does not rule the node leave if the ruling
 // pool has a block for the node. Blocks that another process has claimed stay.
-func (r *writeRules) holdFirst(m *machine) {
+func (r *writeRules) checkFirst(m *machine) {
 	cn := r.api.Get(KindCiliumNode, m.name)
 	for _, v4 := range []bool{true, false} {
 		_, ruling := r.space.policy(m.name, v4)

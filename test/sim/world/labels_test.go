@@ -49,7 +49,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 		t.Fatalf("blocks %v, violations %v", w.api.Keys(KindBlock), w.Violations)
 	}
 	w.Do(Action{NodeLabel, m.name, "zone=east"})
-	w.rules.holdFirst(m)
+	w.rules.checkFirst(m)
 	if len(w.Violations) != 1 || !strings.Contains(w.Violations[0].Text, "keeps its first blocks [10.0.0.0-29]") {
 		t.Fatalf("the block of the other pool is not found: %v", w.Violations)
 	}
@@ -57,7 +57,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 	if !w.Quiesce(1000) {
 		t.Fatalf("no rest: %v", w.Violations)
 	}
-	w.rules.holdFirst(m)
+	w.rules.checkFirst(m)
 	if len(w.Violations) > 0 {
 		t.Errorf("after the operator replaced it: %v", w.Violations)
 	}

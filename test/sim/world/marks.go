@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// look records that a reconcile has read a block live.
-func (f *flight) look(o *Operator, name string) {
+// noteRead records that a reconcile has read a block live.
+func (f *flight) noteRead(o *Operator, name string) {
 	live, ok := o.w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
 	if !ok {
 		return

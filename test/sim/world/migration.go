@@ -162,9 +162,9 @@ func (r *writeRules) countAdopted(v Version) {
 // began, or since the node was taken back.
 func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }
 
-// holdElsewhere checks what an operator writes about a node whose agent does not read it: only
+// checkElsewhere checks what an operator writes about a node whose agent does not read it: only
 // the addresses of adopted blocks.
-func (mg *migration) holdElsewhere(v Version) {
+func (mg *migration) checkElsewhere(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
 	m := mg.machine(v.Key)
@@ -206,9 +206,9 @@ func (mg *migration) inAdoptedBlock(node string, addr netip.Addr) bool {
 	return false
 }
 
-// holdClaimElsewhere checks that an operator claims nothing that another IPAM has assigned to a
+// checkClaimElsewhere checks that an operator claims nothing that another IPAM has assigned to a
 // node, and nothing for such a node.
-func (mg *migration) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
+func (mg *migration) checkClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	if mg.cfg.Move == nil {
 		return
 	}
@@ -231,8 +231,8 @@ func (mg *migration) holdClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdBack checks a node that, according to migrate, is back in its old mode.
-func (mg *migration) holdBack(when string, m *machine) {
+// checkBack checks a node that, according to migrate, is back in its old mode.
+func (mg *migration) checkBack(when string, m *machine) {
 	cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	if !ok {
 		return

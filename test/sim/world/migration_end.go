@@ -159,7 +159,7 @@ func (mg *migration) moveOn(m *machine) bool {
 			return false
 		}
 		if said = mg.migrate("finish/" + m.name); mg.mover.code == 0 {
-			mg.holdFinished(m)
+			mg.checkFinished(m)
 			return true
 		}
 	}
@@ -167,8 +167,8 @@ func (mg *migration) moveOn(m *machine) bool {
 	return false
 }
 
-// holdFinished checks that no trace of the other IPAM is left.
-func (mg *migration) holdFinished(m *machine) {
+// checkFinished checks that no trace of the other IPAM is left.
+func (mg *migration) checkFinished(m *machine) {
 	for _, name := range mg.api.Keys(KindBlock) {
 		if b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
 			mg.violate(9, "block %s still has the label %s, and the move of node %s is finished", name, v1alpha1.AdoptedLabel, m.name)

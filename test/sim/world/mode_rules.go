@@ -14,11 +14,11 @@ import (
 // modeRules judge writes in multi-pool and kubernetes mode.
 type modeRules struct{ *World }
 
-// holdCiliumPool checks what an operator did to a CiliumPodIPPool: it does not touch those of
+// checkCiliumPool checks what an operator did to a CiliumPodIPPool: it does not touch those of
 // others, writes only the ranges of its own, and deletes none that is served or of which a node
 // lists a CIDR. A pool that becomes needed while the call is in flight is lost, and must exist
 // again at rest.
-func (r *modeRules) holdCiliumPool(v Version) {
+func (r *modeRules) checkCiliumPool(v Version) {
 	old, _ := v.Old.(*ciliumv2alpha1.CiliumPodIPPool)
 	now, _ := v.New.(*ciliumv2alpha1.CiliumPodIPPool)
 	switch {
@@ -36,10 +36,10 @@ func (r *modeRules) holdCiliumPool(v Version) {
 	}
 }
 
-// holdServed checks that a CIDR that an operator lists on a node is listed under the pool that
+// checkServed checks that a CIDR that an operator lists on a node is listed under the pool that
 // its PodIPPool serves, if that exists. An operator may not have seen yet that people made one
 // of the same name for another pool (docs/reliability.md).
-func (r *modeRules) holdServed(node string, l listed) {
+func (r *modeRules) checkServed(node string, l listed) {
 	b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if !ok {
 		return
@@ -49,8 +49,8 @@ func (r *modeRules) holdServed(node string, l listed) {
 	}
 }
 
-// holdOnce checks that no address of a CIDR that an operator lists on a node is listed twice.
-func (r *modeRules) holdOnce(node string, l listed, others []listed) {
+// checkOnce checks that no address of a CIDR that an operator lists on a node is listed twice.
+func (r *modeRules) checkOnce(node string, l listed, others []listed) {
 	for _, other := range others {
 		if other.cidr.Overlaps(l.cidr) {
 			r.violate(1, "%s was listed on node %s beside %s", l, node, other)
@@ -58,8 +58,8 @@ func (r *modeRules) holdOnce(node string, l listed, others []listed) {
 	}
 }
 
-// holdParked checks what an operator parks, and what it lists again.
-func (r *modeRules) holdParked(node string, old, now *ciliumv2.CiliumNode) {
+// checkParked checks what an operator parks, and what it lists again.
+func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
 	before, after := parkedIn(old), parkedIn(now)
 	for _, cidr := range after {
 		if slices.Contains(before, cidr) {
@@ -69,7 +69,7 @@ func (r *modeRules) holdParked(node string, old, now *ciliumv2.CiliumNode) {
 		if len(after) > 1 {
 			r.violate(2, "%v of node %s are parked at once", after, node)
 		}
-		r.holdPark(node, cidr)
+		r.checkPark(node, cidr)
 		if !keepsEntry(old, now, cidr) {
 			r.violate(2, "%s of node %s was parked, and no entry of its pool is left: its agent will not see that", cidr, node)
 		}
@@ -85,8 +85,8 @@ func (r *modeRules) holdParked(node string, old, now *ciliumv2.CiliumNode) {
 	}
 }
 
-// holdPark checks that a parked block drains, and that its agent is settled.
-func (r *modeRules) holdPark(node string, cidr netip.Prefix) {
+// checkPark checks that a parked block drains, and that its agent is settled.
+func (r *modeRules) checkPark(node string, cidr netip.Prefix) {
 	if f := r.rules.writer.current; f != nil && !f.settled {
 		r.violate(2, "%s of node %s was parked while its agent may restart", cidr, node)
 	}

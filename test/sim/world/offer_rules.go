@@ -56,29 +56,29 @@ func (r *offerRules) needsOf(o *Operator, node string, f ipalloc.Family) (expect
 	return o.parts.Node.Unscheduled.Needs(node, f, 0)
 }
 
-// holdScheduledRest checks at rest that each Node offers what it has, that no pod waits for an
+// checkScheduledRest checks at rest that each Node offers what it has, that no pod waits for an
 // address that a node could get, and that no node waits for a first block that another one does
 // not need.
-func (r *offerRules) holdScheduledRest(when string) {
+func (r *offerRules) checkScheduledRest(when string) {
 	if r.sched == nil {
 		return
 	}
 	for _, m := range r.machines {
 		for _, f := range r.families() {
-			r.holdOffer(when, m, f)
+			r.checkOffer(when, m, f)
 		}
-		r.holdFirstBlocks(when, m)
+		r.checkFirstBlocks(when, m)
 	}
 	for _, slot := range r.sched.slots {
 		if pod := r.sched.pod(slot); pod != nil && pod.Spec.NodeName == "" {
-			r.holdWaiting(when, pod)
+			r.checkWaiting(when, pod)
 		}
 	}
 }
 
-// holdOffer checks at rest that a Node offers no more addresses of a family than pods could
+// checkOffer checks at rest that a Node offers no more addresses of a family than pods could
 // have, and all of them except two, which its agent may still take.
-func (r *offerRules) holdOffer(when string, m *machine, f ipalloc.Family) {
+func (r *offerRules) checkOffer(when string, m *machine, f ipalloc.Family) {
 	const agents = 2
 	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
 	if !ok || m.phase != serving {
@@ -119,8 +119,8 @@ func (r *offerRules) inService(m *machine, f ipalloc.Family) int {
 	return n
 }
 
-// holdWaiting checks that a pod that is pending at rest could not be bound.
-func (r *offerRules) holdWaiting(when string, pod *corev1.Pod) {
+// checkWaiting checks that a pod that is pending at rest could not be bound.
+func (r *offerRules) checkWaiting(when string, pod *corev1.Pod) {
 	for _, m := range r.machines {
 		node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
 		if !ok || !suits(pod, node) || m.phase != serving {
@@ -153,9 +153,9 @@ func (r *offerRules) couldGet(node string, f ipalloc.Family) string {
 	return ""
 }
 
-// holdFirstBlocks checks that other nodes could not spare a block of each family of which a
+// checkFirstBlocks checks that other nodes could not spare a block of each family of which a
 // node has none. Its agent needs a block of each to start, so one of them alone does not help.
-func (r *offerRules) holdFirstBlocks(when string, m *machine) {
+func (r *offerRules) checkFirstBlocks(when string, m *machine) {
 	lacking, from := 0, map[ipalloc.Family]string{}
 	for _, f := range r.families() {
 		if !r.lacksFirstBlock(m, f) {
@@ -262,9 +262,9 @@ func (r *offerRules) requestsOn(node string) int {
 	return n
 }
 
-// holdBind checks a pod that has just been bound: an address is left for it, and it was not
+// checkBind checks a pod that has just been bound: an address is left for it, and it was not
 // pending for long without faults.
-func (r *offerRules) holdBind(pod *corev1.Pod) {
+func (r *offerRules) checkBind(pod *corev1.Pod) {
 	s, m := r.sched, r.machine(pod.Spec.NodeName)
 	if from := s.faultless; r.cfg.Maintenance == nil && !from.IsZero() {
 		if pod.CreationTimestamp.After(from) {

@@ -342,7 +342,7 @@ func (o *Operator) resume(f *flight) {
 	o.current = nil
 	if more {
 		// Blocks that the watch delivers while others are read were not decided on.
-		if f.controller == nodes && !f.pending.looks() {
+		if f.controller == nodes && !f.pending.readsBlock() {
 			f.knew = map[netip.Prefix]crd.Block{}
 			for _, b := range o.parts.Node.Ledger.NodeBlocks(f.name) {
 				f.knew[b.CIDR] = b

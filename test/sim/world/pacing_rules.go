@@ -138,9 +138,9 @@ func phaseOf(b *v1alpha1.PodIPBlock) string {
 	return ""
 }
 
-// holdBegin checks a block that begins to drain: that its pool's windows allow it, that the
+// checkBegin checks a block that begins to drain: that its pool's windows allow it, that the
 // hourly limit is kept, and that the block was idle.
-func (r *pacingRules) holdBegin(v Version) {
+func (r *pacingRules) checkBegin(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
 	o := r.rules.writer
@@ -160,34 +160,34 @@ func (r *pacingRules) holdBegin(v Version) {
 	case v1alpha1.ReasonDeleted, v1alpha1.ReasonPoolChanged:
 	case v1alpha1.ReasonReclaim:
 		if !slices.Contains(may.recalled, cidr) { // pods may have ceased to wait since it was decided
-			r.holdIdle(v.Key)
+			r.checkIdle(v.Key)
 		}
-		r.holdReclaimAllowed(v.Key, family)
+		r.checkReclaimAllowed(v.Key, family)
 	default:
 		if open, known := may.drain[now.Spec.PoolName]; known && !open {
 			r.violate(10, "block %s began to drain (%s) while no maintenance window of pool %s was open", v.Key, why, now.Spec.PoolName)
 		}
-		r.holdRate(now.Spec.PoolName)
+		r.checkRate(now.Spec.PoolName)
 	}
 }
 
-// holdReclaimAllowed checks that the windows and rates of its pool allow a block to be
+// checkReclaimAllowed checks that the windows and rates of its pool allow a block to be
 // reclaimed.
-func (r *pacingRules) holdReclaimAllowed(block string, family int) {
+func (r *pacingRules) checkReclaimAllowed(block string, family int) {
 	o, may := r.rules.writer, r.rules.writer.current.may
 	if !may.reclaim[family] {
 		r.violate(10, "block %s began to be reclaimed while no maintenance window of %v was open", block, sortedKeys(may.ruling[family]))
 	}
 	if payers := slices.Collect(maps.Keys(may.ruling[family])); len(payers) == 1 {
-		r.holdRate(payers[0])
-		r.holdReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
+		r.checkRate(payers[0])
+		r.checkReclaims(payers[0], o.settings.ReclaimsPerMinutePerPool)
 	}
-	r.holdReclaims("", o.settings.ReclaimsPerMinute)
+	r.checkReclaims("", o.settings.ReclaimsPerMinute)
 }
 
-// holdIdle checks that a block was idle for the minimum time, counted at the earliest from the
+// checkIdle checks that a block was idle for the minimum time, counted at the earliest from the
 // start of the process.
-func (r *pacingRules) holdIdle(block string) {
+func (r *pacingRules) checkIdle(block string) {
 	o := r.rules.writer
 	least := o.settings.Defaults.Policy.IdleFor
 	if o.settings.Defaults.Policy.PressurePercent > 0 {
@@ -198,9 +198,9 @@ func (r *pacingRules) holdIdle(block string) {
 	}
 }
 
-// holdRate checks that no more of a pool's blocks begin to drain than its rate allows: a
+// checkRate checks that no more of a pool's blocks begin to drain than its rate allows: a
 // minute's worth at once, then blocksPerHour.
-func (r *pacingRules) holdRate(pool string) {
+func (r *pacingRules) checkRate(pool string) {
 	m := r.rules.writer.meter
 	m.begun[pool]++
 	spec := m.pools.now[pool]
@@ -217,9 +217,9 @@ func (r *pacingRules) holdRate(pool string) {
 	}
 }
 
-// holdReclaims checks the rate of reclaims set by the operators' flags, of a pool or, for "",
+// checkReclaims checks the rate of reclaims set by the operators' flags, of a pool or, for "",
 // of all.
-func (r *pacingRules) holdReclaims(of string, perMinute int) {
+func (r *pacingRules) checkReclaims(of string, perMinute int) {
 	m := r.rules.writer.meter
 	m.reclaims[of]++
 	ran := (processClock{r.rules.writer}).Now().Sub(m.since)
@@ -229,10 +229,10 @@ func (r *pacingRules) holdReclaims(of string, perMinute int) {
 	}
 }
 
-// holdMoves checks a block that begins to drain because its pool does not select its node: that
+// checkMoves checks a block that begins to drain because its pool does not select its node: that
 // the operator knew so, and that no more of the nodes that this process allowed are moving off
 // the pool than may at a time.
-func (r *pacingRules) holdMoves(v Version) {
+func (r *pacingRules) checkMoves(v Version) {
 	old, _ := v.Old.(*v1alpha1.PodIPBlock)
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
 	if old == nil || now == nil || phaseOf(old) != "" || !movesOff(now) {

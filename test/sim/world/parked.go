@@ -60,9 +60,9 @@ func (m *machine) lostParked(addr netip.Addr) bool {
 	return true
 }
 
-// holdParkedRest checks at rest that nothing is parked, and that agents allocate from no
+// checkParkedRest checks at rest that nothing is parked, and that agents allocate from no
 // draining block and keep no empty one.
-func (r *settledRules) holdParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	if parked := parkedIn(cn); len(parked) > 0 {
 		r.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
 	}

@@ -121,7 +121,7 @@ func (w *World) Settle(when string) bool {
 	}
 	if len(w.Violations) == 0 {
 		w.quiescence.passDue()
-		w.settled.holdQuiet(when)
+		w.settled.checkQuiet(when)
 	}
 	return len(w.Violations) == 0
 }
@@ -151,9 +151,9 @@ func (qu *quiescence) rest(when string) bool {
 	if len(qu.Violations) > 0 {
 		return false
 	}
-	qu.settled.holdRest(when)
+	qu.settled.checkRest(when)
 	qu.passDue()
-	qu.settled.holdQuiet(when)
+	qu.settled.checkQuiet(when)
 	return len(qu.Violations) == 0
 }
 
@@ -211,23 +211,23 @@ func (qu *quiescence) goOn() {
 	}
 }
 
-// holdQuiet is rule 8: an operator that checks everything again writes nothing, except what the
+// checkQuiet is rule 8: an operator that checks everything again writes nothing, except what the
 // passing of time has made due since its last check, and that only once.
-func (r *settledRules) holdQuiet(when string) {
+func (r *settledRules) checkQuiet(when string) {
 	before := r.quiescence.lasting
-	r.quiescence.lookAgain()
+	r.quiescence.reconcileAll()
 	if r.quiescence.lasting != before {
 		r.violate(8, "%s: operators wrote %d times at rest", when, r.quiescence.lasting-before)
 	}
 	before = r.quiescence.sent
-	r.quiescence.lookAgain()
+	r.quiescence.reconcileAll()
 	if r.quiescence.sent != before {
 		r.violate(8, "%s: operators sent %d writes where they had just looked", when, r.quiescence.sent-before)
 	}
 }
 
-// lookAgain makes everything be reconciled.
-func (qu *quiescence) lookAgain() {
+// reconcileAll makes everything be reconciled.
+func (qu *quiescence) reconcileAll() {
 	for _, o := range qu.operators {
 		if !o.leads {
 			continue
@@ -309,7 +309,7 @@ func (qu *quiescence) replaceFirst() bool {
 	}
 	for _, m := range fresh {
 		if m.held = false; len(qu.Violations) == 0 && qu.isFresh(m) {
-			qu.rules.holdFirst(m)
+			qu.rules.checkFirst(m)
 		}
 	}
 	return len(qu.Violations) == 0

@@ -163,7 +163,7 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	s.w.must(s.w.api.Update(pod, false))
 	s.w.Counts.Did["bind"]++
-	s.w.offers.holdBind(pod)
+	s.w.offers.checkBind(pod)
 }
 
 // fit returns the nodes to which a pod can be bound as far as the scheduler knows, and if there

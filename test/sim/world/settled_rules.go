@@ -16,9 +16,9 @@ import (
 // settledRules judge a world at rest.
 type settledRules struct{ *World }
 
-// holdRest checks what must hold at rest: every pod has its addresses as far as there are any,
+// checkRest checks what must hold at rest: every pod has its addresses as far as there are any,
 // nothing is pending, and no node holds a block that it does not need.
-func (r *settledRules) holdRest(when string) {
+func (r *settledRules) checkRest(when string) {
 	for _, m := range r.machines {
 		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 		switch {
@@ -26,10 +26,10 @@ func (r *settledRules) holdRest(when string) {
 			r.violate(9, "%s: node %s has no CiliumNode", when, m.name)
 			continue
 		case r.fixed():
-			r.holdFixedRest(when, m)
+			r.checkFixedRest(when, m)
 			continue
 		case m.mode != adopt.None && m.phase != down:
-			r.migration.holdBack(when, m)
+			r.migration.checkBack(when, m)
 			continue
 		}
 		for key, state := range cn.Status.IPAM.ReleaseIPs {
@@ -38,29 +38,29 @@ func (r *settledRules) holdRest(when string) {
 			}
 			r.violate(9, "%s: %s of node %s is still %s", when, key, m.name, state)
 		}
-		r.holdPods(when, m, cn)
+		r.checkPods(when, m, cn)
 		if r.whole() {
-			r.holdWholeRest(when, m, cn)
+			r.checkWholeRest(when, m, cn)
 			continue
 		}
-		r.holdBlocks(when, m, cn)
+		r.checkBlocks(when, m, cn)
 	}
-	r.holdFamiliesRest(when)
-	r.holdCiliumPoolsRest(when)
-	r.offers.holdScheduledRest(when)
+	r.checkFamiliesRest(when)
+	r.checkCiliumPoolsRest(when)
+	r.offers.checkScheduledRest(when)
 }
 
-// holdAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
+// checkAssignedRest checks at rest that a CIDR assigned to an agent is a block of its node. A
 // block that was removed by force is recreated if a pool could have cut it, and is foreign from
 // then on otherwise (docs/reliability.md).
-func (r *settledRules) holdAssignedRest(when string, m *machine, l listed) {
+func (r *settledRules) checkAssignedRest(when string, m *machine, l listed) {
 	b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
 	if ok && b.Spec.NodeName != m.name || !ok && r.onAnyGrid(m.name, l) {
 		r.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
 
-func (r *settledRules) holdPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) checkPods(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	pool := r.poolOf(cn)
 	for _, slot := range r.workload.slots {
 		pod, e := m.kubelet.podObject(slot), m.endpoints[slot]
@@ -92,7 +92,7 @@ type heldBlock struct {
 	unretired string
 }
 
-func (r *settledRules) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	var held []heldBlock
 	for _, name := range r.api.Keys(KindBlock) {
 		obj := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -108,8 +108,8 @@ func (r *settledRules) holdBlocks(when string, m *machine, cn *ciliumv2.CiliumNo
 			held = append(held, b)
 		}
 	}
-	r.holdReclaim(when, m, cn, held)
-	r.holdWithheldRest(when, m, cn, held)
+	r.checkReclaim(when, m, cn, held)
+	r.checkWithheldRest(when, m, cn, held)
 }
 
 // wrongAtRest returns why a block may not be in its state at rest; "": it may.
@@ -173,8 +173,8 @@ func isEdge(cidr netip.Prefix, addr netip.Addr) bool {
 	return cidr.Bits() < addr.BitLen()-1 && (addr == cidr.Addr() || !cidr.Contains(addr.Next()))
 }
 
-// holdReclaim checks that reclaim has left no block that it should have taken.
-func (r *settledRules) holdReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
+// checkReclaim checks that reclaim has left no block that it should have taken.
+func (r *settledRules) checkReclaim(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	if m.phase != serving {
 		return
 	}

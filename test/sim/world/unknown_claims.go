@@ -67,11 +67,11 @@ func (o *Operator) learn() {
 	}
 }
 
-// holdOneNeed checks that an operator does not claim a second block for a need for which it may
+// checkOneNeed checks that an operator does not claim a second block for a need for which it may
 // already have claimed one: it has to try that block again. Recreating a block that the
 // CiliumNode names is not a claim, and if pools or labels have changed since, another block may
 // be the right one.
-func (r *writeRules) holdOneNeed(v Version) {
+func (r *writeRules) checkOneNeed(v Version) {
 	b := v.New.(*v1alpha1.PodIPBlock)
 	if len(r.writer.unknownClaims) == 0 || r.lists(b) || r.api.Get(KindCiliumNode, b.Spec.NodeName) == nil {
 		return

@@ -136,9 +136,9 @@ func (m *machine) update() {
 	}
 }
 
-// holdWhole checks what an operator wrote into a list: only blocks of the node, nothing
+// checkWhole checks what an operator wrote into a list: only blocks of the node, nothing
 // removed, and in the order in which agents themselves write it.
-func (r *modeRules) holdWhole(v Version) {
+func (r *modeRules) checkWhole(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
 	if !r.whole() || now == nil {
@@ -159,13 +159,13 @@ func (r *modeRules) holdWhole(v Version) {
 		if slices.Contains(before, l) || again && v.Old == nil && r.isForeign(v.Key, l) {
 			continue
 		}
-		r.holdListed(v.Key, l)
-		r.holdOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
+		r.checkListed(v.Key, l)
+		r.checkOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
 		if !again {
-			r.holdServed(v.Key, l)
+			r.checkServed(v.Key, l)
 		}
 	}
-	r.holdParked(v.Key, old, now)
+	r.checkParked(v.Key, old, now)
 	was, is := entriesOf(old), entriesOf(now)
 	if sorted := listed.compare; slices.IsSortedFunc(was, sorted) && !slices.IsSortedFunc(is, sorted) {
 		r.violate(3, "the list of node %s was in order, and now is %v: its agent will write it again", v.Key, is)
@@ -175,8 +175,8 @@ func (r *modeRules) holdWhole(v Version) {
 	}
 }
 
-// holdListed checks a CIDR that an operator lists on a node.
-func (r *modeRules) holdListed(node string, l listed) {
+// checkListed checks a CIDR that an operator lists on a node.
+func (r *modeRules) checkListed(node string, l listed) {
 	c := l.cidr
 	b, ok := r.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != node {
@@ -219,9 +219,9 @@ func (r *modeRules) isForeign(node string, l listed) bool {
 	return r.api.Get(KindBlock, crd.BlockName(l.cidr)) == nil && !r.onAnyGrid(node, l)
 }
 
-// holdUnknown checks that no agent can still allocate an address of a block that is deleted, or
+// checkUnknown checks that no agent can still allocate an address of a block that is deleted, or
 // that another node gets. Machines whose Node is gone are not checked.
-func (r *modeRules) holdUnknown(b *v1alpha1.PodIPBlock, how string) {
+func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range r.machines {
 		node := r.api.Get(KindNode, m.name)
@@ -270,12 +270,12 @@ func (r *modeRules) isLost(m *machine, cidr netip.Prefix) bool {
 	return lost
 }
 
-// holdWholeRest checks at rest that each block of a node is assigned or was returned, and that
+// checkWholeRest checks at rest that each block of a node is assigned or was returned, and that
 // the node has what its agent requests as far as blocks are free.
-func (r *settledRules) holdWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
+func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	entries := listedIn(cn)
 	for _, l := range entries {
-		r.holdAssignedRest(when, m, l)
+		r.checkAssignedRest(when, m, l)
 	}
 	for _, name := range r.api.Keys(KindBlock) {
 		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
@@ -293,10 +293,10 @@ func (r *settledRules) holdWholeRest(when string, m *machine, cn *ciliumv2.Ciliu
 			r.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
 		}
 	}
-	r.holdParkedRest(when, m, cn)
+	r.checkParkedRest(when, m, cn)
 	for _, request := range cn.Spec.IPAM.Pools.Requested {
 		for _, f := range ipalloc.Families() {
-			r.holdRequestedRest(when, m, request, f)
+			r.checkRequestedRest(when, m, request, f)
 		}
 	}
 }
@@ -307,10 +307,10 @@ func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) boo
 	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && r.isBeside(b, b.Spec.NodeName, l.cidr) })
 }
 
-// holdRequestedRest checks at rest that a node has the addresses of a pool and a family that
+// checkRequestedRest checks at rest that a node has the addresses of a pool and a family that
 // its agent requests, as far as blocks are free. Where blocks are parked, it gets no more of
 // one family than pods use while the other family has none.
-func (r *settledRules) holdRequestedRest(when string, m *machine, request ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
+func (r *settledRules) checkRequestedRest(when string, m *machine, request ipamtypes.IPAMPoolRequest, f ipalloc.Family) {
 	has, needed := 0, [2]int{ipalloc.IPv4: request.Needed.IPv4Addrs, ipalloc.IPv6: request.Needed.IPv6Addrs}[f]
 	for _, l := range listedIn(r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)) {
 		if l.pool == request.Pool && ipalloc.FamilyOf(l.cidr.Addr()) == f {

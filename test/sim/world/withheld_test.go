@@ -91,7 +91,7 @@ func TestKeptForAWithheldAddress(t *testing.T) {
 			w.users.pin(netip.MustParsePrefix("10.0.0.8/29"), "main", "n2")
 			m := w.machine("n2")
 			m.phase = serving
-			w.settled.holdBlocks("at rest", m, cn)
+			w.settled.checkBlocks("at rest", m, cn)
 			var broken []int
 			for _, v := range w.Violations {
 				broken = append(broken, v.Rule)

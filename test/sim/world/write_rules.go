@@ -93,7 +93,7 @@ func (r *writeRules) judged(v Version) {
 		r.quiescence.lasting++
 	}
 	r.Counts.did(v)
-	r.holdShadow(v)
+	r.checkShadow(v)
 	if !r.writer.begun {
 		r.violate(5, "%s %s was written before everything had been read", v.Kind, v.Key)
 	}
@@ -105,21 +105,21 @@ func (r *writeRules) judged(v Version) {
 			r.violate(found.Rule, "%s: %s", found.Subject, found.Text)
 		}
 	}
-	r.holdByKind(v)
+	r.checkByKind(v)
 }
 
-// holdByKind checks a write of an operator against the rules for its kind.
-func (r *writeRules) holdByKind(v Version) {
+// checkByKind checks a write of an operator against the rules for its kind.
+func (r *writeRules) checkByKind(v Version) {
 	switch v.Kind {
 	case KindCiliumNode:
-		r.holdCiliumNode(v)
-		r.migration.holdElsewhere(v)
-		r.modeRules.holdWhole(v)
+		r.checkCiliumNode(v)
+		r.migration.checkElsewhere(v)
+		r.modeRules.checkWhole(v)
 	case KindBlock:
 		r.offers.noteForPods(v)
-		r.holdBlock(v)
+		r.checkBlock(v)
 	case KindNode:
-		r.modeRules.holdFixed(v)
+		r.modeRules.checkFixed(v)
 	}
 }
 
@@ -165,9 +165,9 @@ type tornBlock struct {
 	change invariant.Change
 }
 
-// holdCiliumNode compares what an operator wrote with what pods really have, and with what it
+// checkCiliumNode compares what an operator wrote with what pods really have, and with what it
 // knew.
-func (r *writeRules) holdCiliumNode(v Version) {
+func (r *writeRules) checkCiliumNode(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
 	node, alive := r.api.Get(KindNode, v.Key).(*corev1.Node)
@@ -180,18 +180,18 @@ func (r *writeRules) holdCiliumNode(v Version) {
 	if now == nil {
 		return
 	}
-	r.holdPool(v.Key, old, now, alive)
+	r.checkPool(v.Key, old, now, alive)
 	if alive {
-		r.holdUnanswered(old, now)
-		r.holdRouter(v.Key, r.poolOf(old), r.poolOf(now))
+		r.checkUnanswered(old, now)
+		r.checkRouter(v.Key, r.poolOf(old), r.poolOf(now))
 	}
-	r.holdPublished(v.Key, old, now)
-	r.holdWithheld(v.Key, old, now)
-	r.holdMarks(v.Key, old, now)
+	r.checkPublished(v.Key, old, now)
+	r.checkWithheld(v.Key, old, now)
+	r.checkMarks(v.Key, old, now)
 }
 
-// holdPool checks that no pod's address left its node's pool or entered another node's.
-func (r *writeRules) holdPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
+// checkPool checks that no pod's address left its node's pool or entered another node's.
+func (r *writeRules) checkPool(node string, old, now *ciliumv2.CiliumNode, alive bool) {
 	before, after := r.poolOf(old), r.poolOf(now)
 	for _, m := range r.machines {
 		for slot, e := range m.endpoints {
@@ -211,9 +211,9 @@ func (r *writeRules) holdPool(node string, old, now *ciliumv2.CiliumNode, alive 
 	}
 }
 
-// holdPublished checks that no address is published in a block that turned out, when read live,
+// checkPublished checks that no address is published in a block that turned out, when read live,
 // to be another object than the one decided on.
-func (r *writeRules) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
+func (r *writeRules) checkPublished(node string, old, now *ciliumv2.CiliumNode) {
 	f := r.writer.current
 	if f == nil {
 		return
@@ -229,30 +229,30 @@ func (r *writeRules) holdPublished(node string, old, now *ciliumv2.CiliumNode) {
 	}
 }
 
-// holdBlock checks a claim: it comes only after everything has been read, and its addresses are
+// checkBlock checks a claim: it comes only after everything has been read, and its addresses are
 // free.
-func (r *writeRules) holdBlock(v Version) {
+func (r *writeRules) checkBlock(v Version) {
 	switch {
 	case v.New == nil:
-		r.holdGivenUp(v)
+		r.checkGivenUp(v)
 	case v.Old != nil:
-		r.pacing.holdBegin(v)
-		r.pacing.holdMoves(v)
+		r.pacing.checkBegin(v)
+		r.pacing.checkMoves(v)
 	default:
-		r.holdUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.modeRules.holdUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.modeRules.holdUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.migration.holdClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
-		r.holdLabelled(v.New.(*v1alpha1.PodIPBlock))
-		r.holdNotCluster(v.New.(*v1alpha1.PodIPBlock))
-		r.holdOneNeed(v)
-		r.holdFamily(v.New.(*v1alpha1.PodIPBlock))
+		r.checkUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.modeRules.checkUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.modeRules.checkUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
+		r.migration.checkClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
+		r.checkLabelled(v.New.(*v1alpha1.PodIPBlock))
+		r.checkNotCluster(v.New.(*v1alpha1.PodIPBlock))
+		r.checkOneNeed(v)
+		r.checkFamily(v.New.(*v1alpha1.PodIPBlock))
 	}
 }
 
-// holdGivenUp checks that a released block has cooled down for as long as its reason requires,
+// checkGivenUp checks that a released block has cooled down for as long as its reason requires,
 // and that none of it is published.
-func (r *writeRules) holdGivenUp(v Version) {
+func (r *writeRules) checkGivenUp(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
 	cooling := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockCoolingDown)
 	if cooling == nil {
@@ -261,7 +261,7 @@ func (r *writeRules) holdGivenUp(v Version) {
 	}
 	must := r.cfg.Settings.Defaults.Cooldown
 	if cooling.Reason != v1alpha1.ReasonNodeGone {
-		r.modeRules.holdUnknown(b, "given up")
+		r.modeRules.checkUnknown(b, "given up")
 	}
 	if cooling.Reason == v1alpha1.ReasonNodeGone { // its machine may run on
 		must = r.cfg.Settings.Defaults.NodeGoneCooldown
@@ -270,10 +270,10 @@ func (r *writeRules) holdGivenUp(v Version) {
 		r.violate(1, "block %s was given up %s after it cooled down as %s, which must be %s", v.Key, rested, cooling.Reason, must)
 	}
 	if !r.returnsUnseen(b, cooling.Reason) {
-		r.holdUnpublished(v.Key, b, "given up")
+		r.checkUnpublished(v.Key, b, "given up")
 	}
-	r.holdFenced(v, b)
-	r.modeRules.holdUnassigned(b, "given up")
+	r.checkFenced(v, b)
+	r.modeRules.checkUnassigned(b, "given up")
 }
 
 // returnsUnseen reports whether a block's cooldown after its Node was gone is over, and its
@@ -284,9 +284,9 @@ func (r *writeRules) returnsUnseen(b *v1alpha1.PodIPBlock, why string) bool {
 	return r.whole() && why == v1alpha1.ReasonNodeGone && f != nil && f.name == b.Spec.NodeName && f.foundNone
 }
 
-// holdFenced checks that the object that assigns blocks to an agent has changed since a block
+// checkFenced checks that the object that assigns blocks to an agent has changed since a block
 // began to cool down, so that an older patch of it has lost.
-func (r *writeRules) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
+func (r *writeRules) checkFenced(v Version, b *v1alpha1.PodIPBlock) {
 	carrier := r.api.Get(r.carrier(), b.Spec.NodeName)
 	if carrier == nil {
 		return
@@ -308,9 +308,9 @@ func (r *writeRules) holdFenced(v Version, b *v1alpha1.PodIPBlock) {
 	}
 }
 
-// holdUnpublished checks that none of a block's addresses is published, except in other blocks
+// checkUnpublished checks that none of a block's addresses is published, except in other blocks
 // of the node that publishes them.
-func (r *writeRules) holdUnpublished(name string, b *v1alpha1.PodIPBlock, how string) {
+func (r *writeRules) checkUnpublished(name string, b *v1alpha1.PodIPBlock, how string) {
 	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
 	if err != nil {
 		return
@@ -335,8 +335,8 @@ func reasonOf(err error) string {
 	return "error"
 }
 
-// holdShadow checks that an operator in shadow mode does not write to nodes or blocks.
-func (r *writeRules) holdShadow(v Version) {
+// checkShadow checks that an operator in shadow mode does not write to nodes or blocks.
+func (r *writeRules) checkShadow(v Version) {
 	if r.writer.settings.Shadow && v.Kind != KindPool {
 		r.violate(10, "%s %s was written by an operator in shadow", v.Kind, v.Key)
 	}

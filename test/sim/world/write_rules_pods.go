@@ -60,10 +60,10 @@ func (r *writeRules) hasPods(node string) bool {
 	return false
 }
 
-// holdMarks checks that no address is marked that the operator knew to be in use, while it knew
+// checkMarks checks that no address is marked that the operator knew to be in use, while it knew
 // the agent to have just started, or while it awaited a pod. Anything that no agent has read
 // may be marked.
-func (r *writeRules) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
+func (r *writeRules) checkMarks(node string, old, now *ciliumv2.CiliumNode) {
 	o := r.writer
 	for key, state := range now.Status.IPAM.ReleaseIPs {
 		addr, err := netip.ParseAddr(key)
@@ -80,14 +80,14 @@ func (r *writeRules) holdMarks(node string, old, now *ciliumv2.CiliumNode) {
 			r.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
 		if o.current != nil && !isUnread(old) {
-			r.holdGuards(o.current, old, addr)
+			r.checkGuards(o.current, old, addr)
 		}
 	}
 }
 
-// holdGuards checks that an address is marked in the window of the agents' protocol only if the
+// checkGuards checks that an address is marked in the window of the agents' protocol only if the
 // operator could not know of the window.
-func (r *writeRules) holdGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
+func (r *writeRules) checkGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
 	node := old.Name
 	if m := r.machine(node); !reports(old, ipalloc.FamilyOf(addr)) && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {
 		r.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)

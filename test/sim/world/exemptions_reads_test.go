@@ -34,7 +34,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			}
 			shown.Phase = test.decided
 			f := &flight{controller: nodes, name: "n1", knew: map[netip.Prefix]crd.Block{first: shown}}
-			f.look(o, test.reads)
+			f.noteRead(o, test.reads)
 			if got := f.unshown(first); got != test.want {
 				t.Errorf("not to be listed: %t, want %t", got, test.want)
 			}
@@ -64,7 +64,7 @@ func TestFoundInPlace(t *testing.T) {
 			o.parts.Node.Ledger.Upsert(shown)
 			f := &flight{controller: nodes, name: "n1", found: test.found}
 			for range test.reads {
-				f.look(o, shown.Name)
+				f.noteRead(o, shown.Name)
 			}
 			if got := len(f.others) > 0; got != test.want {
 				t.Errorf("held against it: %t, want %t", got, test.want)
