@@ -138,10 +138,15 @@ func (r *modeRules) blockWith(node string, addr netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr, addr.BitLen())
 }
 
-// mustLeave reports whether the block that an agent runs with is gone, or has to go.
+// mustLeave reports whether the block that an agent runs with is gone, or has to go: also if it
+// cools down, and its pool does not select the Node that is back.
 func (r *modeRules) mustLeave(m *machine, cidr netip.Prefix) bool {
 	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
-	return !ok || b.Spec.NodeName != m.name || b.DeletionTimestamp != nil || r.space.asked(b)
+	if !ok || b.Spec.NodeName != m.name || r.space.isAsked(b) {
+		return true
+	}
+	pool, ok := r.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
+	return ok && phaseOf(b) == v1alpha1.BlockCoolingDown && !r.selects(pool, m.name)
 }
 
 // runsWith returns the podCIDRs that an agent has reported to run with.

@@ -134,7 +134,7 @@ func (r *settledRules) wrongWhileLeaving(obj *v1alpha1.PodIPBlock, b *heldBlock)
 	switch {
 	case b.used == 0 && !b.pinned:
 		return "still leaves, and nothing uses it"
-	case b.unretired != "" && r.space.isAsked(obj):
+	case b.unretired != "" && r.space.isAsked(obj) && !r.space.awaitsTurn(b.cidr, obj.Spec.NodeName):
 		return "still leaves, and its agent would take up " + b.unretired + " again"
 	}
 	return ""

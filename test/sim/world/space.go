@@ -63,6 +63,16 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 	return len(others) >= maxMoves(obj)
 }
 
+// awaitsTurn reports whether a block of a node, of the family of cidr, has to leave once other
+// nodes have moved. Until then no address of the agent itself moves to it, nor is it replaced.
+func (s *space) awaitsTurn(cidr netip.Prefix, node string) bool {
+	return slices.ContainsFunc(s.api.Keys(KindBlock), func(name string) bool {
+		b := s.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		same := b.Spec.NodeName == node && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4() == cidr.Addr().Is4()
+		return same && phaseOf(b) == "" && s.othersMove(b)
+	})
+}
+
 func readable(pool *v1alpha1.PodIPPool) bool {
 	_, err := metav1.LabelSelectorAsSelector(pool.Spec.NodeSelector)
 	return err == nil
