@@ -2,11 +2,13 @@ package state
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -99,29 +101,38 @@ func TestUnselectedWholeBlocks(t *testing.T) {
 }
 
 // Blocks of an earlier Node of the name return to the present one only if their pools select
-// it, whatever these do with nodes that they no longer select.
+// it, whatever these do with nodes that they no longer select. A block no younger than the
+// CiliumNode cools down until its agent has had time to report.
 func TestBlocksOfEarlierNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		zone   string
 		reason expand.Reason
 		want   expand.Reason
+		after  time.Duration // created, after the CiliumNode
 	}{
-		"in another zone":           {"b", expand.NodeGone, expand.NodeUnselected},
-		"in the same zone":          {"a", expand.NodeGone, expand.None},
-		"in another, given back":    {"b", expand.Returned, expand.None},
-		"there is no Node any more": {"", expand.NodeGone, expand.None},
+		"in another zone":           {zone: "b", reason: expand.NodeGone, want: expand.NodeUnselected},
+		"in the same zone":          {zone: "a", reason: expand.NodeGone},
+		"younger":                   {zone: "a", reason: expand.NodeGone, after: time.Second},
+		"in another, given back":    {zone: "b", reason: expand.Returned},
+		"there is no Node any more": {reason: expand.NodeGone, after: -time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			block := fixtures.At(fixtures.Block("10.1.0.0/30", "a", "n", 1), 2, ipalloc.CoolingDown)
-			block.Reason = test.reason
-			c := clusterOf(block)
+			block.Reason, block.Created = test.reason, fixtures.Noon().Add(test.after)
+			c, cn := clusterOf(block), fixtures.CiliumNode("n", "1")
+			cn.CreationTimestamp = metav1.NewTime(fixtures.Noon())
+			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
 			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
 			var node *corev1.Node
 			if test.zone != "" {
 				node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": test.zone}}}
 			}
-			if got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0].Request; got != test.want {
-				t.Errorf("the block is requested as %q, want %q", got, test.want)
+			got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0]
+			if got.Request != test.want {
+				t.Errorf("the block is requested as %q, want %q", got.Request, test.want)
+			}
+			if extended := got.CooldownUntil.Equal(fixtures.Noon().Add(c.Defaults.Policy.AckTimeout)); extended != (test.after <= 0) {
+				t.Errorf("the block cools down until %s", got.CooldownUntil)
 			}
 		})
 	}
