@@ -146,7 +146,8 @@ func (w *blockShare) countsPod(u *usage, pod Pod) (here, fresh bool) {
 // policy's reserve counts only until the agent has reported: it has a reserve of its
 // own (--ipam-multi-pool-pre-allocation).
 func (w *blockShare) needs(u *usage) needs {
-	n, demand, requested := needs{}, u.demand+w.blocks.closedFree, limit(w.Requested)
+	n, requested := needs{}, limit(w.Requested)
+	demand := max(u.demand, w.agentRestores(u)) + w.blocks.closedFree
 	if w.blocks.closedFree > 0 && w.OtherFamilyFull {
 		// Pods that find no address beside a closed block make the agent request some. Once
 		// they have found one they fail for the other family, and the agent returns it.
@@ -171,6 +172,21 @@ func (w *blockShare) needs(u *usage) needs {
 		n.hardCap = most + w.blocks.closedFree
 	}
 	return n
+}
+
+// agentOwn is how many addresses an agent uses itself at most: router, ingress and health.
+const agentOwn = 3
+
+// agentRestores is how many addresses an agent needs to start beside pods that it restores, 0
+// if it has some of its own. It restores pods first. If no address is left for itself, it
+// exits, and requests no more than its reserve (Cilium v1.20.2, daemon/cmd/daemon.go,
+// configureDaemon).
+func (w *BlockDemand) agentRestores(u *usage) int {
+	pods := u.demand - u.waiting
+	if pods == 0 || u.own > 0 || u.AgentSettled || !w.Reported || w.OnDemand {
+		return 0
+	}
+	return pods + agentOwn
 }
 
 // assignBlocks publishes the blocks in service that the node needs, and all of them

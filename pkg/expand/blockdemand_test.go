@@ -287,6 +287,22 @@ func TestDecideWhole(t *testing.T) {
 				pod("a/a", "10.0.0.2"), pod("a/b", "10.0.0.5 fd00::1")),
 			want: []string{"needs 3 of 4"},
 		},
+		"an agent that starts needs addresses of its own beside the pods it restores": {
+			state: node(lone(first), listing(2, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), own("10.9.0.1"), unsettled),
+			want:  []string{"needs 2 of 2", "claim 3 in 3 blocks, room 2147483645"},
+		},
+		"not once it has one": {
+			state: node(lone(first), listing(2, first), pod("a/a", "10.0.0.2"), usedBy("10.0.0.1", "router"), own("10.0.0.1"), unsettled),
+			want:  []string{"needs 2 of 2"},
+		},
+		"nor beside pods that wait for it": {
+			state: node(lone(first), listing(2, first), came("a/a", noon), came("a/b", noon), unsettled),
+			want:  []string{"needs 2 of 2"},
+		},
+		"nor of a pool other than the default one": {
+			state: node(lone(first), listing(2, first), onDemand, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), unsettled),
+			want:  []string{"needs 2 of 2"},
+		},
 		"a pod in a block that is not listed": {
 			state: node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
 			want:  []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
