@@ -240,6 +240,9 @@ func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Pref
 		if slices.Contains(live.Listed(), cidr) || holdsAlone(live, cidr, o.Blocks) {
 			return fmt.Errorf("%w: addresses of block %s are published", errStale, cidr)
 		}
+		if live.UID != o.uid() { // its agent may still have to report that it uses the block
+			return fmt.Errorf("%w: its CiliumNode has been created since", errStale)
+		}
 		if err := r.fence(ctx, o, live, b); err != nil {
 			return err
 		}

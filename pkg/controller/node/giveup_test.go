@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"testing"
@@ -112,18 +113,24 @@ func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
 }
 
 // A block stays while its CiliumNode, read live, still names any of its addresses, in any
-// notation: the agent assigns those as well.
+// notation: the agent assigns those as well. It also stays if the CiliumNode is another one.
 func TestReconcileReleasesNothingThatIsPublished(t *testing.T) {
 	tests := map[string]string{
 		"an address":           `{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`,
 		"a key in an odd form": `{"spec":{"ipam":{"pool":{"::ffff:10.0.0.13":{}}}}}`,
 		"a podCIDR":            `{"spec":{"ipam":{"podCIDRs":["10.0.0.0/29","10.0.0.12/30"]}}}`,
+		"created again":        "",
 	}
 	for name, patch := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := resting(t)
 			b.Lag()
-			if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), fakeapi.RawMerge(patch)); err != nil {
+			cn := fixtures.CiliumNode("n", "")
+			if patch != "" {
+				if err := b.API.Patch(t.Context(), cn, fakeapi.RawMerge(patch)); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := errors.Join(b.API.Delete(t.Context(), cn), b.API.Create(t.Context(), cn)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := b.reconcile(); err != nil {
