@@ -82,7 +82,21 @@ func (c *Config) Differs(mode string) bool {
 		set := strings.TrimSpace(settings[ipam])
 		return set != "" && set != mode
 	}
-	return differs(c.Data) || slices.ContainsFunc(c.Overrides, func(o Override) bool { return differs(o.Defaults) })
+	return differs(c.settings(nil)) || slices.ContainsFunc(c.Overrides, func(o Override) bool { return differs(o.Defaults) })
+}
+
+// settings returns those of agents to which one Override applies, nil: none, and those that
+// select every node.
+func (c *Config) settings(one *Override) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, c.Data)
+	for i := range c.Overrides {
+		o := &c.Overrides[i]
+		if every, err := metav1.LabelSelectorAsSelector(o.NodeSelector); o == one || err == nil && every.Empty() {
+			maps.Copy(out, o.Defaults)
+		}
+	}
+	return out
 }
 
 // Masqueraded are ranges of one family to which agents masquerade the connections of pods.
@@ -111,25 +125,22 @@ func (m Masqueraded) String() string {
 // Masqueraded returns the ranges of a pool to which agents masquerade the connections of pods
 // (bpf/lib/nat.h, __snat_v4_needs_masquerade), by family. In tunnels they masquerade none. The
 // agent of the pod that connects decides, so the nodes of the pool do not matter: of each
-// Override it tells only the agents that apply no other.
+// Override it tells only the agents that apply no other of some nodes.
 func (c *Config) Masqueraded(pool *crd.Pool) []Masqueraded {
 	if c == nil {
 		return nil
 	}
 	var out []Masqueraded
-	add := func(data map[string]string) {
-		for _, m := range c.masqueradedBy(data, pool) {
+	add := func(one *Override) {
+		for _, m := range c.masqueradedBy(c.settings(one), pool) {
 			if !slices.ContainsFunc(out, func(is Masqueraded) bool { return is.String() == m.String() }) {
 				out = append(out, m)
 			}
 		}
 	}
-	add(c.Data)
-	for _, o := range c.Overrides {
-		data := map[string]string{}
-		maps.Copy(data, c.Data)
-		maps.Copy(data, o.Defaults)
-		add(data)
+	add(nil)
+	for i := range c.Overrides {
+		add(&c.Overrides[i])
 	}
 	return out
 }
@@ -178,10 +189,11 @@ const (
 // enableK8sWatchers), without their podCIDRs (pkg/node/store/store.go,
 // copyForRemoteNodes). Where the network routes to pods, agents do not need them.
 func (c *Config) LosesRoutes() bool {
-	if c == nil || c.Data["kvstore"] == "" {
+	if c == nil {
 		return false
 	}
-	return c.Data["routing-mode"] != "native" || c.Data["auto-direct-node-routes"] == "true"
+	data := c.settings(nil)
+	return data["kvstore"] != "" && (data["routing-mode"] != "native" || data["auto-direct-node-routes"] == "true")
 }
 
 // Latest is the Config that was last read. The zero value, and nil, have none. It is safe for

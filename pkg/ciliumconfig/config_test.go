@@ -26,6 +26,7 @@ func TestMasqueraded(t *testing.T) {
 	for name, test := range map[string]struct {
 		data  map[string]string
 		on    map[string]string // a CiliumNodeConfig, if there is one
+		every bool              // it selects every node
 		agent string            // the configuration of ip-masq-agent, if there is one
 		pool  []string
 		want  []string
@@ -39,6 +40,7 @@ func TestMasqueraded(t *testing.T) {
 		"no masquerading":   {data: native("enable-ipv4-masquerade", "false"), pool: []string{"10.1.0.0/24"}},
 		"many":              {data: native(), pool: []string{"10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24", "10.4.0.0/24", "10.5.0.0/24", "10.6.0.0/24", "10.7.0.0/24"}, want: []string{"10.1.0.0/24, 10.2.0.0/24, 10.3.0.0/24, 10.4.0.0/24, 10.5.0.0/24, 2 more: "}},
 		"on some nodes":     {data: native(), on: map[string]string{"ipv4-native-routing-cidr": "10.2.0.0/16"}, pool: []string{"10.0.0.0/24"}, want: []string{"10.0.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.2.0.0/16: "}},
+		"on every node":     {data: native(), on: map[string]string{"ipv4-native-routing-cidr": "10.2.0.0/16"}, every: true, pool: []string{"10.2.0.0/24"}},
 		"other settings":    {data: native(), on: map[string]string{"debug": "true"}, pool: []string{"10.1.0.0/24"}, want: []string{"10.1.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.0.0.0/16: "}},
 		"ip-masq-agent":     {data: native("enable-ip-masq-agent", "true"), agent: `{"nonMasqueradeCIDRs": ["10.1.0.0/16"]}`, pool: []string{"10.0.0.0/24", "10.1.0.0/24"}},
 		"not in its list":   {data: native("enable-ip-masq-agent", "true"), agent: "nonMasqueradeCIDRs: [10.1.0.0/16]", pool: []string{"10.2.0.0/24"}, want: []string{"10.2.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.0.0.0/16, and the nonMasqueradeCIDRs of ip-masq-agent: "}},
@@ -50,6 +52,9 @@ func TestMasqueraded(t *testing.T) {
 			config := &Config{Data: test.data}
 			if test.on != nil {
 				config.Overrides = []Override{{Defaults: test.on}}
+			}
+			if test.every {
+				config.Overrides[0].NodeSelector = &metav1.LabelSelector{}
 			}
 			if test.data["enable-ip-masq-agent"] == "true" {
 				config.NonMasquerade = nonMasquerade(test.agent)

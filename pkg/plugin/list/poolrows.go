@@ -172,7 +172,9 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 	if err := c.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
 	}
-	switch {
+	ranges, _ := pool.Ranges(f)
+	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
+	switch _, open := pool.Cut(f); {
 	case pool.Deleting:
 		return "Deleting", fmt.Sprintf("it waits for %s", output.Count(r.Blocks.held(), "block"))
 	case pool.Inactive:
@@ -183,13 +185,12 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 		return "Empty", "no block of it is left: it can be deleted"
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""
-	case r.Free == 0:
+	case r.Free == 0 && (open || closed < 0):
 		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
 			state.CooldownsOf(pool, f, c.Ledger.PoolBlocks(pool.Name)))
 	}
-	ranges, _ := pool.Ranges(f)
-	if i := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" }); i >= 0 {
-		rng := &ranges.CIDRs[i]
+	if closed >= 0 {
+		rng := &ranges.CIDRs[closed]
 		return "Overlapping", fmt.Sprintf("%s overlaps %s of pool %s, which gives it out", rng.CIDR, rng.Overlap, rng.ClosedBy)
 	}
 	if err := pool.Maintenance.Problem; err != nil {
