@@ -2,6 +2,7 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
