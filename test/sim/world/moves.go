@@ -2,7 +2,6 @@ package world
 
 import (
 	"net/netip"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
