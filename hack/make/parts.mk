@@ -147,13 +147,6 @@ $(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
 	cd $(CLUSTER)/parts/coredns && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 	@touch $@
 
-# Of the ways to find targets only Kubernetes' own is built in.
-$(BIN)/prometheus: $(wildcard $(CLUSTER)/parts/prometheus/*)
-	@echo "building prometheus: once, about 5 minutes on two cores"
-	cd $(CLUSTER)/parts/prometheus && go build -tags netgo,remove_all_sd,enable_kubernetes_sd -ldflags '-s -w' \
-		-o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/prometheus
-	@touch $@
-
 $(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
 	go build -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
 	@touch $@
@@ -166,7 +159,6 @@ $(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
 endef
 $(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
 $(eval $(call cluster-image,probe,localhost/probe:1))
-$(eval $(call cluster-image,prometheus,localhost/prometheus:1))
 $(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
 
 cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
@@ -207,15 +199,11 @@ cluster-packages:
 cluster-operator := $(IMAGE_DIR)/cilium-pool-operator.tar
 .PHONY: cluster-program
 cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cilium) $(if $(call cluster-runs,operator),$(old-operator)/image.tar) \
-		$(if $(call cluster-runs,kubelet),$(old-kubelet)) \
-		$(if $(call cluster-runs,integrations)$(call cluster-runs,integrations-prometheus),$(CLUSTER_IMAGES)/prometheus.tar)
+		$(if $(call cluster-runs,kubelet),$(old-kubelet))
 	@echo "building the operator's image: up to 2 minutes the first time"
 	@$(MAKE) --no-print-directory image
 	@go build -o $(BIN)/ ./$(CLUSTER) ./cmd/kubectl-cilium_pool
 
-# Calico's CRDs; nothing of it is built.
-calico-crds = $(shell cd $(CLUSTER)/parts/calico && go mod download github.com/projectcalico/calico && \
-	go list -m -f '{{.Dir}}' github.com/projectcalico/calico)/libcalico-go/config/crd
-cluster-flags = -cilium $(cilium-dir)/chart $(if $(call cluster-runs,calico),-calico $(calico-crds)) -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
+cluster-flags = -cilium $(cilium-dir)/chart -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
 	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
-	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar)) $(if $(DIFF_FOR),-diff-for $(DIFF_FOR))
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))

@@ -44,7 +44,6 @@ type options struct {
 	cache      string
 	binDir     string
 	cilium     string // folder of Cilium's chart
-	calico     string // folder of Calico's CRDs
 	oldCilium  string // folder of the chart that the scenario cilium upgrades from
 	oldImage   string // file of its image
 	// oldOperator is the folder of an earlier commit's chart, image and source, which
@@ -56,8 +55,6 @@ type options struct {
 	helm3      string
 	images     string
 	operator   string // file of the operator's image
-	prometheus string // file of Prometheus' image
-	diffFor    time.Duration
 	nodes      int
 	run        string
 	bare       bool
@@ -76,7 +73,6 @@ func main() {
 	fs.StringVar(&o.cache, "cache", ".cache/cluster", "folder of what later clusters use again")
 	fs.StringVar(&o.binDir, "bin", ".cache/bin", "folder of the programs that were built")
 	fs.StringVar(&o.cilium, "cilium", ".cache/bin/cilium-1.20.2/chart", "folder of Cilium's chart")
-	fs.StringVar(&o.calico, "calico", "", "folder of Calico's CRDs")
 	fs.StringVar(&o.oldCilium, "old-cilium", ".cache/bin/cilium-1.19.5/chart", "folder of the chart of the Cilium that the scenario cilium upgrades from")
 	fs.StringVar(&o.oldImage, "old-image", ".cache/cluster/images/cilium-v1.19.5.tar", "file of the image of that Cilium")
 	fs.StringVar(&o.oldOperator, "old-operator", "", "folder of the operator that the scenario operator upgrades from")
@@ -85,8 +81,6 @@ func main() {
 	fs.StringVar(&o.helm3, "helm3", "helm3", "Helm 3, for the variants that install with it")
 	fs.StringVar(&o.images, "images", "", "files of the images that nodes have, separated by commas")
 	fs.StringVar(&o.operator, "operator", "", "file of the operator's image")
-	fs.StringVar(&o.prometheus, "prometheus", ".cache/cluster/images/prometheus.tar", "file of Prometheus' image")
-	fs.DurationVar(&o.diffFor, "diff-for", 10*time.Minute, "how long the scenario integrations-gitops compares manifests with the cluster")
 	fs.IntVar(&o.nodes, "nodes", 3, "how many nodes")
 	fs.StringVar(&o.run, "run", "ci", "scenarios, separated by commas; ci: those of every change; all: all of them")
 	fs.BoolVar(&o.bare, "bare", false, "of up: install nothing in the cluster")
@@ -141,7 +135,7 @@ func code(err error) int {
 }
 
 func (o *options) absolute() error {
-	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.calico, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.oldKubelet, &o.helm, &o.helm3, &o.operator, &o.prometheus} {
+	for _, path := range []*string{&o.repository, &o.dir, &o.cache, &o.binDir, &o.cilium, &o.oldCilium, &o.oldImage, &o.oldOperator, &o.oldKubelet, &o.helm, &o.helm3, &o.operator} {
 		if *path == "" {
 			continue
 		}

@@ -15,7 +15,6 @@ func TestChoose(t *testing.T) {
 		"upgrade,install": {"install", "upgrade"},
 		"variants":        variantNames(),
 		"docs":            {"docs-readme", "docs-install", "docs-operations"},
-		"integrations":    {"integrations-prometheus", "integrations-gitops"},
 		"docs-install":    {"docs-install"},
 	} {
 		chosen, err := choose(list)
