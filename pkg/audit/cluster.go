@@ -18,7 +18,7 @@ import (
 // Cluster returns what an operator that has just started would know of a cluster with the
 // objects of the snapshot, without settings other than defaults. ciliumNodes are those of the
 // snapshot, and settle is the operator's --agent-settle-time.
-func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.Stored) *state.Cluster {
+func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.View) *state.Cluster {
 	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger := state.NewLedger()
 	c := &state.Cluster{

@@ -61,8 +61,8 @@ func (w world) node(name string, cidrs ...string) {
 	agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	w.Agents = append(w.Agents, agent)
 	w.CiliumNodes = append(w.CiliumNodes, CiliumNode{Changed: long, View: &ciliumnode.View{
-		Summary: ciliumnode.Summary{Name: name, Release: map[netip.Addr]expand.ReleaseStatus{}},
-		Pool:    map[netip.Addr]string{}, Used: map[netip.Addr]string{},
+		Name: name, Release: map[netip.Addr]expand.ReleaseStatus{},
+		Pool: map[netip.Addr]string{}, Used: map[netip.Addr]string{},
 	}})
 	for _, c := range cidrs {
 		w.newBlock(name, c)

@@ -82,11 +82,11 @@ type pod struct {
 // read by their own spec alone: the operator's flags may be unknown, and must not cause false
 // findings.
 func (c *check) readCluster(s *Snapshot) {
-	stored := make([]*ciliumnode.Stored, 0, len(s.CiliumNodes))
+	views := make([]*ciliumnode.View, 0, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
-		stored = append(stored, s.CiliumNodes[i].Stored())
+		views = append(views, s.CiliumNodes[i].View)
 	}
-	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, stored)
+	c.cluster = s.Cluster(crd.Defaults{Policy: lenient(), Cooldown: c.Cooldown, NodeGoneCooldown: c.NodeGoneCooldown}, 0, views)
 	c.cluster.Paused, c.cluster.AnyMode = c.Paused, c.AnyMode
 	c.cluster.IgnoreTaints, c.cluster.StartupTaints = state.SetOf(c.IgnoreTaints), state.SetOf(c.StartupTaints)
 	c.poolByName, c.unsound, c.specOf = map[string]*crd.Pool{}, map[string]error{}, map[string]*v1alpha1.PodIPPool{}

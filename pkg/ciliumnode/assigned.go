@@ -29,10 +29,10 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 
 // AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then what multi-pool mode has allocated. Other nodes
 // route to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
-func (s *Summary) AssignedCIDRs() []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(s.PodCIDRs)+len(s.Allocated))
-	out = append(out, s.PodCIDRs...)
-	for _, a := range s.Allocated {
+func (v *View) AssignedCIDRs() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
+	out = append(out, v.PodCIDRs...)
+	for _, a := range v.Allocated {
 		if !slices.Contains(out, a.CIDR) {
 			out = append(out, a.CIDR)
 		}

@@ -35,19 +35,19 @@ type Client struct {
 	// unless a client applies the object. Each address is a field there, so they are half of
 	// the object and of what its writes cost the API server.
 	DropManagedFields bool
-	// Known, if set, returns the stored form of exactly this version of obj if there is one, and
-	// otherwise nil. The watch often delivers a version before the response to the write arrives.
-	Known func(obj metav1.Object) *Stored
+	// Known, if set, returns the View of exactly this version of obj if there is one, and otherwise
+	// nil. The watch often delivers a version before the response to the write arrives.
+	Known func(obj metav1.Object) *View
 }
 
-// stored returns the stored form of what a write has returned.
-func (c *Client) stored(obj client.Object) *Stored {
+// written returns the View of what a write has returned.
+func (c *Client) written(obj client.Object) *View {
 	if c.Known != nil {
 		if known := c.Known(obj); known != nil {
 			return known
 		}
 	}
-	return c.Mode.ToStored(obj)
+	return c.Mode.View(obj)
 }
 
 // Live reads a CiliumNode from the API server. A missing one is nil.
@@ -66,7 +66,7 @@ func (c *Client) Live(ctx context.Context, name string) (*View, error) {
 // Apply writes a change of the spec in one patch, conditional on the version in v. It
 // returns the CiliumNode as written, or nil if no write was needed. A conflict means
 // that v is outdated: observe and decide again.
-func (c *Client) Apply(ctx context.Context, v *View, change Change) (*Stored, error) {
+func (c *Client) Apply(ctx context.Context, v *View, change Change) (*View, error) {
 	change.untrack = c.DropManagedFields && v.tracked
 	body, err := c.Mode.protocol().patch(v, change)
 	if err != nil || body == nil {
@@ -78,17 +78,17 @@ func (c *Client) Apply(ctx context.Context, v *View, change Change) (*Stored, er
 	return c.patchSpec(ctx, v, body)
 }
 
-func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*Stored, error) {
+func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, error) {
 	cn := c.Mode.protocol().allocationObject(v.Name)
 	if err := c.Writer.Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching spec of CiliumNode %s: %w", v.Name, err)
 	}
-	return c.stored(cn), nil
+	return c.written(cn), nil
 }
 
 // Release changes entries of the handshake in one patch of the status, conditional on
 // the version in v. It returns what Apply does.
-func (c *Client) Release(ctx context.Context, v *View, change Entries) (*Stored, error) {
+func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, error) {
 	body, err := change.patch(v)
 	if err != nil || body == nil {
 		return nil, err
@@ -99,23 +99,23 @@ func (c *Client) Release(ctx context.Context, v *View, change Entries) (*Stored,
 // BumpVersion changes only the resourceVersion of a CiliumNode in effect, conditional
 // on the version in v, so that every patch of that version or an older one conflicts.
 // addr is an address that is not assigned to the agent.
-func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*Stored, error) {
+func (c *Client) BumpVersion(ctx context.Context, v *View, addr netip.Addr) (*View, error) {
 	return c.Mode.protocol().bumpVersion(ctx, c, v, addr)
 }
 
-func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*Stored, error) {
+func (c *Client) patchStatus(ctx context.Context, v *View, what string, body []byte) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: v.Name}}
 	if err := c.Writer.Status().Patch(ctx, cn, client.RawPatch(types.MergePatchType, body)); err != nil {
 		return nil, fmt.Errorf("patching %s of CiliumNode %s: %w", what, v.Name, err)
 	}
-	return c.stored(cn), nil
+	return c.written(cn), nil
 }
 
 // Create creates the CiliumNode of a Node, as its agent would: owned by the Node, with
 // its labels and addresses. The pool stays empty: only Apply publishes addresses, as it
 // checks that the node still holds them. In a mode where the Node itself takes its
 // place, Create returns an AlreadyExists error.
-func (c *Client) Create(ctx context.Context, node *corev1.Node) (*Stored, error) {
+func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{
 		Name:            node.Name,
 		Labels:          maps.Clone(node.Labels),
@@ -135,15 +135,12 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*Stored, error)
 // addresses of blocks: the caller publishes those again with Apply. Foreign pool
 // entries and podCIDRs are restored unchanged. If the API server refuses the object,
 // Recreate restores what pods and the agent need of it: addresses and IPAM.
-func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, blocks []netip.Prefix) (*Stored, error) {
-	cn, err := last.rebuild(node)
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
+	cn := last.rebuild(node)
 	c.Mode.protocol().without(cn, blocks)
-	stored, err := c.create(ctx, cn)
+	view, err := c.create(ctx, cn)
 	if !apierrors.IsInvalid(err) {
-		return stored, err
+		return view, err
 	}
 	spec := &cn.Spec
 	return c.create(ctx, &ciliumv2.CiliumNode{
@@ -155,14 +152,14 @@ func (c *Client) Recreate(ctx context.Context, last *Stored, node *corev1.Node, 
 	})
 }
 
-func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*Stored, error) {
+func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, error) {
 	if kind, plural := c.Mode.Resource(); !c.Mode.makesCiliumNodes() {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: kind.Group, Resource: plural}, cn.Name)
 	}
 	if err := c.Writer.Create(ctx, cn); err != nil {
 		return nil, fmt.Errorf("creating CiliumNode %s: %w", cn.Name, err)
 	}
-	return c.stored(cn), nil
+	return c.written(cn), nil
 }
 
 // Delete deletes the CiliumNode in v, if it is still the same object. A missing one is

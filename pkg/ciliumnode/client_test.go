@@ -77,8 +77,8 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 // A version that the watch has delivered before the response to its write is not read again.
 func TestWriteReturnsTheKnownVersion(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{}, node(nil))
-	var delivered *Stored
-	c.Known = func(obj metav1.Object) *Stored {
+	var delivered *View
+	c.Known = func(obj metav1.Object) *View {
 		if delivered != nil && delivered.ResourceVersion == obj.GetResourceVersion() {
 			return delivered
 		}
@@ -87,23 +87,23 @@ func TestWriteReturnsTheKnownVersion(t *testing.T) {
 	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		v := live(t, c, "n1")
 		written, err := c.Apply(t.Context(), v, Change{Publish: addrs(addr), Blocks: cidrs("10.0.0.0/30")})
-		if err != nil || written == delivered || !written.View().Publishes(addrs(addr)[0]) {
+		if err != nil || written == delivered || !written.Publishes(addrs(addr)[0]) {
 			t.Fatalf("unknown, it is %+v, %v", written, err)
 		}
 		if v = live(t, c, "n1"); written.ResourceVersion != v.ResourceVersion {
 			t.Errorf("it is of version %s, want %s", written.ResourceVersion, v.ResourceVersion)
 		}
-		delivered = &Stored{Summary: Summary{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}}
+		delivered = &View{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}
 		if written, err = c.Release(t.Context(), v, Entries{Mark: addrs(addr)}); err != nil || written != delivered {
 			t.Fatalf("released, it is %+v, %v", written, err)
 		}
 		v = live(t, c, "n1")
-		delivered = &Stored{Summary: Summary{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}}
+		delivered = &View{Name: "n1", ResourceVersion: next(t, v.ResourceVersion)}
 		if written, err = c.Apply(t.Context(), v, Change{Remove: addrs(addr), Blocks: cidrs("10.0.0.0/30")}); err != nil || written != delivered {
 			t.Fatalf("applied, it is %+v, %v", written, err)
 		}
 	}
-	delivered = &Stored{Summary: Summary{Name: "n2", ResourceVersion: "1"}}
+	delivered = &View{Name: "n2", ResourceVersion: "1"}
 	if written, err := c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}); err != nil || written != delivered {
 		t.Fatalf("created, it is %+v, %v", written, err)
 	}
@@ -152,8 +152,7 @@ func TestApplyDropsManagedFields(t *testing.T) {
 				if _, err := c.Apply(t.Context(), view, Change{}); err != nil || body != "" {
 					t.Errorf("nothing to publish: error %v, patch %s", err, body)
 				}
-				stored := mode.ToStored(cn).View() // as a reconcile gets it
-				if _, err := c.Apply(t.Context(), stored, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
+				if _, err := c.Apply(t.Context(), view, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")}); err != nil {
 					t.Fatal(err)
 				}
 				if want := test.drops && mode == CRD; strings.HasPrefix(body, drops) != want || body == "" {
@@ -192,11 +191,11 @@ func TestReleaseLeavesTheSpecAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := written.View()
+	v := written
 	want := NewView(cn)
 	want.ResourceVersion = v.ResourceVersion
 	want.Release = NewView(get(t, c, "n1")).Release
-	if diff := cmp.Diff(want, v, compareNetip(), cmpopts.IgnoreUnexported(Summary{})); diff != "" || len(v.Release) != 1 {
+	if diff := cmp.Diff(want, v, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" || len(v.Release) != 1 {
 		t.Errorf("view (-want +got):\n%s", diff)
 	}
 }
@@ -214,7 +213,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := written.View(); len(v.Pool) != 0 || v.ResourceVersion == "" {
+	if v := written; len(v.Pool) != 0 || v.ResourceVersion == "" {
 		t.Errorf("view is %+v, want an empty pool and a version", v)
 	}
 	got := get(t, c, "n1")
@@ -252,7 +251,7 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 
 	last := node([]string{"10.0.0.1"})
 	last.Labels = maps.Clone(before)
-	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), ToStored(last), n, nil); err != nil {
+	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), NewView(last), n, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, last.Labels); diff != "" {
@@ -271,7 +270,7 @@ func TestRecreateRefused(t *testing.T) {
 		}
 		return c.Create(ctx, obj, opts...)
 	}})
-	if _, err := c.Recreate(t.Context(), ToStored(last), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nil); err != nil {
+	if _, err := c.Recreate(t.Context(), NewView(last), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	last.Spec.Encryption.Key = 0
@@ -311,7 +310,7 @@ func TestRecreateKeepsForeign(t *testing.T) {
 
 			c := fakeClient(t, interceptor.Funcs{})
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
-			if _, err := c.Recreate(t.Context(), ToStored(last), n, cidrs(test.blocks...)); err != nil {
+			if _, err := c.Recreate(t.Context(), NewView(last), n, cidrs(test.blocks...)); err != nil {
 				t.Fatal(err)
 			}
 			got := get(t, c, "n1")

@@ -100,4 +100,4 @@ func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
 func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
 
 // FamiliesNotRun returns NotRun of each family.
-func (s *Summary) FamiliesNotRun() [2]bool { return s.notRun }
+func (v *View) FamiliesNotRun() [2]bool { return v.notRun }

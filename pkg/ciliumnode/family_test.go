@@ -88,7 +88,7 @@ func TestStaleInMultiPool(t *testing.T) {
 	cn := &ciliumv2.CiliumNode{}
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: ciliumInternalIP, IP: "10.0.0.1"}, {Type: ciliumInternalIP, IP: "fd00::1"}}
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
-	if v := MultiPool.ToStored(cn); len(v.Own) != 2 || len(v.Stale) > 0 {
+	if v := MultiPool.View(cn); len(v.Own) != 2 || len(v.Stale) > 0 {
 		t.Errorf("own %v, stale %v", v.Own, v.Stale)
 	}
 }

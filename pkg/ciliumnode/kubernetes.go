@@ -43,7 +43,7 @@ func (kubernetes) resource() (schema.GroupVersionKind, string) {
 }
 
 func (kubernetes) view(obj client.Object) *View {
-	v := &View{Summary: Summary{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}}
+	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return v
@@ -136,7 +136,7 @@ func newPodCIDRs(v *View, c Change) map[ipalloc.Family]netip.Prefix {
 const moved = "cilium-pool.io/moved"
 
 // bumpVersion writes our annotation, as a Node has no handshake.
-func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*Stored, error) {
+func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
 	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
 	if err != nil {
 		return nil, err

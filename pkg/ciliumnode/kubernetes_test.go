@@ -228,7 +228,7 @@ func TestKubernetesMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v = written.View()
+		v = written
 		node := &corev1.Node{}
 		if err := c.Reader.Get(t.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
 			t.Fatal(err)

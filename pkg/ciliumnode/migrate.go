@@ -78,7 +78,7 @@ func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viewOf(c.patchStatus(ctx, v, "status", body))
+	return c.patchStatus(ctx, v, "status", body)
 }
 
 // write patches the spec.
@@ -87,12 +87,5 @@ func (c *Client) write(ctx context.Context, v *View, patch any) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viewOf(c.patchSpec(ctx, v, body))
-}
-
-func viewOf(written *Stored, err error) (*View, error) {
-	if err != nil {
-		return nil, err
-	}
-	return written.View(), nil
+	return c.patchSpec(ctx, v, body)
 }

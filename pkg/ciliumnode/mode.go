@@ -3,9 +3,7 @@ package ciliumnode
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -85,27 +83,9 @@ func (m Mode) makesCiliumNodes() bool {
 	return kind.Group == ciliumv2.CustomResourceDefinitionGroup
 }
 
-// View reads a CiliumNode, or the object in its place.
-func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
-
-// ToStored reads a CiliumNode, or the object in its place, which must not be changed
+// View reads a CiliumNode, or the object in its place, which must not be changed
 // afterwards.
-func (m Mode) ToStored(obj client.Object) *Stored {
-	view := m.View(obj)
-	k := view.Stored()
-	if cn, ok := obj.(*ciliumv2.CiliumNode); ok {
-		rest := restOf{cn.Labels, cn.Annotations, cn.OwnerReferences, cn.Spec}
-		if view.BadFields != nil {
-			rest.Annotations = maps.Clone(rest.Annotations)
-			delete(rest.Annotations, badFields)
-		}
-		if view.saysAll(cn.Spec.IPAM.Pool) {
-			rest.Spec.IPAM.Pool = nil
-		}
-		k.rest, _ = json.Marshal(rest) // no value of these types fails
-	}
-	return k
-}
+func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
 
 // protocol is what differs between the modes.
 type protocol interface {
@@ -121,7 +101,7 @@ type protocol interface {
 	// bumpVersion changes the version of what was seen, and none of its content in
 	// effect, conditional on that version. addr is an address that is not assigned to
 	// the agent.
-	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*Stored, error)
+	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
 	// check checks, live, whether a change may be written.
 	check(context.Context, client.Reader, *View, Change) error
 	// without removes the content of blocks from a CiliumNode to be restored, and what
@@ -152,7 +132,7 @@ func (ciliumNodes) resource() (schema.GroupVersionKind, string) {
 
 // bumpVersion marks the address for release, which the agent refuses, or removes an
 // existing mark.
-func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*Stored, error) {
+func (ciliumNodes) bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error) {
 	if _, stands := v.Release[addr]; stands {
 		return c.Release(ctx, v, Entries{Clear: []netip.Addr{addr}})
 	}

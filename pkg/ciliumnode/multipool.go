@@ -90,6 +90,7 @@ func (multiPool) view(obj client.Object) *View {
 			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
 		}
 	}
+	v.kept.Spec.IPAM.Pool = cn.Spec.IPAM.Pool // of which the View has nothing
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
 	v.notRun = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}

@@ -312,7 +312,7 @@ func TestMultiPoolRecreate(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{})
 	c.Mode = MultiPool
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
-	if _, err := c.Recreate(t.Context(), MultiPool.ToStored(last), n, cidrs("10.0.0.0/30", "10.9.0.4/30")); err != nil {
+	if _, err := c.Recreate(t.Context(), MultiPool.View(last), n, cidrs("10.0.0.0/30", "10.9.0.4/30")); err != nil {
 		t.Fatal(err)
 	}
 	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}

@@ -16,22 +16,16 @@ import (
 
 // View is a CiliumNode as plain values. It is read-only.
 type View struct {
-	Summary
-
-	// Pool is spec.ipam.pool: address to the owner written there.
-	Pool map[netip.Addr]string
-	// Used is status.ipam.used: address to the owner reported.
-	Used map[netip.Addr]string
-}
-
-// Summary is a View without the addresses in the pool and in use.
-type Summary struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
 
+	// Pool is spec.ipam.pool: address to the owner written there.
+	Pool map[netip.Addr]string
+	// Used is status.ipam.used: address to the owner reported.
+	Used map[netip.Addr]string
 	// NonCanonical are pool keys that are addresses in a non-canonical form. The agent would
 	// allocate such an address a second time under its canonical key, so nothing is published
 	// beside them.
@@ -42,7 +36,7 @@ type Summary struct {
 	// the others; Recreate does not restore them.
 	BadFields []BadField
 	// PodCIDRs is spec.ipam.podCIDRs, in its order and without repetitions; where BlockDemand is
-	// set, the field that replaces it. Prefixes of a Summary are canonical.
+	// set, the field that replaces it. Prefixes of a View are canonical.
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
 	Allocated []Allocation
@@ -75,28 +69,28 @@ type Summary struct {
 	tracked bool
 	// notRun: the agent does not run the family.
 	notRun [2]bool
+	// kept is what Recreate restores in addition; nil: nothing else is known.
+	kept *ciliumv2.CiliumNode
 }
 
-// NewView reads a CiliumNode of crd mode.
+// NewView reads a CiliumNode of crd mode, which must not be changed afterwards.
 func NewView(cn *ciliumv2.CiliumNode) *View {
 	v := &View{
-		Summary: Summary{
-			Name:            cn.Name,
-			UID:             cn.UID,
-			ResourceVersion: cn.ResourceVersion,
-			Created:         cn.CreationTimestamp.Time,
-			PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
-			written:         writtenIn(cn.Spec.IPAM.PodCIDRs),
-			Allocated:       allocations(cn),
-			BadFields:       badFieldsOf(cn),
-			Own:             ownAddresses(cn),
-			Host:            hostAddresses(cn),
-			Limits: expand.Limits{
-				MinAllocate:       cn.Spec.IPAM.MinAllocate,
-				PreAllocate:       cn.Spec.IPAM.PreAllocate,
-				MaxAllocate:       cn.Spec.IPAM.MaxAllocate,
-				MaxAboveWatermark: cn.Spec.IPAM.MaxAboveWatermark,
-			},
+		Name:            cn.Name,
+		UID:             cn.UID,
+		ResourceVersion: cn.ResourceVersion,
+		Created:         cn.CreationTimestamp.Time,
+		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
+		written:         writtenIn(cn.Spec.IPAM.PodCIDRs),
+		Allocated:       allocations(cn),
+		BadFields:       badFieldsOf(cn),
+		Own:             ownAddresses(cn),
+		Host:            hostAddresses(cn),
+		Limits: expand.Limits{
+			MinAllocate:       cn.Spec.IPAM.MinAllocate,
+			PreAllocate:       cn.Spec.IPAM.PreAllocate,
+			MaxAllocate:       cn.Spec.IPAM.MaxAllocate,
+			MaxAboveWatermark: cn.Spec.IPAM.MaxAboveWatermark,
 		},
 		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
@@ -129,6 +123,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 			v.Release[addr] = expand.ReleaseStatus(status)
 		}
 	}
+	v.keep(cn)
 	v.setFamilies(cn)
 	v.tracked = len(cn.ManagedFields) > 0 && !slices.ContainsFunc(cn.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Operation == metav1.ManagedFieldsOperationApply
@@ -155,8 +150,8 @@ func (v *View) HasAgent() bool {
 }
 
 // Answers reports whether an answer of the agent about an address to be released stands.
-func (s *Summary) Answers() bool {
-	for _, status := range s.Release {
+func (v *View) Answers() bool {
+	for _, status := range v.Release {
 		if status.IsAnswer() {
 			return true
 		}

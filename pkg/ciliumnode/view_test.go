@@ -15,7 +15,7 @@ import (
 
 func TestNewView(t *testing.T) {
 	base := func() *View {
-		return &View{Summary: Summary{Name: "n1", UID: "u1", ResourceVersion: "7"}}
+		return &View{Name: "n1", UID: "u1", ResourceVersion: "7"}
 	}
 	tests := map[string]struct {
 		cn   func() *ciliumv2.CiliumNode
@@ -139,7 +139,7 @@ func TestNewView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := base()
 			test.want(want)
-			if diff := cmp.Diff(want, NewView(test.cn()), compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Summary{})); diff != "" {
+			if diff := cmp.Diff(want, NewView(test.cn()), compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}
 		})

@@ -23,7 +23,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		return nil
 	}
 	var nodes, out []string
-	var lacking []*ciliumnode.Stored
+	var lacking []*ciliumnode.View
 	for b := range l.PoolBlocks(pool) {
 		nodes = append(nodes, b.Node)
 	}
@@ -36,7 +36,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		return slices.ContainsFunc(cuts, func(c ipalloc.Cut) bool { return ContainsAddr(c.Ranges, addr) })
 	}
 	for _, cn := range lacking {
-		if len(cn.Stale) == 0 || cn.View().WithConfigured(inPool).NotRun(f) {
+		if len(cn.Stale) == 0 || cn.WithConfigured(inPool).NotRun(f) {
 			out = append(out, cn.Name)
 		}
 	}
@@ -53,7 +53,7 @@ type ciliumNodes struct {
 	// seen are CiliumNodes in the latest version known, delivered by the watch or returned
 	// by a write of this process. foreign derives from it. gone marks those that are
 	// deleted.
-	seen map[string]*ciliumnode.Stored
+	seen map[string]*ciliumnode.View
 	gone map[string]bool
 	// notRunning is how many of seen are not deleted and have an agent that does not run a
 	// family.
@@ -71,7 +71,7 @@ type ciliumNodes struct {
 func newCiliumNodes() ciliumNodes {
 	return ciliumNodes{
 		foreign:  map[string][]netip.Prefix{},
-		seen:     map[string]*ciliumnode.Stored{},
+		seen:     map[string]*ciliumnode.View{},
 		gone:     map[string]bool{},
 		restored: map[string]types.UID{},
 		fenced:   map[types.UID]string{},
@@ -79,7 +79,7 @@ func newCiliumNodes() ciliumNodes {
 }
 
 // set stores the latest version of a CiliumNode, or the last one of a deleted CiliumNode.
-func (c *ciliumNodes) set(cn *ciliumnode.Stored, gone bool) {
+func (c *ciliumNodes) set(cn *ciliumnode.View, gone bool) {
 	c.count(cn.Name, -1)
 	c.seen[cn.Name] = cn
 	if gone {
@@ -112,7 +112,7 @@ func (c *ciliumNodes) lacks(name string, f ipalloc.Family) bool {
 }
 
 // current returns the latest version of a CiliumNode, or nil if it is deleted or unknown.
-func (c *ciliumNodes) current(name string) *ciliumnode.Stored {
+func (c *ciliumNodes) current(name string) *ciliumnode.View {
 	if c.gone[name] {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (c *ciliumNodes) current(name string) *ciliumnode.Stored {
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
 // returned, unless a later version is known, as either may be late. It reports whether the
 // addresses taken because of it have changed.
-func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
+func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
 	if l.knowsLater(cn) {
@@ -140,7 +140,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.Stored) (changed bool) {
 
 // RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. What it
 // named stays taken until it is back or ForgetCiliumNode is called.
-func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
+func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.View) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.knowsLater(cn) {
@@ -150,7 +150,7 @@ func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.Stored) {
 }
 
 // knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
-func (l *Ledger) knowsLater(cn *ciliumnode.Stored) bool {
+func (l *Ledger) knowsLater(cn *ciliumnode.View) bool {
 	seen := l.ciliumNodes.seen[cn.Name]
 	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
 }
@@ -166,8 +166,8 @@ func (l *Ledger) CiliumNodes() []string {
 // MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: those
 // older than the list's version whose UID is not among listed. The result carries the
 // list's resourceVersion.
-func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.Stored {
-	var out []*ciliumnode.Stored
+func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
+	var out []*ciliumnode.View
 	inParts(&l.mu, l.CiliumNodes(), func(name string) {
 		cn := l.ciliumNodes.current(name)
 		if cn != nil && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
@@ -180,18 +180,14 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) [
 // CiliumNode returns a CiliumNode in the latest version known, or nil.
 func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
-	seen := l.ciliumNodes.current(name)
-	l.mu.Unlock()
-	if seen == nil {
-		return nil
-	}
-	return seen.View()
+	defer l.mu.Unlock()
+	return l.ciliumNodes.current(name)
 }
 
-// CiliumNodeAt returns the stored form of obj if exactly this version is the latest known, and
+// CiliumNodeAt returns the View of obj if exactly this version is the latest known, and
 // otherwise nil. Each version that this process writes arrives twice, in the response to the write
-// and from the watch, in either order: the second one need not be stored again.
-func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.Stored {
+// and from the watch, in either order: the second one need not be read again.
+func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	seen, version := l.ciliumNodes.current(obj.GetName()), obj.GetResourceVersion()
@@ -202,7 +198,7 @@ func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.Stored {
 }
 
 // LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.
-func (l *Ledger) LastCiliumNode(name string) *ciliumnode.Stored {
+func (l *Ledger) LastCiliumNode(name string) *ciliumnode.View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ciliumNodes.gone[name] {

@@ -22,12 +22,12 @@ import (
 // forgotten: otherwise what it names would be assigned to other nodes.
 func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-	l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "2", "10.0.0.0/30")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+	l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "2", "10.0.0.0/30")))
 	if l.CiliumNode("n") != nil {
 		t.Fatal("it is not gone")
 	}
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just created it
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just created it
 	if l.ForgetCiliumNode("n") {
 		t.Error("something it names is no longer taken")
 	}
@@ -42,9 +42,9 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 // The ledger remembers that a CiliumNode was restored until it is forgotten, and does not
 // confuse it with another CiliumNode of the same name.
 func TestLedgerForgetsRestored(t *testing.T) {
-	l, view := NewLedger(), &ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", UID: "u"}}
+	l, view := NewLedger(), &ciliumnode.View{Name: "n", UID: "u"}
 	l.MarkRestored("n", "u")
-	if !l.Restored(view) || l.Restored(&ciliumnode.View{Summary: ciliumnode.Summary{Name: "n", UID: "v"}}) {
+	if !l.Restored(view) || l.Restored(&ciliumnode.View{Name: "n", UID: "v"}) {
 		t.Error("restored is the other one")
 	}
 	l.ForgetCiliumNode("n")
@@ -56,7 +56,7 @@ func TestLedgerForgetsRestored(t *testing.T) {
 // The ledger knows the latest version of a CiliumNode, whether the watch or the response to
 // a write is late.
 func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
-	at := func(version string) *ciliumnode.Stored { return ciliumnode.ToStored(fixtures.CiliumNode("n", version)) }
+	at := func(version string) *ciliumnode.View { return ciliumnode.NewView(fixtures.CiliumNode("n", version)) }
 	upsert := func(version string) func(*Ledger) { return func(l *Ledger) { l.UpsertCiliumNode(at(version)) } }
 	remove := func(version string) func(*Ledger) { return func(l *Ledger) { l.RemoveCiliumNode(at(version)) } }
 	listWithout := func(version string) func(*Ledger) {
@@ -102,7 +102,7 @@ func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
 // A list shows only the deletion of objects older than the list.
 func TestMissingCiliumNodes(t *testing.T) {
 	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "10")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "10")))
 	for version, want := range map[string]int{"9": 0, "10": 1, "11": 1} {
 		missing := l.MissingCiliumNodes(nil, version)
 		if len(missing) != want {
@@ -121,7 +121,7 @@ func TestStaleAddressIsTaken(t *testing.T) {
 	cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
 	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+	l.UpsertCiliumNode(ciliumnode.NewView(cn))
 	if v := l.CiliumNode("n"); !v.NotRun(ipalloc.IPv6) {
 		t.Fatal("IPv6 counts as run")
 	}
@@ -150,7 +150,7 @@ func TestChangedNamesWhatIsForeign(t *testing.T) {
 		{"none", nil, nil, fixtures.Prefixes("10.0.0.8/30")},
 	}
 	for i, step := range steps {
-		l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", strconv.Itoa(i+1), step.podCIDRs...)))
+		l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", strconv.Itoa(i+1), step.podCIDRs...)))
 		if !slices.Equal(taken, step.taken) || !slices.Equal(freed, step.freed) {
 			t.Errorf("%s: taken %v, freed %v; want %v, %v", step.name, taken, freed, step.taken, step.freed)
 		}
@@ -199,14 +199,14 @@ func TestWithheldByListedCIDRs(t *testing.T) {
 			for order, blocksFirst := range map[string]bool{"blocks first": true, "CiliumNode first": false} {
 				l, held := NewLedger(), uint64(0)
 				if !blocksFirst {
-					l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+					l.UpsertCiliumNode(ciliumnode.NewView(cn))
 				}
 				if tc.other != "" {
 					l.Upsert(fixtures.Block(tc.other, "p", "other", 1))
 					held = 1
 				}
 				if blocksFirst {
-					l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+					l.UpsertCiliumNode(ciliumnode.NewView(cn))
 				}
 				l.SetReady()
 				if free := l.Free(cut); free != 1<<14-tc.want-held {
@@ -234,7 +234,7 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		func(l *Ledger) { l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 1)) },
 		func(l *Ledger) { l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 2)) }, // not listed
 	}
-	node := func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(cn)) }
+	node := func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(cn)) }
 	for name, events := range map[string][]func(*Ledger){
 		"blocks first":         {blocks[0], blocks[1], node},
 		"the CiliumNode first": {node, blocks[1], blocks[0]},
@@ -256,13 +256,13 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 // The nodes whose agents do not run a family are those with a block of the pool and a CiliumNode
 // that says so.
 func TestNotRunning(t *testing.T) {
-	agent := func(version string, own ...string) *ciliumnode.Stored {
+	agent := func(version string, own ...string) *ciliumnode.View {
 		cn := fixtures.IPv4Agent()
 		cn.ResourceVersion = version
 		for _, addr := range own {
 			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
 		}
-		return ciliumnode.ToStored(cn)
+		return ciliumnode.NewView(cn)
 	}
 	l := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1), fixtures.Block("10.0.0.8/29", "p", "n", 2), fixtures.Block("10.0.0.16/29", "q", "m", 3))
 	for i, step := range []struct {
@@ -292,7 +292,7 @@ func TestNotRunning(t *testing.T) {
 	router.ResourceVersion = "8"
 	router.Spec.Addresses = append(router.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
 	router.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
-	l.UpsertCiliumNode(ciliumnode.ToStored(router))
+	l.UpsertCiliumNode(ciliumnode.NewView(router))
 	l.Upsert(fixtures.Block("10.0.0.0/29", "p", "n", 12))
 	if got := l.NotRunning(ipalloc.IPv6, "p"); len(got) > 0 {
 		t.Errorf("with a configured router: %v", got)
@@ -332,8 +332,8 @@ func TestCiliumNodeAt(t *testing.T) {
 		return cn
 	}
 	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.ToStored(at("u", "5")))
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("without", "")))
+	l.UpsertCiliumNode(ciliumnode.NewView(at("u", "5")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("without", "")))
 	for name, cn := range map[string]*ciliumv2.CiliumNode{
 		"earlier": at("u", "4"), "later": at("u", "6"), "another object": at("v", "5"),
 		"another name": fixtures.CiliumNode("m", "5"), "no version": fixtures.CiliumNode("without", ""),
@@ -345,7 +345,7 @@ func TestCiliumNodeAt(t *testing.T) {
 	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.ciliumNodes.seen["n"] {
 		t.Errorf("the same version: %v is known", known)
 	}
-	l.RemoveCiliumNode(ciliumnode.ToStored(at("u", "7")))
+	l.RemoveCiliumNode(ciliumnode.NewView(at("u", "7")))
 	if l.CiliumNodeAt(at("u", "7")) != nil {
 		t.Error("a deleted one is known")
 	}
@@ -360,12 +360,12 @@ func TestMayName(t *testing.T) {
 		s.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}}
 	}))
 	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, fixtures.Prefixes("10.0.0.5/32"))
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/28")))
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "1", "10.1.0.0/28")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/28")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "1", "10.1.0.0/28")))
 	if got := l.mayName("n", block); len(got) > 0 {
 		t.Errorf("%v may name a part of it", got)
 	}
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "2", "10.0.0.8/29")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "2", "10.0.0.8/29")))
 	if got := l.mayName("n", block); !slices.Equal(got, []string{"m"}) {
 		t.Errorf("%v may name a part of it, want m", got)
 	}

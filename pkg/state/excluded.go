@@ -42,7 +42,7 @@ func (l *Ledger) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) 
 
 // isNodes reports whether an address lies in a block of a CiliumNode's node, or in a CIDR
 // that it lists.
-func (l *Ledger) isNodes(cn *ciliumnode.Stored, addr netip.Addr) bool {
+func (l *Ledger) isNodes(cn *ciliumnode.View, addr netip.Addr) bool {
 	for _, held := range l.byNode[cn.Name] {
 		if held.CIDR.Contains(addr) {
 			return true

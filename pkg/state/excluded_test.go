@@ -46,10 +46,10 @@ func TestClusterAddressesAreNotClaimed(t *testing.T) {
 // An agent's own address in its node's blocks and CIDRs concerns only that node. If it lies
 // elsewhere, as one from an earlier IPAM may, no pod gets it.
 func TestRouterOutsideItsNode(t *testing.T) {
-	router := func(version, addr string, podCIDRs ...string) *ciliumnode.Stored {
+	router := func(version, addr string, podCIDRs ...string) *ciliumnode.View {
 		cn := fixtures.CiliumNode("b", version, podCIDRs...)
 		cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.1"}, {Type: "CiliumInternalIP", IP: addr}}
-		return ciliumnode.ToStored(cn)
+		return ciliumnode.NewView(cn)
 	}
 	own := fixtures.Block("10.0.0.8/29", "p", "b", 2)
 	ledger := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "a", 1))
@@ -93,10 +93,10 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
 		netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
-	if diff := cmp.Diff(want, usable(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/29")).View()), fixtures.CompareNetip()); diff != "" {
+	if diff := cmp.Diff(want, usable(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/29"))), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("usable (-want +got):\n%s", diff)
 	}
-	whole := ciliumnode.MultiPool.ToStored(fixtures.Pooled(1, "10.0.0.0/29")).View()
+	whole := ciliumnode.MultiPool.View(fixtures.Pooled(1, "10.0.0.0/29"))
 	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
 		t.Error("an address of a whole block is withheld, which its agent uses all the same")
 	}
@@ -128,9 +128,9 @@ func TestNamedBlockIsNotUsable(t *testing.T) {
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 			other := fixtures.CiliumNode("m", "1")
 			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
-			c.Ledger.UpsertCiliumNode(mode.ToStored(other))
+			c.Ledger.UpsertCiliumNode(mode.View(other))
 			s := expand.State{Node: "n", Family: ipalloc.IPv4, Pods: []expand.Pod{{IPs: fixtures.Addrs(test.pod...)}}}
-			s = c.State(s, "", mode.ToStored(mine).View(), c.Ledger.NodeBlocks("n"))
+			s = c.State(s, "", mode.View(mine), c.Ledger.NodeBlocks("n"))
 			if got := len(s.Blocks[0].Usable); got != test.want {
 				t.Errorf("%d usable addresses, want %d", got, test.want)
 			}

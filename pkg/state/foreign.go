@@ -24,7 +24,7 @@ var maxNodeBits = [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 64}
 //	otherwise                              unless both
 //
 // A block inside such a CIDR has a more specific route.
-func (l *Ledger) withholds(cn *ciliumnode.Stored, cidr netip.Prefix) bool {
+func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	if hostBits > maxNodeBits[ipalloc.FamilyOf(cidr.Addr())] {
 		return false

@@ -28,13 +28,13 @@ func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 			l := state.ReadyLedger(removed)
 			cn := fixtures.CiliumNode("n", "2")
 			cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.1", "10.0.0.2")
-			l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+			l.UpsertCiliumNode(ciliumnode.NewView(cn))
 			tear(l)
 			pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
 			if cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 				t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 			}
-			if !l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "5"))) {
+			if !l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "5"))) {
 				t.Error("that nothing is named any more changes nothing")
 			}
 			if _, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); err != nil {
@@ -50,8 +50,8 @@ func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	l := state.ReadyLedger(removed)
 	cn := fixtures.CiliumNode("n", "2")
 	cn.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.1")
-	l.UpsertCiliumNode(ciliumnode.ToStored(cn))
-	l.RemoveCiliumNode(ciliumnode.ToStored(cn))
+	l.UpsertCiliumNode(ciliumnode.NewView(cn))
+	l.RemoveCiliumNode(ciliumnode.NewView(cn))
 	l.ForgetCiliumNode("n")
 	l.Remove(removed)
 	if _, _, err := l.Claim(ipalloc.IPv4, "m", "", []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}); err != nil {

@@ -96,7 +96,7 @@ func FuzzForeign(f *testing.F) {
 			}
 		}
 		l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
-		l.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		l.UpsertCiliumNode(ciliumnode.NewView(cn))
 		pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))}
 		for {
 			cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools)

@@ -47,7 +47,7 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),
 		"CiliumNodeAt":                   f.each(func(i int) { f.CiliumNodeAt(f.object(i)) }),
 		"LastCiliumNode":                 f.each(func(i int) { f.LastCiliumNode(f.node(i)) }),
-		"Restored":                       f.each(func(i int) { f.Restored(f.nodes[i%len(f.nodes)].View()) }),
+		"Restored":                       f.each(func(i int) { f.Restored(f.nodes[i%len(f.nodes)]) }),
 		"Fenced":                         f.each(func(i int) { f.Fenced(f.block(i)) }),
 		"NamedElsewhere":                 f.each(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
 		"ListedFor":                      f.few(func(int) { f.ListedFor("default") }),
@@ -94,7 +94,7 @@ func (f *largeFleet) ledgerChanges() map[string]holds.Call {
 		f.Upsert(b)
 	}
 	n := min(tried, len(f.nodes))
-	stored := func(i int) *ciliumnode.Stored { return f.nodes[i%len(f.nodes)] }
+	stored := func(i int) *ciliumnode.View { return f.nodes[i%len(f.nodes)] }
 	return map[string]holds.Call{
 		"Upsert": f.each(func(i int) {
 			b := f.block(i)

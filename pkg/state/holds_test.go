@@ -158,11 +158,11 @@ func (f *largeFleet) each(do func(i int)) holds.Call {
 func (f *largeFleet) few(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
 
 // withoutIPv6 returns the CiliumNode of an agent that does not run IPv6.
-func withoutIPv6() *ciliumnode.Stored {
+func withoutIPv6() *ciliumnode.View {
 	cn := fixtures.CiliumNode("without-ipv6", "1")
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "192.0.2.1"}}
 	cn.Status.IPAM.Used = fixtures.AllocationMap("192.0.2.1")
-	return ciliumnode.ToStored(cn)
+	return ciliumnode.NewView(cn)
 }
 
 func (f *largeFleet) stores() []store {

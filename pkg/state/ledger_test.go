@@ -317,34 +317,34 @@ func TestLedgerForeign(t *testing.T) {
 		}
 	}
 	expectFree("at first", 2)
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "2", "10.0.0.0/30")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "2", "10.0.0.0/30")))
 	expectFree("two name one block", 1)
-	if freed := l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("m", "3"))); !freed {
+	if freed := l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "3"))); !freed {
 		t.Error("nothing was freed")
 	}
 	expectFree("one still names it", 1)
 
 	odd := fixtures.CiliumNode("m", "4")
 	odd.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.5", "::ffff:10.0.0.6", "x")
-	l.UpsertCiliumNode(ciliumnode.ToStored(odd))
+	l.UpsertCiliumNode(ciliumnode.NewView(odd))
 	expectFree("a single address of the other block is named", 0)
-	l.RemoveCiliumNode(ciliumnode.ToStored(odd))
+	l.RemoveCiliumNode(ciliumnode.NewView(odd))
 	expectFree("its CiliumNode is gone, and may come back", 0)
 	l.ForgetCiliumNode("m")
 	expectFree("it is forgotten", 1)
 	l.ForgetCiliumNode("n")
 	expectFree("the other is there", 1)
-	l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+	l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
 	l.ForgetCiliumNode("n")
 	expectFree("all are forgotten", 2)
 
 	l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 5))
 	own := fixtures.CiliumNode("n", "6")
 	own.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.1", "10.0.0.2")
-	l.UpsertCiliumNode(ciliumnode.ToStored(own))
+	l.UpsertCiliumNode(ciliumnode.NewView(own))
 	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 5))
-	l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "7")))
+	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "7")))
 	expectFree("a block that came and went", 2)
 }
 
@@ -352,7 +352,7 @@ func TestLedgerForeign(t *testing.T) {
 // the last write even if the watch is late.
 func TestLedgerBlockRemovedByForce(t *testing.T) {
 	upsert := func(version string, blocks ...string) func(*Ledger) {
-		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", version, blocks...))) }
+		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", version, blocks...))) }
 	}
 	tests := map[string]struct {
 		then func(l *Ledger)
@@ -362,7 +362,7 @@ func TestLedgerBlockRemovedByForce(t *testing.T) {
 		"the watch shows the write":        {upsert("8", "10.0.0.0/30"), 0},
 		"it is published no longer":        {upsert("9"), 1},
 		"the CiliumNode is forgotten": {func(l *Ledger) {
-			l.RemoveCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "9")))
+			l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "9")))
 			l.ForgetCiliumNode("n")
 		}, 1},
 		"another block goes": {func(l *Ledger) {

@@ -26,7 +26,7 @@ type fleet struct {
 	*state.Ledger
 	pools  *state.Pools
 	blocks []crd.Block
-	nodes  []*ciliumnode.Stored
+	nodes  []*ciliumnode.View
 	listed map[types.UID]bool
 	cuts   []ipalloc.Cut
 }
@@ -66,7 +66,7 @@ func newFleetIn(size, pools, blocks int) *fleet {
 			}
 		}
 		cn.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
-		f.nodes = append(f.nodes, ciliumnode.ToStored(cn))
+		f.nodes = append(f.nodes, ciliumnode.NewView(cn))
 		f.listed[cn.UID] = true
 	}
 	for _, b := range f.blocks {
@@ -83,23 +83,23 @@ func newFleetIn(size, pools, blocks int) *fleet {
 // part of it.
 func TestNamedElsewhere(t *testing.T) {
 	const block = "10.0.0.0/28"
-	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.Stored {
+	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.View {
 		obj := fixtures.CiliumNode(name, "1", podCIDR)
 		obj.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
-		return ciliumnode.ToStored(obj)
+		return ciliumnode.NewView(obj)
 	}
 	tests := map[string]struct {
-		nodes    []*ciliumnode.Stored
+		nodes    []*ciliumnode.View
 		excluded []netip.Prefix
 		want     []netip.Prefix
 	}{
 		"nothing":                           {},
-		"the node itself":                   {nodes: []*ciliumnode.Stored{cn("n", block, "10.0.0.1")}},
-		"another one, an address":           {nodes: []*ciliumnode.Stored{cn("n", block), cn("m", "10.1.0.0/28", "10.0.0.3")}, want: fixtures.Prefixes("10.0.0.3/32")},
-		"another one, a larger CIDR":        {nodes: []*ciliumnode.Stored{cn("m", "10.0.0.0/24")}, want: fixtures.Prefixes("10.0.0.0/24")},
-		"another one, the same CIDR":        {nodes: []*ciliumnode.Stored{cn("n", block), cn("m", block)}, want: fixtures.Prefixes(block)},
-		"the address of a Node":             {nodes: []*ciliumnode.Stored{cn("n", block)}, excluded: fixtures.Prefixes("10.0.0.5/32")},
-		"the address of a Node and another": {nodes: []*ciliumnode.Stored{cn("m", "10.1.0.0/28", "10.0.0.3")}, excluded: fixtures.Prefixes("10.0.0.5/32"), want: fixtures.Prefixes("10.0.0.3/32")},
+		"the node itself":                   {nodes: []*ciliumnode.View{cn("n", block, "10.0.0.1")}},
+		"another one, an address":           {nodes: []*ciliumnode.View{cn("n", block), cn("m", "10.1.0.0/28", "10.0.0.3")}, want: fixtures.Prefixes("10.0.0.3/32")},
+		"another one, a larger CIDR":        {nodes: []*ciliumnode.View{cn("m", "10.0.0.0/24")}, want: fixtures.Prefixes("10.0.0.0/24")},
+		"another one, the same CIDR":        {nodes: []*ciliumnode.View{cn("n", block), cn("m", block)}, want: fixtures.Prefixes(block)},
+		"the address of a Node":             {nodes: []*ciliumnode.View{cn("n", block)}, excluded: fixtures.Prefixes("10.0.0.5/32")},
+		"the address of a Node and another": {nodes: []*ciliumnode.View{cn("m", "10.1.0.0/28", "10.0.0.3")}, excluded: fixtures.Prefixes("10.0.0.5/32"), want: fixtures.Prefixes("10.0.0.3/32")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func TestOtherMode(t *testing.T) {
 				cn = fixtures.CiliumNode("n", "1", "10.0.0.0/30")
 			}
 			if test.mode != ciliumnode.Kubernetes {
-				c.Ledger.UpsertCiliumNode(test.mode.ToStored(cn))
+				c.Ledger.UpsertCiliumNode(test.mode.View(cn))
 			}
 			if got := c.OtherMode(node); got != test.want {
 				t.Errorf("the agent starts in %q, want %q", got, test.want)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,35 +68,32 @@ func (k PodKey) UID() types.UID { return k.uid }
 // BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey
+	expand.Pod // Created only in modes in which agents have several pools
+
 	// needs: the pod needs an address.
 	needs   bool
-	name    string
-	ips     []netip.Addr
-	request requestHandle // in modes in which agents have several pools
-	// requests is how many addresses of each family it requests from the scheduler.
-	requests [2]uint16
-	created  time.Time // in modes in which agents have several pools
+	request PoolRequest // in modes in which agents have several pools
 }
 
 // ReadPodWithRequest reads a pod of a mode in which agents have several pools.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
-	p.created = pod.CreationTimestamp.Time
-	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
+	p.Created = pod.CreationTimestamp.Time
+	p.request = PoolRequestOf(&pod.ObjectMeta)
 	return p
 }
 
 // ReadPod extracts from a pod the fields that decisions need.
 func ReadPod(pod *corev1.Pod) BoundPod {
-	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}, name: pod.Namespace + "/" + pod.Name, ips: podIPs(pod)}
+	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
+	p.Name, p.IPs, p.Requests = pod.Namespace+"/"+pod.Name, podIPs(pod), addressRequests(&pod.Spec)
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-	p.requests = addressRequests(&pod.Spec)
 	return p
 }
 
 // waits reports whether the pod needs an address and has none.
-func (p *BoundPod) waits() bool { return p.needs && len(p.ips) == 0 }
+func (p *BoundPod) waits() bool { return p.needs && len(p.IPs) == 0 }
 
 // UsedByPods returns the addresses in the statuses of those pods that need an address, and
 // whether any of these pods has no address yet and is missing from shown.
@@ -108,10 +104,10 @@ func UsedByPods(pods []corev1.Pod, shown []expand.Pod) (used map[netip.Addr]bool
 		if !pod.needs {
 			continue
 		}
-		for _, addr := range pod.ips {
+		for _, addr := range pod.IPs {
 			used[addr] = true
 		}
-		isShown := func(p expand.Pod) bool { return p.Name == pod.name }
+		isShown := func(p expand.Pod) bool { return p.Name == pod.Name }
 		unseen = unseen || pod.waits() && !slices.ContainsFunc(shown, isShown)
 	}
 	return used, unseen
@@ -129,9 +125,8 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 
 // Pods stores the pods that need an address, by node. It is safe for concurrent use.
 type Pods struct {
-	mu sync.RWMutex
-	// byNode holds slices: maps this small cost twice as much.
-	byNode map[string][]heldPod
+	mu     sync.RWMutex
+	byNode map[string][]BoundPod
 	// namespaces are the pool requests that namespaces make for their pods.
 	namespaces map[string]PoolRequest
 	// RememberEnded keeps the names of pods that have left a node for expand.ReportLag.
@@ -155,7 +150,7 @@ type endedPod struct {
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	return &Pods{byNode: map[string][]heldPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
+	return &Pods{byNode: map[string][]BoundPod{}, namespaces: map[string]PoolRequest{}, ended: map[string][]endedPod{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -169,15 +164,20 @@ func (p *Pods) Set(pod BoundPod, now time.Time) bool {
 	p.forgetEnded(now)
 	i := p.index(pod.PodKey)
 	if i < 0 {
-		p.byNode[pod.Node] = appendPod(p.byNode[pod.Node], hold(pod, now))
+		pod.Seen = now
+		p.byNode[pod.Node] = append(p.byNode[pod.Node], pod)
 		return true
 	}
-	return p.byNode[pod.Node][i].update(pod)
+	known := &p.byNode[pod.Node][i]
+	if slices.Equal(known.IPs, pod.IPs) && known.request == pod.request {
+		return false
+	}
+	known.IPs, known.request = pod.IPs, pod.request
+	return true
 }
 
 func (p *Pods) index(key PodKey) int {
-	uid, isUUID := packUID(key.uid)
-	return slices.IndexFunc(p.byNode[key.Node], func(h heldPod) bool { return h.uuid == isUUID && h.text[:h.nameAt] == uid })
+	return slices.IndexFunc(p.byNode[key.Node], func(pod BoundPod) bool { return pod.uid == key.uid })
 }
 
 // Delete removes a pod as of now, and reports whether it was known.
@@ -190,7 +190,7 @@ func (p *Pods) Delete(key PodKey, now time.Time) bool {
 	}
 	p.forgetEnded(now)
 	if p.RememberEnded {
-		p.ended[key.Node] = append(p.ended[key.Node], endedPod{strings.Clone(p.byNode[key.Node][i].name()), now})
+		p.ended[key.Node] = append(p.ended[key.Node], endedPod{p.byNode[key.Node][i].Name, now})
 		p.endings = append(p.endings, ending{key.Node, now})
 	}
 	p.byNode[key.Node] = slices.Delete(p.byNode[key.Node], i, i+1)
@@ -217,7 +217,7 @@ func (p *Pods) On(node string) []expand.Pod {
 	defer p.mu.RUnlock()
 	out := make([]expand.Pod, 0, len(p.byNode[node]))
 	for i := range p.byNode[node] {
-		out = append(out, p.byNode[node][i].pod())
+		out = append(out, p.byNode[node][i].Pod)
 	}
 	slices.SortFunc(out, func(a, b expand.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -247,9 +247,9 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	asked := PoolRequests{}
-	for _, held := range p.byNode[node] {
-		namespace, _, _ := strings.Cut(held.name(), "/")
-		asked.add(held.name(), requestOf(held.request), p.namespaces[namespace], picking)
+	for _, pod := range p.byNode[node] {
+		namespace, _, _ := strings.Cut(pod.Name, "/")
+		asked.add(pod.Name, pod.request, p.namespaces[namespace], picking)
 	}
 	return asked
 }
@@ -261,8 +261,8 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 		return nil
 	}
 	prefix := name + "/"
-	p.eachNode(func(node string, pods []heldPod) {
-		if slices.ContainsFunc(pods, func(h heldPod) bool { return strings.HasPrefix(h.name(), prefix) }) {
+	p.eachNode(func(node string, pods []BoundPod) {
+		if slices.ContainsFunc(pods, func(pod BoundPod) bool { return strings.HasPrefix(pod.Name, prefix) }) {
 			nodes = append(nodes, node)
 		}
 	})
@@ -285,7 +285,7 @@ func (p *Pods) setNamespace(name string, w PoolRequest) (changed bool) {
 
 // eachNode calls do with the pods of each node that has any. It holds the lock for one node
 // at a time, because all pods would take many milliseconds.
-func (p *Pods) eachNode(do func(node string, pods []heldPod)) {
+func (p *Pods) eachNode(do func(node string, pods []BoundPod)) {
 	p.mu.RLock()
 	nodes := slices.Collect(maps.Keys(p.byNode))
 	p.mu.RUnlock()
@@ -299,10 +299,10 @@ func (p *Pods) eachNode(do func(node string, pods []heldPod)) {
 // Missing returns the known pods whose UID is not among listed.
 func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	var out []BoundPod
-	p.eachNode(func(node string, pods []heldPod) {
-		for _, held := range pods {
-			if !listed[held.uid()] {
-				out = append(out, BoundPod{PodKey: PodKey{node, held.uid()}})
+	p.eachNode(func(node string, pods []BoundPod) {
+		for _, pod := range pods {
+			if !listed[pod.uid] {
+				out = append(out, BoundPod{PodKey: PodKey{node, pod.uid}})
 			}
 		}
 	})

@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"strings"
-	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,7 +32,7 @@ type PoolRequest struct {
 	pools [2]string
 	// strict: it accepts only a pool that it names or that selects it.
 	strict bool
-	// labels are encoded in one string, because many pods share the same labels.
+	// labels are encoded, so that requests can be compared.
 	labels string
 }
 
@@ -76,17 +75,6 @@ func KeepPoolRequests(annotations map[string]string) map[string]string {
 		}
 	}
 	return kept
-}
-
-// requestHandle deduplicates equal requests of pods.
-type requestHandle = unique.Handle[PoolRequest]
-
-// requestOf returns the stored request. Modes without pool requests store none.
-func requestOf(k requestHandle) PoolRequest {
-	if k == (requestHandle{}) {
-		return PoolRequest{}
-	}
-	return k.Value()
 }
 
 // PoolRequests are the Cilium pools that pods request, by "namespace/name" and family. Pods

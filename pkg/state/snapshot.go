@@ -156,7 +156,7 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 	}
 	view := s.CiliumNode
 	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && last != nil && last.OwnedBy(s.Node) {
-		view = last.View()
+		view = last
 	}
 	taint := crd.StartupTaint(s.Node, c.StartupTaints)
 	if taint == "" || view != nil && len(view.Named())+len(view.NonCanonical) > 0 || c.Pools.RulingIsFinal(s.Node.Labels) {

@@ -40,7 +40,7 @@ func TestSnapshotConfiguredRouter(t *testing.T) {
 		c.Pools.Set(fixtures.DualStack())
 		cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: router})
 		cn.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
-		c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 		s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
 		if got := s.CiliumNode.NotRun(ipalloc.IPv6); got != notRun {
 			t.Errorf("%s: the agent does not run IPv6: %t, want %t", router, got, notRun)
@@ -80,18 +80,18 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 			node.CreationTimestamp = metav1.NewTime(fixtures.Noon().Add(-5 * time.Minute))
 		}},
 		"an empty CiliumNode": {waits: true, spoil: func(c *Cluster, _ *corev1.Node) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1")))
 		}},
 		"a CiliumNode with an address": {spoil: func(c *Cluster, _ *corev1.Node) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(owned("1")))
 		}},
 		"a deleted CiliumNode with an address": {spoil: func(c *Cluster, _ *corev1.Node) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
-			c.Ledger.RemoveCiliumNode(ciliumnode.ToStored(owned("2")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(owned("1")))
+			c.Ledger.RemoveCiliumNode(ciliumnode.NewView(owned("2")))
 		}},
 		"a deleted CiliumNode of an earlier Node": {waits: true, spoil: func(c *Cluster, node *corev1.Node) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(owned("1")))
-			c.Ledger.RemoveCiliumNode(ciliumnode.ToStored(owned("2")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(owned("1")))
+			c.Ledger.RemoveCiliumNode(ciliumnode.NewView(owned("2")))
 			node.UID = "another"
 		}},
 		"a block of an earlier Node": {waits: true, blocks: []crd.Block{earlier}},
@@ -144,10 +144,10 @@ func TestSnapshotWithoutForeignPods(t *testing.T) {
 			c.Ledger.Upsert(fixtures.Block("10.9.0.0/30", "gone", "m", 1))
 		}},
 		"of the CiliumNode": {ips: []string{"192.0.2.7"}, want: 1, spoil: func(c *Cluster) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("n", "1"), "192.0.2.7")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Publishing(fixtures.CiliumNode("n", "1"), "192.0.2.7")))
 		}},
 		"of its podCIDRs": {ips: []string{"192.0.2.7"}, want: 1, spoil: func(c *Cluster) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "192.0.2.0/24")))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "192.0.2.0/24")))
 		}},
 		"none yet":                  {},
 		"none yet, beside an agent": {spoil: agent, want: 1},
@@ -230,7 +230,7 @@ func TestSnapshotOfAnEntryAlone(t *testing.T) {
 	}{"IPv6, which no pool has": {"fd00::1", 2}, "IPv4, which the pool has": {"10.0.0.1", 1}} {
 		c, cn := clusterOf(), fixtures.CiliumNode("n", "1")
 		cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{test.entry: ipamtypes.IPReleaseStatus(expand.DoNotRelease)}
-		c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()).Shares; len(got) != test.shares || len(got[len(got)-1].State.Release) != 1 {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -246,7 +246,7 @@ func TestSnapshotAdopting(t *testing.T) {
 		want bool
 	}{"crd": {ciliumnode.CRD, true}, "multi-pool": {ciliumnode.MultiPool, false}} {
 		c := clusterOf(adopted)
-		c.Ledger.UpsertCiliumNode(test.mode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
+		c.Ledger.UpsertCiliumNode(test.mode.View(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
 		if got := c.Snapshot("n", fixtures.Node(), fixtures.Noon()); got.Adopting != test.want || got.OtherIPAM {
 			t.Errorf("%s: adopting %t, of another IPAM %t", name, got.Adopting, got.OtherIPAM)
 		}
@@ -285,7 +285,7 @@ func TestOtherFamilyFull(t *testing.T) {
 				test.spoil(c, cn)
 			}
 			c.Pools.Set(pool)
-			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(cn))
+			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
 			for _, ip := range test.pods {
 				c.Pods.Set(ReadPodWithRequest(fixtures.Pod(ip, ip, "n", ip)), fixtures.Noon())
 			}
@@ -331,7 +331,7 @@ func TestSnapshotShares(t *testing.T) {
 				for _, pool := range test.requested {
 					cn.Spec.IPAM.Pools.Requested = append(cn.Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: pool, Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 1}})
 				}
-				c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.ToStored(cn))
+				c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
 			}
 			if test.pod != "" {
 				pod := fixtures.Pod("a", "a", "n")

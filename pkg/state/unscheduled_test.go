@@ -131,7 +131,7 @@ func (c *Cluster) joinAt(version, name string, addrs ...string) {
 		used.Owner = []string{"router", "health"}[i]
 		cn.Status.IPAM.Used[a] = used
 	}
-	c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 }
 
 // nodes returns Nodes that admit ten pods each.
@@ -183,7 +183,7 @@ func TestAssign(t *testing.T) {
 		}},
 		"the node is paused": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) { c.Paused = true }},
 		"there is no CiliumNode": {want: "map[] of 2: 0 0 0", spoil: func(c *Cluster) {
-			c.Ledger.RemoveCiliumNode(&ciliumnode.Stored{Summary: ciliumnode.Summary{Name: "n", UID: c.Ledger.CiliumNode("n").UID, ResourceVersion: "9"}})
+			c.Ledger.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: c.Ledger.CiliumNode("n").UID, ResourceVersion: "9"})
 		}},
 		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Cluster) {
 			for i := range 9 {

@@ -79,9 +79,9 @@ func TestUnservedFamily(t *testing.T) {
 			}
 			switch {
 			case test.mode == ciliumnode.Kubernetes:
-				c.Ledger.UpsertCiliumNode(test.mode.ToStored(node))
+				c.Ledger.UpsertCiliumNode(test.mode.View(node))
 			case test.cn != nil:
-				c.Ledger.UpsertCiliumNode(test.mode.ToStored(test.cn))
+				c.Ledger.UpsertCiliumNode(test.mode.View(test.cn))
 			}
 			var got []string
 			for _, u := range c.Snapshot("n", node, fixtures.Noon()).Unserved {
@@ -148,7 +148,7 @@ func TestUnservedPods(t *testing.T) {
 			if test.cn != nil {
 				test.cn(cn)
 			}
-			c.Ledger.UpsertCiliumNode(c.Mode.ToStored(cn))
+			c.Ledger.UpsertCiliumNode(c.Mode.View(cn))
 			s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
 			if got := s.UnservedPods()[pod.Namespace+"/web"]; got != test.want {
 				t.Errorf("%q, want %q", got, test.want)

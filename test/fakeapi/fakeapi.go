@@ -129,7 +129,7 @@ func (b *Cluster) Restart() {
 		}
 	}
 	for _, obj := range b.carriers() {
-		b.Ledger.UpsertCiliumNode(b.Mode.ToStored(obj))
+		b.Ledger.UpsertCiliumNode(b.Mode.View(obj))
 	}
 	for i := range pools.Items {
 		b.Pools.Set(&pools.Items[i])
@@ -379,7 +379,7 @@ func (b *Cluster) Watch() {
 	listed := map[types.UID]bool{}
 	for _, obj := range b.carriers() {
 		listed[obj.GetUID()] = true
-		b.Ledger.UpsertCiliumNode(b.Mode.ToStored(obj))
+		b.Ledger.UpsertCiliumNode(b.Mode.View(obj))
 	}
 	for _, gone := range b.Ledger.MissingCiliumNodes(listed, Latest) {
 		b.Ledger.RemoveCiliumNode(gone)

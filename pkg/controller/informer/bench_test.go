@@ -14,9 +14,9 @@ func BenchmarkPublication(b *testing.B) {
 	for _, block := range fixtures.ManyBlocks(200, 50_000) {
 		f.Ledger.Upsert(block)
 	}
-	kept := []*ciliumnode.Stored{
-		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000001", "10.7.0.0/24")),
-		ciliumnode.ToStored(fixtures.CiliumNode("n7-0", "1000002", "10.7.0.0/24", "10.7.1.0/24")),
+	kept := []*ciliumnode.View{
+		ciliumnode.NewView(fixtures.CiliumNode("n7-0", "1000001", "10.7.0.0/24")),
+		ciliumnode.NewView(fixtures.CiliumNode("n7-0", "1000002", "10.7.0.0/24", "10.7.1.0/24")),
 	}
 	b.ReportAllocs()
 	i, nodes, pools := 0, 0, 0

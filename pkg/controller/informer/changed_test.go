@@ -58,8 +58,8 @@ func (f *counted) news() string {
 // the nodes that wait for them and the pools that contain them are queued.
 func TestWhatComesFreeWakes(t *testing.T) {
 	held := fixtures.Block("10.1.0.0/24", "p1", "n", 1)
-	naming := func(version string, cidrs ...string) *ciliumnode.Stored {
-		return ciliumnode.ToStored(fixtures.CiliumNode("n", version, cidrs...))
+	naming := func(version string, cidrs ...string) *ciliumnode.View {
+		return ciliumnode.NewView(fixtures.CiliumNode("n", version, cidrs...))
 	}
 	claim := func(f *counted) netip.Prefix {
 		cidr, _, err := f.Ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{f.Pools.Get("p1")})

@@ -27,7 +27,7 @@ func TestStandbyForgetsGoneNodes(t *testing.T) {
 	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	ignore := listening{add: func(string) {}}
 	feed.nodes, feed.pools, feed.blocks = ignore, ignore, ignore
-	node, cn := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, ciliumnode.ToStored(fixtures.CiliumNode("n", "1", "10.0.0.0/24"))
+	node, cn := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/24"))
 	feed.node(node)
 	feed.ciliumNode(cn)
 	feed.ciliumNodeGone(cn.At("2"))
@@ -105,8 +105,8 @@ func TestFeedExcludes(t *testing.T) {
 		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
 		{"again", func() { feed.node(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
-		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.ToStored(cn)) }, []string{"a"}},
-		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.ToStored(router)) }, []string{"p", "holder", "a"}},
+		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
+		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
 		{"and in one of its own", func() { feed.Ledger.Upsert(its); feed.excludeCiliumNode("a") }, []string{"starving", "p", "holder", "a"}},
 		{"Services", func() { feed.serviceCIDR(services) }, []string{"q", "other"}},
 		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"starving", "q", "other"}},

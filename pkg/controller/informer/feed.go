@@ -336,13 +336,13 @@ func (f *Feed) blockMoved(b crd.Block) {
 	}
 }
 
-func (f *Feed) ciliumNode(cn *ciliumnode.Stored) {
+func (f *Feed) ciliumNode(cn *ciliumnode.View) {
 	f.Ledger.UpsertCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	f.queueNode(cn.Name, cn.Answers())
 }
 
-func (f *Feed) ciliumNodeGone(cn *ciliumnode.Stored) {
+func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 	f.Ledger.RemoveCiliumNode(cn)
 	f.excludeCiliumNode(cn.Name)
 	f.QueueNode(cn.Name)

@@ -38,10 +38,10 @@ func (f *Feed) drain() string {
 }
 
 // withEntry is a CiliumNode with a release entry of a status.
-func withEntry(name string, status expand.ReleaseStatus) *ciliumnode.Stored {
+func withEntry(name string, status expand.ReleaseStatus) *ciliumnode.View {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": ipamtypes.IPReleaseStatus(status)}
-	return ciliumnode.ToStored(cn)
+	return ciliumnode.NewView(cn)
 }
 
 func TestNodesWithAnAnswerAreFirst(t *testing.T) {

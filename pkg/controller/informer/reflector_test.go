@@ -113,9 +113,9 @@ func TestCiliumNodeKnownFromAWrite(t *testing.T) {
 	feed, queued := podBed()
 	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
 	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
-	written := feed.Mode.ToStored(fixtures.CiliumNode("n", "5", "10.0.0.0/30"))
+	written := feed.Mode.View(fixtures.CiliumNode("n", "5", "10.0.0.0/30"))
 	feed.Ledger.UpsertCiliumNode(written)
-	s := feed.ciliumNodeStore().(*records[client.Object, *ciliumnode.Stored])
+	s := feed.ciliumNodeStore().(*records[client.Object, *ciliumnode.View])
 	if got := s.read(fixtures.CiliumNode("n", "5", "10.0.0.0/30")); got != written {
 		t.Error("it is read again")
 	}

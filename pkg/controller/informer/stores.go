@@ -13,13 +13,13 @@ import (
 // need are kept.
 
 func (f *Feed) ciliumNodeStore() Store {
-	read := func(obj client.Object) *ciliumnode.Stored {
+	read := func(obj client.Object) *ciliumnode.View {
 		if known := f.Ledger.CiliumNodeAt(obj); known != nil {
 			return known
 		}
-		return f.Mode.ToStored(obj)
+		return f.Mode.View(obj)
 	}
-	return &records[client.Object, *ciliumnode.Stored]{
+	return &records[client.Object, *ciliumnode.View]{
 		read: read, there: f.ciliumNode, gone: f.ciliumNodeGone, missing: f.Ledger.MissingCiliumNodes,
 	}
 }

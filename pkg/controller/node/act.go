@@ -243,14 +243,14 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 // wroteNode records the node's CiliumNode as a write has returned it, and returns its
 // view. Any pending patch of an older version now conflicts, so every block that was
 // cooling down by then can no longer be published concurrently.
-func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.Stored) *ciliumnode.View {
+func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.View) *ciliumnode.View {
 	r.Ledger.UpsertCiliumNode(written)
 	for _, b := range o.Blocks {
 		if b.Phase == ipalloc.CoolingDown {
 			r.Ledger.MarkFenced(b)
 		}
 	}
-	return written.View()
+	return written
 }
 
 // publishable returns the planned addresses whose blocks, read live, still belong to the

@@ -356,12 +356,12 @@ func TestShadowWritesNothing(t *testing.T) {
 // after its block is gone.
 func TestAllocatedStaysTaken(t *testing.T) {
 	l := state.ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool("10.0.0.0/30")))
+	l.UpsertCiliumNode(ciliumnode.NewView(byMultiPool("10.0.0.0/30")))
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
 	if cidr, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); !errors.Is(err, ipalloc.ErrExhausted) {
 		t.Errorf("claimed %s, %v; want that nothing is left", cidr, err)
 	}
-	l.UpsertCiliumNode(ciliumnode.ToStored(byMultiPool()))
+	l.UpsertCiliumNode(ciliumnode.NewView(byMultiPool()))
 	if _, _, err := l.Claim(ipalloc.IPv4, "m", "", pools); err != nil {
 		t.Errorf("once nothing is named: %v", err)
 	}

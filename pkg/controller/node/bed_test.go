@@ -94,5 +94,5 @@ func (b *bed) settle() {
 
 // seen returns an observation of a node with a CiliumNode of this UID.
 func seen(name string, uid types.UID) *observation {
-	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Summary: ciliumnode.Summary{Name: name, UID: uid}}}}
+	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Name: name, UID: uid}}}
 }

@@ -74,11 +74,11 @@ func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) error {
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
 // still holds, and requests a report from its agent. It reports whether it has written
 // anything.
-func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.Stored) (bool, error) {
+func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View) (bool, error) {
 	if err := r.checkNode(ctx, o.Node); err != nil {
 		return false, err
 	}
-	was := last.View()
+	was := last
 	// Their claims come before their addresses.
 	if restored, err := r.restoreOrphanedBlocks(ctx, o, was); err != nil || restored {
 		return restored, err
@@ -118,7 +118,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 			change.Publish = append(change.Publish, share.PublishedIn(b.CIDR)...)
 		}
 	}
-	if err := r.apply(ctx, o, written.View(), change); err != nil {
+	if err := r.apply(ctx, o, written, change); err != nil {
 		return false, err
 	}
 	return true, r.requestReport(ctx, o)
@@ -196,7 +196,7 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 }
 
 // created makes the CiliumNode that a create has returned the observed one.
-func (r *Reconciler) created(o *observation, written *ciliumnode.Stored, err error) error {
+func (r *Reconciler) created(o *observation, written *ciliumnode.View, err error) error {
 	if err := r.Shared.Wrote("CiliumNode", o.Name, "create", err); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", test.second))
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(test.last))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(test.last))
 			if test.change != nil {
 				b.Before = func(call string) {
 					if call == "get PodIPBlock" {
@@ -119,7 +119,7 @@ func TestRestoreIsReportedOnce(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 			if race {
 				b.agentWritesFirst()
 			}
@@ -146,7 +146,7 @@ func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 			last.ResourceVersion, last.Status.IPAM.Used = "1", fixtures.AllocationMap("10.0.0.1")
 			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(last))
+			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(last))
 			b.settleAgent()
 			b.agentWritesFirst()
 			b.settle()
@@ -192,7 +192,7 @@ func TestRecreationIsReported(t *testing.T) {
 // The CiliumNode of an earlier Node with the same name is not restored.
 func TestCiliumNodeOfAnOlderNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("old-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("old-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestForciblyRemovedBlock(t *testing.T) {
 // CiliumNode: the garbage collector would delete it again, and so on forever.
 func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 func restoreWithoutAnothers(t *testing.T, shown bool) {
 	t.Helper()
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	b.Blind = !shown
 	if err := b.API.Create(t.Context(), crd.NewBlock(fixtures.Prefix("172.16.0.0/30"), "q", "m", "")); err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func restoreWithoutAnothers(t *testing.T, shown bool) {
 func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
 // before its addresses are restored.
 func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.ToStored(lastSeen("node-uid")))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}

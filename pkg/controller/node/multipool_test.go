@@ -248,7 +248,7 @@ func TestMultiPoolCiliumNodeIsRestored(t *testing.T) {
 	last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.CoolingDown))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.View(last))
 	if _, err := b.reconcile(); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestMultiPoolCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
 	last.ResourceVersion = "1"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.ToStored(last))
+	b.r.Ledger.RemoveCiliumNode(ciliumnode.MultiPool.View(last))
 	b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
 	b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
 	b.ensureCiliumNode()

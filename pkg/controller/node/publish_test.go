@@ -177,7 +177,7 @@ func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
 	shown := b.r.WaitShown
 	b.r.WaitShown = func(ctx context.Context, uid types.UID) error {
 		b.Watch()
-		b.r.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
+		b.r.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
 		return shown(ctx, uid)
 	}
 	b.settle()
@@ -192,7 +192,7 @@ func TestReconcilePublishesNothingNamedDuringTheLiveRead(t *testing.T) {
 		fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
 	b.Before = func(call string) {
 		if call == "get PodIPBlock" {
-			b.r.Ledger.UpsertCiliumNode(ciliumnode.ToStored(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
+			b.r.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
 		}
 	}
 	b.settle()

@@ -109,19 +109,19 @@ func TestPhaseMessage(t *testing.T) {
 	cidr := fixtures.Prefix("10.0.0.0/30")
 	fixed, multi := &ciliumnode.BlockDemand{Fixed: true}, &ciliumnode.BlockDemand{}
 	for name, test := range map[string]struct {
-		view   *ciliumnode.Summary
+		view   *ciliumnode.View
 		was    crd.Block
 		phase  ipalloc.Phase
 		reason expand.Reason
 		gone   bool
 		want   string
 	}{
-		"a drain":                     {view: &ciliumnode.Summary{}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
-		"with addresses of its agent": {view: &ciliumnode.Summary{Own: own}, reason: expand.Deleted, phase: ipalloc.Draining, want: "has restarted"},
-		"multi-pool mode":             {view: &ciliumnode.Summary{BlockDemand: multi}, reason: expand.CIDRDraining, phase: ipalloc.Draining, want: "cover what its agent requests"},
-		"its agent stays there":       {view: &ciliumnode.Summary{Own: own, BlockDemand: multi}, reason: expand.PoolDeleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
-		"kubernetes mode":             {view: &ciliumnode.Summary{PodCIDRs: []netip.Prefix{cidr}, BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
-		"never assigned to the Node":  {view: &ciliumnode.Summary{BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
+		"a drain":                     {view: &ciliumnode.View{}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
+		"with addresses of its agent": {view: &ciliumnode.View{Own: own}, reason: expand.Deleted, phase: ipalloc.Draining, want: "has restarted"},
+		"multi-pool mode":             {view: &ciliumnode.View{BlockDemand: multi}, reason: expand.CIDRDraining, phase: ipalloc.Draining, want: "cover what its agent requests"},
+		"its agent stays there":       {view: &ciliumnode.View{Own: own, BlockDemand: multi}, reason: expand.PoolDeleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"kubernetes mode":             {view: &ciliumnode.View{PodCIDRs: []netip.Prefix{cidr}, BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"never assigned to the Node":  {view: &ciliumnode.View{BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
 		"demand ends a reclaim":       {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.Reclaim}, phase: ipalloc.InService, want: "demand is back"},
 		"people end a drain":          {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.CIDRDraining}, phase: ipalloc.InService, want: "the reason for its drain is gone"},
 		"the Node is gone":            {gone: true, reason: expand.NodeGone, phase: ipalloc.CoolingDown, want: "the Node is gone"},
@@ -130,7 +130,7 @@ func TestPhaseMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}
 			if test.view != nil {
-				o.CiliumNode = &ciliumnode.View{Summary: *test.view}
+				o.CiliumNode = test.view
 			}
 			if test.gone {
 				o.Node = nil

@@ -39,7 +39,7 @@ func TestPoolReportsFamilyNotRun(t *testing.T) {
 	both := fixtures.IPv4Agent()
 	both.ResourceVersion = fakeapi.Latest
 	both.Spec.Addresses = append(both.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
-	b.Ledger.UpsertCiliumNode(b.Mode.ToStored(both))
+	b.Ledger.UpsertCiliumNode(b.Mode.View(both))
 	if c := condition(); c == nil || c.Status != metav1.ConditionFalse {
 		t.Errorf("condition is %+v once the agent runs both", c)
 	}

@@ -57,11 +57,11 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
 		runs: map[string][]netip.Prefix{},
 	}
-	var stored []*ciliumnode.Stored
+	var views []*ciliumnode.View
 	for _, o := range c.allocationObjects() {
-		stored = append(stored, s.Mode.ToStored(o))
+		views = append(views, s.Mode.View(o))
 	}
-	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
+	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, views)
 	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
 	c.AnyMode = settings.SkipModeCheck || settings.Shadow
 	if len(settings.OfferFamilies) > 0 {

@@ -129,7 +129,7 @@ func (a *aborting) mark(ctx context.Context, name string) error {
 			return err
 		}
 		if cleared != nil {
-			live = cleared.View()
+			live = cleared
 		}
 		_, err = a.nodes.Release(ctx, live, ciliumnode.Entries{Mark: addr})
 		return err

@@ -197,7 +197,7 @@ func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error)
 				return err
 			}
 			if written != nil {
-				live = written.View()
+				live = written
 			}
 		}
 		return nil

@@ -116,7 +116,7 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 		return ""
 	}
 	named := func(v *ciliumnode.View) bool { return v != nil && len(v.Named())+len(v.NonCanonical) > 0 }
-	if last := ledger.LastCiliumNode(name); named(ledger.CiliumNode(name)) || last != nil && named(last.View()) {
+	if last := ledger.LastCiliumNode(name); named(ledger.CiliumNode(name)) || last != nil && named(last) {
 		return ""
 	}
 	return node.UID

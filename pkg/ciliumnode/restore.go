@@ -1,0 +1,87 @@
+package ciliumnode
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// keep keeps what Recreate restores of a CiliumNode in addition to the View: nothing of a pool
+// that the View has whole.
+func (v *View) keep(cn *ciliumv2.CiliumNode) {
+	v.kept = &ciliumv2.CiliumNode{
+		ObjectMeta: metav1.ObjectMeta{Labels: cn.Labels, Annotations: cn.Annotations, OwnerReferences: cn.OwnerReferences},
+		Spec:       cn.Spec,
+	}
+	if v.BadFields != nil {
+		v.kept.Annotations = maps.Clone(cn.Annotations)
+		delete(v.kept.Annotations, badFields)
+	}
+	hasResource := func(ip ipamtypes.AllocationIP) bool { return ip.Resource != "" }
+	if pool := cn.Spec.IPAM.Pool; len(v.Pool) == len(pool) && !slices.ContainsFunc(slices.Collect(maps.Values(pool)), hasResource) {
+		v.kept.Spec.IPAM.Pool = nil
+	}
+}
+
+// OwnedBy reports whether a Node owns the CiliumNode.
+func (v *View) OwnedBy(node *corev1.Node) bool {
+	return v.kept != nil && slices.ContainsFunc(v.kept.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.Kind == "Node" && ref.UID == node.UID
+	})
+}
+
+// rebuild returns the object that replaces a deleted one, owned by node.
+func (v *View) rebuild(node *corev1.Node) *ciliumv2.CiliumNode {
+	cn := &ciliumv2.CiliumNode{}
+	if v.kept != nil {
+		v.kept.DeepCopyInto(cn)
+	}
+	cn.Name, cn.OwnerReferences = v.Name, []metav1.OwnerReference{ownerOf(node)}
+	if cn.Spec.IPAM.Pool == nil {
+		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
+		for addr, owner := range v.Pool {
+			cn.Spec.IPAM.Pool[addr.String()] = ipamtypes.AllocationIP{Owner: owner}
+		}
+	}
+	return cn
+}
+
+// Addresses returns the addresses that the CiliumNode names: in its pool, in use, and the
+// agent's own, including stale ones. Some occur twice.
+func (v *View) Addresses() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, addrs := range []iter.Seq[netip.Addr]{
+			maps.Keys(v.Pool), maps.Keys(v.Used), slices.Values(v.NonCanonical), slices.Values(v.Own), slices.Values(v.Stale),
+		} {
+			for addr := range addrs {
+				if !yield(addr) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ReportsUse reports whether an agent in crd mode reports addresses in use, so that it gives pods
+// none of cidr outside its pool. A report is left from an earlier run if the agent has an address
+// of its own in cidr that neither the report nor the pool names: it now allocates from cidr.
+func (v *View) ReportsUse(cidr netip.Prefix) bool {
+	allocates := func(addr netip.Addr) bool {
+		_, used := v.Used[addr]
+		return cidr.Contains(addr) && !used && !v.Publishes(addr)
+	}
+	return v.BlockDemand == nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
+}
+
+// At returns the CiliumNode with another resourceVersion.
+func (v *View) At(version string) *View {
+	at := *v
+	at.ResourceVersion = version
+	return &at
+}
