@@ -195,6 +195,16 @@ func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
+// UsesAny reports whether an address of cidr is reported in use.
+func (v *View) UsesAny(cidr netip.Prefix) bool {
+	for addr := range v.Used {
+		if cidr.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
 // Named returns the CIDRs and addresses that the agent may give to pods, of any Cilium
 // pool.
 func (v *View) Named() []netip.Prefix {

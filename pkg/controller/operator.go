@@ -17,6 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -50,7 +51,7 @@ func New(c Connections, s Settings) (*Operator, error) {
 	}
 	all.own.built(s.Version, s.Commit)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
-	ledger, pressure := state.NewLedger(), state.NewPressure()
+	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
 	cluster := state.Cluster{
 		Ledger: ledger, Pools: state.NewPools(s.Defaults, ledger), Pods: state.NewPods(),
 		Agents: state.NewAgents(s.AgentSettle), CiliumPools: state.NewCiliumPools(), Awaiting: &state.Awaiting{},
@@ -60,13 +61,10 @@ func New(c Connections, s Settings) (*Operator, error) {
 		ShortageTaint: s.ShortageTaint,
 	}
 	if len(s.OfferFamilies) > 0 {
-		cluster.Pods.RememberEnded, cluster.Unscheduled = true, state.NewUnscheduled()
+		feed.Unscheduled = scheduling.NewUnscheduled()
+		cluster.Pods.RememberEnded, cluster.Unscheduled, feed.Unscheduled.Changed = true, feed.Unscheduled, feed.Reassign
 	}
-	feed := informer.NewFeed()
 	feed.Ledger, feed.Pools, feed.Pods, feed.Agents = ledger, cluster.Pools, cluster.Pods, cluster.Agents
-	if feed.Unscheduled = cluster.Unscheduled; feed.Unscheduled != nil {
-		feed.Unscheduled.Changed = feed.Reassign
-	}
 	feed.CiliumPools, feed.Awaiting, feed.Now, feed.Mode = cluster.CiliumPools, cluster.Awaiting, c.Clock.Now, s.Mode
 	ledger.Changed, pressure.Changed = feed.Changed, feed.QueueNodes
 	cluster.Awaiting.Changed, cluster.Awaiting.Free = feed.QueueNodes, cluster.FreeIn
@@ -102,7 +100,8 @@ func New(c Connections, s Settings) (*Operator, error) {
 			Off: s.Paused || s.Shadow || !s.KeepCiliumPools,
 		},
 		Unscheduled: &unscheduled.Reconciler{
-			Cluster: cluster, Cache: c.Cache, QueueNodes: feed.QueueNodes, Metrics: all.unscheduled, Clock: c.Clock,
+			Cluster: scheduling.Cluster{Cluster: cluster, Unscheduled: feed.Unscheduled},
+			Cache:   c.Cache, QueueNodes: feed.QueueNodes, Metrics: all.unscheduled, Clock: c.Clock,
 		},
 		Feed: feed, metrics: all.own,
 	}, nil

@@ -1,7 +1,10 @@
-// Package scheduling decides which nodes should have room for Pods that are yet to be
-// scheduled. Spread is a pure function.
+// Package scheduling is all of what the operator does so that the scheduler binds pods only where
+// an address is left for them: what Nodes offer, pods that no node has addresses for, the nodes
+// that should have room for these, the blocks that others return, and the shortage taint. Nothing
+// of it runs where no family is offered.
 //
-// It never talks to Kubernetes, reads a clock, or logs.
+// It decides on what pkg/state knows, as pkg/expand does for one node. It calls no API server,
+// reads no clock, and does not log.
 package scheduling
 
 import (
@@ -17,8 +20,8 @@ import (
 // node grows: a block has addresses for more than one.
 const together = 8
 
-// Unscheduled are pods that are yet to be scheduled and are alike.
-type Unscheduled struct {
+// Group are pods that are yet to be scheduled and are alike.
+type Group struct {
 	Pods int
 	// Requests is how many addresses of each family each of them requests.
 	Requests [2]int
@@ -72,8 +75,8 @@ type Spreading struct {
 // and last, so that these wait for a block, what nodes could claim if their pools had
 // one. Each pod counts once. Of the nodes that can grow, those with the fewest such pods
 // come first, then those that admit the most pods. It is a pure function of its inputs.
-func Spread(pods []Unscheduled, nodes []Candidate, free FreeBlocks) Spreading {
-	s := spreading{free: FreeBlocks{}, places: make([]place, len(nodes))}
+func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
+	s := spreading{free: FreeBlocks{}, slots: make([]slot, len(nodes))}
 	for _, f := range ipalloc.Families() {
 		s.free[f] = make(map[string]uint64, len(free[f]))
 		for pool, n := range free[f] {
@@ -82,11 +85,11 @@ func Spread(pods []Unscheduled, nodes []Candidate, free FreeBlocks) Spreading {
 	}
 	for i := range nodes {
 		n := &nodes[i]
-		s.places[i] = place{Candidate: n, admits: n.Pods, room: n.Room}
+		s.slots[i] = slot{Candidate: n, admits: n.Pods, room: n.Room}
 	}
 	// Pods that suit few nodes come first.
 	order := slices.Clone(pods)
-	slices.SortStableFunc(order, func(a, b Unscheduled) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
+	slices.SortStableFunc(order, func(a, b Group) int { return cmp.Compare(len(a.Suits), len(b.Suits)) })
 	out := Spreading{}
 	for _, by := range []struct {
 		step  step
@@ -98,9 +101,9 @@ func Spread(pods []Unscheduled, nodes []Candidate, free FreeBlocks) Spreading {
 			*by.count += n
 		}
 	}
-	for i := range s.places {
-		out.Expected = append(out.Expected, s.places[i].expected)
-		out.Missing = append(out.Missing, s.places[i].missing)
+	for i := range s.slots {
+		out.Expected = append(out.Expected, s.slots[i].expected)
+		out.Missing = append(out.Missing, s.slots[i].missing)
 	}
 	return out
 }
@@ -116,12 +119,12 @@ const (
 
 // spreading is one call of Spread.
 type spreading struct {
-	free   FreeBlocks
-	places []place
+	free  FreeBlocks
+	slots []slot
 }
 
-// place is a candidate, and what is left of its room.
-type place struct {
+// slot is a candidate, and what is left of its room.
+type slot struct {
 	*Candidate
 	admits, pods int
 	room         [2]expand.Room
@@ -129,12 +132,12 @@ type place struct {
 	missing      [2]int // blocks that no pool has
 }
 
-// assign assigns pods to places, and returns how many. What is free goes to the places in
-// order. A place that does not fit does not fit later either: what it can reach only shrinks.
-func (s *spreading) assign(u *Unscheduled, by step) int {
-	q := places{}
+// assign assigns pods to slots, and returns how many. What is free goes to the slots in
+// order. A slot that does not fit does not fit later either: what it can reach only shrinks.
+func (s *spreading) assign(u *Group, by step) int {
+	q := slots{}
 	for _, i := range u.Suits {
-		if p := &s.places[i]; s.fits(p, u, by) {
+		if p := &s.slots[i]; s.fits(p, u, by) {
 			q = append(q, p)
 		}
 	}
@@ -163,24 +166,24 @@ func (s *spreading) assign(u *Unscheduled, by step) int {
 	return u.Pods - left
 }
 
-// places is a heap of the places that pods can be assigned to, the best first.
-type places []*place
+// slots is a heap of the slots that pods can be assigned to, the best first.
+type slots []*slot
 
-func (q places) Len() int { return len(q) }
-func (q places) Less(i, j int) bool {
+func (q slots) Len() int { return len(q) }
+func (q slots) Less(i, j int) bool {
 	a, b := q[i], q[j]
 	return cmp.Or(cmp.Compare(a.pods, b.pods), cmp.Compare(b.admits, a.admits), cmp.Compare(a.Node, b.Node)) < 0
 }
-func (q places) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *places) Push(p any)   { *q = append(*q, p.(*place)) }
-func (q *places) Pop() any {
+func (q slots) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *slots) Push(p any)   { *q = append(*q, p.(*slot)) }
+func (q *slots) Pop() any {
 	last := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]
 	return last
 }
 
-// fits reports whether a place has, or can get, what one more pod requests.
-func (s *spreading) fits(p *place, u *Unscheduled, by step) bool {
+// fits reports whether a slot has, or can get, what one more pod requests.
+func (s *spreading) fits(p *slot, u *Group, by step) bool {
 	if p.admits <= 0 {
 		return false
 	}
@@ -192,8 +195,8 @@ func (s *spreading) fits(p *place, u *Unscheduled, by step) bool {
 	return true
 }
 
-// reach is how many addresses of a family a place has or can get.
-func (s *spreading) reach(p *place, f ipalloc.Family, by step) int {
+// reach is how many addresses of a family a slot has or can get.
+func (s *spreading) reach(p *slot, f ipalloc.Family, by step) int {
 	room := &p.room[f]
 	if by == asOffered {
 		return room.Free
@@ -208,8 +211,8 @@ func (s *spreading) reach(p *place, f ipalloc.Family, by step) int {
 	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
 }
 
-// freeFor is how many free blocks the pools of a place have, up to most.
-func (s *spreading) freeFor(p *place, f ipalloc.Family, most int) int {
+// freeFor is how many free blocks the pools of a slot have, up to most.
+func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 	n := uint64(0)
 	for _, pool := range p.Pools[f] {
 		if n += min(s.free[f][pool], uint64(most)); n >= uint64(most) {
@@ -219,22 +222,22 @@ func (s *spreading) freeFor(p *place, f ipalloc.Family, most int) int {
 	return int(n)
 }
 
-// take assigns one pod to a place, which gets what it lacks: it fits.
-func (s *spreading) take(p *place, u *Unscheduled) {
+// take assigns one pod to a slot, which gets what it lacks: it fits.
+func (s *spreading) take(p *slot, u *Group) {
 	p.admits--
 	p.pods++
 	for _, f := range ipalloc.Families() {
 		room := &p.room[f]
 		for u.Requests[f] > 0 && room.Free < u.Requests[f] {
-			s.extend(p, f)
+			s.addBlock(p, f)
 		}
 		room.Free -= u.Requests[f]
 		p.expected[f] += u.Requests[f]
 	}
 }
 
-// extend gives a place the blocks that come back to it, or one more.
-func (s *spreading) extend(p *place, f ipalloc.Family) {
+// addBlock gives a slot the blocks that come back to it, or one more.
+func (s *spreading) addBlock(p *slot, f ipalloc.Family) {
 	room := &p.room[f]
 	if room.Back > 0 {
 		room.Free, room.Back = room.Free+room.Back, 0

@@ -30,9 +30,9 @@ type Cluster struct {
 	Waiting map[string][]corev1.Pod
 	// CiliumPools select pods for Cilium pools by label; nil: no labels do.
 	CiliumPools *CiliumPools
-	// Unscheduled are the pods that no node has addresses for; nil: Nodes offer no
+	// Unscheduled are the pods that no node has addresses for (pkg/scheduling); nil: Nodes offer no
 	// addresses to the scheduler.
-	Unscheduled *Unscheduled
+	Unscheduled Unscheduled
 	// Awaiting tracks nodes short of addresses; nil if nothing wakes them.
 	Awaiting *Awaiting
 	// Taken returns the percentage of a pool's blocks of a family that are taken; nil: not
@@ -55,6 +55,18 @@ type Cluster struct {
 	// ShortageTaint is the key of the taint for Nodes whose pods cannot get an address; "":
 	// none.
 	ShortageTaint string
+}
+
+// Unscheduled says what a node should do for pods that no node has addresses for, and for nodes
+// without a block.
+type Unscheduled interface {
+	// Needs returns how many addresses of a family the node should have room for, given how many
+	// its bound pods request now, and the blocks that it should return.
+	Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix)
+	// IsScarce reports whether they wait for blocks of every one of these pools.
+	IsScarce(f ipalloc.Family, pools []*crd.Pool) bool
+	// SetWithoutBlock records whether a node waits for the first block of a family.
+	SetWithoutBlock(node string, waits bool)
 }
 
 // Policy returns what applies to one family of a node, which may be nil, for one Cilium

@@ -21,6 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
@@ -175,7 +176,7 @@ func (f *largeFleet) stores() []store {
 		{f.agents, f.agentsCalls(), nil},
 		{&state.Awaiting{}, f.awaitingCalls(), nil},
 		{&state.Pressure{}, f.pressureCalls(), nil},
-		{&state.Unscheduled{}, f.unscheduledCalls(), []string{"Missing", "SetNeeds"}},
+		{&scheduling.Unscheduled{}, f.unscheduledCalls(), []string{"Missing", "SetNeeds"}},
 		{&state.CiliumPools{}, f.ciliumPoolsCalls(), nil},
 		{&state.Unrecorded{}, f.unrecordedCalls(), nil},
 	}
@@ -284,24 +285,25 @@ func (f *largeFleet) pressureCalls() map[string]holds.Call {
 // unscheduledCalls returns calls with a waiting pod for each node, and needs for every
 // node.
 func (f *largeFleet) unscheduledCalls() map[string]holds.Call {
-	u, now := state.NewUnscheduled(), fixtures.Noon()
-	var pods []state.UnscheduledPod
-	needs := map[string]state.NodeNeeds{}
+	u, now := scheduling.NewUnscheduled(), fixtures.Noon()
+	var pods []scheduling.UnscheduledPod
+	needs := map[string]scheduling.NodeNeeds{}
 	for i, name := range f.names {
 		pod := fixtures.Pod("p", "unscheduled-"+name, "")
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 			Reason: corev1.PodReasonUnschedulable, Message: "Insufficient " + string(state.OfferResource(ipalloc.IPv4))}}
-		pods = append(pods, state.ReadUnscheduled(pod))
+		pods = append(pods, scheduling.ReadUnscheduled(pod))
 		u.Set(pods[i], now)
-		needs[name] = state.NodeNeeds{Expected: [2]int{1}}
+		needs[name] = scheduling.NodeNeeds{Expected: [2]int{1}}
 	}
 	u.SetNeeds(needs)
-	pod := func(i int) state.UnscheduledPod { return pods[i%len(pods)] }
+	pod := func(i int) scheduling.UnscheduledPod { return pods[i%len(pods)] }
 	return map[string]holds.Call{
 		"Set":             f.each(func(i int) { u.Set(pod(i), now) }),
 		"Delete":          {N: min(tried, len(pods)), Do: func(i int) { u.Delete(pod(i).UID()) }, Undo: func(i int) { u.Set(pod(i), now) }},
 		"Any":             f.each(func(int) { u.Any() }),
 		"Needs":           f.each(func(i int) { u.Needs(f.node(i), ipalloc.IPv4, 0) }),
+		"IsScarce":        f.each(func(int) { u.IsScarce(ipalloc.IPv4, f.all) }),
 		"SetScarce":       f.each(func(int) { u.SetScarce([2]map[string]bool{}) }),
 		"SetWithoutBlock": f.each(func(i int) { u.SetWithoutBlock(f.node(i), i%2 == 0) }),
 	}

@@ -10,31 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// NoOffer means that a Node does not have the resource of a family.
-const NoOffer = -1
-
-// Offer is how many addresses of each family a Node offers to pods that request one, or
-// NoOffer.
-type Offer [2]int
-
 // OfferResource is the extended resource that Nodes offer and pods request.
 func OfferResource(f ipalloc.Family) corev1.ResourceName {
 	if f == ipalloc.IPv4 {
 		return v1alpha1.IPv4Resource
 	}
 	return v1alpha1.IPv6Resource
-}
-
-// OfferIn reads what a Node offers from its capacity, or its allocatable resources.
-func OfferIn(list corev1.ResourceList) Offer {
-	var offer Offer
-	for _, f := range ipalloc.Families() {
-		offer[f] = NoOffer
-		if quantity, ok := list[OfferResource(f)]; ok {
-			offer[f] = int(min(quantity.Value(), math.MaxInt32))
-		}
-	}
-	return offer
 }
 
 // keepOffers reduces resources to the addresses that a Node offers; nil: none.
@@ -55,7 +36,7 @@ func keepOffers(list corev1.ResourceList) corev1.ResourceList {
 // as all of them; nil: they request none.
 func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
 	var kept corev1.ResourceList
-	requests := addressRequests(spec)
+	requests := AddressRequests(spec)
 	for _, f := range ipalloc.Families() {
 		if requests[f] > 0 {
 			if kept == nil {
@@ -70,10 +51,10 @@ func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
 	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: kept}}}
 }
 
-// addressRequests returns how many addresses of each family a pod requests, as the
+// AddressRequests returns how many addresses of each family a pod requests, as the
 // scheduler counts: what its containers and sidecars request together, or what one init
 // container requests together with the sidecars before it, whichever is more.
-func addressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
+func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
 	for _, f := range ipalloc.Families() {
 		resource := OfferResource(f)
 		of := func(c *corev1.Container) int64 {

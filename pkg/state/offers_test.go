@@ -12,25 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// addresses returns a container that requests n IPv4 addresses.
-func addresses(n int64) corev1.Container {
-	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		v1alpha1.IPv4Resource: *resource.NewQuantity(n, resource.DecimalSI), corev1.ResourceCPU: resource.MustParse("1"),
-	}}}
-}
-
 func sidecar(n int64) corev1.Container {
-	c := addresses(n)
+	c := fixtures.AddressesContainer(n)
 	c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	return c
-}
-
-// requesting makes each container of a pod request that many IPv4 addresses.
-func requesting(p *corev1.Pod, each ...int64) *corev1.Pod {
-	for _, n := range each {
-		p.Spec.Containers = append(p.Spec.Containers, addresses(n))
-	}
-	return p
 }
 
 func TestAddressRequests(t *testing.T) {
@@ -40,36 +25,18 @@ func TestAddressRequests(t *testing.T) {
 		want [2]uint16
 	}{
 		"none":                    {corev1.PodSpec{Containers: []corev1.Container{plain}}, [2]uint16{}},
-		"one":                     {corev1.PodSpec{Containers: []corev1.Container{addresses(1), plain}}, [2]uint16{1, 0}},
-		"of several containers":   {corev1.PodSpec{Containers: []corev1.Container{addresses(1), addresses(2)}}, [2]uint16{3, 0}},
-		"of an init container":    {corev1.PodSpec{InitContainers: []corev1.Container{addresses(2)}, Containers: []corev1.Container{addresses(1)}}, [2]uint16{2, 0}},
-		"of a sidecar":            {corev1.PodSpec{InitContainers: []corev1.Container{sidecar(1)}, Containers: []corev1.Container{addresses(1)}}, [2]uint16{2, 0}},
-		"init after a sidecar":    {corev1.PodSpec{InitContainers: []corev1.Container{sidecar(1), addresses(2)}, Containers: []corev1.Container{plain}}, [2]uint16{3, 0}},
-		"init before a sidecar":   {corev1.PodSpec{InitContainers: []corev1.Container{addresses(2), sidecar(1)}, Containers: []corev1.Container{plain}}, [2]uint16{2, 0}},
-		"beyond all that is sane": {corev1.PodSpec{Containers: []corev1.Container{addresses(1 << 40)}}, [2]uint16{65535, 0}},
+		"one":                     {corev1.PodSpec{Containers: []corev1.Container{fixtures.AddressesContainer(1), plain}}, [2]uint16{1, 0}},
+		"of several containers":   {corev1.PodSpec{Containers: []corev1.Container{fixtures.AddressesContainer(1), fixtures.AddressesContainer(2)}}, [2]uint16{3, 0}},
+		"of an init container":    {corev1.PodSpec{InitContainers: []corev1.Container{fixtures.AddressesContainer(2)}, Containers: []corev1.Container{fixtures.AddressesContainer(1)}}, [2]uint16{2, 0}},
+		"of a sidecar":            {corev1.PodSpec{InitContainers: []corev1.Container{sidecar(1)}, Containers: []corev1.Container{fixtures.AddressesContainer(1)}}, [2]uint16{2, 0}},
+		"init after a sidecar":    {corev1.PodSpec{InitContainers: []corev1.Container{sidecar(1), fixtures.AddressesContainer(2)}, Containers: []corev1.Container{plain}}, [2]uint16{3, 0}},
+		"init before a sidecar":   {corev1.PodSpec{InitContainers: []corev1.Container{fixtures.AddressesContainer(2), sidecar(1)}, Containers: []corev1.Container{plain}}, [2]uint16{2, 0}},
+		"beyond all that is sane": {corev1.PodSpec{Containers: []corev1.Container{fixtures.AddressesContainer(1 << 40)}}, [2]uint16{65535, 0}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := addressRequests(&test.spec); got != test.want {
+			if got := AddressRequests(&test.spec); got != test.want {
 				t.Errorf("requests %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
-func TestOfferIn(t *testing.T) {
-	tests := map[string]struct {
-		list corev1.ResourceList
-		want Offer
-	}{
-		"nothing":      {nil, Offer{NoOffer, NoOffer}},
-		"nothing left": {corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("0")}, Offer{0, NoOffer}},
-		"both":         {corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("30"), v1alpha1.IPv6Resource: resource.MustParse("1k")}, Offer{30, 1000}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := OfferIn(test.list); got != test.want {
-				t.Errorf("offers %v, want %v", got, test.want)
 			}
 		})
 	}

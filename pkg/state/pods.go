@@ -86,7 +86,7 @@ func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 // ReadPod extracts from a pod the fields that decisions need.
 func ReadPod(pod *corev1.Pod) BoundPod {
 	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
-	p.Name, p.IPs, p.Requests = pod.Namespace+"/"+pod.Name, podIPs(pod), addressRequests(&pod.Spec)
+	p.Name, p.IPs, p.Requests = pod.Namespace+"/"+pod.Name, podIPs(pod), AddressRequests(&pod.Spec)
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 	return p

@@ -34,7 +34,9 @@ func TestPods(t *testing.T) {
 		},
 		"not bound": {news: func(p *Pods) bool { return p.Set(ReadPod(fixtures.Pod("a", "1", "")), fixtures.Noon()) }},
 		"requests addresses": {
-			news:    func(p *Pods) bool { return p.Set(ReadPod(requesting(fixtures.Pod("a", "1", "n"), 1)), fixtures.Noon()) },
+			news: func(p *Pods) bool {
+				return p.Set(ReadPod(fixtures.Requesting(fixtures.Pod("a", "1", "n"), 1)), fixtures.Noon())
+			},
 			changed: true,
 			want:    []expand.Pod{{Name: "default/a", Requests: [2]uint16{1, 0}}},
 		},

@@ -213,8 +213,8 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 		known.Replaceable = known.MayPark && slices.ContainsFunc(s.Blocks, drains) && c.anyFree(f, share.Pools)
 	}
 	if c.Unscheduled != nil {
-		known.Offers, known.Scarce = true, c.Unscheduled.isScarce(f, share.Pools)
-		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, requestedBy(s.Pods)[f])
+		known.Offers, known.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
+		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, RequestedBy(s.Pods)[f])
 	}
 	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
 	if share.State.NotRun {
@@ -264,8 +264,8 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 
 func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
 
-// requestedBy returns how many addresses of each family pods request.
-func requestedBy(pods []expand.Pod) (n [2]int) {
+// RequestedBy returns how many addresses of each family pods request.
+func RequestedBy(pods []expand.Pod) (n [2]int) {
 	for i := range pods {
 		for f, requests := range pods[i].Requests {
 			n[f] += int(requests)

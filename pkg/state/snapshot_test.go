@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -104,7 +103,7 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, node := clusterOf(test.blocks...), fixtures.Node()
 			node.Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-			c.Pools.Set(zonedPool())
+			c.Pools.Set(fixtures.ZonedPool())
 			if test.spoil != nil {
 				test.spoil(c, node)
 			}
@@ -178,14 +177,6 @@ func TestOptedOutByOperatingSystem(t *testing.T) {
 	}
 }
 
-// zonedPool returns a pool that rules the nodes of zone z.
-func zonedPool() *v1alpha1.PodIPPool {
-	z := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
-	z.Spec.Priority = 10
-	z.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
-	return z
-}
-
 // A pod that may set the labels needs an address first.
 func TestEndWait(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -204,7 +195,7 @@ func TestEndWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node, pod := clusterOf(), fixtures.Node(), corev1.Pod{}
-			c.Pools.Set(zonedPool())
+			c.Pools.Set(fixtures.ZonedPool())
 			node.Spec.Taints = []corev1.Taint{{Key: "labels-come", Effect: corev1.TaintEffectNoSchedule}}
 			pod.Spec.NodeName, pod.Spec.Tolerations = "n", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 			if test.spoil != nil {

@@ -46,7 +46,7 @@ func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
 	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
 	fixed := s.CiliumNode != nil && s.CiliumNode.BlockDemand != nil && s.CiliumNode.BlockDemand.Fixed
 	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
-	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !usesAny(s.CiliumNode, b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
+	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
 }
 
 // CoolsAsNodeGone reports whether a block cools down because its Node was gone.

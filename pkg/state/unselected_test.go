@@ -73,7 +73,7 @@ func TestUnselected(t *testing.T) {
 			c.Pools.Delete("p")
 			c.Pools.Set(inZone("a", "10.1.0.0/28"))
 			c.Pools.Set(inZone("b", "10.2.0.0/28"))
-			c.join("n", "10.1.0.1", "10.1.0.2")
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined("n", "10.1.0.1", "10.1.0.2")))
 			if test.change != nil {
 				test.change(c, node)
 			}
@@ -145,10 +145,12 @@ func TestBlocksOfEarlierNodeInService(t *testing.T) {
 		change func(*Cluster)
 		want   expand.Reason
 	}{
-		"of an earlier Node":   {"earlier", nil, expand.NodeUnselected},
-		"of this Node":         {"uid", nil, expand.None},
-		"of an unknown Node":   {"", nil, expand.None},
-		"its CiliumNode lists": {"earlier", func(c *Cluster) { c.join("n", "10.1.0.1") }, expand.None},
+		"of an earlier Node": {"earlier", nil, expand.NodeUnselected},
+		"of this Node":       {"uid", nil, expand.None},
+		"of an unknown Node": {"", nil, expand.None},
+		"its CiliumNode lists": {"earlier", func(c *Cluster) {
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined("n", "10.1.0.1")))
+		}, expand.None},
 		"a pod uses it": {"earlier", func(c *Cluster) {
 			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.1.0.1")), fixtures.Noon())
 		}, expand.None},

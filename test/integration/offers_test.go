@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -74,7 +74,7 @@ func (m *markWatch) look(o *ciliumv2.CiliumNode, p client.Patch) {
 			left--
 		}
 	}
-	if offer := state.OfferIn(node.Status.Allocatable)[ipalloc.IPv4]; offer > left {
+	if offer := scheduling.OfferIn(node.Status.Allocatable)[ipalloc.IPv4]; offer > left {
 		m.TB.Errorf("node %s offers %d addresses as the operator writes %s, after which %d are left", o.Name, offer, data, left)
 	}
 }
@@ -88,7 +88,7 @@ func (e *env) offers(node string, want int) {
 			return err
 		}
 		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
-			if got := state.OfferIn(list); got != (state.Offer{want, state.NoOffer}) {
+			if got := scheduling.OfferIn(list); got != (scheduling.Offer{want, scheduling.NoOffer}) {
 				return fmt.Errorf("it offers %v", got)
 			}
 		}
@@ -142,7 +142,7 @@ func TestOffers(t *testing.T) {
 	op.stop()
 	e.offers("n1", 23)
 	e.start(quick())
-	e.offers("n1", state.NoOffer)
+	e.offers("n1", scheduling.NoOffer)
 	e.noRuleBroken()
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -46,7 +46,7 @@ func (e *env) schedule(prefix string) (left int, err error) {
 	}
 	room := map[string]int{}
 	for i := range nodes.Items {
-		room[nodes.Items[i].Name] = max(0, state.OfferIn(nodes.Items[i].Status.Allocatable)[ipalloc.IPv4])
+		room[nodes.Items[i].Name] = max(0, scheduling.OfferIn(nodes.Items[i].Status.Allocatable)[ipalloc.IPv4])
 	}
 	for i := range pods.Items {
 		if p := &pods.Items[i]; p.Spec.NodeName != "" && len(p.Spec.Containers[0].Resources.Requests) > 0 {

@@ -1,20 +1,17 @@
 package informer
 
 import (
-	"fmt"
 	"math"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -48,13 +45,12 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 		_, _, why := r.Policy(n, ipalloc.IPv4, "")
 		return why
 	}
-	shared := newShared()
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			whole := fixtures.Node()
 			change(whole)
 			kept := whole.DeepCopy()
-			if _, err := shared.stripNode(kept); err != nil {
+			if _, err := stripNode(kept); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := paused(kept), paused(whole); got != want {
@@ -73,7 +69,7 @@ func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 				"capacity":    {kept.Status.Capacity, whole.Status.Capacity},
 				"allocatable": {kept.Status.Allocatable, whole.Status.Allocatable},
 			} {
-				if got, want := state.OfferIn(lists[0]), state.OfferIn(lists[1]); got != want {
+				if got, want := scheduling.OfferIn(lists[0]), scheduling.OfferIn(lists[1]); got != want {
 					t.Errorf("offers %v in %s, want %v", got, what, want)
 				}
 			}
@@ -116,62 +112,5 @@ func TestMaxPods(t *testing.T) {
 	}
 	if got := state.MaxPods(nil); got != 0 {
 		t.Errorf("without a Node: %d pods, want 0", got)
-	}
-}
-
-// A block in the cache is the one of the API server, without managed fields.
-func TestStrippedBlockIsTheSame(t *testing.T) {
-	s := newShared()
-	for name, finalizers := range map[string][]string{
-		"none": nil, "ours": {v1alpha1.Finalizer}, "another": {"example.com/keep"}, "ours and another": {v1alpha1.Finalizer, "example.com/keep"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			want := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
-			want.Finalizers, want.ManagedFields = finalizers, nil
-			got := want.DeepCopy()
-			got.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			if _, err := s.strip(got); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Equal texts are one text, and no more of them are kept than is said, however many there are.
-func TestSharedTexts(t *testing.T) {
-	s := newShared()
-	same := func(a, b string) bool { return a == b && unsafe.StringData(a) == unsafe.StringData(b) }
-	node := func(i int) *corev1.Node {
-		name := fmt.Sprint("n", i)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			"zone": fmt.Sprint("z", i%2), "host": strings.Clone(name), "instance": fmt.Sprint("i", i),
-		}}}
-		if _, err := s.stripNode(n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	a, b := node(0), node(2)
-	if !same(a.Labels["zone"], b.Labels["zone"]) || !same(a.Labels["host"], a.Name) || a.Labels["instance"] != "i0" || b.Labels["host"] != "n2" {
-		t.Errorf("%v and %v", a.Labels, b.Labels)
-	}
-	blocks := []*v1alpha1.PodIPBlock{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}
-	for _, block := range blocks {
-		block.Spec.PoolName = strings.Clone(block.Spec.PoolName)
-		if _, err := s.strip(block); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !same(blocks[0].Spec.PoolName, blocks[1].Spec.PoolName) {
-		t.Error("two blocks of a pool have its name twice")
-	}
-	for i := range 3 * maxSharedTexts {
-		node(i)
-		if len(s.texts.kept) > maxSharedTexts {
-			t.Fatalf("%d texts are kept", len(s.texts.kept))
-		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -56,7 +57,7 @@ type Feed struct {
 	Pods   *state.Pods
 	Agents *state.Agents
 	// Unscheduled stores the pods that no node has addresses for; nil: not watched.
-	Unscheduled *state.Unscheduled
+	Unscheduled *scheduling.Unscheduled
 	// CiliumPools store CiliumPodIPPools, where From watches them.
 	CiliumPools *state.CiliumPools
 	// Mode selects how CiliumNodes are read.

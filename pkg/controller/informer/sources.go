@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -28,7 +29,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err != nil {
 		return Sources{}, err
 	}
-	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.UnscheduledFields())
+	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields())
 	if err != nil {
 		return Sources{}, err
 	}

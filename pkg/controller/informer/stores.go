@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -47,14 +48,14 @@ func (f *Feed) podStore() Store {
 }
 
 func (f *Feed) unscheduledStore() Store {
-	return &records[*corev1.Pod, state.UnscheduledPod]{
-		read: state.ReadUnscheduled,
-		there: func(p state.UnscheduledPod) {
+	return &records[*corev1.Pod, scheduling.UnscheduledPod]{
+		read: scheduling.ReadUnscheduled,
+		there: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
 				f.queueUnscheduled(assignDelay)
 			}
 		},
-		gone:    func(p state.UnscheduledPod) { f.scheduled(p.UID()) },
+		gone:    func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
 		missing: anyVersion(f.Unscheduled.Missing),
 	}
 }

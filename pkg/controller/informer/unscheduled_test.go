@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -25,7 +25,7 @@ func unscheduled(name, uid string) *corev1.Pod {
 func TestUnscheduledPodsAreQueued(t *testing.T) {
 	feed, _ := podBed()
 	var after []string
-	feed.Unscheduled, feed.unscheduled = state.NewUnscheduled(), delays{after: &after}
+	feed.Unscheduled, feed.unscheduled = scheduling.NewUnscheduled(), delays{after: &after}
 	waiting, bound := feed.unscheduledStore(), feed.podStore()
 	steps := []struct {
 		what string

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -15,12 +15,12 @@ func TestNodeWithoutBlockIsCounted(t *testing.T) {
 	other.UID, other.Finalizers = "uid-other", nil
 	b := newBed(t, fixtures.Node(), carrier(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), other)
 	changes := 0
-	b.r.Unscheduled = state.NewUnscheduled()
-	b.r.Unscheduled.Changed = func() { changes++ }
+	u := scheduling.NewUnscheduled()
+	b.r.Unscheduled, u.Changed = u, func() { changes++ }
 	expect := func(when string, waits bool, changed int) {
 		t.Helper()
 		b.settle()
-		if got := b.r.Unscheduled.Any(); got != waits || changes != changed {
+		if got := u.Any(); got != waits || changes != changed {
 			t.Errorf("%s: it counts: %t, %d changes; want %t, %d", when, got, changes, waits, changed)
 		}
 	}
@@ -34,10 +34,11 @@ func TestNodeWithoutBlockIsCounted(t *testing.T) {
 
 func TestNodeThatIsGoneIsNotCounted(t *testing.T) {
 	b := newBed(t, fixtures.Node())
-	b.r.Unscheduled = state.NewUnscheduled()
+	u := scheduling.NewUnscheduled()
+	b.r.Unscheduled = u
 	b.r.Unscheduled.SetWithoutBlock("n", true)
 	b.r.forget("n")
-	if b.r.Unscheduled.Any() {
+	if u.Any() {
 		t.Error("it still counts")
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -27,7 +28,7 @@ const offerInterval = time.Second
 type offered struct {
 	uid                   types.UID
 	version               string
-	capacity, allocatable state.Offer
+	capacity, allocatable scheduling.Offer
 	// at is when this process wrote the Node's last offer.
 	at time.Time
 }
@@ -82,11 +83,11 @@ func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Famil
 	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f })
 	switch {
 	case !slices.Contains(r.OfferFamilies, f):
-		return state.NoOffer, true
+		return scheduling.NoOffer, true
 	case o.CiliumNode == nil:
 		return 0, false
 	case i < 0, o.OtherIPAM, o.Adopting, o.Shares[i].State.NotRun:
-		return state.NoOffer, true
+		return scheduling.NoOffer, true
 	}
 	var plan expand.Plan
 	for _, p := range plans {
@@ -98,7 +99,7 @@ func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Famil
 }
 
 func quantity(n int) *string {
-	if n == state.NoOffer {
+	if n == scheduling.NoOffer {
 		return nil
 	}
 	s := strconv.Itoa(n)
@@ -127,7 +128,7 @@ func (r *Reporter) writeOffer(ctx context.Context, node, version string, change 
 func offeredBy(node *corev1.Node) offered {
 	return offered{
 		uid: node.UID, version: node.ResourceVersion,
-		capacity: state.OfferIn(node.Status.Capacity), allocatable: state.OfferIn(node.Status.Allocatable),
+		capacity: scheduling.OfferIn(node.Status.Capacity), allocatable: scheduling.OfferIn(node.Status.Allocatable),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -43,7 +44,7 @@ func (b *bed) offersOf(want int) {
 	b.T.Helper()
 	status := b.node().Status
 	for what, list := range map[string]corev1.ResourceList{"capacity": status.Capacity, "allocatable": status.Allocatable} {
-		if diff := cmp.Diff(state.Offer{want, state.NoOffer}, state.OfferIn(list)); diff != "" {
+		if diff := cmp.Diff(scheduling.Offer{want, scheduling.NoOffer}, scheduling.OfferIn(list)); diff != "" {
 			b.T.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
@@ -66,7 +67,7 @@ func TestOfferPrecedesMarks(t *testing.T) {
 	var at []int // what the Node offers as addresses are marked
 	b.Before = func(call string) {
 		if call == writeMarks {
-			at = append(at, state.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4])
+			at = append(at, scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4])
 		}
 	}
 	b.settle()
@@ -197,7 +198,7 @@ func TestOfferIsWithdrawn(t *testing.T) {
 	b.restart()
 	b.settleAgent()
 	b.settle()
-	b.offersOf(state.NoOffer)
+	b.offersOf(scheduling.NoOffer)
 	if got := b.node().Status.Capacity["example.org/gpu"]; got.Value() != 2 {
 		t.Errorf("capacity is %v", b.node().Status.Capacity)
 	}
@@ -256,11 +257,11 @@ func TestOfferOf(t *testing.T) {
 	}{
 		"no CiliumNode":       {state.Snapshot{Shares: []state.Share{{State: reported}}}, 0, false},
 		"nothing published":   {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: reported}}}, 0, true},
-		"another IPAM":        {state.Snapshot{CiliumNode: &ciliumnode.View{}, OtherIPAM: true, Shares: []state.Share{{State: reported}}}, state.NoOffer, true},
-		"adopted blocks":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Adopting: true, Shares: []state.Share{{State: reported}}}, state.NoOffer, true},
-		"family not run":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: expand.State{NotRun: true}}}}, state.NoOffer, true},
-		"no pool, no block":   {state.Snapshot{CiliumNode: &ciliumnode.View{}}, state.NoOffer, true},
-		"of the other family": {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{Family: ipalloc.IPv6}}}, state.NoOffer, true},
+		"another IPAM":        {state.Snapshot{CiliumNode: &ciliumnode.View{}, OtherIPAM: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
+		"adopted blocks":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Adopting: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
+		"family not run":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: expand.State{NotRun: true}}}}, scheduling.NoOffer, true},
+		"no pool, no block":   {state.Snapshot{CiliumNode: &ciliumnode.View{}}, scheduling.NoOffer, true},
+		"of the other family": {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
 	}
 	r := &Reconciler{OfferFamilies: []ipalloc.Family{ipalloc.IPv4}}
 	for name, test := range tests {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -21,7 +22,7 @@ func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Fami
 	node.Spec.Taints = []corev1.Taint{{Key: "short", Effect: corev1.TaintEffectNoSchedule}}
 	b := newBed(t, node, pool)
 	b.r.ShortageTaint, b.r.OfferFamilies = "short", families
-	b.r.Unscheduled = state.NewUnscheduled()
+	b.r.Unscheduled = scheduling.NewUnscheduled()
 	return b
 }
 
@@ -54,7 +55,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	at := -1 // what the Node offers when the taint goes
 	b.Before = func(call string) {
 		if call == "patch Node" {
-			at = state.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4]
+			at = scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4]
 		}
 	}
 	b.settleOffers()
@@ -69,7 +70,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 		}
 	}
 	b.offersOf(4)
-	b.r.Unscheduled.SetNeeds(map[string]state.NodeNeeds{"n": {Expected: [2]int{8}}})
+	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[string]scheduling.NodeNeeds{"n": {Expected: [2]int{8}}})
 	b.settleOffers()
 	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
 		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
 // Reconciler assigns unscheduled pods to nodes. It writes nothing.
 type Reconciler struct {
-	state.Cluster
+	scheduling.Cluster
 
 	// Cache reads Nodes from the informers.
 	Cache client.Reader

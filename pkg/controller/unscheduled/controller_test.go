@@ -11,13 +11,14 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // waiting is a pod that requests an address and fits on no node.
-func waiting(uid string) state.UnscheduledPod {
+func waiting(uid string) scheduling.UnscheduledPod {
 	p := fixtures.Pod("p"+uid, uid, "")
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")},
@@ -26,7 +27,7 @@ func waiting(uid string) state.UnscheduledPod {
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 		Message: "0/1 nodes are available: 1 Insufficient cilium-pool.io/ipv4.",
 	}}
-	return state.ReadUnscheduled(p)
+	return scheduling.ReadUnscheduled(p)
 }
 
 // Nodes are reconciled when, and only when, the number of addresses they should have room for
@@ -38,11 +39,12 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var queued []string
+	u := scheduling.NewUnscheduled()
 	r := &Reconciler{
-		Cluster: state.Cluster{
+		Cluster: scheduling.Cluster{Cluster: state.Cluster{
 			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
-			Unscheduled: state.NewUnscheduled(),
-		},
+			Unscheduled: u,
+		}, Unscheduled: u},
 		Cache: b.API, QueueNodes: func(names []string) { queued = append(queued, names...) }, Metrics: own, Clock: b.Clock,
 	}
 	steps := []struct {

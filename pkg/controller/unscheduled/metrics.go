@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
 // Metrics are the metrics of unscheduled pods.
@@ -21,7 +21,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 // assigned records what unscheduled pods wait for.
-func (m *Metrics) assigned(a *state.Assignment) {
+func (m *Metrics) assigned(a *scheduling.Assignment) {
 	for what, n := range map[string]int{
 		"scheduler": a.Offered, "growth": a.Growing, "block": a.Short, "node": a.Pods - a.Offered - a.Growing - a.Short,
 	} {

@@ -19,6 +19,7 @@ import (
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -65,7 +66,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
 	c.AnyMode = settings.SkipModeCheck || settings.Shadow
 	if len(settings.OfferFamilies) > 0 {
-		c.Unscheduled = state.NewUnscheduled()
+		c.Unscheduled = scheduling.NewUnscheduled()
 	}
 	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
 	c.ShortageTaint = settings.ShortageTaint

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -32,7 +33,7 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 	if len(found.Items) == 0 {
 		return nil, nil, fmt.Errorf("there is no pod %s in namespace %s", name, namespace)
 	}
-	if err := c.List(ctx, waiting, client.MatchingFieldsSelector{Selector: state.UnscheduledFields()}); err != nil {
+	if err := c.List(ctx, waiting, client.MatchingFieldsSelector{Selector: scheduling.UnscheduledFields()}); err != nil {
 		return nil, nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return &found.Items[0], waiting.Items, nil
@@ -53,7 +54,7 @@ func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.P
 		s.Line("It is on the host network, and needs no address of a pool.")
 	case said == nil:
 		s.Line("It is not bound to a node, and the scheduler has not said why.")
-	case !state.LacksAddresses(pod):
+	case !scheduling.LacksAddresses(pod):
 		s.Line("It waits for something else than addresses. The scheduler says: %s", said.Message)
 	case len(c.Operator.Settings.OfferFamilies) == 0:
 		s.Line("It requests addresses of the scheduler, and no Node offers any, as scheduling is disabled: create it anew, so that it requests none.")
@@ -75,21 +76,24 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 
 // pending is what the operator does for the waiting pods, and the pod in question.
 type pending struct {
-	c      *cluster.Cluster
-	a      state.Assignment
-	pod    state.UnscheduledPod
-	family ipalloc.Family
+	c        *cluster.Cluster
+	offering *scheduling.Cluster
+	a        scheduling.Assignment
+	pod      scheduling.UnscheduledPod
+	family   ipalloc.Family
 }
 
 func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
-	c.Unscheduled = state.NewUnscheduled()
+	u := scheduling.NewUnscheduled()
 	for i := range waiting {
-		c.Unscheduled.Set(state.ReadUnscheduled(&waiting[i]), c.Now)
+		u.Set(scheduling.ReadUnscheduled(&waiting[i]), c.Now)
 	}
 	for _, name := range c.NodeNames() { // of these, Assign finds those that pools are too full for
-		c.Unscheduled.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
+		u.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
 	}
-	p := pending{c: c, a: c.Assign(c.Objects.Nodes, c.Now), pod: state.ReadUnscheduled(pod)}
+	c.Unscheduled = u
+	offering := scheduling.Cluster{Cluster: c.Cluster, Unscheduled: u}
+	p := pending{c: c, offering: &offering, a: offering.Assign(c.Objects.Nodes, c.Now), pod: scheduling.ReadUnscheduled(pod)}
 	for _, f := range ipalloc.Families() {
 		if p.pod.Addresses()[f] > 0 {
 			p.family = f
@@ -105,7 +109,7 @@ func (p *pending) explain(s *output.Text) {
 	suits := 0
 	for i := range p.a.Candidates {
 		n := &p.a.Candidates[i]
-		if !p.pod.Suits(p.c.Arrived(p.c.Nodes[n.Node])) {
+		if !p.pod.Suits(p.offering.Arrived(p.c.Nodes[n.Node])) {
 			continue
 		}
 		suits++

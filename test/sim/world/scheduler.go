@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -211,7 +212,7 @@ func suits(pod *corev1.Pod, node *corev1.Node) bool {
 
 // offerOf returns what a Node offers of a family; 0 without the resource.
 func offerOf(node *corev1.Node, f ipalloc.Family) int {
-	return max(0, state.OfferIn(node.Status.Allocatable)[f])
+	return max(0, scheduling.OfferIn(node.Status.Allocatable)[f])
 }
 
 func requests(pod *corev1.Pod) bool {

@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"math"
@@ -9,15 +9,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
+
+// Cluster is a cluster whose Nodes offer addresses to the scheduler.
+type Cluster struct {
+	state.Cluster
+	// Unscheduled is that of state.Cluster.
+	Unscheduled *Unscheduled
+}
 
 // Assignment determines which nodes should have room for the unscheduled pods that lack
 // addresses.
 type Assignment struct {
-	scheduling.Spreading
+	Spreading
 	// Candidates are the nodes that Expected refers to, sorted by name.
-	Candidates []scheduling.Candidate
+	Candidates []Candidate
 	// Needs is what nodes should do, by name.
 	Needs map[string]NodeNeeds
 	// Pods is how many pods wait.
@@ -43,10 +50,10 @@ func (a *Assignment) sooner(t time.Time) {
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	turnover := c.Ledger.Turnover() // first: what moves from here on may be seen twice or not at all
 	kinds, again := c.Unscheduled.waiting(now)
-	out, pods, free := Assignment{RequeueAt: again}, make([]scheduling.Unscheduled, len(kinds)), scheduling.FreeBlocks{{}, {}}
+	out, pods, free := Assignment{RequeueAt: again}, make([]Group, len(kinds)), FreeBlocks{{}, {}}
 	var bound [][2]int // requests of each candidate's bound pods
 	for i, k := range kinds {
-		pods[i] = scheduling.Unscheduled{Pods: k.pods, Requests: k.Addresses()}
+		pods[i] = Group{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
 	sorted := sortedNodes(nodes)
@@ -74,7 +81,7 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		bound = append(bound, requested)
 	}
 	c.Unscheduled.keepFree(out.Candidates)
-	out.Spreading = scheduling.Spread(pods, out.Candidates, free)
+	out.Spreading = Spread(pods, out.Candidates, free)
 	out.Needs = map[string]NodeNeeds{}
 	for i, n := range out.Expected {
 		if n != [2]int{} {
@@ -105,14 +112,14 @@ func indexes[T any](of []T) []int {
 
 // candidate returns what a Node has for unscheduled pods, what its bound pods request, and
 // whether it offers any addresses. It adds to free the pools that the Node claims from.
-func (c *Cluster) candidate(node *corev1.Node, free scheduling.FreeBlocks, now time.Time) (is scheduling.Candidate, requested [2]int, offers bool) {
+func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
 	claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
 		return is, requested, false
 	}
 	is.Node, is.Pods = s.Name, math.MaxInt
-	if most := MaxPods(node); most > 0 {
+	if most := state.MaxPods(node); most > 0 {
 		is.Pods = most - len(s.Pods)
 	}
 	for i := range s.Shares {
@@ -122,7 +129,7 @@ func (c *Cluster) candidate(node *corev1.Node, free scheduling.FreeBlocks, now t
 			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], claims[share.Family])
 		}
 	}
-	return is, requestedBy(s.Pods), offers
+	return is, state.RequestedBy(s.Pods), offers
 }
 
 // addClaims adds to a room the blocks that its node is claiming: they are free no more, and
@@ -135,7 +142,7 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 }
 
 // addRoom adds what a node has of one family to a candidate.
-func (c *Cluster) addRoom(is *scheduling.Candidate, share *Share, free scheduling.FreeBlocks, now time.Time) {
+func (c *Cluster) addRoom(is *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
 	f := share.Family
 	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)
 	if share.Paused != "" || len(share.Pools) == 0 {

@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -22,8 +23,7 @@ import (
 // for which pods wait, two on a and three on b. The agents use one address each.
 func recalling() *Cluster {
 	c := clusterOf()
-	c.Unscheduled = NewUnscheduled()
-	c.Agents.Set(ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
+	c.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
 	c.Pools.Set(tight("p", "10.0.0.0/28", "10.0.1.0/29"))
 	for i, node := range []string{"n", "a", "a", "b", "b", "b"} {
 		cidr := fmt.Sprintf("10.0.%d.%d/30", i/4, i%4*4)
@@ -47,13 +47,13 @@ func (c *Cluster) joinIdle(name string, addrs ...string) {
 	c.join(name, addrs...)
 	agent := fixtures.AgentPod("agent-"+name, "c", true)
 	agent.Spec.NodeName = name
-	c.Agents.Set(ReadAgent(agent), fixtures.Noon())
+	c.Agents.Set(state.ReadAgent(agent), fixtures.Noon())
 }
 
 // claimFreed has b return its last block, and a node claim that: its write is under way.
 func (c *Cluster) claimFreed(node string) {
 	b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
-	c.joinAt("2", "b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
+	c.join("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
 	c.Ledger.AssumeDeleted(b)
 	if _, _, err := c.Ledger.Claim(ipalloc.IPv4, node, "", []*crd.Pool{c.Pools.Get("p")}); err != nil {
 		panic(err)
@@ -163,7 +163,7 @@ func TestRecallWhileBlocksMove(t *testing.T) {
 // time has passed: its agent has settled.
 func TestRecallOnceSettled(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
-	c.Agents = NewAgents(time.Minute)
+	c.Agents = state.NewAgents(time.Minute)
 	c.joinIdle("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2", "10.0.1.5", "10.0.1.6")
 	all[2].Labels = map[string]string{"name": "n"}
 	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))

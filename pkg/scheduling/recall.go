@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"cmp"
@@ -10,17 +10,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// giver is a node that can return blocks of some pools at once.
-type giver struct {
-	node     *corev1.Node
-	cordoned bool
-	spare    []netip.Prefix
+// donor is a node that can return blocks of some pools at once.
+type donor struct {
+	node       *corev1.Node
+	cordoned   bool
+	releasable []netip.Prefix
 }
 
 // recall adds to the needs of nodes the blocks that they should return at once because
@@ -46,8 +46,8 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 			if lack <= 0 {
 				continue
 			}
-			for _, g := range c.givers(w.pools, f, a, nodes, spare, now) {
-				for _, cidr := range g.spare[:min(lack, len(g.spare))] {
+			for _, g := range c.donors(w.pools, f, a, nodes, spare, now) {
+				for _, cidr := range g.releasable[:min(lack, len(g.releasable))] {
 					needs := a.Needs[g.node.Name]
 					needs.Recall = append(needs.Recall, cidr)
 					a.Needs[g.node.Name] = needs
@@ -120,24 +120,15 @@ func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
 		}
 	}
 	for _, b := range draining {
-		if view := c.Ledger.CiliumNode(b.Node); view == nil || !usesAny(view, b.CIDR) {
+		if view := c.Ledger.CiliumNode(b.Node); view == nil || !view.UsesAny(b.CIDR) {
 			n++
 		}
 	}
 	return n
 }
 
-func usesAny(view *ciliumnode.View, cidr netip.Prefix) bool {
-	for addr := range view.Used {
-		if cidr.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-// givers returns the nodes that can spare blocks of pools. It adds to spare.
-func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, spare map[string][]netip.Prefix, now time.Time) []giver {
+// donors returns the nodes that can spare blocks of pools. It adds to spare.
+func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes []corev1.Node, spare map[string][]netip.Prefix, now time.Time) []donor {
 	serving := map[string]int{}
 	for _, pool := range pools {
 		for b := range c.Ledger.PoolBlocks(pool) {
@@ -146,33 +137,33 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 			}
 		}
 	}
-	var out []giver
+	var out []donor
 	for i := range nodes {
 		node := &nodes[i]
 		if serving[node.Name] == 0 {
 			continue
 		}
-		g := giver{node: node, cordoned: node.Spec.Unschedulable}
+		g := donor{node: node, cordoned: node.Spec.Unschedulable}
 		if _, asked := spare[node.Name]; !asked {
 			spare[node.Name] = c.spare(node, f, a, now)
 		}
 		for _, cidr := range spare[node.Name] {
 			if b, held := c.Ledger.Block(cidr); held && slices.Contains(pools, b.Pool) && !slices.Contains(a.Needs[node.Name].Recall, cidr) {
-				g.spare = append(g.spare, cidr)
+				g.releasable = append(g.releasable, cidr)
 			}
 		}
-		if len(g.spare) > 0 {
+		if len(g.releasable) > 0 {
 			out = append(out, g)
 		}
 	}
-	slices.SortFunc(out, func(a, b giver) int {
+	slices.SortFunc(out, func(a, b donor) int {
 		if a.cordoned != b.cordoned {
 			if a.cordoned {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(len(b.spare), len(a.spare)), strings.Compare(a.node.Name, b.node.Name))
+		return cmp.Or(cmp.Compare(len(b.releasable), len(a.releasable)), strings.Compare(a.node.Name, b.node.Name))
 	})
 	return out
 }
@@ -182,7 +173,7 @@ func (c *Cluster) givers(pools []string, f ipalloc.Family, a *Assignment, nodes 
 // pods be assigned again then.
 func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
-	i := slices.IndexFunc(s.Shares, func(share Share) bool { return share.Family == f })
+	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })
 	if i < 0 || s.Shares[i].Paused != "" || s.CiliumNode == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"fmt"
@@ -83,7 +83,7 @@ func TestFirstBlock(t *testing.T) {
 		"Cilium does not run there": {one(func(_ *Cluster, n *corev1.Node) { n.Labels[v1alpha1.OptOutLabel] = "true" }), ""},
 		"its labels are not final": {one(func(c *Cluster, n *corev1.Node) {
 			c.StartupTaints = map[string]bool{"late": true}
-			c.Pools.Set(zonedPool())
+			c.Pools.Set(fixtures.ZonedPool())
 			n.Spec.Taints = []corev1.Taint{{Key: "late", Effect: corev1.TaintEffectNoSchedule}}
 		}), ""},
 		"it is being deleted": {one(func(_ *Cluster, n *corev1.Node) {
@@ -136,18 +136,18 @@ func TestFirstBlockStays(t *testing.T) {
 	var moved []string
 	for i, name := range []string{"x", "y", "z"} {
 		a := c.Assign(all, now)
-		giver := ""
+		donor := ""
 		for node, needs := range a.Needs {
-			if len(needs.Recall) > 0 && (giver == "" || node < giver) {
-				giver = node
+			if len(needs.Recall) > 0 && (donor == "" || node < donor) {
+				donor = node
 			}
 		}
-		if giver == "" {
+		if donor == "" {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
 		// The block moves from its node to the waiting one, whose agent starts and settles.
-		b, _ := c.Ledger.Block(a.Needs[giver].Recall[0])
-		moved = append(moved, fmt.Sprint(b.CIDR, " from ", giver))
+		b, _ := c.Ledger.Block(a.Needs[donor].Recall[0])
+		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
 		c.Ledger.Remove(b)
 		c.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))
 		c.joinIdle(name, b.CIDR.Addr().Next().String(), b.CIDR.Addr().Next().Next().String())

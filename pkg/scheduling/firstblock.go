@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // FirstBlock is a node that has no block of a family, so that its agent cannot start.
@@ -43,7 +43,7 @@ func (u *Unscheduled) isWithoutBlock(node string) bool {
 // have none left.
 func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
 	var out []FirstBlock
-	free := scheduling.FreeBlocks{{}, {}}
+	free := FreeBlocks{{}, {}}
 	for _, node := range nodes {
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
@@ -52,7 +52,7 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		s, first := c.Snapshot(node.Name, node, now), FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]
-			if share.lacksFirstBlock() && claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {
+			if lacksFirstBlock(share) && claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {
 				first.Pools[share.Family] = c.fullPools(share, free[share.Family])
 			}
 		}
@@ -65,7 +65,7 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 
 // lacksFirstBlock reports whether the node has neither a block nor a published address of
 // the family, and may get one.
-func (s *Share) lacksFirstBlock() bool {
+func lacksFirstBlock(s *state.Share) bool {
 	if s.Paused != "" || s.State.NotRun || s.State.Adopting || len(s.State.Blocks) > 0 {
 		return false
 	}
@@ -80,13 +80,13 @@ func (s *Share) lacksFirstBlock() bool {
 // misses reports whether pods on a node already wait for blocks of a family: the first of
 // these will be the node's first block.
 func (a *Assignment) misses(node string, f ipalloc.Family) bool {
-	i := slices.IndexFunc(a.Candidates, func(n scheduling.Candidate) bool { return n.Node == node })
+	i := slices.IndexFunc(a.Candidates, func(n Candidate) bool { return n.Node == node })
 	return i >= 0 && a.Missing[i][f] > 0
 }
 
 // fullPools returns the pools that a share claims from if none of them has a free block.
 // Otherwise it takes one from free, so that no other node counts on it.
-func (c *Cluster) fullPools(share *Share, free map[string]uint64) []string {
+func (c *Cluster) fullPools(share *state.Share, free map[string]uint64) []string {
 	var full []string
 	for _, pool := range share.Pools {
 		cut, assigns := pool.Cut(share.Family)

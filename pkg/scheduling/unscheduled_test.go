@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -20,7 +22,7 @@ const lacksIPv4 = "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient c
 // unscheduledPod returns a pod that requests one IPv4 address, with the scheduler's message
 // why it has no node.
 func unscheduledPod(uid, why string, edits ...func(*corev1.Pod)) *corev1.Pod {
-	p := requesting(fixtures.Pod("p"+uid, uid, ""), 1)
+	p := fixtures.Requesting(fixtures.Pod("p"+uid, uid, ""), 1)
 	p.Status.Conditions = []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: why},
 	}
@@ -39,7 +41,7 @@ func TestLacksAddresses(t *testing.T) {
 		"of the other family":           {unscheduledPod("1", "0/1 nodes are available: 1 Insufficient cilium-pool.io/ipv6."), true},
 		"lacks something else":          {unscheduledPod("1", "0/3 nodes are available: 3 Insufficient cpu."), false},
 		"another project's resource":    {unscheduledPod("1", "0/3 nodes are available: 3 Insufficient example.com/ipv4."), false},
-		"the scheduler has yet to look": {requesting(fixtures.Pod("a", "1", ""), 1), false},
+		"the scheduler has yet to look": {fixtures.Requesting(fixtures.Pod("a", "1", ""), 1), false},
 		"gated": {unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) {
 			p.Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated
 		}), false},
@@ -109,29 +111,28 @@ func TestPodsSuitNodes(t *testing.T) {
 	}
 }
 
+// clusterOf returns a cluster of a pool whose Nodes offer addresses, with these blocks.
+func clusterOf(blocks ...crd.Block) *Cluster {
+	ledger, u := state.ReadyLedger(blocks...), NewUnscheduled()
+	c := &Cluster{Unscheduled: u, Cluster: state.Cluster{
+		Ledger: ledger, Pools: state.NewPools(fixtures.Defaults(), ledger), Pods: state.NewPods(), Agents: state.NewAgents(0),
+		CiliumPools: state.NewCiliumPools(), Defaults: fixtures.Defaults(), Unscheduled: u,
+	}}
+	c.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	return c
+}
+
 // offering returns a cluster of pools with blocks of two addresses, whose node n has one
 // block that its agent uses.
 func offering() *Cluster {
 	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
-	c.Unscheduled = NewUnscheduled()
 	c.join("n", "10.0.0.1", "10.0.0.2")
 	return c
 }
 
-// join adds a node whose agent uses the first of these published addresses, and the second,
-// if any, for itself.
-func (c *Cluster) join(name string, addrs ...string) { c.joinAt("1", name, addrs...) }
-
-// joinAt stores a version of a node's CiliumNode.
-func (c *Cluster) joinAt(version, name string, addrs ...string) {
-	cn := fixtures.Publishing(fixtures.CiliumNode(name, version), addrs...)
-	cn.Status.IPAM.Used = fixtures.AllocationMap()
-	for i, a := range addrs[:min(len(addrs), 2)] {
-		used := fixtures.AllocationMap(a)[a]
-		used.Owner = []string{"router", "health"}[i]
-		cn.Status.IPAM.Used[a] = used
-	}
-	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
+// join adds a node whose agent uses the first two of these published addresses for itself.
+func (c *Cluster) join(name string, addrs ...string) {
+	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined(name, addrs...)))
 }
 
 // nodes returns Nodes that admit ten pods each.
@@ -187,7 +188,7 @@ func TestAssign(t *testing.T) {
 		}},
 		"the kubelet admits one": {want: "map[n:[1 0]] of 2: 0 1 0", spoil: func(c *Cluster) {
 			for i := range 9 {
-				c.Pods.Set(ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
+				c.Pods.Set(state.ReadPod(fixtures.Pod(fmt.Sprint("b", i), fmt.Sprint("b", i), "n", fmt.Sprint("192.0.2.", i+1))), now)
 			}
 		}},
 		"one is bound meanwhile": {want: "map[n:[1 0]] of 1: 0 1 0", spoil: func(c *Cluster) { c.Unscheduled.Delete("1") }},
@@ -275,7 +276,7 @@ func TestSnapshotExpectsPods(t *testing.T) {
 	// Pods bound meanwhile no longer count, and pods deleted meanwhile do not add to the
 	// expectation.
 	for i, want := range []int{2, 1, 0, 0} {
-		c.Pods.Set(ReadPod(requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
+		c.Pods.Set(state.ReadPod(fixtures.Requesting(fixtures.Pod(fmt.Sprint(i), fmt.Sprint(i), "n"), 1)), fixtures.Noon())
 		if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != want {
 			t.Errorf("after %d pods were bound: expects %d, want %d", i+1, got, want)
 		}
@@ -284,7 +285,7 @@ func TestSnapshotExpectsPods(t *testing.T) {
 	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State.Expected; got != 3 {
 		t.Errorf("one bound pod is gone: expects %d, want 3", got)
 	}
-	c.Unscheduled = nil
+	c.Cluster.Unscheduled = nil
 	if got := c.Snapshot("n", &node, fixtures.Noon()).Shares[0].State; got.Expected != 0 || got.Offers {
 		t.Errorf("without scheduling: expects %d, offers %t", got.Expected, got.Offers)
 	}
@@ -314,7 +315,6 @@ func TestAlikePodsAreOneKind(t *testing.T) {
 // BenchmarkAssign assigns a burst of pods of ten kinds to 20,000 nodes.
 func BenchmarkAssign(b *testing.B) {
 	c := clusterOf()
-	c.Unscheduled = NewUnscheduled()
 	c.Pools.Set(fixtures.PodIPPool("big", 1, "10.0.0.0/8"))
 	var names []string
 	for i := range 20000 {

@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // UnscheduledFields makes the API server send only pods on the pod network that are not
@@ -68,7 +68,7 @@ func LacksAddresses(pod *corev1.Pod) bool {
 			continue
 		}
 		for _, f := range ipalloc.Families() {
-			if strings.Contains(c.Message, "Insufficient "+string(OfferResource(f))) {
+			if strings.Contains(c.Message, "Insufficient "+string(state.OfferResource(f))) {
 				return true
 			}
 		}
@@ -78,7 +78,7 @@ func LacksAddresses(pod *corev1.Pod) bool {
 
 func kindOf(pod *corev1.Pod) (is podKind, key string) {
 	is = podKind{
-		requests: addressRequests(&pod.Spec), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
+		requests: state.AddressRequests(&pod.Spec), affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
 	}
 	var required *corev1.NodeSelector
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
@@ -251,9 +251,9 @@ func (u *Unscheduled) SetScarce(pools [2]map[string]bool) {
 	u.scarce = pools
 }
 
-// isScarce reports whether pods, or nodes without a block, wait for blocks of every one of
+// IsScarce reports whether pods, or nodes without a block, wait for blocks of every one of
 // these pools.
-func (u *Unscheduled) isScarce(f ipalloc.Family, pools []*crd.Pool) bool {
+func (u *Unscheduled) IsScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, pool := range pools {
@@ -336,7 +336,7 @@ func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Tim
 }
 
 // keepFree drops the record of nodes other than these.
-func (u *Unscheduled) keepFree(nodes []scheduling.Candidate) {
+func (u *Unscheduled) keepFree(nodes []Candidate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	next := make(map[string]freeSince, len(nodes))

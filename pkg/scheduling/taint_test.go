@@ -1,4 +1,4 @@
-package state
+package scheduling
 
 import (
 	"slices"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -41,7 +42,7 @@ func TestArrived(t *testing.T) {
 				node.Status.Allocatable = corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse(test.offer)}
 			}
 			before := node.DeepCopy()
-			c := &Cluster{ShortageTaint: test.key, StartupTaints: SetOf([]string{startup}), Cilium: &ciliumconfig.Latest{}}
+			c := &Cluster{Cluster: state.Cluster{ShortageTaint: test.key, StartupTaints: state.SetOf([]string{startup}), Cilium: &ciliumconfig.Latest{}}}
 			if slices.Contains(test.taints, "example.org/agent") {
 				c.Cilium.Set(&ciliumconfig.Config{Data: map[string]string{"agent-not-ready-taint-key": "example.org/agent"}})
 			}
