@@ -54,7 +54,7 @@ func (c *Cluster) joinIdle(name string, addrs ...string) {
 func (c *Cluster) claimFreed(node string) {
 	b, _ := c.Ledger.Block(fixtures.Prefix("10.0.1.4/30"))
 	c.join("b", "10.0.0.13", "10.0.0.14", "10.0.1.1", "10.0.1.2")
-	c.Ledger.AssumeDeleted(b)
+	c.Ledger.Remove(b)
 	if _, _, err := c.Ledger.Claim(ipalloc.IPv4, node, "", []*crd.Pool{c.Pools.Get("p")}); err != nil {
 		panic(err)
 	}

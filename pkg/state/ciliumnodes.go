@@ -46,6 +46,8 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 
 // ciliumNodes is what the ledger remembers of CiliumNodes.
 type ciliumNodes struct {
+	*core
+
 	// foreign are the prefixes taken because a CiliumNode names them: its podCIDRs, what
 	// multi-pool mode has allocated, and, outside of these and its blocks, the addresses in
 	// its pool, reported in use or the agent's own, including stale ones.
@@ -66,16 +68,6 @@ type ciliumNodes struct {
 	// their usage: such an agent runs in our mode, even if the new CiliumNode does not show
 	// that yet.
 	restored map[string]types.UID
-}
-
-func newCiliumNodes() ciliumNodes {
-	return ciliumNodes{
-		foreign:  map[string][]netip.Prefix{},
-		seen:     map[string]*ciliumnode.View{},
-		gone:     map[string]bool{},
-		restored: map[string]types.UID{},
-		fenced:   map[types.UID]string{},
-	}
 }
 
 // set stores the latest version of a CiliumNode, or the last one of a deleted CiliumNode.
@@ -140,36 +132,36 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 
 // RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. What it
 // named stays taken until it is back or ForgetCiliumNode is called.
-func (l *Ledger) RemoveCiliumNode(cn *ciliumnode.View) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.knowsLater(cn) {
+func (c *ciliumNodes) RemoveCiliumNode(cn *ciliumnode.View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.knowsLater(cn) {
 		return
 	}
-	l.ciliumNodes.set(cn, true)
+	c.set(cn, true)
 }
 
 // knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
-func (l *Ledger) knowsLater(cn *ciliumnode.View) bool {
-	seen := l.ciliumNodes.seen[cn.Name]
+func (c *ciliumNodes) knowsLater(cn *ciliumnode.View) bool {
+	seen := c.seen[cn.Name]
 	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
 }
 
 // CiliumNodes returns the names of all CiliumNodes, including deleted ones that are not
 // forgotten.
-func (l *Ledger) CiliumNodes() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.ciliumNodes.seen))
+func (c *ciliumNodes) CiliumNodes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.seen))
 }
 
 // MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: those
 // older than the list's version whose UID is not among listed. The result carries the
 // list's resourceVersion.
-func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
+func (c *ciliumNodes) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
 	var out []*ciliumnode.View
-	inParts(&l.mu, l.CiliumNodes(), func(name string) {
-		cn := l.ciliumNodes.current(name)
+	inParts(&c.mu, c.CiliumNodes(), func(name string) {
+		cn := c.current(name)
 		if cn != nil && !listed[cn.UID] && reached(version, cn.ResourceVersion) {
 			out = append(out, cn.At(version))
 		}
@@ -178,19 +170,19 @@ func (l *Ledger) MissingCiliumNodes(listed map[types.UID]bool, version string) [
 }
 
 // CiliumNode returns a CiliumNode in the latest version known, or nil.
-func (l *Ledger) CiliumNode(name string) *ciliumnode.View {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ciliumNodes.current(name)
+func (c *ciliumNodes) CiliumNode(name string) *ciliumnode.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current(name)
 }
 
 // CiliumNodeAt returns the View of obj if exactly this version is the latest known, and
 // otherwise nil. Each version that this process writes arrives twice, in the response to the write
 // and from the watch, in either order: the second one need not be read again.
-func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen, version := l.ciliumNodes.current(obj.GetName()), obj.GetResourceVersion()
+func (c *ciliumNodes) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen, version := c.current(obj.GetName()), obj.GetResourceVersion()
 	if seen == nil || version == "" || seen.ResourceVersion != version || seen.UID != obj.GetUID() {
 		return nil
 	}
@@ -198,27 +190,27 @@ func (l *Ledger) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 }
 
 // LastCiliumNode returns the last known state of a deleted CiliumNode, or nil.
-func (l *Ledger) LastCiliumNode(name string) *ciliumnode.View {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.ciliumNodes.gone[name] {
+func (c *ciliumNodes) LastCiliumNode(name string) *ciliumnode.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone[name] {
 		return nil
 	}
-	return l.ciliumNodes.seen[name]
+	return c.seen[name]
 }
 
 // MarkRestored records that a CiliumNode was restored whose agent had reported.
-func (l *Ledger) MarkRestored(name string, uid types.UID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ciliumNodes.restored[name] = uid
+func (c *ciliumNodes) MarkRestored(name string, uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restored[name] = uid
 }
 
 // Restored reports whether MarkRestored was called for this CiliumNode.
-func (l *Ledger) Restored(v *ciliumnode.View) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	uid, restored := l.ciliumNodes.restored[v.Name]
+func (c *ciliumNodes) Restored(v *ciliumnode.View) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid, restored := c.restored[v.Name]
 	return restored && uid == v.UID
 }
 
@@ -259,11 +251,11 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including
 // deleted ones that may be restored. It walks them all.
-func (l *Ledger) ListedFor(ciliumPool string) []netip.Prefix {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *ciliumNodes) ListedFor(ciliumPool string) []netip.Prefix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []netip.Prefix
-	for _, cn := range l.ciliumNodes.seen {
+	for _, cn := range c.seen {
 		for _, a := range cn.Allocated {
 			if a.Pool == ciliumPool {
 				out = append(out, a.CIDR.Masked())

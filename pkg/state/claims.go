@@ -16,16 +16,39 @@ var ErrRefused = errors.New("the API server has refused every free block")
 // maxRefused bounds how many refused CIDRs the ledger remembers.
 const maxRefused = 256
 
+// claims are the claims of blocks, and what they must not pick.
+type claims struct {
+	*core
+	*heldBlocks
+
+	// underWay are the CIDRs, by node, that are reserved for blocks that do not exist yet;
+	// turnover is how many blocks of each pool have been claimed or freed.
+	underWay map[string][]netip.Prefix
+	turnover map[string]uint64
+	// unknown are the claims, by node, whose write was sent but not answered. They stay
+	// taken, and the node's next claim retries the same block, so that one need results in
+	// one block. unknownOf are the nodes of each claim.
+	unknown   map[string][]netip.Prefix
+	unknownOf map[netip.Prefix][]string
+	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
+	// they would bring that node no address while this agent runs. closedFor are the CIDRs
+	// by node.
+	closed    map[netip.Prefix]crd.Block
+	closedFor map[string][]netip.Prefix
+	// refused are the CIDRs of blocks that the API server has refused to create.
+	refused map[netip.Prefix]bool
+}
+
 // Claim picks a block for node from the first of pools that has one, and reserves it in
 // this process. The node owns the block once it is created in the API server. It skips
 // blocks that the node's agent, running in the given container, has closed, and those that
 // the API server has refused: if no other is left, it returns ErrRefused, and the next call
 // tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
-func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	near := make([]netip.Prefix, 0, len(l.byNode[node]))
-	for _, held := range l.byNode[node] {
+func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	near := make([]netip.Prefix, 0, len(c.byNode[node]))
+	for _, held := range c.byNode[node] {
 		near = append(near, held.CIDR)
 	}
 	none := ipalloc.ErrExhausted
@@ -34,7 +57,7 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 		if !ok || pool.Paused {
 			continue
 		}
-		cidr, err := l.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
+		cidr, err := c.claimOpen(cut, ipalloc.Owner{Pool: pool.Name, Node: node}, agent, near)
 		switch {
 		case errors.Is(err, ErrRefused):
 			none = err
@@ -42,33 +65,33 @@ func (l *Ledger) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) 
 		case errors.Is(err, ipalloc.ErrExhausted):
 			continue
 		case err == nil:
-			l.claims[node] = append(l.claims[node], cidr)
-			l.move(pool.Name)
+			c.underWay[node] = append(c.underWay[node], cidr)
+			c.move(pool.Name)
 		}
 		return cidr, pool, err
 	}
 	if errors.Is(none, ErrRefused) {
-		clear(l.refused)
+		clear(c.refused)
 	}
 	return netip.Prefix{}, nil, none
 }
 
 // claimOpen picks a free block that neither an agent has closed nor the API server refused.
-func (l *Ledger) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (netip.Prefix, error) {
+func (c *claims) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near []netip.Prefix) (netip.Prefix, error) {
 	var skipped []netip.Prefix
 	defer func() {
 		for _, cidr := range skipped {
-			l.space.Release(cidr)
+			c.space.Release(cidr)
 		}
 	}()
 	for {
-		cidr, err := l.space.Claim(cut, o, near)
-		last, closed := l.closed[cidr]
+		cidr, err := c.space.Claim(cut, o, near)
+		last, closed := c.closed[cidr]
 		closed = closed && last.Node == o.Node && last.Closed.Agent == agent
 		switch {
-		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return l.refused[p] }):
+		case errors.Is(err, ipalloc.ErrExhausted) && slices.ContainsFunc(skipped, func(p netip.Prefix) bool { return c.refused[p] }):
 			return cidr, ErrRefused
-		case err != nil || !closed && !l.refused[cidr]:
+		case err != nil || !closed && !c.refused[cidr]:
 			return cidr, err
 		}
 		skipped = append(skipped, cidr)
@@ -77,77 +100,111 @@ func (l *Ledger) claimOpen(cut ipalloc.Cut, o ipalloc.Owner, agent string, near 
 
 // Refuse drops a claim of node that the API server refuses. Claim skips its CIDR for all
 // nodes while it has others, so that a policy against one CIDR does not stop its pool.
-func (l *Ledger) Refuse(node string, cidr netip.Prefix) {
-	l.mu.Lock()
-	defer l.unlock()
-	if len(l.refused) >= maxRefused {
-		clear(l.refused)
+func (c *claims) Refuse(node string, cidr netip.Prefix) {
+	c.mu.Lock()
+	defer c.unlock()
+	if len(c.refused) >= maxRefused {
+		clear(c.refused)
 	}
-	l.refused[cidr] = true
-	l.unhold(node, cidr)
-}
-
-// ContainsAddr reports whether one of the prefixes contains the address.
-func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	c.refused[cidr] = true
+	c.unhold(node, cidr)
 }
 
 // Claims returns how many blocks of each family are reserved for a node and do not exist yet,
 // as their writes are under way.
-func (l *Ledger) Claims(node string) (n [2]int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, cidr := range l.claims[node] {
+func (c *claims) Claims(node string) (n [2]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cidr := range c.underWay[node] {
 		n[ipalloc.FamilyOf(cidr.Addr())]++
 	}
 	return n
 }
 
 // move counts a block of a pool that is claimed or freed.
-func (l *Ledger) move(pool string) {
-	if _, exists := l.turnover[pool]; exists {
-		l.turnover[pool]++
+func (c *claims) move(pool string) {
+	if _, exists := c.turnover[pool]; exists {
+		c.turnover[pool]++
 	}
 }
 
 // Turnover returns how many blocks of each pool, by name, have been claimed or freed so far.
-func (l *Ledger) Turnover() map[string]uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.turnover)
+func (c *claims) Turnover() map[string]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.turnover)
 }
 
 // MarkUnknown keeps a claim whose write may or may not have succeeded. Only a live read
 // resolves it: the watch may still deliver an older block with that CIDR.
-func (l *Ledger) MarkUnknown(node string, cidr netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !slices.Contains(l.unknown[node], cidr) {
-		l.unknown[node], l.unknownOf[cidr] = append(l.unknown[node], cidr), append(l.unknownOf[cidr], node)
+func (c *claims) MarkUnknown(node string, cidr netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.unknown[node], cidr) {
+		c.unknown[node], c.unknownOf[cidr] = append(c.unknown[node], cidr), append(c.unknownOf[cidr], node)
 	}
 }
 
 // UnknownClaims returns the claims of node whose writes may or may not have succeeded.
-func (l *Ledger) UnknownClaims(node string) []netip.Prefix {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.unknown[node])
+func (c *claims) UnknownClaims(node string) []netip.Prefix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.unknown[node])
 }
 
 // Forget drops a claim of node that was certainly not written, and its unknown state.
-func (l *Ledger) Forget(node string, cidr netip.Prefix) {
-	l.mu.Lock()
-	defer l.unlock()
-	removeFrom(l.unknown, node, cidr)
-	removeFrom(l.unknownOf, cidr, node)
-	l.unhold(node, cidr)
+func (c *claims) Forget(node string, cidr netip.Prefix) {
+	c.mu.Lock()
+	defer c.unlock()
+	removeFrom(c.unknown, node, cidr)
+	removeFrom(c.unknownOf, cidr, node)
+	c.unhold(node, cidr)
 }
 
 // unhold releases a CIDR that node has claimed and that has no block.
-func (l *Ledger) unhold(node string, cidr netip.Prefix) {
-	_, exists := l.blocks[cidr]
-	if o, held := l.space.Owner(cidr); held && !exists && o.Node == node {
-		removeFrom(l.claims, node, cidr)
-		l.release(cidr)
+func (c *claims) unhold(node string, cidr netip.Prefix) {
+	_, exists := c.blocks[cidr]
+	if o, held := c.space.Owner(cidr); held && !exists && o.Node == node {
+		removeFrom(c.underWay, node, cidr)
+		c.release(cidr)
+	}
+}
+
+// release frees what a block or a claim holds.
+func (c *claims) release(cidr netip.Prefix) {
+	if o, held := c.space.Owner(cidr); held && c.space.Release(cidr) {
+		c.move(o.Pool)
+		c.freed = append(c.freed, cidr)
+	}
+}
+
+// settle resolves an unknown claim once the API server has answered.
+func (c *claims) settle(cidr netip.Prefix) {
+	for _, node := range c.unknownOf[cidr] {
+		removeFrom(c.unknown, node, cidr)
+	}
+	delete(c.unknownOf, cidr)
+}
+
+// setClosed records the last block of a free CIDR, if its agent had closed it.
+func (c *claims) setClosed(cidr netip.Prefix, last crd.Block) {
+	if was, is := c.closed[cidr]; is {
+		removeFrom(c.closedFor, was.Node, cidr)
+		delete(c.closed, cidr)
+	}
+	if last.Closed.Agent != "" {
+		c.closed[cidr], c.closedFor[last.Node] = last, append(c.closedFor[last.Node], cidr)
+	}
+}
+
+// removeFrom removes a value from those of a key.
+func removeFrom[K, V comparable](of map[K][]V, key K, value V) {
+	i := slices.Index(of[key], value)
+	switch {
+	case i < 0:
+	case len(of[key]) == 1:
+		delete(of, key)
+	default:
+		of[key] = slices.Delete(of[key], i, i+1)
 	}
 }

@@ -286,3 +286,8 @@ func SetOf(keys []string) map[string]bool {
 	}
 	return set
 }
+
+// ContainsAddr reports whether one of the prefixes contains the address.
+func ContainsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

@@ -172,23 +172,3 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	}
 	return true
 }
-
-// missingFrom returns the prefixes of list that are not in sorted and that no block or
-// claim covers. A node's own blocks, which its podCIDRs name as well, make no difference.
-func (l *Ledger) missingFrom(sorted, list []netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range list {
-		if _, there := slices.BinarySearchFunc(sorted, p, netip.Prefix.Compare); !there && !l.isHeld(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// isHeld reports whether a block or a claim covers all of p.
-func (l *Ledger) isHeld(p netip.Prefix) bool {
-	if _, held := l.space.Owner(p); held {
-		return true
-	}
-	return slices.ContainsFunc(l.space.Overlapping(p), func(h ipalloc.Held) bool { return ipalloc.Contains(h.CIDR, p) })
-}

@@ -17,7 +17,7 @@ func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 	removed := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	for name, tear := range map[string]func(*state.Ledger){
 		"the watch shows that it is gone": func(l *state.Ledger) { l.Remove(fixtures.At(removed, 3, ipalloc.InService)) },
-		"seen live to be gone":            func(l *state.Ledger) { l.AssumeDeleted(removed) },
+		"seen live to be gone":            func(l *state.Ledger) { l.Remove(removed) },
 		"recreated, and gone again": func(l *state.Ledger) {
 			again := fixtures.Block("10.0.0.0/30", "p", "m", 4)
 			l.Upsert(again)

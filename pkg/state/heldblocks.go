@@ -2,6 +2,7 @@ package state
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -18,93 +19,104 @@ type heldBlock struct {
 	inPool int
 }
 
+// heldBlocks are the blocks in the ledger.
+type heldBlocks struct {
+	*core
+
+	blocks map[netip.Prefix]*heldBlock
+	// byNode are the blocks of each node, sorted by address; byPool are those of each pool.
+	byNode, byPool map[string][]*heldBlock
+	// nodesOf counts the nodes with a block of each pool.
+	nodesOf map[string]poolNodes
+}
+
 // index stores a block and replaces one with the same CIDR. It reports whether the node held no
 // such block of that pool.
-func (l *Ledger) index(b crd.Block) (isNew bool) {
-	if held, ok := l.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
-		l.count(b.Node, b.Pool, -1)
+func (h *heldBlocks) index(b crd.Block) (isNew bool) {
+	if held, ok := h.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
+		h.count(b.Node, b.Pool, -1)
 		held.Block = b
-		l.count(b.Node, b.Pool, 1)
+		h.count(b.Node, b.Pool, 1)
 		return false
 	}
-	l.unindex(b.CIDR)
-	l.count(b.Node, b.Pool, -1)
-	held := &heldBlock{b, len(l.byPool[b.Pool])}
-	l.blocks[b.CIDR] = held
-	l.byPool[b.Pool] = append(l.byPool[b.Pool], held)
-	i, _ := slices.BinarySearchFunc(l.byNode[b.Node], b.CIDR, (*heldBlock).compare)
-	l.byNode[b.Node] = slices.Insert(l.byNode[b.Node], i, held)
-	l.count(b.Node, b.Pool, 1)
+	h.unindex(b.CIDR)
+	h.count(b.Node, b.Pool, -1)
+	held := &heldBlock{b, len(h.byPool[b.Pool])}
+	h.blocks[b.CIDR] = held
+	h.byPool[b.Pool] = append(h.byPool[b.Pool], held)
+	i, _ := slices.BinarySearchFunc(h.byNode[b.Node], b.CIDR, (*heldBlock).compare)
+	h.byNode[b.Node] = slices.Insert(h.byNode[b.Node], i, held)
+	h.count(b.Node, b.Pool, 1)
 	return true
 }
 
-func (h *heldBlock) compare(cidr netip.Prefix) int { return h.CIDR.Compare(cidr) }
+func (b *heldBlock) compare(cidr netip.Prefix) int { return b.CIDR.Compare(cidr) }
 
 // unindex removes the block with that CIDR, if any.
-func (l *Ledger) unindex(cidr netip.Prefix) {
-	held, ok := l.blocks[cidr]
+func (h *heldBlocks) unindex(cidr netip.Prefix) {
+	held, ok := h.blocks[cidr]
 	if !ok {
 		return
 	}
-	l.count(held.Node, held.Pool, -1)
-	delete(l.blocks, cidr)
-	pool := l.byPool[held.Pool]
+	h.count(held.Node, held.Pool, -1)
+	delete(h.blocks, cidr)
+	pool := h.byPool[held.Pool]
 	last := pool[len(pool)-1]
 	pool[held.inPool], last.inPool = last, held.inPool
 	pool[len(pool)-1], held.inPool = nil, -1
-	l.byPool[held.Pool] = pool[:len(pool)-1]
+	h.byPool[held.Pool] = pool[:len(pool)-1]
 	if len(pool) == 1 {
-		delete(l.byPool, held.Pool)
+		delete(h.byPool, held.Pool)
 	}
-	i, _ := slices.BinarySearchFunc(l.byNode[held.Node], cidr, (*heldBlock).compare)
-	l.byNode[held.Node] = slices.Delete(l.byNode[held.Node], i, i+1)
-	if len(l.byNode[held.Node]) == 0 {
-		delete(l.byNode, held.Node)
+	i, _ := slices.BinarySearchFunc(h.byNode[held.Node], cidr, (*heldBlock).compare)
+	h.byNode[held.Node] = slices.Delete(h.byNode[held.Node], i, i+1)
+	if len(h.byNode[held.Node]) == 0 {
+		delete(h.byNode, held.Node)
 	}
-	l.count(held.Node, held.Pool, 1)
+	h.count(held.Node, held.Pool, 1)
 }
 
 // poolNodes is how many nodes have a block of a pool, and how many of these move off it.
 type poolNodes struct{ all, moving int }
 
 // count keeps nodesOf, before the blocks that a node has of a pool change and after.
-func (l *Ledger) count(node, pool string, by int) {
-	n := l.nodesOf[pool]
-	has, moves := l.hasOf(node, pool)
+func (h *heldBlocks) count(node, pool string, by int) {
+	n := h.nodesOf[pool]
+	has, moves := h.hasOf(node, pool)
 	if has {
 		n.all += by
 	}
 	if moves {
 		n.moving += by
 	}
-	if l.nodesOf[pool] = n; n == (poolNodes{}) {
-		delete(l.nodesOf, pool)
+	if h.nodesOf[pool] = n; n == (poolNodes{}) {
+		delete(h.nodesOf, pool)
 	}
 }
 
 // hasOf reports whether a node has a block of a pool, and whether it drains one because the
 // pool no longer selects it.
-func (l *Ledger) hasOf(node, pool string) (has, moves bool) {
-	for _, h := range l.byNode[node] {
-		if h.Pool == pool {
-			has, moves = true, moves || h.Phase == ipalloc.Draining && h.Reason == expand.NodeUnselected
+func (h *heldBlocks) hasOf(node, pool string) (has, moves bool) {
+	for _, b := range h.byNode[node] {
+		if b.Pool == pool {
+			has, moves = true, moves || b.Phase == ipalloc.Draining && b.Reason == expand.NodeUnselected
 		}
 	}
 	return has, moves
 }
 
 // MovingOff returns how many nodes move off a pool because it no longer selects them.
-func (l *Ledger) MovingOff(pool string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nodesOf[pool].moving
+func (h *heldBlocks) MovingOff(pool string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nodesOf[pool].moving
 }
 
 // MovesOff reports whether a node moves off a pool because it no longer selects the node.
-func (l *Ledger) MovesOff(node, pool string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, moves := l.hasOf(node, pool)
+func (h *heldBlocks) MovesOff(node, pool string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, moves := h.hasOf(node, pool)
 	return moves
 }
 
@@ -112,14 +124,14 @@ func (l *Ledger) MovesOff(node, pool string) bool {
 // particular order. It yields each in its state when it is read, and skips those that are
 // deleted meanwhile. It locks the ledger for a few blocks at a time and not while it
 // yields, so the caller may call the ledger.
-func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
+func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
-		l.mu.Lock()
-		all := slices.Clone(l.byPool[pool])
-		l.mu.Unlock()
+		h.mu.Lock()
+		all := slices.Clone(h.byPool[pool])
+		h.mu.Unlock()
 		var blocks [partSize]crd.Block
 		for part := range slices.Chunk(all, partSize) {
-			for i := range l.read(part, &blocks) {
+			for i := range h.read(part, &blocks) {
 				if !yield(blocks[i]) {
 					return
 				}
@@ -129,16 +141,58 @@ func (l *Ledger) PoolBlocks(pool string) iter.Seq[crd.Block] {
 }
 
 // read copies the blocks of held that are not gone, and returns how many it copied.
-func (l *Ledger) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range held {
-		if h.inPool >= 0 {
-			blocks[n] = h.Block
+func (h *heldBlocks) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range held {
+		if b.inPool >= 0 {
+			blocks[n] = b.Block
 			n++
 		}
 	}
 	return n
+}
+
+// Block returns the block with that CIDR.
+func (h *heldBlocks) Block(cidr netip.Prefix) (crd.Block, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if held, ok := h.blocks[cidr]; ok {
+		return held.Block, true
+	}
+	return crd.Block{}, false
+}
+
+// NodeBlocks returns the blocks that a node holds, sorted by address.
+func (h *heldBlocks) NodeBlocks(node string) []crd.Block {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]crd.Block, 0, len(h.byNode[node]))
+	for _, held := range h.byNode[node] {
+		out = append(out, held.Block)
+	}
+	return out
+}
+
+// CIDRs returns the CIDRs of all blocks, in no particular order.
+func (h *heldBlocks) CIDRs() []netip.Prefix {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.blocks))
+}
+
+// Size returns how many blocks a pool has.
+func (h *heldBlocks) Size(pool string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.byPool[pool])
+}
+
+// SizeInNodes returns how many nodes have a block of a pool.
+func (h *heldBlocks) SizeInNodes(pool string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nodesOf[pool].all
 }
 
 // partSize is how many records are read under a lock at once: a few microseconds.

@@ -104,7 +104,6 @@ func (f *largeFleet) ledgerChanges() map[string]holds.Call {
 		"Assume":                 f.each(func(i int) { f.Assume(f.block(i)) }),
 		"Assume after an outage": {N: n, Do: func(i int) { f.Assume(f.block(i)) }, Undo: func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }},
 		"Remove":                 {N: n, Do: func(i int) { f.Remove(f.block(i)) }, Undo: back},
-		"AssumeDeleted":          {N: n, Do: func(i int) { f.AssumeDeleted(f.block(i)) }, Undo: back},
 		"Claim":                  {N: n, Do: claim, Undo: forget},
 		"Forget": {N: n, Hold: func(i int) time.Duration {
 			claim(i)

@@ -176,7 +176,7 @@ func (m *ledgerModel) changePhase() {
 	if live.Phase == ipalloc.CoolingDown {
 		m.note("%s deleted by us", live.CIDR)
 		m.remove(live)
-		m.ledger.AssumeDeleted(live)
+		m.ledger.Remove(live)
 		return
 	}
 	live.Phase++
@@ -219,7 +219,7 @@ func (m *ledgerModel) checkClaims(t *testing.T) {
 			want[cidr] = owner.Node
 		}
 	}
-	for node, claims := range m.ledger.claims {
+	for node, claims := range m.ledger.underWay {
 		for _, cidr := range claims {
 			got[cidr] = node
 		}

@@ -67,16 +67,16 @@ func TestLedgerOrderOfNews(t *testing.T) {
 		"claimed anew, shown at once": {func(l *Ledger) { l.Upsert(first); l.Upsert(second) }, []crd.Block{second}},
 		"deleted by us, an older version shown, then gone": {func(l *Ledger) {
 			l.Upsert(first)
-			l.AssumeDeleted(first)
+			l.Remove(first)
 			l.Upsert(fixtures.At(first, 2, ipalloc.CoolingDown))
 			l.Remove(fixtures.At(first, 3, ipalloc.CoolingDown))
 		}, nil},
 		"deleted by us, an older version shown": {func(l *Ledger) {
 			l.Upsert(first)
-			l.AssumeDeleted(first)
+			l.Remove(first)
 			l.Upsert(fixtures.At(first, 2, ipalloc.CoolingDown))
 		}, nil},
-		"deleted by us after it was claimed anew": {func(l *Ledger) { l.Upsert(second); l.AssumeDeleted(first) }, []crd.Block{second}},
+		"deleted by us after it was claimed anew": {func(l *Ledger) { l.Upsert(second); l.Remove(first) }, []crd.Block{second}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLedgerClaim(t *testing.T) {
 			l := ReadyLedger()
 			older := fixtures.Block("10.0.0.0/30", "p", owner, 3)
 			l.Upsert(older)
-			l.AssumeDeleted(older)
+			l.Remove(older)
 			claim(t, l, "a")
 			l.Upsert(fixtures.Block("10.0.0.0/30", "p", owner, 4))
 			l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
@@ -368,7 +368,7 @@ func TestLedgerBlockRemovedByForce(t *testing.T) {
 		"another block goes": {func(l *Ledger) {
 			other := fixtures.Block("10.0.1.0/30", "p", "n", 3)
 			l.Upsert(other)
-			l.AssumeDeleted(other)
+			l.Remove(other)
 		}, 0},
 	}
 	for name, test := range tests {

@@ -90,7 +90,7 @@ func TestWhatComesFreeWakes(t *testing.T) {
 		},
 		"this process has deleted a block, or found it deleted": {
 			func(f *counted) { f.Ledger.Upsert(held) },
-			func(f *counted) { f.Ledger.AssumeDeleted(held) },
+			func(f *counted) { f.Ledger.Remove(held) },
 			woken,
 		},
 		"a CiliumNode no longer names what is no block": {

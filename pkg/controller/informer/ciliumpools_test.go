@@ -96,7 +96,7 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 func TestNamespacesAreWatched(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()
-		f.Mode = mode
+		f.Mode, f.Ledger = mode, state.NewLedger()
 		watched := false
 		for _, w := range f.Watches(logr.Discard()) {
 			_, isNamespace := w.Object.(*corev1.Namespace)

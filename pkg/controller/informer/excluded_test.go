@@ -133,6 +133,7 @@ func TestFeedExcludes(t *testing.T) {
 func TestServiceCIDRsAreWatched(t *testing.T) {
 	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
 		f := NewFeed()
+		f.Ledger = state.NewLedger()
 		f.From.HasServiceCIDRs, f.From.HasLoadBalancerPools = has, has
 		for _, kind := range []client.Object{&networkingv1.ServiceCIDR{}, &ciliumv2.CiliumLoadBalancerIPPool{}} {
 			watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {

@@ -93,7 +93,7 @@ func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) 
 		return false, err
 	}
 	if live == nil {
-		c.Ledger.AssumeDeleted(b)
+		c.Ledger.Remove(b)
 		return false, nil
 	}
 	same := live.UID == b.UID && live.Node == b.Node && live.Phase == b.Phase && live.Deleting == b.Deleting
@@ -131,7 +131,7 @@ func (c *BlockClient) object(ctx context.Context, b crd.Block) (*v1alpha1.PodIPB
 	live := &v1alpha1.PodIPBlock{}
 	switch err := c.Live.Get(ctx, key, live); {
 	case apierrors.IsNotFound(err):
-		c.Ledger.AssumeDeleted(b)
+		c.Ledger.Remove(b)
 		return nil, fmt.Errorf("%w: block %s is gone", errStale, b.CIDR)
 	case err != nil:
 		return nil, fmt.Errorf("reading block %s: %w", b.Name, err)
@@ -216,7 +216,7 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 		}
 	}
 	if len(obj.Finalizers) == 0 {
-		c.Ledger.AssumeDeleted(b)
+		c.Ledger.Remove(b)
 		c.Shared.Released(b)
 		logHolder(ctx, "freed", b, string(b.Reason), "since", b.Created.UTC(), "until", b.Since.UTC())
 	}

@@ -69,7 +69,7 @@ func TestPoolFinalizer(t *testing.T) {
 		},
 		"deleted, and a block is left that the watch has not shown": {
 			pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), objects: []client.Object{block}, there: true,
-			news: func(b *bed) { b.Ledger.AssumeDeleted(b.Blocks()[0]) },
+			news: func(b *bed) { b.Ledger.Remove(b.Blocks()[0]) },
 		},
 		"deleted, and a block is left that only the ledger knows": {
 			pool: fixtures.BeingDeleted(fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))), there: true,
