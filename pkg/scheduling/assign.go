@@ -56,10 +56,19 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 		pods[i] = Group{Pods: k.pods, Requests: k.Addresses()}
 		out.Pods += k.pods
 	}
-	sorted := sortedNodes(nodes)
+	sorted := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		sorted[i] = &nodes[i]
+	}
+	slices.SortFunc(sorted, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, node := range sorted {
 		arrived := c.Arrived(node)
-		suited := slices.DeleteFunc(indexes(kinds), func(i int) bool { return !kinds[i].Suits(arrived) })
+		var suited []int
+		for i := range kinds {
+			if kinds[i].Suits(arrived) {
+				suited = append(suited, i)
+			}
+		}
 		if len(suited) == 0 {
 			continue
 		}
@@ -90,23 +99,6 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	}
 	out.FirstBlocks = c.firstBlocks(&out, sorted, now)
 	c.recall(&out, nodes, turnover, now)
-	return out
-}
-
-func sortedNodes(nodes []corev1.Node) []*corev1.Node {
-	out := make([]*corev1.Node, len(nodes))
-	for i := range nodes {
-		out[i] = &nodes[i]
-	}
-	slices.SortFunc(out, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-func indexes[T any](of []T) []int {
-	out := make([]int, len(of))
-	for i := range of {
-		out[i] = i
-	}
 	return out
 }
 

@@ -35,6 +35,8 @@ type UnscheduledPod struct {
 	// kind is equal for pods that have the same requests and suit the same nodes.
 	kind string
 	podKind
+	// seen is when it was first seen to wait.
+	seen time.Time
 }
 
 // UID returns the pod's UID.
@@ -123,9 +125,8 @@ type Unscheduled struct {
 	// Changed, if set, is called when a node begins or ceases to wait for its first block.
 	Changed func()
 
-	mu    sync.Mutex
-	pods  map[types.UID]waitingPod
-	kinds map[string]*heldKind
+	mu   sync.Mutex
+	pods map[types.UID]UnscheduledPod
 	// needs is what nodes should do for these pods.
 	needs map[string]NodeNeeds
 	// scarce are the pools of each family that some of these pods, or nodes without a
@@ -135,18 +136,6 @@ type Unscheduled struct {
 	free map[string]freeSince
 	// withoutBlock are the nodes that wait for the first block of a family.
 	withoutBlock map[string]bool
-}
-
-// heldKind is a kind and the number of its pods.
-type heldKind struct {
-	podKind
-	pods int
-}
-
-// waitingPod is a pod that no node has addresses for, and since when it waits.
-type waitingPod struct {
-	kind string
-	seen time.Time
 }
 
 type freeSince struct {
@@ -169,7 +158,7 @@ func (n NodeNeeds) equal(m NodeNeeds) bool {
 
 // NewUnscheduled returns an empty store.
 func NewUnscheduled() *Unscheduled {
-	return &Unscheduled{pods: map[types.UID]waitingPod{}, kinds: map[string]*heldKind{}, free: map[string]freeSince{}, withoutBlock: map[string]bool{}}
+	return &Unscheduled{pods: map[types.UID]UnscheduledPod{}, free: map[string]freeSince{}, withoutBlock: map[string]bool{}}
 }
 
 // Set stores the state of a pod as of now, and reports whether anything relevant has
@@ -183,12 +172,8 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 	if was, known := u.pods[pod.uid]; known && was.kind == pod.kind {
 		return false
 	}
-	u.drop(pod.uid) // tolerations can be added to a pod
-	u.pods[pod.uid] = waitingPod{pod.kind, now}
-	if u.kinds[pod.kind] == nil {
-		u.kinds[pod.kind] = &heldKind{podKind: pod.podKind}
-	}
-	u.kinds[pod.kind].pods++
+	pod.seen = now
+	u.pods[pod.uid] = pod // another kind: tolerations can be added to a pod
 	return true
 }
 
@@ -196,34 +181,17 @@ func (u *Unscheduled) Set(pod UnscheduledPod, now time.Time) bool {
 func (u *Unscheduled) Delete(uid types.UID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.drop(uid)
-}
-
-// drop implements Delete. The caller holds u.mu.
-func (u *Unscheduled) drop(uid types.UID) bool {
-	was, known := u.pods[uid]
-	if !known {
-		return false
-	}
+	_, known := u.pods[uid]
 	delete(u.pods, uid)
-	if u.kinds[was.kind].pods--; u.kinds[was.kind].pods == 0 {
-		delete(u.kinds, was.kind)
-	}
-	return true
+	return known
 }
 
 // Missing returns the known pods whose UID is not among listed.
 func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
 	u.mu.Lock()
-	known := slices.Collect(maps.Keys(u.pods))
+	known := slices.Collect(maps.Values(u.pods))
 	u.mu.Unlock()
-	var out []UnscheduledPod
-	for _, uid := range known {
-		if !listed[uid] {
-			out = append(out, UnscheduledPod{uid: uid})
-		}
-	}
-	return out
+	return slices.DeleteFunc(known, func(pod UnscheduledPod) bool { return listed[pod.uid] })
 }
 
 // Any reports whether pods wait, nodes wait for their first block, or nodes still have
@@ -301,23 +269,23 @@ func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.r
 func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	count := map[string][2]int{} // per kind: pods that have not waited for long, pods that have
+	all := map[string][2]waitingKind{} // per kind: pods that have not waited for long, pods that have
 	for _, p := range u.pods {
-		n, until := count[p.kind], p.seen.Add(unusedFor)
+		i, until := 1, p.seen.Add(unusedFor)
 		if now.Before(until) {
-			n[0]++
+			i = 0
 			if next.IsZero() || until.Before(next) {
 				next = until
 			}
-		} else {
-			n[1]++
 		}
-		count[p.kind] = n
+		of := all[p.kind]
+		of[i] = waitingKind{&p.podKind, of[i].pods + 1, i == 1}
+		all[p.kind] = of
 	}
-	for _, kind := range slices.Sorted(maps.Keys(count)) {
-		for i, n := range count[kind] {
-			if n > 0 {
-				kinds = append(kinds, waitingKind{&u.kinds[kind].podKind, n, i == 1})
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
+		for _, k := range all[kind] {
+			if k.pods > 0 {
+				kinds = append(kinds, k)
 			}
 		}
 	}
