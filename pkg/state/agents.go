@@ -58,7 +58,7 @@ const briefRun = time.Minute
 // ReadAgent extracts an AgentPod from an agent's pod.
 func ReadAgent(pod *corev1.Pod) AgentPod {
 	a := AgentPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
-	a.ready = pod.DeletionTimestamp == nil && isReady(pod)
+	a.ready = pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, isReady)
 	for i := range pod.Status.ContainerStatuses {
 		if c := &pod.Status.ContainerStatuses[i]; c.Name == agentContainer {
 			a.container = c.ContainerID
@@ -158,23 +158,17 @@ func (a *Agents) Settled(node string, now time.Time) (bool, time.Time) {
 	return !now.Before(at), at
 }
 
-func isReady(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // ReadySince returns since when a pod has been Ready, by the cluster's clock.
 func ReadySince(p *corev1.Pod) time.Time {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
+	i := slices.IndexFunc(p.Status.Conditions, isReady)
+	if i < 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	return p.Status.Conditions[i].LastTransitionTime.Time
+}
+
+func isReady(c corev1.PodCondition) bool {
+	return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 }
 
 // MayWaitForFamily reports whether the node's agent may have restarted with a family that

@@ -14,22 +14,19 @@ import (
 )
 
 // NotRunning returns the nodes with a block of a pool whose agents do not run a family, sorted.
-// It walks the blocks of the pool only if there is such an agent in the cluster.
+// It walks the blocks of the pool.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
-	there, cuts := l.ciliumNodes.notRunning[f] > 0, l.cuts
+	cuts := l.cuts
 	l.mu.Unlock()
-	if !there {
-		return nil
-	}
 	var nodes, out []string
 	var lacking []*ciliumnode.View
 	for b := range l.PoolBlocks(pool) {
 		nodes = append(nodes, b.Node)
 	}
 	inParts(&l.mu, nodes, func(node string) {
-		if l.ciliumNodes.lacks(node, f) {
-			lacking = append(lacking, l.ciliumNodes.current(node))
+		if cn := l.ciliumNodes.current(node); cn.NotRun(f) {
+			lacking = append(lacking, cn)
 		}
 	})
 	inPool := func(addr netip.Addr) bool {
@@ -57,9 +54,6 @@ type ciliumNodes struct {
 	// deleted.
 	seen map[string]*ciliumnode.View
 	gone map[string]bool
-	// notRunning is how many of seen are not deleted and have an agent that does not run a
-	// family.
-	notRunning [2]int
 	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has changed
 	// since, so that an older patch of it conflicts. The value is the block's version at
 	// that time, because a block that has returned to service may be published again.
@@ -68,39 +62,6 @@ type ciliumNodes struct {
 	// their usage: such an agent runs in our mode, even if the new CiliumNode does not show
 	// that yet.
 	restored map[string]types.UID
-}
-
-// set stores the latest version of a CiliumNode, or the last one of a deleted CiliumNode.
-func (c *ciliumNodes) set(cn *ciliumnode.View, gone bool) {
-	c.count(cn.Name, -1)
-	c.seen[cn.Name] = cn
-	if gone {
-		c.gone[cn.Name] = true
-	} else {
-		delete(c.gone, cn.Name)
-	}
-	c.count(cn.Name, 1)
-}
-
-func (c *ciliumNodes) forget(name string) {
-	c.count(name, -1)
-	delete(c.seen, name)
-	delete(c.gone, name)
-}
-
-// count keeps notRunning, before a CiliumNode changes and after.
-func (c *ciliumNodes) count(name string, by int) {
-	for _, f := range ipalloc.Families() {
-		if c.lacks(name, f) {
-			c.notRunning[f] += by
-		}
-	}
-}
-
-// lacks reports whether there is a CiliumNode whose agent does not run a family.
-func (c *ciliumNodes) lacks(name string, f ipalloc.Family) bool {
-	cn := c.current(name)
-	return cn != nil && cn.FamiliesNotRun()[f]
 }
 
 // current returns the latest version of a CiliumNode, or nil if it is deleted or unknown.
@@ -121,7 +82,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 		return false
 	}
 	was := l.ciliumNodes.seen[cn.Name]
-	l.ciliumNodes.set(cn, false)
+	l.ciliumNodes.seen[cn.Name] = cn
+	delete(l.ciliumNodes.gone, cn.Name)
 	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
 			l.taken = append(l.taken, held.CIDR)
@@ -138,7 +100,7 @@ func (c *ciliumNodes) RemoveCiliumNode(cn *ciliumnode.View) {
 	if c.knowsLater(cn) {
 		return
 	}
-	c.set(cn, true)
+	c.seen[cn.Name], c.gone[cn.Name] = cn, true
 }
 
 // knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
@@ -223,7 +185,8 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	if l.ciliumNodes.current(name) != nil {
 		return false
 	}
-	l.ciliumNodes.forget(name)
+	delete(l.ciliumNodes.seen, name)
+	delete(l.ciliumNodes.gone, name)
 	for _, cidr := range slices.Clone(l.closedFor[name]) {
 		l.setClosed(cidr, crd.Block{})
 	}

@@ -43,7 +43,6 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 		"Turnover":                       f.each(func(int) { f.Turnover() }),
 		"PoolBlocks":                     {N: len(cuts), Hold: f.longestPart},
 		"NotRunning":                     f.few(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
-		"NotRunning nowhere":             f.each(func(i int) { f.NotRunning(ipalloc.IPv6, poolName(i%len(cuts))) }),
 		"CiliumNode":                     f.each(func(i int) { f.CiliumNode(f.node(i)) }),
 		"CiliumNodeAt":                   f.each(func(i int) { f.CiliumNodeAt(f.object(i)) }),
 		"LastCiliumNode":                 f.each(func(i int) { f.LastCiliumNode(f.node(i)) }),

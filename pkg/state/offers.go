@@ -4,7 +4,6 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -16,39 +15,6 @@ func OfferResource(f ipalloc.Family) corev1.ResourceName {
 		return v1alpha1.IPv4Resource
 	}
 	return v1alpha1.IPv6Resource
-}
-
-// keepOffers reduces resources to the addresses that a Node offers; nil: none.
-func keepOffers(list corev1.ResourceList) corev1.ResourceList {
-	var kept corev1.ResourceList
-	for _, f := range ipalloc.Families() {
-		if quantity, ok := list[OfferResource(f)]; ok {
-			if kept == nil {
-				kept = corev1.ResourceList{}
-			}
-			kept[OfferResource(f)] = quantity
-		}
-	}
-	return kept
-}
-
-// KeepRequests reduces a pod's containers to a single one that requests as many addresses
-// as all of them; nil: they request none.
-func KeepRequests(spec *corev1.PodSpec) []corev1.Container {
-	var kept corev1.ResourceList
-	requests := AddressRequests(spec)
-	for _, f := range ipalloc.Families() {
-		if requests[f] > 0 {
-			if kept == nil {
-				kept = corev1.ResourceList{}
-			}
-			kept[OfferResource(f)] = *resource.NewQuantity(int64(requests[f]), resource.DecimalSI)
-		}
-	}
-	if kept == nil {
-		return nil
-	}
-	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: kept}}}
 }
 
 // AddressRequests returns how many addresses of each family a pod requests, as the

@@ -3,12 +3,9 @@ package state
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -39,22 +36,5 @@ func TestAddressRequests(t *testing.T) {
 				t.Errorf("requests %v, want %v", got, test.want)
 			}
 		})
-	}
-}
-
-// Of a Node's resources the cache keeps what it offers, and how many pods it admits.
-func TestKeepResources(t *testing.T) {
-	n := fixtures.Node()
-	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("250"), v1alpha1.IPv4Resource: resource.MustParse("30")}
-	n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110"), v1alpha1.IPv6Resource: resource.MustParse("7")}
-	capacity, allocatable := KeepResources(&n.Status)
-	if diff := cmp.Diff(corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("30")}, capacity); diff != "" {
-		t.Errorf("capacity (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(n.Status.Allocatable, allocatable); diff != "" {
-		t.Errorf("allocatable (-want +got):\n%s", diff)
-	}
-	if capacity, allocatable = KeepResources(&corev1.NodeStatus{}); capacity != nil || allocatable != nil {
-		t.Errorf("of an empty status: %v, %v", capacity, allocatable)
 	}
 }

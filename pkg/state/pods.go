@@ -15,30 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// KeepResources reduces the resources of a Node to those that decisions need: how many pods
-// the kubelet admits, in Allocatable, and how many addresses the Node offers.
-func KeepResources(s *corev1.NodeStatus) (capacity, allocatable corev1.ResourceList) {
-	capacity, allocatable = keepOffers(s.Capacity), keepOffers(s.Allocatable)
-	if pods := podsOf(s); !pods.IsZero() {
-		if allocatable == nil {
-			allocatable = corev1.ResourceList{}
-		}
-		allocatable[corev1.ResourcePods] = pods
-	}
-	return capacity, allocatable
-}
-
-// podsOf returns how many pods the kubelet admits. Zero: the Node does not say.
-func podsOf(s *corev1.NodeStatus) resource.Quantity {
-	for _, list := range []corev1.ResourceList{s.Allocatable, s.Capacity} {
-		if pods, ok := list[corev1.ResourcePods]; ok && pods.Sign() > 0 {
-			return pods
-		}
-	}
-	return resource.Quantity{}
+// KeepResources reduces resources of a Node to those that decisions need: how many pods the kubelet
+// admits, and how many addresses the Node offers.
+func KeepResources(list corev1.ResourceList) corev1.ResourceList {
+	kept := maps.Clone(list)
+	maps.DeleteFunc(kept, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		return name != corev1.ResourcePods && name != v1alpha1.IPv4Resource && name != v1alpha1.IPv6Resource
+	})
+	return kept
 }
 
 // MaxPods returns how many pods the node's kubelet admits: status.allocatable.pods, or else
@@ -47,8 +35,12 @@ func MaxPods(n *corev1.Node) int {
 	if n == nil {
 		return 0
 	}
-	pods := podsOf(&n.Status)
-	return int(min(pods.Value(), math.MaxInt32))
+	for _, list := range []corev1.ResourceList{n.Status.Allocatable, n.Status.Capacity} {
+		if pods := list[corev1.ResourcePods]; pods.Sign() > 0 {
+			return int(min(pods.Value(), math.MaxInt32))
+		}
+	}
+	return 0
 }
 
 // PodFields makes the API server send only pods that need an address.

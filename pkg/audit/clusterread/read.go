@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,6 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -252,7 +254,7 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 			Namespace: p.Namespace, Name: p.Name, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 			Annotations: state.KeepPoolRequests(p.Annotations),
 		},
-		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: state.KeepRequests(&p.Spec)},
+		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: keepRequests(&p.Spec)},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
 	if r.asks() {
@@ -265,10 +267,25 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 }
 
 func stripNode(n *corev1.Node) corev1.Node {
-	capacity, allocatable := state.KeepResources(&n.Status)
+	capacity, allocatable := state.KeepResources(n.Status.Capacity), state.KeepResources(n.Status.Allocatable)
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, Labels: n.Labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable},
 		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions, Addresses: n.Status.Addresses, Capacity: capacity, Allocatable: allocatable},
 	}
+}
+
+// keepRequests reduces a pod's containers to a single one that requests as many addresses
+// as all of them; nil: they request none.
+func keepRequests(spec *corev1.PodSpec) []corev1.Container {
+	kept := corev1.ResourceList{}
+	for f, n := range state.AddressRequests(spec) {
+		if n > 0 {
+			kept[state.OfferResource(ipalloc.Family(f))] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: kept}}}
 }

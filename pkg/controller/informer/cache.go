@@ -43,10 +43,9 @@ func stripNode(obj any) (any, error) {
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	isName := func(a corev1.NodeAddress) bool { _, ok := ipalloc.ParseAddr(a.Address); return !ok }
-	capacity, allocatable := state.KeepResources(&n.Status)
 	n.Status = corev1.NodeStatus{
 		Addresses: slices.DeleteFunc(n.Status.Addresses, isName), Conditions: shortageOf(n.Status.Conditions),
-		Capacity: capacity, Allocatable: allocatable,
+		Capacity: state.KeepResources(n.Status.Capacity), Allocatable: state.KeepResources(n.Status.Allocatable),
 	}
 	return n, nil
 }
