@@ -25,7 +25,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		nodes = append(nodes, b.Node)
 	}
 	inParts(&l.mu, nodes, func(node string) {
-		if cn := l.ciliumNodes.current(node); cn.NotRun(f) {
+		if cn := l.current(node); cn.NotRun(f) {
 			lacking = append(lacking, cn)
 		}
 	})
@@ -81,8 +81,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	if l.knowsLater(cn) {
 		return false
 	}
-	was := l.ciliumNodes.seen[cn.Name]
-	l.ciliumNodes.seen[cn.Name] = cn
+	was := l.seen[cn.Name]
+	l.seen[cn.Name] = cn
 	delete(l.ciliumNodes.gone, cn.Name)
 	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
@@ -182,15 +182,15 @@ func (c *ciliumNodes) Restored(v *ciliumnode.View) bool {
 func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	if l.ciliumNodes.current(name) != nil {
+	if l.current(name) != nil {
 		return false
 	}
-	delete(l.ciliumNodes.seen, name)
+	delete(l.seen, name)
 	delete(l.ciliumNodes.gone, name)
 	for _, cidr := range slices.Clone(l.closedFor[name]) {
 		l.setClosed(cidr, crd.Block{})
 	}
-	delete(l.ciliumNodes.restored, name)
+	delete(l.restored, name)
 	return l.setForeign(name, nil)
 }
 
@@ -200,7 +200,7 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.ciliumNodes.fenced[b.UID] = b.ResourceVersion
+		l.fenced[b.UID] = b.ResourceVersion
 	}
 }
 
@@ -208,7 +208,7 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	version, noted := l.ciliumNodes.fenced[b.UID]
+	version, noted := l.fenced[b.UID]
 	return noted && version == b.ResourceVersion
 }
 

@@ -244,8 +244,8 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		for _, event := range events {
 			event(l)
 		}
-		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.ciliumNodes.foreign["n"], want) {
-			t.Errorf("%s: foreign are %v, want %v", name, l.ciliumNodes.foreign["n"], want)
+		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.foreign["n"], want) {
+			t.Errorf("%s: foreign are %v, want %v", name, l.foreign["n"], want)
 		}
 		if n := l.space.Reservations(fixtures.Prefix("10.0.0.4/30")); n != 0 {
 			t.Errorf("%s: %d reservations in a block of the node's own", name, n)
@@ -342,7 +342,7 @@ func TestCiliumNodeAt(t *testing.T) {
 			t.Errorf("%s: it is known", name)
 		}
 	}
-	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.ciliumNodes.seen["n"] {
+	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.seen["n"] {
 		t.Errorf("the same version: %v is known", known)
 	}
 	l.RemoveCiliumNode(ciliumnode.NewView(at("u", "7")))

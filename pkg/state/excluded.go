@@ -45,7 +45,7 @@ func (e *exclusions) ExcludeCiliumNode(name string) (added, removed []netip.Pref
 	e.mu.Lock()
 	defer e.unlock()
 	var addrs []netip.Addr
-	if cn := e.ciliumNodes.current(name); cn != nil {
+	if cn := e.current(name); cn != nil {
 		addrs = slices.Clone(cn.Host)
 		for _, addr := range cn.Own {
 			if !e.isNodes(cn, addr) {
@@ -139,7 +139,7 @@ func (e *exclusions) withoutOwn(ranges []exclude.Range) []exclude.Range {
 		if r.By.Kind != exclude.Node && r.By.Kind != exclude.CiliumNode {
 			return false
 		}
-		cn := e.ciliumNodes.current(r.By.Name)
+		cn := e.current(r.By.Name)
 		return cn != nil && slices.Contains(cn.Own, r.CIDR.Addr()) && e.isNodes(cn, r.CIDR.Addr())
 	})
 }

@@ -39,7 +39,7 @@ func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 }
 
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
-	cn := l.ciliumNodes.seen[node]
+	cn := l.seen[node]
 	if cn == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ type Withholder struct {
 // walks all CiliumNodes.
 func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.ciliumNodes.foreign))
+	names := slices.Collect(maps.Keys(l.foreign))
 	l.mu.Unlock()
 	var out []Withholder
 	inParts(&l.mu, names, func(name string) {
@@ -92,7 +92,7 @@ func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 // withheldBy counts the blocks of cut that a CiliumNode withholds.
 func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	counted := map[netip.Prefix]bool{}
-	for _, p := range l.ciliumNodes.foreign[name] {
+	for _, p := range l.foreign[name] {
 		for _, within := range cut.Ranges {
 			if !within.Overlaps(p) || l.isHeld(p) {
 				continue
@@ -121,7 +121,7 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
-		for _, p := range l.ciliumNodes.foreign[name] {
+		for _, p := range l.foreign[name] {
 			if p.Overlaps(cidr) {
 				out = append(out, p)
 			}
@@ -135,7 +135,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := 0
-	for _, p := range l.ciliumNodes.foreign[node] {
+	for _, p := range l.foreign[node] {
 		if p.Overlaps(cidr) {
 			own++
 		}
@@ -143,8 +143,8 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	if l.space.Reservations(cidr)-l.withheld.Reservations(cidr) == own {
 		return nil
 	}
-	names := make([]string, 0, len(l.ciliumNodes.foreign))
-	for name := range l.ciliumNodes.foreign {
+	names := make([]string, 0, len(l.foreign))
+	for name := range l.foreign {
 		if name != node {
 			names = append(names, name)
 		}
@@ -153,7 +153,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 }
 
 func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
-	old := l.ciliumNodes.foreign[name]
+	old := l.foreign[name]
 	if slices.Equal(old, taken) {
 		return false
 	}
@@ -166,9 +166,9 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	l.taken = append(l.taken, l.missingFrom(old, taken)...)
 	l.freed = append(l.freed, l.missingFrom(taken, old)...)
 	if len(taken) == 0 {
-		delete(l.ciliumNodes.foreign, name)
+		delete(l.foreign, name)
 	} else {
-		l.ciliumNodes.foreign[name] = taken
+		l.foreign[name] = taken
 	}
 	return true
 }

@@ -71,7 +71,7 @@ func (l *Ledger) SetReady() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.space.Ready() {
-		for name, cn := range l.ciliumNodes.seen { // all blocks are known now: see withholds
+		for name, cn := range l.seen { // all blocks are known now: see withholds
 			if slices.ContainsFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) }) {
 				l.setForeign(name, l.foreignOf(name))
 			}
@@ -129,7 +129,7 @@ func (l *Ledger) Remove(b crd.Block) {
 		clear(l.gone)
 	}
 	l.gone[b.UID] = true
-	delete(l.ciliumNodes.fenced, b.UID)
+	delete(l.fenced, b.UID)
 	delete(l.shown, b.UID)
 	l.wake(b.UID)
 }
