@@ -121,7 +121,7 @@ func TestBlocksOfEarlierNode(t *testing.T) {
 			block.Reason, block.Created = test.reason, fixtures.Noon().Add(test.after)
 			c, cn := clusterOf(block), fixtures.CiliumNode("n", "1")
 			cn.CreationTimestamp = metav1.NewTime(fixtures.Noon())
-			c.Ledger.UpsertCiliumNode(ciliumnode.ToStored(cn))
+			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
 			var node *corev1.Node
 			if test.zone != "" {
