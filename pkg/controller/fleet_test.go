@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -96,7 +97,7 @@ func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 		},
 	}).Build()
 	f.registry = prometheus.NewRegistry()
-	s := DefaultSettings()
+	s := config.DefaultSettings()
 	s.Defaults.Maintenance.BlocksPerHour = 1000
 	s.AgentSettle, s.Registry, s.OfferFamilies = 0, f.registry, []ipalloc.Family{ipalloc.IPv4}
 	if f.Operator, err = New(Connections{Cache: api, Live: api, Client: api, Recorder: silent{}, Clock: f.clock}, s); err != nil {

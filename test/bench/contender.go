@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/floor"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
@@ -60,7 +60,7 @@ const leaseFlag = "--leader-elect-lease-duration="
 func operator(flags ...string) contender {
 	return contender{
 		name: ours, mode: bed.CRD, waits: true, path: bed.CiliumNodes, published: podCIDRs,
-		settings: fmt.Sprintf("its defaults, so no client-side limit and `--node-workers=%d`", controller.DefaultSettings().NodeWorkers),
+		settings: fmt.Sprintf("its defaults, so no client-side limit and `--node-workers=%d`", config.DefaultSettings().NodeWorkers),
 		says:     []string{"everything has been read; decisions begin", "Starting workers"},
 		argv: func(st *bed.Stage, _ bed.World) ([]string, error) {
 			return append([]string{"cilium-pool-operator", "--kubeconfig=" + st.Kubeconfig(),

@@ -134,7 +134,7 @@ func TestEventsPage(t *testing.T) {
 		}
 		return names
 	}
-	sameSet(t, "events", column("Events", 0), constants(t, "pkg/controller/event", "Reason"))
+	sameSet(t, "events", column("Events", 0), append(constants(t, "pkg/controller/event", "Reason"), constants(t, "pkg/config", "Reason")...))
 	for _, row := range table(page, "Events") {
 		if want := event.Type(code(row[0])); row[2] != want {
 			t.Errorf("event %s is %s on the page, and %s", row[0], row[2], want)

@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -83,7 +83,7 @@ var ErrLine = errors.New("the line is dead")
 // New starts an API server with these objects, and a process that has read them.
 func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster {
 	t.Helper()
-	scheme, err := informer.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -18,14 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // NewClient knows all kinds that the operator works with, and more; it sets no rate
 // limit.
 func NewClient(cfg *rest.Config, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -240,7 +240,7 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 2 && args[2] != "-" {
 		labels = map[string]string{v1alpha1.ModeLabel: args[2]}
 	}
-	settings := controller.DefaultSettings()
+	settings := config.DefaultSettings()
 	settings.Version = "v0.0.0-operator"
 	published, err := settings.Publish()
 	ts.Check(err)

@@ -10,17 +10,13 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 )
 
-const (
-	// RefusalAgain is when a write that is still refused is reported again: API servers keep
-	// events for an hour.
-	RefusalAgain = 30 * time.Minute
-	// refusalChanged is the minimum time between two reports with different messages: those of
-	// webhooks may differ each time.
-	refusalChanged = 5 * time.Minute
-)
+// refusalChanged is the minimum time between two reports with different messages: those of
+// webhooks may differ each time.
+const refusalChanged = 5 * time.Minute
 
 // refusals are the writes that were refused at the last attempt, by the reconcile that sends
 // them.
@@ -56,10 +52,10 @@ func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runt
 	case refused != nil && e.refusals.due(key, refused.Note()):
 		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
 		e.refusals.set(key, is)
-		e.Send(is.about, ReasonWriteRefused, actionOf(refused), is.note)
+		e.Send(is.about, config.ReasonWriteRefused, actionOf(refused), is.note)
 	case err == nil:
 		if was, reported := e.refusals.end(key); reported {
-			e.Send(was.about, ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
+			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
 		}
 	}
 }
@@ -78,7 +74,7 @@ func (r *refusals) due(key, note string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, known := r.last[key]
-	wait := RefusalAgain
+	wait := config.RefusalAgain
 	if was.note != note {
 		wait = refusalChanged
 	}

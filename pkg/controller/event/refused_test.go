@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -46,7 +47,7 @@ func TestRefusedWrites(t *testing.T) {
 		{"a conflict is no end", time.Second, conflict, none},
 		{"refused after the conflict", time.Second, forbidden("no"), none},
 		{"refused for another reason for long", refusalChanged, forbidden("not any more"), refused},
-		{"still refused", RefusalAgain - time.Second, forbidden("not any more"), none},
+		{"still refused", config.RefusalAgain - time.Second, forbidden("not any more"), none},
 		{"still refused, and the event is old", time.Second, forbidden("not any more"), refused},
 		{"accepted", time.Second, nil, accepted},
 		{"at rest", time.Second, nil, none},

@@ -22,6 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 const (
@@ -159,7 +160,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 		return r.claimedBefore(ctx, o, cidr, pool)
 	case refusal.In(err) != nil:
 		r.Ledger.Refuse(o.Name, cidr)
-		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", refusal.Clean(err.Error()))
+		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
 	case definite(err):
 		r.Ledger.Forget(o.Name, cidr)
 	default:

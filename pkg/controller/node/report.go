@@ -13,11 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Reasons of the condition PodAddressShortage.
@@ -200,7 +200,7 @@ func (p *familyPlan) lack() (reason, message string) {
 	case p.Paused != "":
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.failed != nil:
-		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), refusal.Clean(p.failed.Error()))
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))

@@ -83,15 +83,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))
-	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
-	usage.excluded, usage.idle = excluded, r.Idle
-	press(r.Pressure, counted, usage.families)
-	done, refused := r.finalize(ctx, obj, usage.held == 0)
+	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
+	r.Pressure.Press(counted, usage.Families)
+	done, refused := r.finalize(ctx, obj, usage.Held == 0)
 	if apierrors.IsConflict(refused) || done {
 		r.reportWrites(writesOf(obj.Name), obj, refused)
 		return retry.AfterConflict(refused)
 	}
-	served, err := r.readServed(ctx, pool, usage.families)
+	served, err := r.readServed(ctx, pool, usage.Families)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -218,14 +217,14 @@ func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 		ready = 1
 	}
 	r.Metrics.ready.WithLabelValues(obj.Name).Set(ready)
-	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.nodes))
-	for _, f := range u.families {
-		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
-		for state, n := range states(f.status.Blocks) {
-			r.Metrics.blocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.Nodes))
+	for _, f := range u.Families {
+		r.Metrics.phasesOut(obj.Name, f.Family, f.PhasesOut)
+		for state, n := range states(f.Status.Blocks) {
+			r.Metrics.blocks.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
 		}
-		for state, n := range states(f.status.Addresses) {
-			r.Metrics.addresses.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		for state, n := range states(f.Status.Addresses) {
+			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
 		}
 	}
 }
@@ -235,12 +234,9 @@ func states(c v1alpha1.StateCounts) map[string]int64 {
 		"cooling_down": c.CoolingDown, "free": c.Free}
 }
 
-// namedNodes is how many nodes a message names at most.
-const namedNodes = 5
-
 // nodesLine names the first few of n nodes, for messages.
 func nodesLine(nodes []string, n int) string {
-	named := nodes[:min(len(nodes), namedNodes)]
+	named := nodes[:min(len(nodes), state.NamedNodes)]
 	line := strings.Join(named, ", ")
 	if n > len(named) && len(named) > 0 {
 		line += fmt.Sprintf(" and %d more", n-len(named))

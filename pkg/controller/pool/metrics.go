@@ -4,7 +4,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Metrics are the metrics of pools.
@@ -52,5 +55,17 @@ func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
 func (m *Metrics) forget(pool string) {
 	for _, g := range m.all() {
 		g.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	}
+}
+
+// setRoom writes the smallest room of the pool's families into a status, and into metrics.
+func (m *Metrics) setRoom(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage) {
+	obj.Status.RoomNodes = nil
+	for _, fu := range u.Families {
+		room := state.Room(pool, fu.Family, fu.Status.Blocks.Free)
+		m.room.WithLabelValues(obj.Name, fu.Family.String()).Set(float64(room))
+		if s := &obj.Status; s.RoomNodes == nil || room < *s.RoomNodes {
+			s.RoomNodes = &room
+		}
 	}
 }

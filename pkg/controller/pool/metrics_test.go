@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -30,7 +31,7 @@ func TestPoolSeries(t *testing.T) {
 		all = append(all, g)
 	}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/27")
-	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{families: []familyUsage{{family: ipalloc.IPv4, status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}})
+	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{{Family: ipalloc.IPv4, Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}}})
 	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2}
 	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -33,7 +33,7 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	obj = obj.DeepCopy()
-	usage := usageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
+	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)}
 	usage.fill(&obj.Status)
 	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
 	return obj.Status
@@ -246,7 +246,7 @@ func TestPoolConditions(t *testing.T) {
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)
-	usage := usageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
+	usage := poolUsage{PoolUsage: state.UsageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })}
 	for _, invalid := range []error{nil, errors.New("wrong")} {
 		setConditions(obj, pool, invalid, usage, fixtures.Noon())
 		usage.fill(&obj.Status)
@@ -268,24 +268,9 @@ func TestReadyMessages(t *testing.T) {
 			t.Errorf("it serves: %q, want %q", got, want)
 		}
 	}
-	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {held: 1, nodes: 1, first: []string{"a"}}} {
+	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {PoolUsage: state.PoolUsage{Held: 1, Nodes: 1, First: []string{"a"}}}} {
 		if got := u.deleted(); !strings.Contains(got, want) {
 			t.Errorf("it is deleted: %q, want %q", got, want)
-		}
-	}
-}
-
-// A pool that is not full must not be reported as full.
-func TestPercent(t *testing.T) {
-	for _, test := range []struct {
-		part, whole int64
-		want        int32
-	}{
-		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
-		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
-	} {
-		if got := percent(test.part, test.whole); got != test.want {
-			t.Errorf("percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
 		}
 	}
 }
@@ -350,11 +335,11 @@ func TestFirstNodes(t *testing.T) {
 func TestNodesOfBlocks(t *testing.T) {
 	blocks := []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("10.0.0.4/30", "p", "b", 2), fixtures.Block("10.0.0.8/30", "p", "b", 3)}
 	for counted, want := range []int{2, 2, 2, 3, 3} {
-		if u := usageOf(nil, counted, slices.Values(blocks), nil); u.nodes != want {
-			t.Errorf("counted %d: %d nodes, want %d", counted, u.nodes, want)
+		if u := state.UsageOf(nil, counted, slices.Values(blocks), nil); u.Nodes != want {
+			t.Errorf("counted %d: %d nodes, want %d", counted, u.Nodes, want)
 		}
 	}
-	if u := usageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.nodes != 0 {
-		t.Errorf("without a block: %d nodes", u.nodes)
+	if u := state.UsageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.Nodes != 0 {
+		t.Errorf("without a block: %d nodes", u.Nodes)
 	}
 }

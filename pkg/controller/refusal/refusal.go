@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Error is the error of a write that the API server refuses until a role, an admission
@@ -44,7 +45,7 @@ func In(err error) *Error {
 // Note says which write is refused, quotes the API server and says what to do.
 func (e *Error) Note() string {
 	return fmt.Sprintf("the API server refuses the write %q of %s %s: %s. %s. The operator tries again by itself",
-		e.Write, e.Kind, e.Name, Clean(e.answer()), e.advice())
+		e.Write, e.Kind, e.Name, termsafe.Line(e.answer()), e.advice())
 }
 
 // answer is the API server's message, without what the operator's functions add.
@@ -66,26 +67,4 @@ func (e *Error) advice() string {
 		return "Take what the operator did not write out of the object, or lower --max-addresses-per-node"
 	}
 	return "Correct the field that is named there, or install the CRDs of this version of the operator and of Cilium"
-}
-
-// maxQuote bounds what is quoted of the API server, in bytes: the whole note must stay
-// below the 1024 that an event may have.
-const maxQuote = 500
-
-// Clean makes text from other programs fit on one line of a terminal, and bounds its length.
-func Clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, text)
-	text = strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ".")
-	if len(text) <= maxQuote {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxQuote], "") + "…"
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -62,7 +61,12 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 		stored = append(stored, s.Mode.ToStored(o))
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, stored)
-	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
+	pressure := state.NewPressure()
+	for _, name := range c.Pools.Names() {
+		pool := c.Pools.Get(name)
+		pressure.Press(pool, state.FamiliesOf(c.Ledger, pool))
+	}
+	c.Paused, c.Taken = settings.Paused, pressure.Taken
 	c.AnyMode = settings.SkipModeCheck || settings.Shadow
 	if len(settings.OfferFamilies) > 0 {
 		c.Unscheduled = state.NewUnscheduled()

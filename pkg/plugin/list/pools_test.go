@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -20,7 +20,7 @@ func TestPoolCountsItsBlocks(t *testing.T) {
 	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/25"}}}
 	block := crd.NewBlock(netip.MustParsePrefix("10.0.0.0/29"), "p", "a", "")
 	s := &audit.Snapshot{Pools: []v1alpha1.PodIPPool{pool}, Blocks: []v1alpha1.PodIPBlock{*block}}
-	r := PoolRows(cluster.New(s, nil, check.Operator{Settings: controller.DefaultSettings()}))[0]
+	r := PoolRows(cluster.New(s, nil, check.Operator{Settings: config.DefaultSettings()}))[0]
 	if r.Nodes != 1 || r.Blocks.held() != 1 || r.Addresses != 6 || r.Room != 15 {
 		t.Errorf("%d nodes, %d blocks, %d addresses, room for %d; want 1, 1, 6, 15", r.Nodes, r.Blocks.held(), r.Addresses, r.Room)
 	}

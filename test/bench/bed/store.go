@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
@@ -165,7 +165,7 @@ func (s *Store) start(ctx context.Context, dir string, with ControlPlane) (*Stag
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return nil, errors.Join(err, cluster.Stop())
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -28,7 +28,7 @@ const podFields = "spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeede
 // List reads and decodes once all that the operator watches, one kind beside
 // the other, as whole lists and whole objects: more than a reader needs.
 func List(ctx context.Context, f *Floor) error {
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return err
 	}

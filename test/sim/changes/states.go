@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -102,7 +102,7 @@ func (s *state) config(first *v1alpha1.PodIPPool) world.Config {
 	p.PressurePercent, p.IdleFor = 0, 0
 	c := world.Config{
 		Nodes: 2, PodsPerNode: 4, Operators: 1, UpdateRate: 15 * time.Second,
-		Settings: controller.Settings{
+		Settings: config.Settings{
 			Defaults:       crd.Defaults{Policy: p, NodeGoneCooldown: 5 * time.Minute},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
 		},

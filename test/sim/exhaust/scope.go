@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -61,7 +61,7 @@ func (s scope) config() world.Config {
 	p.PressurePercent = 0 // how full a pool was last seen to be is no part of a state
 	c := world.Config{
 		Nodes: 2, PodsPerNode: 1, Operators: 2, UpdateRate: 15 * time.Second, Faults: s.faults,
-		Settings: controller.Settings{
+		Settings: config.Settings{
 			Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
 		},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
@@ -43,7 +43,7 @@ func (d desk) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 }
 
 // settings returns those of the leading operator.
-func (w *World) settings() controller.Settings {
+func (w *World) settings() config.Settings {
 	if h := w.lease.holder; h != nil {
 		return h.settings
 	}

@@ -1,6 +1,7 @@
-package pool
+package state
 
 import (
+	"math"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -42,5 +43,21 @@ func TestBlocksPerNode(t *testing.T) {
 				t.Errorf("%d nodes fit, want 3", n)
 			}
 		})
+	}
+}
+
+// A pool that is not full must not be reported as full.
+func TestFull(t *testing.T) {
+	for _, test := range []struct {
+		part, whole int64
+		want        int32
+	}{
+		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
+		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
+	} {
+		u := FamilyUsage{Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Total: test.whole, Free: test.whole - test.part}}}
+		if got := u.Full(); got != test.want {
+			t.Errorf("%d of %d: %d%%, want %d%%", test.part, test.whole, got, test.want)
+		}
 	}
 }
