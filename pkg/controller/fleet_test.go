@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -44,7 +45,7 @@ const nodesAtOnce = 256
 type fleet struct {
 	*testing.T
 	*Operator
-	settings Settings
+	settings config.Settings
 	registry *prometheus.Registry
 	clock    *clocktesting.FakePassiveClock
 	objects  map[string]client.Object // that the cache shows, by kind and name
@@ -69,7 +70,7 @@ func kindAndName(obj client.Object, name string) string { return fmt.Sprintf("%T
 func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 	f := &fleet{T: t, clock: clocktesting.NewFakePassiveClock(fixtures.Noon()), objects: map[string]client.Object{},
 		queues: map[string]workqueue.TypedRateLimitingInterface[reconcile.Request]{}, watches: map[string]informer.Watch{}}
-	scheme, err := Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -91,7 +92,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 				// shutdown, so that leadership is released only after the grace period
 				// (pkg/controller/priorityqueue, handleReadyItems).
 				UsePriorityQueue: ptr.To(false),
-				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, retry.MaxBackoff),
+				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, common.MaxBackoff),
 			}).Complete(c.reconciler)
 		if err != nil {
 			return fmt.Errorf("setting up controller %s: %w", c.name, err)
@@ -131,4 +132,21 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 		all[i].reconciler = untilShutdown{all[i].reconciler}
 	}
 	return all
+}
+
+// untilShutdown makes a reconciler do nothing during shutdown, and drops the errors
+// that the shutdown causes. A queue that shuts down still hands out its items, and the
+// controller would log a canceled context for each. The next leader reconciles
+// everything.
+type untilShutdown struct{ reconcile.Reconciler }
+
+func (u untilShutdown) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if ctx.Err() != nil {
+		return reconcile.Result{}, nil //nolint:nilerr // a shutdown is not a failure
+	}
+	result, err := u.Reconciler.Reconcile(ctx, req)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return reconcile.Result{}, nil
+	}
+	return result, err
 }

@@ -1,7 +1,11 @@
 package state
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -58,6 +62,23 @@ func TestFull(t *testing.T) {
 		u := FamilyUsage{Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Total: test.whole, Free: test.whole - test.part}}}
 		if got := u.Full(); got != test.want {
 			t.Errorf("%d of %d: %d%%, want %d%%", test.part, test.whole, got, test.want)
+		}
+	}
+}
+
+// The first few nodes are those of a sorted list of all, in whichever order blocks come.
+func TestFirstNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var first []string
+		all := map[string]bool{}
+		for range r.IntN(20) {
+			node := fmt.Sprint("n", r.IntN(10))
+			first, all[node] = withFirst(first, node), true
+		}
+		want := slices.Sorted(maps.Keys(all))
+		if want = want[:min(len(want), NamedNodes)]; !slices.Equal(first, want) {
+			t.Fatalf("first are %v, want %v", first, want)
 		}
 	}
 }

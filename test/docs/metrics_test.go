@@ -1,10 +1,13 @@
 package docs
 
 import (
+	"go/ast"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 

@@ -26,8 +26,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -48,7 +48,7 @@ type Cluster struct {
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	Events   *event.Recorder
-	Shared   *metrics.Shared
+	Shared   *common.Shared
 	recorder *events.FakeRecorder
 	// Calls are the writes sent and the live reads, in order. Before is called with each of
 	// them.
@@ -114,7 +114,7 @@ func (b *Cluster) Restart() {
 	b.recorder = events.NewFakeRecorder(10000)
 	b.Events = event.NewRecorder(b.recorder, b.Clock)
 	var err error
-	if b.Shared, err = metrics.NewShared(prometheus.NewRegistry()); err != nil {
+	if b.Shared, err = common.NewShared(prometheus.NewRegistry()); err != nil {
 		b.T.Fatal(err)
 	}
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}

@@ -32,11 +32,12 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -196,7 +197,7 @@ func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Cl
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient, Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
+		Controller:              ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(30 * time.Second),
 	}
 	if wrap != nil {

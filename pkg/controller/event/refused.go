@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 )
 
 // refusalChanged is the minimum time between two reports with different messages: those of
@@ -46,8 +46,8 @@ func newRefusals(c clock.PassiveClock) refusals {
 // server refuses one, on the object that about returns, and, once all are done, that it no
 // longer does. Any other error decides nothing: a conflict or a timeout says neither. The key
 // names the reconcile.
-func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runtime.Object) {
-	refused := refusal.In(err)
+func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
+	refused := common.RefusalIn(err)
 	switch {
 	case refused != nil && e.refusals.due(key, refused.Note()):
 		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
@@ -64,7 +64,7 @@ func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runt
 func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
 
 // actionOf differs for what SendWith must not merge.
-func actionOf(refused *refusal.Error) string {
+func actionOf(refused *common.Refusal) string {
 	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
 }
 

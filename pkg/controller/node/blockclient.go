@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -31,7 +30,7 @@ type BlockClient struct {
 	Live   client.Reader
 	Writer client.Client
 	Ledger *state.Ledger
-	Shared *metrics.Shared
+	Shared *common.Shared
 	Clock  clock.PassiveClock
 }
 
@@ -204,7 +203,7 @@ func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
 // object, which keeps the addresses.
 func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
-		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, finalizer.Drop(obj)))
+		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, common.DropFinalizer(obj)))
 		if err := c.Shared.Wrote("PodIPBlock", b.Name, "finalizer", err); err != nil {
 			return fmt.Errorf("removing finalizer of block %s: %w", b.CIDR, err)
 		}

@@ -14,9 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -121,8 +120,8 @@ func (r *Reconciler) claimAny(ctx context.Context, o *observation, f ipalloc.Fam
 	for tries := 1; ; tries++ {
 		b, pool, err := r.claimOne(ctx, o, f, pools)
 		switch {
-		case refusal.In(err) != nil:
-			if refusal.In(refused) == nil {
+		case common.RefusalIn(err) != nil:
+			if common.RefusalIn(refused) == nil {
 				refused = err
 			}
 			if tries%refusedTries == 0 {
@@ -147,7 +146,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
-			r.Shared.Claimed(pools[0].Name, f, metrics.ClaimExhausted)
+			r.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
 		}
 		return crd.Block{}, nil, err
 	}
@@ -158,7 +157,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
-	case refusal.In(err) != nil:
+	case common.RefusalIn(err) != nil:
 		r.Ledger.Refuse(o.Name, cidr)
 		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
 	case definite(err):
@@ -166,7 +165,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	default:
 		r.Ledger.MarkUnknown(o.Name, cidr)
 	}
-	r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
+	r.Shared.Claimed(pool.Name, f, common.ClaimError)
 	return crd.Block{}, pool, err
 }
 
@@ -188,13 +187,13 @@ func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr net
 		r.countClaimed(pool.Name, f)
 		return *live, pool, nil
 	}
-	r.Shared.Claimed(pool.Name, f, metrics.ClaimTaken)
+	r.Shared.Claimed(pool.Name, f, common.ClaimTaken)
 	return crd.Block{}, nil, nil
 }
 
 // countClaimed counts a claimed block, as a claim and as a decision.
 func (r *Reconciler) countClaimed(pool string, f ipalloc.Family) {
-	r.Shared.Claimed(pool, f, metrics.ClaimOK)
+	r.Shared.Claimed(pool, f, common.ClaimOK)
 	r.Metrics.claimed(f)
 }
 

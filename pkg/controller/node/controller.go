@@ -17,11 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -32,7 +30,7 @@ const (
 	maxRepairs = 4
 	// awaitingBlocksRetry is when to reconcile a node short of addresses, even if no
 	// event reported new ones.
-	awaitingBlocksRetry = retry.Longest
+	awaitingBlocksRetry = common.LongestWait
 )
 
 // Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
@@ -51,7 +49,7 @@ type Reconciler struct {
 	Pressure    *state.Pressure
 	Events      *event.Recorder
 	Metrics     *Metrics
-	Shared      *metrics.Shared
+	Shared      *common.Shared
 	Clock       clock.PassiveClock
 
 	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
@@ -134,7 +132,7 @@ func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []famil
 // have failed for long: people and schedulers should know then. While the API server
 // is merely busy, reports would add to its load.
 func (r *Reconciler) lasts(node string, err error) bool {
-	return refusal.In(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= retry.MaxBackoff
+	return common.RefusalIn(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= common.MaxBackoff
 }
 
 // prepare makes sure that a CiliumNode exists, or must not, and that the state of
@@ -190,10 +188,10 @@ func lostRace(err error) bool {
 func (r *Reconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
 	r.reportWrites(ctx, node, err)
 	switch {
-	case refusal.In(err) != nil:
+	case common.RefusalIn(err) != nil:
 	case errors.Is(err, errNotShown):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: retry.NotShown}, nil
+		return reconcile.Result{RequeueAfter: common.WatchRetry}, nil
 	case lostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil

@@ -15,10 +15,10 @@ import (
 )
 
 // BenchmarkHolds reports how long the lock on what drains wait for is held at most, with a
-// drain on each of 3,125 nodes in 200 pools, and the lock on the sizes of 50,000 nodes. The lock
-// on the memory of nodes is held for the lookup of one node.
+// drain on each of 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the
+// lookup of one node.
 func BenchmarkHolds(b *testing.B) {
-	const pools, nodes, sizedNodes = 200, 3125, 50_000
+	const pools, nodes = 200, 3125
 	w, cidr := newWaiting(), fixtures.Prefix("10.0.0.0/28")
 	set := func(i int) {
 		pool := fmt.Sprintf("pool-%d", i%pools)
@@ -41,18 +41,5 @@ func BenchmarkHolds(b *testing.B) {
 	}
 	for name, call := range calls {
 		b.Run(name, func(b *testing.B) { holds.Report(b, call) })
-	}
-	s := newSizes()
-	size := func(i int) { s.set(nodeSize{sizeKey{fmt.Sprintf("n%05d", i), ipalloc.IPv4}, i, i}) }
-	for i := range sizedNodes {
-		size(i)
-	}
-	sizeCalls := map[string]holds.Call{
-		"set":    {N: 500, Do: size},
-		"forget": {N: 500, Do: func(i int) { s.forget(fmt.Sprintf("n%05d", i), ipalloc.IPv4) }, Undo: size},
-		"copied": {N: 3, Do: func(int) { s.copied() }},
-	}
-	for name, call := range sizeCalls {
-		b.Run("sizes/"+name, func(b *testing.B) { holds.Report(b, call) })
 	}
 }

@@ -3,7 +3,7 @@ package node
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -13,7 +13,8 @@ import (
 type Metrics struct {
 	decisions  *prometheus.CounterVec
 	steps      *prometheus.CounterVec
-	sizes      *sizes
+	demand     *prometheus.GaugeVec
+	capacity   *prometheus.GaugeVec
 	shortages  *prometheus.GaugeVec
 	shadow     *prometheus.GaugeVec
 	unselected *prometheus.GaugeVec
@@ -24,16 +25,17 @@ type Metrics struct {
 // NewMetrics registers the metrics with r.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		decisions:  metrics.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
-		steps:      metrics.Counter("address_steps_total", "Addresses taken through a step: publish, mark, retire, clear, remove.", "step"),
-		sizes:      newSizes(),
-		shortages:  metrics.Gauge("node_shortage_addresses", "Addresses that pods of a node wait for and cannot get. The reserve does not count.", "node", "family"),
-		shadow:     metrics.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
-		unselected: metrics.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
-		offered:    metrics.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
+		decisions:  common.Counter("decisions_total", "Blocks claimed, and blocks decided on: undrain, drain, free, delete.", "family", "decision"),
+		steps:      common.Counter("address_steps_total", "Addresses taken through a step: publish, mark, retire, clear, remove.", "step"),
+		demand:     common.Gauge("node_demand_addresses", "Addresses a node needs now: those in use, and pods without one.", "node", "family"),
+		capacity:   common.Gauge("node_capacity_addresses", "Addresses a node can use.", "node", "family"),
+		shortages:  common.Gauge("node_shortage_addresses", "Addresses that pods of a node wait for and cannot get. The reserve does not count.", "node", "family"),
+		shadow:     common.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
+		unselected: common.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
+		offered:    common.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
 		waiting:    newWaiting(),
 	}
-	return m, metrics.Register(r, m.decisions, m.steps, m.sizes, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
+	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -56,7 +58,8 @@ func (m *Metrics) sized(node string, plans []familyPlan) {
 		capacity[p.Family] += p.plan.Capacity
 	}
 	for _, p := range plans {
-		m.sizes.set(nodeSize{sizeKey{node, p.Family}, demand[p.Family], capacity[p.Family]})
+		m.demand.WithLabelValues(node, p.Family.String()).Set(float64(demand[p.Family]))
+		m.capacity.WithLabelValues(node, p.Family.String()).Set(float64(capacity[p.Family]))
 	}
 }
 
@@ -85,8 +88,7 @@ func (m *Metrics) offers(node string, f ipalloc.Family, n int) {
 
 // forget drops the series of a node and family that are no longer decided on.
 func (m *Metrics) forget(node string, f ipalloc.Family) {
-	m.sizes.forget(node, f)
-	for _, g := range []*prometheus.GaugeVec{m.shortages, m.offered} {
+	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}
 	m.waiting.forget(node, f)

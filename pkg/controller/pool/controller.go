@@ -13,16 +13,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -45,7 +44,7 @@ type Reconciler struct {
 	Pools   *state.Pools
 	Events  *event.Recorder
 	Metrics *Metrics
-	Shared  *metrics.Shared
+	Shared  *common.Shared
 	Clock   clock.PassiveClock
 	// Idle: the operator is paused or runs in shadow, and changes no node.
 	Idle     bool
@@ -88,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	done, refused := r.finalize(ctx, obj, usage.Held == 0)
 	if apierrors.IsConflict(refused) || done {
 		r.reportWrites(writesOf(obj.Name), obj, refused)
-		return retry.AfterConflict(refused)
+		return common.AfterConflict(refused)
 	}
 	served, err := r.readServed(ctx, pool, usage.Families)
 	if err != nil {
@@ -98,11 +97,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage))
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
-		return retry.AfterConflict(err)
+		return common.AfterConflict(err)
 	}
 	again := untilWindow(pool, r.Clock.Now())
 	if usage.looked {
-		again = retry.Sooner(again, servedEvery)
+		again = common.Sooner(again, servedEvery)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
@@ -114,7 +113,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	var patch client.Patch
 	switch {
 	case obj.DeletionTimestamp == nil && !has:
-		patch = finalizer.Add(obj)
+		patch = common.AddFinalizer(obj)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
 		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
@@ -123,7 +122,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 		if len(left.Items) > 0 {
 			return false, nil
 		}
-		patch = finalizer.Drop(obj)
+		patch = common.DropFinalizer(obj)
 	default:
 		return obj.DeletionTimestamp != nil && !has, nil
 	}
@@ -242,4 +241,13 @@ func nodesLine(nodes []string, n int) string {
 		line += fmt.Sprintf(" and %d more", n-len(named))
 	}
 	return line
+}
+
+// writesOf is the key of what is reported about the writes of a pool.
+func writesOf(pool string) string { return "pool/" + pool }
+
+// reportWrites reports on a pool that the API server refuses a write, whose error is err,
+// and when it no longer does.
+func (r *Reconciler) reportWrites(key string, pool *v1alpha1.PodIPPool, err error) {
+	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return pool })
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -22,7 +22,7 @@ func TestPoolSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := metrics.NewShared(prometheus.NewRegistry())
+	shared, err := common.NewShared(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestPoolSeries(t *testing.T) {
 	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	shared.Claimed("p", ipalloc.IPv4, metrics.ClaimTaken)
+	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
 	m.forget("p")
 	shared.ForgetPool("p")

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 

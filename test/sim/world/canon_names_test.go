@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -42,7 +42,7 @@ func TestNamesOfTheCanonicalForm(t *testing.T) {
 		t.Errorf("pods are held as %s, not as state.heldPod", held)
 	}
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[node.Metrics](), reflect.TypeFor[poolcontroller.Metrics](), reflect.TypeFor[metrics.Shared](), reflect.TypeFor[event.Recorder](), reflect.TypeFor[invariant.Stats](),
+		reflect.TypeFor[node.Metrics](), reflect.TypeFor[poolcontroller.Metrics](), reflect.TypeFor[common.Shared](), reflect.TypeFor[event.Recorder](), reflect.TypeFor[invariant.Stats](),
 		reflect.TypeFor[World](), reflect.TypeFor[API](), reflect.TypeFor[Operator](), reflect.TypeFor[queue](),
 	} {
 		if !left(of) {
