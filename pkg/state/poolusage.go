@@ -184,9 +184,9 @@ func blocksPerNode(pool *crd.Pool, f ipalloc.Family) int64 {
 	return max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
 }
 
-// Press records how full a pool is. One that assigns nothing exerts no pressure: no node waits
+// Press records in p how full a pool is. One that assigns nothing exerts no pressure: no node waits
 // for the blocks that come back to it.
-func (p *Pressure) Press(pool *crd.Pool, families []FamilyUsage) {
+func Press(p *Pressure, pool *crd.Pool, families []FamilyUsage) {
 	for i := range families {
 		f, taken := &families[i], 0
 		if _, assigns := pool.Cut(f.Family); assigns {

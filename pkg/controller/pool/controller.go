@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))
 	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
-	r.Pressure.Press(counted, usage.Families)
+	state.Press(r.Pressure, counted, usage.Families)
 	done, refused := r.finalize(ctx, obj, usage.Held == 0)
 	if apierrors.IsConflict(refused) || done {
 		r.reportWrites(writesOf(obj.Name), obj, refused)

@@ -25,7 +25,7 @@ func TestPressure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, test.pool, crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", ""))
 			pressure, pool := state.NewPressure(), b.Pools.Get("p")
-			pressure.Press(pool, state.FamiliesOf(b.Ledger, pool))
+			state.Press(pressure, pool, state.FamiliesOf(b.Ledger, pool))
 			if got := pressure.Taken("p", ipalloc.IPv4); got != test.want {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}

@@ -64,7 +64,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 	pressure := state.NewPressure()
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
-		pressure.Press(pool, state.FamiliesOf(c.Ledger, pool))
+		state.Press(pressure, pool, state.FamiliesOf(c.Ledger, pool))
 	}
 	c.Paused, c.Taken = settings.Paused, pressure.Taken
 	c.AnyMode = settings.SkipModeCheck || settings.Shadow
