@@ -40,7 +40,7 @@ const (
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
 // two overlapping blocks, the later one always sees the earlier.
-func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, error) {
+func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	want := p.plan.Claim
 	if want.Addresses == 0 || want.Blocks == 0 || r.inDoubt(o.Name, p.Family) {
 		return nil, nil
@@ -69,7 +69,8 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
 	case exhausted && len(pools) < len(p.Pools):
-		failed, o.withheld = nil, true // until it has a block, those being replaced stay in service
+		failed = nil // until it has a block, those being replaced stay in service
+		r.pollFor(done, "its pool has no block to replace others")
 	case exhausted:
 		failed, p.short = nil, missing
 	case failed != nil:
@@ -292,7 +293,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
 // It uses the current CiliumNode, or the last one seen, and reports whether it has
 // recreated one.
-func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) (bool, error) {
+func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, done *outcome) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return false, nil
 	}
@@ -313,7 +314,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
 		err = r.remakeBlock(ctx, o.Node, cidr, pool)
-		if err := o.carryOn(err); err != nil {
+		if err := done.carryOn(err); err != nil {
 			return false, err
 		}
 		restored = restored || err == nil
@@ -325,9 +326,9 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 // publishes in part because another process wrote it. Without that block, the addresses
 // look like pool entries added by hand, which the agent may be asked to release. Blocks
 // on the grid were handled earlier.
-func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
+func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
-		return nil
+		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
 		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
@@ -335,13 +336,13 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
 		}
 		live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if live != nil {
-			return fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
+			return nil, fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
 		}
 	}
-	return nil
+	return o, nil
 }
 
 // onGrid returns the pool that serves the node for a Cilium pool and could have

@@ -32,13 +32,13 @@ func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 
 // holdMoves limits how many nodes move off a pool that no longer selects them, at a time. A
 // node keeps its place from before its first block drains until its last one has left.
-func (r *Reconciler) holdMoves(o *observation, now time.Time) {
+func (r *Reconciler) holdMoves(node string, shares []state.Share, now time.Time) {
 	moves := map[string]bool{} // by pool, whether it may move off it
-	for i := range o.Shares {
-		if o.Shares[i].Paused != "" {
+	for i := range shares {
+		if shares[i].Paused != "" {
 			continue
 		}
-		blocks := o.Shares[i].State.Blocks
+		blocks := shares[i].State.Blocks
 		for j := range blocks {
 			b := &blocks[j]
 			pool := r.PoolOf(b.CIDR)
@@ -50,7 +50,7 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			}
 			may, known := moves[pool.Name]
 			if !known {
-				may = r.Pacing.Move(o.Name, pool, r.Ledger)
+				may = r.Pacing.Move(node, pool, r.Ledger)
 				moves[pool.Name] = may
 			}
 			switch {
@@ -62,7 +62,7 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			}
 		}
 	}
-	r.Pacing.KeepMoves(o.Name, moves)
+	r.Pacing.KeepMoves(node, moves)
 }
 
 // giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
@@ -101,7 +101,7 @@ func (r *Reconciler) returnTurns(plans []familyPlan) {
 }
 
 // actOnHolds reports on each block in service why its requested drain has not begun.
-func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for _, p := range plans {
 		for _, b := range o.Blocks {
 			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
@@ -111,7 +111,7 @@ func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []fam
 			if message == b.Held {
 				continue
 			}
-			if err := o.carryOn(r.Blocks.setHeld(ctx, b, why, message)); err != nil {
+			if err := done.carryOn(r.Blocks.setHeld(ctx, b, why, message)); err != nil {
 				return err
 			}
 		}
