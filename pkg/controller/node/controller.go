@@ -118,13 +118,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
 }
 
-// carryOut acts on plans, and reports why blocks that must leave have not begun to. It
-// returns all that failed.
+// carryOut acts on plans, and reports what blocks that leave wait for. It returns all that failed.
 func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []familyPlan) error {
 	var err error
 	if len(plans) > 0 {
 		if err = r.act(ctx, o, plans); err == nil {
-			err = r.actOnHolds(ctx, o, plans)
+			err = r.actOnWaits(ctx, o, plans)
 		}
 	}
 	return errors.Join(o.failed, err)
