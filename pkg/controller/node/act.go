@@ -128,7 +128,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 	for i := range plans {
 		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
-			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None)
+			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
 			if err != nil {
 				p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
 			}
@@ -137,7 +137,7 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 			}
 		}
 		for _, d := range p.plan.Drain {
-			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason)
+			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
 			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
 				p.turns--
 			}
@@ -341,7 +341,7 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 		return err
 	}
 	for _, f := range free {
-		if err := done.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason)); err != nil {
+		if err := done.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason, nil)); err != nil {
 			return err
 		}
 	}

@@ -150,10 +150,14 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string
 	return c.assume(obj)
 }
 
-// setPhase writes the phase of an observed block.
-func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) error {
+// setPhase writes the phase of an observed block, and what it waits for then.
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, wait blockWait) error {
 	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
+		changed := crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
+		if wait.For == "" {
+			return changed
+		}
+		return crd.SetBlockWait(obj, wait.For, message, wait.note, c.Clock.Now()) || changed
 	})
 }
 
@@ -165,10 +169,10 @@ func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.
 	})
 }
 
-// setHeld writes why the requested drain of an observed block has not begun.
-func (c *BlockClient) setHeld(ctx context.Context, b crd.Block, why expand.WaitReason, message string) error {
-	return c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockHeld(obj, why, message, c.Clock.Now())
+// setWait writes what an observed block waits for. what is what happens to it.
+func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait blockWait, what string) error {
+	return c.updateStatus(ctx, b, "wait", func(obj *v1alpha1.PodIPBlock) bool {
+		return crd.SetBlockWait(obj, wait.For, what, wait.note, c.Clock.Now())
 	})
 }
 

@@ -204,20 +204,22 @@ func definite(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }
 
-// setPhase moves an observed block to a phase, and sends the event of it.
-func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
+// setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.
+func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason, waits []expand.Wait) error {
 	b, err := o.block(cidr)
 	if err != nil {
 		return err
 	}
 	message := o.phaseMessage(b, phase, reason)
-	if err := r.Blocks.setPhase(ctx, b, phase, reason, message); err != nil {
+	wait := r.waitOf(b, waits)
+	if err := r.Blocks.setPhase(ctx, b, phase, reason, message, wait); err != nil {
 		return err
 	}
 	if phase == ipalloc.CoolingDown {
 		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
+	r.Reporter.sendDrainWaits(o.Node, b, wait)
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	offerErr := r.offer(ctx, o, plans, done)
 	if len(plans) > 0 {
 		if err = r.act(ctx, o, plans, done); err == nil {
-			err = r.actOnHolds(ctx, o, plans, done)
+			err = r.actOnWaits(ctx, o, plans, done)
 		}
 	}
 	err = errors.Join(done.failed, err)

@@ -81,7 +81,6 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
 	now := r.Clock.Now()
 	var short [2]int
-	var waits []expand.Wait
 	missed := o.replacing // the pools of which a free block would help
 	for _, p := range plans {
 		short[p.Family] += p.unmet()
@@ -91,10 +90,8 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 		r.Metrics.short(o.Name, p.Family, short[p.Family])
 		if p.Paused == "" {
 			r.Metrics.waiting.set(&p, o.Name, o.poolOf, now)
-			waits = append(waits, p.plan.Waits...)
 		}
 	}
-	r.Reporter.sendDrainWaits(o.Node, waits)
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
 	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
 }

@@ -1,13 +1,9 @@
 package node
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -98,60 +94,4 @@ func (r *Reconciler) returnTurns(plans []familyPlan) {
 			r.Pacing.Return(p.Pools[0], p.turns, now)
 		}
 	}
-}
-
-// actOnHolds reports on each block in service why its requested drain has not begun.
-func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for _, p := range plans {
-		for _, b := range o.Blocks {
-			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
-				continue
-			}
-			why, message := heldBecause(b, r.Pools.Get(b.Pool), p.plan)
-			if message == b.Held {
-				continue
-			}
-			if err := done.carryOn(r.Blocks.setHeld(ctx, b, why, message)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func drains(p expand.Plan, cidr netip.Prefix) bool {
-	return slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr })
-}
-
-// heldBecause describes why a block's drain does not begin; "": none is requested.
-func heldBecause(b crd.Block, pool *crd.Pool, p expand.Plan) (expand.WaitReason, string) {
-	for _, w := range p.Waits {
-		if w.CIDR == b.CIDR && isHold(w.For) {
-			return w.For, heldMessage(pool, w)
-		}
-	}
-	return "", ""
-}
-
-func isHold(w expand.WaitReason) bool {
-	return w == expand.WaitWindow || w == expand.WaitTurn || w == expand.WaitNodes || w == expand.WaitMode
-}
-
-// heldMessage changes only when a window opens or closes, or the hourly rate is used
-// up: it is written to every held block.
-func heldMessage(pool *crd.Pool, w expand.Wait) string {
-	const what = "it is to leave its node, but has not begun: "
-	switch {
-	case w.For == expand.WaitMode:
-		return what + "the node's agent is configured for another IPAM mode than the operator's, and starts in it next"
-	case pool == nil:
-		return ""
-	case w.For == expand.WaitNodes:
-		return what + fmt.Sprintf("pool %s no longer selects the node, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
-	case w.For == expand.WaitTurn:
-		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
-	case w.Until.IsZero():
-		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", pool.Name)
-	}
-	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", pool.Name, w.Until.UTC().Format(time.RFC3339))
 }
