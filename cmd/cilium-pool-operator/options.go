@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -44,12 +44,12 @@ type options struct {
 	windows       string
 	initialPools  string
 	families      []string // address families that Nodes offer
-	settings      controller.Settings
+	settings      config.Settings
 	version       bool
 }
 
 func defaultOptions() *options {
-	settings := controller.DefaultSettings()
+	settings := config.DefaultSettings()
 	settings.Version, settings.Commit, settings.Registry = version, revision(), metrics.Registry
 	return &options{
 		qps: -1, burst: 0,
@@ -238,7 +238,7 @@ func (o *options) validateNames(p *problems) {
 // validateFamilies parses the address families that Nodes offer.
 func (o *options) validateFamilies(p *problems) {
 	s := &o.settings
-	s.OfferFamilies = controller.FamiliesNamed(o.families)
+	s.OfferFamilies = config.FamiliesNamed(o.families)
 	switch {
 	case len(s.OfferFamilies) != len(o.families):
 		p.bad("scheduling-families", strings.Join(o.families, ","), "must be ipv4, ipv6 or both")

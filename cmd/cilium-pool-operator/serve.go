@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
@@ -43,7 +44,7 @@ func serve(ctx context.Context, o *options) error {
 	if o.settings.CRDSchemas, err = crds.Schemas(); err != nil {
 		return err
 	}
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func serve(ctx context.Context, o *options) error {
 // settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
-		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: informer.NewCache, NewClient: informer.NewClient,
+		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient,
 		LeaderElection: o.leaderElect, LeaderElectionReleaseOnCancel: true,
 		LeaderElectionID: o.leaseName, // the name in metrics; the lock has its own
 		LeaseDuration:    &o.leaseDuration, RenewDeadline: new(renewDeadline(o.leaseDuration)), RetryPeriod: new(retryPeriod(o.leaseDuration)),

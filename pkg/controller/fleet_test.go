@@ -26,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -43,7 +45,7 @@ const nodesAtOnce = 256
 type fleet struct {
 	*testing.T
 	*Operator
-	settings Settings
+	settings config.Settings
 	registry *prometheus.Registry
 	clock    *clocktesting.FakePassiveClock
 	objects  map[string]client.Object // that the cache shows, by kind and name
@@ -68,7 +70,7 @@ func kindAndName(obj client.Object, name string) string { return fmt.Sprintf("%T
 func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 	f := &fleet{T: t, clock: clocktesting.NewFakePassiveClock(fixtures.Noon()), objects: map[string]client.Object{},
 		queues: map[string]workqueue.TypedRateLimitingInterface[reconcile.Request]{}, watches: map[string]informer.Watch{}}
-	scheme, err := Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,7 @@ func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 		},
 	}).Build()
 	f.registry = prometheus.NewRegistry()
-	s := DefaultSettings()
+	s := config.DefaultSettings()
 	s.Defaults.Maintenance.BlocksPerHour = 1000
 	s.AgentSettle, s.Registry, s.OfferFamilies = 0, f.registry, []ipalloc.Family{ipalloc.IPv4}
 	if f.Operator, err = New(Connections{Cache: api, Live: api, Client: api, Recorder: silent{}, Clock: f.clock}, s); err != nil {

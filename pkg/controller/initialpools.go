@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -51,7 +51,7 @@ type InitialPools struct {
 	Live   client.Reader
 	Client client.Client
 	Events *event.Recorder
-	Shared *metrics.Shared
+	Shared *common.Shared
 	// Unrecorded learns which pools lack their record.
 	Unrecorded *state.Unrecorded
 }

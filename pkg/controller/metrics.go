@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
@@ -24,8 +24,8 @@ type operatorMetrics struct {
 
 func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 	m := &operatorMetrics{
-		build:   metrics.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
-		schemas: metrics.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
+		build:   common.Gauge("build_info", "1; the labels identify the build.", "version", "commit", "goversion"),
+		schemas: common.Gauge("crd_schema_differs", "1 while the API server serves a CRD with another schema than the operator was built with, or the operator may not read it; else 0.", "crd"),
 		awaited: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "cilium_pool", Name: "prerequisites_missing",
 			Help: "CRDs that the operator waits for before it assigns any address.",
@@ -39,7 +39,7 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 			Help: "Nodes with blocks whose agents are configured for another IPAM mode than the operator's, and start in it next.",
 		}),
 	}
-	return m, metrics.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
+	return m, common.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
 }
 
 // built records the version and commit of this build.
@@ -71,7 +71,7 @@ func (m *operatorMetrics) missing(n int) { m.awaited.Set(float64(n)) }
 // allMetrics are the metrics of all parts of the operator.
 type allMetrics struct {
 	own    *operatorMetrics
-	shared *metrics.Shared
+	shared *common.Shared
 	node   *node.Metrics
 	pool   *pool.Metrics
 
@@ -82,7 +82,7 @@ func newAllMetrics(r prometheus.Registerer) (all allMetrics, err error) {
 	if all.own, err = newOperatorMetrics(r); err != nil {
 		return all, err
 	}
-	if all.shared, err = metrics.NewShared(r); err != nil {
+	if all.shared, err = common.NewShared(r); err != nil {
 		return all, err
 	}
 	if all.node, err = node.NewMetrics(r); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/block"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -44,7 +45,7 @@ type Operator struct {
 }
 
 // New assembles an operator that has read nothing yet.
-func New(c Connections, s Settings) (*Operator, error) {
+func New(c Connections, s config.Settings) (*Operator, error) {
 	all, err := newAllMetrics(s.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)

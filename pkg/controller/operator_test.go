@@ -8,6 +8,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/node"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -18,13 +19,13 @@ import (
 // CiliumPodIPPools.
 func TestKeepsNoCiliumPools(t *testing.T) {
 	for name, test := range map[string]struct {
-		settings Settings
+		settings config.Settings
 		off      bool
 	}{
-		"keeps":  {Settings{KeepCiliumPools: true}, false},
-		"not":    {Settings{}, true},
-		"shadow": {Settings{KeepCiliumPools: true, Shadow: true}, true},
-		"paused": {Settings{KeepCiliumPools: true, Paused: true}, true},
+		"keeps":  {config.Settings{KeepCiliumPools: true}, false},
+		"not":    {config.Settings{}, true},
+		"shadow": {config.Settings{KeepCiliumPools: true, Shadow: true}, true},
+		"paused": {config.Settings{KeepCiliumPools: true, Paused: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.settings.Registry = prometheus.NewRegistry()
@@ -39,7 +40,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 // In shadow mode the assembled operator does not write to blocks.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	o, err := New(Connections{Cache: b.API, Live: b.API, Client: b.API, Clock: b.Clock}, Settings{Shadow: true, Registry: prometheus.NewRegistry()})
+	o, err := New(Connections{Cache: b.API, Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{Shadow: true, Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

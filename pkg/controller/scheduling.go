@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,17 +11,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
-
-// FamiliesNamed returns the families among names, in order.
-func FamiliesNamed(names []string) []ipalloc.Family {
-	var families []ipalloc.Family
-	for _, f := range ipalloc.Families() {
-		if slices.Contains(names, f.String()) {
-			families = append(families, f)
-		}
-	}
-	return families
-}
 
 // Scheduling checks whether admission policies can make pods request addresses. The chart
 // installs them; Kubernetes serves their kind since 1.36.

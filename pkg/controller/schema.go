@@ -7,8 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -18,14 +16,6 @@ import (
 
 // schemaLookEvery is how often the operator checks the CRDs for changes.
 const schemaLookEvery = time.Minute
-
-// ServedSchema is the schema named in the annotation of a CRD; "": it has none.
-func ServedSchema(ctx context.Context, c client.Reader, name string) (string, error) {
-	obj := &metav1.PartialObjectMetadata{}
-	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	err := c.Get(ctx, client.ObjectKey{Name: name}, obj)
-	return obj.Annotations[crds.SchemaAnnotation], err
-}
 
 // schemaCheck reports CRDs that this build was not made with: the API server drops or
 // rejects fields it does not know, while pools appear to serve. It changes nothing else
@@ -57,7 +47,7 @@ func (s *schemaCheck) NeedLeaderElection() bool { return false }
 // look logs each new difference once, and sets the gauge.
 func (s *schemaCheck) look(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(s.built)) {
-		served, err := ServedSchema(ctx, s.live, name)
+		served, err := crds.Served(ctx, s.live, name)
 		var words string
 		switch {
 		case apierrors.IsForbidden(err):

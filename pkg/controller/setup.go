@@ -2,13 +2,10 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -19,92 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Settings are the controller configuration.
-type Settings struct {
-	// Mode is how blocks are assigned to agents.
-	Mode ciliumnode.Mode
-	// Defaults apply where a pool sets no value.
-	Defaults crd.Defaults
-	// Windows are Defaults.Maintenance.Windows in their original notation.
-	Windows []v1alpha1.MaintenanceWindow
-	// Paused stops all writes about nodes and blocks.
-	Paused bool
-	// SkipModeCheck accepts a Cilium configured with another IPAM mode.
-	SkipModeCheck bool
-	// Shadow: reports the plan without writing to nodes and blocks, beside an IPAM that
-	// is still in service.
-	Shadow bool
-	// KeepCiliumPools: in multi-pool mode, maintain the CiliumPodIPPools that agents
-	// require.
-	KeepCiliumPools bool
-	// ParkBlocks: in multi-pool mode, park blocks that drain, so that their agent
-	// allocates none of their addresses to new pods.
-	ParkBlocks bool
-	// KeepManagedFields keeps metadata.managedFields of CiliumNodes.
-	KeepManagedFields bool
-	// AgentNamespace and AgentSelector select the agents' pods.
-	AgentNamespace string
-	AgentSelector  labels.Selector
-	// AgentSettle is how long an agent must have been Ready to count as settled.
-	AgentSettle time.Duration
-	// ReclaimsPerMinute and ReclaimsPerMinutePerPool pace reclaims; 0: no limit.
-	ReclaimsPerMinute, ReclaimsPerMinutePerPool int
-	// NodeWorkers is how many nodes are reconciled concurrently.
-	NodeWorkers int
-	// IgnoreTaints are keys of taints of Nodes without Cilium.
-	IgnoreTaints []string
-	// StartupTaints are keys of taints of Nodes whose labels are not final: such a Node
-	// does not get its first block.
-	StartupTaints []string
-	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
-	ShortageTaint string
-	// NodeCondition reports a shortage as a condition of the Node.
-	NodeCondition bool
-	// OfferFamilies are those whose addresses Nodes offer to the scheduler, where the API
-	// server can make pods request them. In crd mode only.
-	OfferFamilies []ipalloc.Family
-	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
-	InitialPools types.NamespacedName
-	// CiliumConfigEvery is how often to read Cilium's configuration.
-	CiliumConfigEvery time.Duration
-	// Version and Commit identify this build.
-	Version, Commit string
-	// CRDSchemas are the schemas of the CRDs that this build was made with, by name.
-	CRDSchemas map[string]string
-	// Registry registers the operator's metrics.
-	Registry prometheus.Registerer
-}
-
-// DefaultSettings are the settings without flags.
-func DefaultSettings() Settings {
-	return Settings{
-		Mode:           ciliumnode.CRD,
-		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 10 * time.Minute},
-		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}), AgentSettle: time.Minute,
-		ReclaimsPerMinute: 600, ReclaimsPerMinutePerPool: 300,
-		StartupTaints: crd.DefaultStartupTaints(),
-		NodeWorkers:   32, NodeCondition: true, KeepCiliumPools: true,
-		CiliumConfigEvery: 30 * time.Second,
-	}
-}
-
-// Scheme knows every kind the operator handles.
-func Scheme() (*runtime.Scheme, error) { return informer.Scheme() }
-
 // Setup adds the controllers and their dependencies to a manager, whose cache must be
 // created with CacheOptions.
-func Setup(mgr manager.Manager, s Settings) error {
-	live, err := informer.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+func Setup(mgr manager.Manager, s config.Settings) error {
+	live, err := apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return err
 	}
@@ -170,7 +92,7 @@ func Setup(mgr manager.Manager, s Settings) error {
 				// shutdown, so that leadership is released only after the grace period
 				// (pkg/controller/priorityqueue, handleReadyItems).
 				UsePriorityQueue: ptr.To(false),
-				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, retry.MaxBackoff),
+				RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, common.MaxBackoff),
 			}).Complete(c.reconciler)
 		if err != nil {
 			return fmt.Errorf("setting up controller %s: %w", c.name, err)
@@ -194,7 +116,7 @@ type worker struct {
 	newQueue func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-func controllersOf(o *Operator, s Settings) []worker {
+func controllersOf(o *Operator, s config.Settings) []worker {
 	all := []worker{
 		{name: "node", source: o.Feed.NodeSource(), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
 		{name: "pool", source: o.Feed.PoolSource(), reconciler: o.Pool, workers: PoolWorkers},
@@ -210,4 +132,21 @@ func controllersOf(o *Operator, s Settings) []worker {
 		all[i].reconciler = untilShutdown{all[i].reconciler}
 	}
 	return all
+}
+
+// untilShutdown makes a reconciler do nothing during shutdown, and drops the errors
+// that the shutdown causes. A queue that shuts down still hands out its items, and the
+// controller would log a canceled context for each. The next leader reconciles
+// everything.
+type untilShutdown struct{ reconcile.Reconciler }
+
+func (u untilShutdown) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if ctx.Err() != nil {
+		return reconcile.Result{}, nil //nolint:nilerr // a shutdown is not a failure
+	}
+	result, err := u.Reconciler.Reconcile(ctx, req)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return reconcile.Result{}, nil
+	}
+	return result, err
 }

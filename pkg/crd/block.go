@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,8 +34,10 @@ type Block struct {
 	Since  time.Time
 	// Closed is which run of its node's agent allocates none of it to new pods.
 	Closed expand.Closed
-	// Held is why its requested drain has not begun; empty otherwise.
-	Held string
+	// WaitsFor is what keeps it on its node while it leaves, or must; empty: nothing that lasts.
+	// WaitNote says more, as the condition does.
+	WaitsFor expand.WaitReason
+	WaitNote string
 	// Conflict: it overlaps an older block.
 	Conflict bool
 
@@ -64,7 +67,7 @@ func BlockFrom(obj *v1alpha1.PodIPBlock) (Block, error) {
 		Finalized:       slices.Contains(obj.Finalizers, v1alpha1.Finalizer),
 		AdoptedFrom:     obj.Labels[v1alpha1.AdoptedLabel],
 	}
-	b.readPhase(obj.Status.Conditions)
+	b.readPhase(&obj.Status)
 	if c := obj.Status.Closed; c != nil {
 		b.Closed = expand.Closed{Agent: c.Container, Since: c.Since.Time}
 	}
@@ -110,15 +113,17 @@ func AdoptedBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID, from 
 	return obj
 }
 
-func (b *Block) readPhase(conditions []metav1.Condition) {
+func (b *Block) readPhase(status *v1alpha1.PodIPBlockStatus) {
+	conditions := status.Conditions
+	if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && status.WaitsFor != "" {
+		b.WaitsFor = expand.WaitReason(status.WaitsFor)
+		_, b.WaitNote, _ = strings.Cut(c.Message, waitsFor)
+	}
 	for _, phase := range []ipalloc.Phase{ipalloc.CoolingDown, ipalloc.Draining} {
 		if c := meta.FindStatusCondition(conditions, conditionOf(phase)); c != nil && c.Status == metav1.ConditionTrue {
 			b.Phase, b.Reason, b.Since = phase, expand.Reason(c.Reason), c.LastTransitionTime.Time
 			return
 		}
-	}
-	if c := meta.FindStatusCondition(conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {
-		b.Held = c.Message
 	}
 }
 
@@ -146,6 +151,7 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 			changed = meta.RemoveStatusCondition(conditions, conditionOf(other)) || changed
 		}
 	}
+	obj.Status.WaitsFor = ""
 	if phase == ipalloc.InService {
 		return changed
 	}
@@ -159,25 +165,28 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 	}) || changed
 }
 
-// SetBlockHeld reports on a block in service why its requested drain has not begun; an
-// empty message removes the report. It reports whether anything changed.
-func SetBlockHeld(obj *v1alpha1.PodIPBlock, why expand.WaitReason, message string, now time.Time) bool {
-	if message == "" {
-		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining)
-	}
-	reason := v1alpha1.HeldForWindow
-	switch why {
-	case expand.WaitTurn:
-		reason = v1alpha1.HeldForTurn
-	case expand.WaitNodes:
-		reason = v1alpha1.HeldForNodes
-	case expand.WaitMode:
-		reason = v1alpha1.HeldForMode
-	}
-	return meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+// waitsFor stands between what happens to a block and what it waits for.
+const waitsFor = "; it waits for "
+
+// SetBlockWait reports what a block that leaves its node, or must, waits for; an empty reason
+// removes the report. what is what happens to the block, note describes the wait. It reports
+// whether anything changed.
+func SetBlockWait(obj *v1alpha1.PodIPBlock, reason expand.WaitReason, what, note string, now time.Time) bool {
+	changed := obj.Status.WaitsFor != string(reason)
+	obj.Status.WaitsFor = string(reason)
+	condition := metav1.Condition{
 		Type: v1alpha1.BlockDraining, Status: metav1.ConditionFalse, ObservedGeneration: obj.Generation,
-		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: reason, Message: message,
-	})
+		LastTransitionTime: metav1.NewTime(roundUp(now)), Reason: v1alpha1.WaitsFor + string(reason), Message: what,
+	}
+	if reason != "" {
+		condition.Message += waitsFor + note
+	}
+	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionTrue {
+		condition.Status, condition.Reason = c.Status, c.Reason
+	} else if reason == "" {
+		return meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.BlockDraining) || changed
+	}
+	return meta.SetStatusCondition(&obj.Status.Conditions, condition) || changed
 }
 
 // SetBlockClosed records that an agent has closed a block.

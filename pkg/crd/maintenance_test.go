@@ -11,6 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 func windows(list ...string) []v1alpha1.MaintenanceWindow {
@@ -71,28 +72,40 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-func TestSetBlockHeld(t *testing.T) {
+func TestSetBlockWait(t *testing.T) {
+	type state struct {
+		Status metav1.ConditionStatus
+		Reason string
+		For    expand.WaitReason
+		Note   string
+	}
 	obj := crd.NewBlock(prefixes("10.20.0.32/27")[0], "p", "n", "u")
-	read := func() crd.Block {
-		t.Helper()
+	for i, step := range []struct {
+		change func() bool
+		want   state
+	}{
+		{func() bool { return crd.SetBlockWait(obj, expand.WaitWindow, "must leave", "ten", noon()) }, state{metav1.ConditionFalse, "WaitsForWindow", expand.WaitWindow, "ten"}},
+		{func() bool { return crd.SetBlockWait(obj, expand.WaitTurn, "must leave", "its turn", noon()) }, state{metav1.ConditionFalse, "WaitsForTurn", expand.WaitTurn, "its turn"}},
+		{func() bool { return crd.SetBlockWait(obj, "", "must leave", "", noon()) }, state{}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.Draining, expand.Deleted, "drains", noon()) }, state{metav1.ConditionTrue, "Deleted", "", ""}},
+		{func() bool { return crd.SetBlockWait(obj, expand.WaitPods, "drains", "pods a/b", noon()) }, state{metav1.ConditionTrue, "Deleted", expand.WaitPods, "pods a/b"}},
+		{func() bool { return crd.SetBlockWait(obj, "", "drains", "", noon()) }, state{metav1.ConditionTrue, "Deleted", "", ""}},
+		{func() bool { return crd.SetBlockWait(obj, expand.WaitPods, "drains", "pods a/b", noon()) }, state{metav1.ConditionTrue, "Deleted", expand.WaitPods, "pods a/b"}},
+		{func() bool { return crd.SetBlockPhase(obj, ipalloc.InService, "", "", noon()) }, state{}},
+	} {
+		if !step.change() || step.change() {
+			t.Errorf("step %d: the first time is a change, the second is none", i)
+		}
 		b, err := crd.BlockFrom(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b
-	}
-	if !crd.SetBlockHeld(obj, expand.WaitWindow, "not yet", noon()) || crd.SetBlockHeld(obj, expand.WaitWindow, "not yet", noon().Add(time.Hour)) {
-		t.Error("the first time is a change, the second is none")
-	}
-	c := obj.Status.Conditions
-	if len(c) != 1 || c[0].Status != metav1.ConditionFalse || c[0].Reason != v1alpha1.HeldForWindow || read().Held != "not yet" {
-		t.Errorf("conditions %+v, block %+v", c, read())
-	}
-	crd.SetBlockHeld(obj, expand.WaitTurn, "in turn", noon())
-	if c := obj.Status.Conditions; c[0].Reason != v1alpha1.HeldForTurn {
-		t.Errorf("conditions %+v", c)
-	}
-	if !crd.SetBlockHeld(obj, "", "", noon()) || crd.SetBlockHeld(obj, "", "", noon()) || read().Held != "" {
-		t.Errorf("still held: %+v", obj.Status.Conditions)
+		got := state{For: b.WaitsFor, Note: b.WaitNote}
+		if c := obj.Status.Conditions; len(c) > 0 {
+			got.Status, got.Reason = c[0].Status, c[0].Reason
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
 	}
 }

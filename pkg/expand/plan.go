@@ -99,6 +99,11 @@ type Wait struct {
 // WaitReason is what a drain waits for.
 type WaitReason string
 
+// IsHold reports whether the drain has not begun, though it must.
+func (r WaitReason) IsHold() bool {
+	return r == WaitWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
+}
+
 // What a drain can wait for.
 const (
 	// WaitPods: pods still use it.

@@ -23,7 +23,7 @@ import (
 const about = `Shows who holds which pod addresses, why, and what would change that, in a
 cluster where cilium-pool-operator gives them out.
 
-All commands but drain, renumber and migrate only read, with your own rights.`
+All commands but drain and migrate only read, with your own rights.`
 
 // New returns the command kubectl cilium-pool.
 func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
@@ -60,8 +60,8 @@ func newCommand(e *cli.Env) *cobra.Command {
 		help(cmd, args)
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), drain.NewRenumber(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
-	root.AddCommand(e.Former(list.NewNodes(e), "get nodes"), e.Former(list.NewPools(e), "get pools"), e.Former(list.NewBlocks(e), "get blocks"), e.Former(list.NewTop(e), "status --watch"))
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
+	root.AddCommand(e.Former(list.NewNodes(e), "get nodes"), e.Former(list.NewPools(e), "get pools"), e.Former(list.NewBlocks(e), "get blocks"), e.Former(list.NewTop(e), "status --watch"), e.Former(drain.NewRenumber(e), "drain --to"))
 	markFailures(root)
 	return root
 }

@@ -87,7 +87,7 @@ func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string,
 		policy = c.Defaults.Policy
 		policy.ReclaimDisabled = true // no pool defines what the node needs
 	}
-	return pools, policy, c.pausedBecause(node, pools)
+	return pools, policy, c.PausedBecause(node, pools)
 }
 
 // State completes the state of one family of a node for one Cilium pool, from the node's
@@ -197,7 +197,9 @@ func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 	return cooldownIn(pool, b)
 }
 
-func (c *Cluster) pausedBecause(node *corev1.Node, pools []*crd.Pool) string {
+// PausedBecause returns why nothing may change on a node that pools serve, the ruling one first;
+// "": it may.
+func (c *Cluster) PausedBecause(node *corev1.Node, pools []*crd.Pool) string {
 	switch {
 	case c.Paused:
 		return "the operator is paused (--paused)"

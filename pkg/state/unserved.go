@@ -36,7 +36,7 @@ func (u *Unserved) OfAgent() bool { return u.CiliumPool == "" }
 // unserved returns what the agent and the pods of a node need, and no PodIPPool gives the node.
 // It returns none for a node without any PodIPPool, and where the operator changes nothing.
 func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.Time) []Unserved {
-	if s.Node == nil || len(served) == 0 || c.OptedOut(s.Node) || !s.AgentSeen || s.OtherIPAM || s.Adopting || s.OtherMode+s.Awaits+c.pausedBecause(s.Node, nil) != "" {
+	if s.Node == nil || len(served) == 0 || c.OptedOut(s.Node) || !s.AgentSeen || s.OtherIPAM || s.Adopting || s.OtherMode+s.Awaits+c.PausedBecause(s.Node, nil) != "" {
 		return nil
 	}
 	var out []Unserved

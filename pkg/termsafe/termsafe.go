@@ -1,7 +1,7 @@
 // Package termsafe keeps what terminals obey out of what tools print: agents and people
 // write names and owners into objects, and such text may hold escape sequences.
 //
-// It changes nothing else, and knows nothing of what is printed.
+// It knows nothing of what is printed.
 package termsafe
 
 import (
@@ -53,4 +53,25 @@ func Text(s string) string {
 // shows the text around it in another order (Unicode's categories Cc and Cf).
 func obeyed(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
+}
+
+// maxLine bounds a line, in bytes: events quote one in a note, which may have 1024.
+const maxLine = 500
+
+// Line makes text from other programs fit on one line of a terminal, and bounds its length.
+func Line(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, text)
+	text = strings.TrimSuffix(strings.Join(strings.Fields(text), " "), ".")
+	if len(text) <= maxLine {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxLine], "") + "…"
 }

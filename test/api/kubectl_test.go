@@ -96,19 +96,20 @@ conditions:
 - {type: Draining, status: "False", reason: WaitsForWindow, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 	setStatus(t, client, draining, `
 phase: Draining
+waitsFor: Pods
 conditions:
 - {type: Draining, status: "True", reason: Reclaim, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`)
 
 	want := []string{
-		"NAME CIDR POOL NODE PHASE REASON AGE",
-		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim AGE",
+		"NAME CIDR POOL NODE PHASE REASON WAITS FOR AGE",
+		"10.20.0.0-27 10.20.0.0/27 beijing node-1 Draining Reclaim Pods AGE",
 		"10.20.0.32-27 10.20.0.32/27 beijing node-2 InService AGE",
 		"10.20.0.64-27 10.20.0.64/27 beijing node-2 InService WaitsForWindow AGE",
 	}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib"))); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	want = []string{"NAME CIDR POOL NODE PHASE REASON AGE", want[1]}
+	want = []string{"NAME CIDR POOL NODE PHASE REASON WAITS FOR AGE", want[1]}
 	if diff := cmp.Diff(want, table(kubectl(t, "get", "pib", "--field-selector", "spec.nodeName=node-1"))); diff != "" {
 		t.Errorf("columns of one node (-want +got):\n%s", diff)
 	}

@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/bench/floor"
 )
 
 // Floors have as many requests in flight as the operator has by default.
 func TestWorkers(t *testing.T) {
-	if got := controller.DefaultSettings().NodeWorkers; got != floor.Workers {
+	if got := config.DefaultSettings().NodeWorkers; got != floor.Workers {
 		t.Errorf("the operator has %d workers by default, floors %d", got, floor.Workers)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -132,7 +132,7 @@ func TestLostPodsFail(t *testing.T) {
 // TestRestOutlastsRetries checks that the quiet period at the end outlasts the longest retry
 // interval, so that a write on every retry is seen.
 func TestRestOutlastsRetries(t *testing.T) {
-	for _, wait := range []time.Duration{retry.MaxBackoff, retry.Longest} {
+	for _, wait := range []time.Duration{common.MaxBackoff, common.LongestWait} {
 		if restFor <= wait {
 			t.Errorf("nothing may be written for %s, and the operator waits for up to %s", restFor, wait)
 		}

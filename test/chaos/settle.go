@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
@@ -25,7 +25,7 @@ const (
 	patience = 5 * time.Minute
 	// restFor is how long nothing may be written at the end: longer than the longest retry
 	// interval, so that a write on every retry is seen.
-	restFor = retry.Longest + 5*time.Second
+	restFor = common.LongestWait + 5*time.Second
 )
 
 // join creates pools and nodes, and waits until all agents accept pods.

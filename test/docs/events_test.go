@@ -134,7 +134,7 @@ func TestEventsPage(t *testing.T) {
 		}
 		return names
 	}
-	sameSet(t, "events", column("Events", 0), constants(t, "pkg/controller/event", "Reason"))
+	sameSet(t, "events", column("Events", 0), append(constants(t, "pkg/controller/event", "Reason"), constants(t, "pkg/config", "Reason")...))
 	for _, row := range table(page, "Events") {
 		if want := event.Type(code(row[0])); row[2] != want {
 			t.Errorf("event %s is %s on the page, and %s", row[0], row[2], want)
@@ -157,7 +157,7 @@ func TestEventsPage(t *testing.T) {
 	sameSet(t, "conditions of pools", unique(column("Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
 	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
 	sameSet(t, "conditions of blocks", unique(column("Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
-	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason", "Held"), literalReasons(t, "pkg/controller/block")...)
+	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
 	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
 	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
@@ -271,7 +271,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockHeld"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockWait"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

@@ -81,7 +81,7 @@ func TestReadsOfPages(t *testing.T) {
 	b.Must(shared.Cluster(t).WriteKubeconfig(kubeconfig))
 	bin, err := filepath.Abs(shared.Cluster(t).BinDir())
 	b.Must(err)
-	events := constants(t, "pkg/controller/event", "Reason")
+	events := append(constants(t, "pkg/controller/event", "Reason"), constants(t, "pkg/config", "Reason")...)
 	ran := map[string]bool{}
 	for _, path := range files(t, isMarkdown) {
 		for _, line := range commandsOf(t, path) {

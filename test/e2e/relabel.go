@@ -234,7 +234,7 @@ func (r *relabeling) drainingOf(ctx context.Context) (draining, waiting map[stri
 		if movesOff(&b) {
 			draining[b.Spec.NodeName]++
 		}
-		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Reason == v1alpha1.HeldForNodes {
+		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Reason == v1alpha1.WaitsFor+"Nodes" {
 			waiting[b.Spec.NodeName]++
 		}
 	}

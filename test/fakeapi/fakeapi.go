@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -48,7 +48,7 @@ type Cluster struct {
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
 	Events   *event.Recorder
-	Shared   *metrics.Shared
+	Shared   *common.Shared
 	recorder *events.FakeRecorder
 	// Calls are the writes sent and the live reads, in order. Before is called with each of
 	// them.
@@ -83,7 +83,7 @@ var ErrLine = errors.New("the line is dead")
 // New starts an API server with these objects, and a process that has read them.
 func New(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *Cluster {
 	t.Helper()
-	scheme, err := informer.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func (b *Cluster) Restart() {
 	b.recorder = events.NewFakeRecorder(10000)
 	b.Events = event.NewRecorder(b.recorder, b.Clock)
 	var err error
-	if b.Shared, err = metrics.NewShared(prometheus.NewRegistry()); err != nil {
+	if b.Shared, err = common.NewShared(prometheus.NewRegistry()); err != nil {
 		b.T.Fatal(err)
 	}
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}

@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // NewClient knows all kinds that the operator works with, and more; it sets no rate
 // limit.
 func NewClient(cfg *rest.Config, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -82,7 +82,7 @@ func (f *fuse) wrap(c client.WithWatch) client.Client {
 
 // keepCrashing runs operators one after the other and kills each at one of its first writes,
 // until the returned function is called, which returns how many were killed.
-func (e *env) keepCrashing(s controller.Settings, seed uint64) func() int {
+func (e *env) keepCrashing(s config.Settings, seed uint64) func() int {
 	e.TB.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
 	stop, done := make(chan struct{}), make(chan int)

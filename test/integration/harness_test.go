@@ -32,10 +32,12 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -163,12 +165,12 @@ func testLogger(t *testing.T) *zap.Logger {
 }
 
 // quick returns settings under which everything happens within seconds.
-func quick() controller.Settings {
+func quick() config.Settings {
 	policy := expand.DefaultPolicy()
 	policy.IdleFor = 300 * time.Millisecond
 	policy.AckHold = 200 * time.Millisecond
 	policy.AckTimeout = 3 * time.Second
-	return controller.Settings{
+	return config.Settings{
 		Defaults:       crd.Defaults{Policy: policy, Cooldown: time.Second, NodeGoneCooldown: 2 * time.Second},
 		AgentNamespace: "kube-system", AgentSelector: labels.SelectorFromSet(labels.Set{"k8s-app": "cilium"}),
 		AgentSettle: 300 * time.Millisecond, NodeWorkers: 8, NodeCondition: true, KeepCiliumPools: true,
@@ -182,20 +184,20 @@ type operator struct {
 }
 
 // start runs an operator in this process until it is stopped or the test ends.
-func (e *env) start(s controller.Settings) *operator { return e.startWith(s, nil) }
+func (e *env) start(s config.Settings) *operator { return e.startWith(s, nil) }
 
 // startWith runs an operator whose writes go through wrap.
-func (e *env) startWith(s controller.Settings, wrap func(client.WithWatch) client.Client) *operator {
+func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Client) *operator {
 	e.TB.Helper()
 	s.Registry = prometheus.NewRegistry()
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		e.TB.Fatal(err)
 	}
 	options := ctrl.Options{
-		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: informer.NewCache, NewClient: informer.NewClient, Logger: zapr.NewLogger(e.log),
+		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient, Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
+		Controller:              ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(30 * time.Second),
 	}
 	if wrap != nil {

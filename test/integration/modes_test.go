@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -38,7 +38,7 @@ func (e *env) isAssigned(node string, n int) {
 
 // quickMultiPool returns the settings of quick in multi-pool mode. Bound pods count as demand
 // for a minute, however slowly they are created.
-func quickMultiPool() controller.Settings {
+func quickMultiPool() config.Settings {
 	s := quick()
 	s.Mode, s.Defaults.Policy.AckTimeout = ciliumnode.MultiPool, time.Minute
 	return s

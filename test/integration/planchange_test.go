@@ -159,7 +159,7 @@ func (p *planned) drainHeld() {
 				}
 			case c == nil:
 				return fmt.Errorf("%s says nothing", b.Name)
-			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.HeldForWindow:
+			case c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.WaitsFor+"Window":
 				p.TB.Fatalf("%s: %+v", b.Name, c)
 			default:
 				held++

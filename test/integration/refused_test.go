@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // offLimits keeps the operator from writing the spec of CiliumNode n1.
@@ -117,23 +117,23 @@ func TestRefusedWrites(t *testing.T) {
 	e.Pods("n2", "served", 40)
 	e.running("served", 40)
 	e.hasBlocks("n2", 2)
-	e.eventSays("n1", event.ReasonWriteRefused, "n1 is off limits")
+	e.eventSays("n1", config.ReasonWriteRefused, "n1 is off limits")
 	e.Eventually("the operator has tried again", func() error {
 		if tries.Load()-before < 5 {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-	if sent := e.writesAbout("n1", event.ReasonWriteRefused); len(sent) != 1 || sent[0].Series != nil || sent[0].Regarding.Kind != "Node" ||
+	if sent := e.writesAbout("n1", config.ReasonWriteRefused); len(sent) != 1 || sent[0].Series != nil || sent[0].Regarding.Kind != "Node" ||
 		!strings.Contains(sent[0].Note, `write "publish" of CiliumNode n1`) || !strings.Contains(sent[0].Note, "Let the operator's ServiceAccount pass") {
 		t.Errorf("events about n1 are %+v, want one that names write and remedy", sent)
 	}
 	end()
 	e.running("refused", 40)
 	e.hasBlocks("n1", 2)
-	e.event("n1", event.ReasonWriteAccepted)
+	e.event("n1", config.ReasonWriteAccepted)
 	op.stop()
-	if sent := e.writesAbout("n2", event.ReasonWriteRefused); len(sent) > 0 {
+	if sent := e.writesAbout("n2", config.ReasonWriteRefused); len(sent) > 0 {
 		t.Errorf("n2 has events %+v", sent)
 	}
 }

@@ -19,9 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -337,9 +336,9 @@ func testStrangeObjects(t *testing.T, mode ciliumnode.Mode) {
 	e := &env{Bed: harness.NewBed(t, cluster.Config()), cluster: cluster, log: testLogger(t)}
 	ctx, cancel := context.WithCancel(context.Background()) // the test's own context ends before its clean-up
 	e.Ctx = ctx
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	e.Must(err)
-	reads, err := informer.NewClient(cluster.Config(), client.Options{Scheme: scheme})
+	reads, err := apiclient.NewClient(cluster.Config(), client.Options{Scheme: scheme})
 	e.Must(err)
 	e.Client = interceptor.NewClient(e.Client, interceptor.Funcs{
 		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {

@@ -84,7 +84,7 @@ func (e *env) onlyMover(nodes []string) (mover string) {
 				e.TB.Fatalf("%s and %s move at a time", mover, name)
 			case reason == v1alpha1.ReasonNodeUnselected:
 				mover = name
-			case reason != v1alpha1.HeldForNodes:
+			case reason != v1alpha1.WaitsFor+"Nodes":
 				return fmt.Errorf("%s neither moves nor waits: %q", name, reason)
 			}
 		}

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -226,6 +226,15 @@ func (w *world) cmdPhase(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, b)
 }
 
+// waits CIDR KIND NOTE sets what the operator says that a block waits for.
+func (w *world) cmdWaits(ts *testscript.TestScript, neg bool, args []string) {
+	arguments(ts, neg, args, 3, "waits CIDR KIND NOTE")
+	b := &v1alpha1.PodIPBlock{}
+	ts.Check(w.client.Get(w.ctx, types.NamespacedName{Name: crd.BlockName(netip.MustParsePrefix(args[0]))}, b))
+	crd.SetBlockWait(b, expand.WaitReason(args[1]), "", args[2], time.Now().Add(-time.Second))
+	w.updateStatus(ts, b)
+}
+
 // lease NAME [AGO] [MODE] [SETTINGS] creates the Lease of a leader that renewed it that long
 // ago. SETTINGS is JSON that overrides its default settings; "-": it publishes none.
 func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
@@ -240,7 +249,7 @@ func (w *world) cmdLease(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 2 && args[2] != "-" {
 		labels = map[string]string{v1alpha1.ModeLabel: args[2]}
 	}
-	settings := controller.DefaultSettings()
+	settings := config.DefaultSettings()
 	settings.Version = "v0.0.0-operator"
 	published, err := settings.Publish()
 	ts.Check(err)

@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 			"block":    of((*world).cmdBlock),
 			"lease":    of((*world).cmdLease),
 			"phase":    of((*world).cmdPhase),
+			"waits":    of((*world).cmdWaits),
 			"owner":    of((*world).cmdOwner),
 			"annotate": of((*world).cmdAnnotate),
 			"unlease":  of((*world).cmdUnlease),

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -37,7 +37,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	cluster := planes.Cluster(t)
-	s, err := controller.Scheme()
+	s, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -67,11 +67,11 @@ func draw(o origin) scenario {
 	return scenario{origin: o, config: c, weights: w, frozen: frozen}
 }
 
-func settings() controller.Settings {
+func settings() config.Settings {
 	p := expand.DefaultPolicy()
 	p.MinFree, p.IdleFor = 1, 2*time.Minute
 	p.PressurePercent = 0 // but for worlds with that trait
-	return controller.Settings{
+	return config.Settings{
 		Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
 	}

@@ -126,14 +126,14 @@ func traitsOf(seed uint64) traits {
 // have had a trait for long enough.
 func (t traits) marks() []string {
 	return map[traits][]string{
-		windows: {"hold for " + v1alpha1.HeldForWindow}, pace: {"hold for " + v1alpha1.HeldForTurn}, pressure: {string(world.Cordon)},
+		windows: {"hold for " + v1alpha1.WaitsFor + "Window"}, pace: {"hold for " + v1alpha1.WaitsFor + "Turn"}, pressure: {string(world.Cordon)},
 		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "command killed", "give back to another IPAM", "pod of another pool"},
 		shadow:     {"upgraded"},
 		pools:      poolMarks(),
 		labels:     {string(world.NodeLabel), "Node with a startup taint"},
 		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "recall for a first block", "bound by an old offer"},
 		parking:    {"park", "unpark", "close"},
-		moves:      {"move off", "hold for " + v1alpha1.HeldForNodes, "selector that cannot be read"},
+		moves:      {"move off", "hold for " + v1alpha1.WaitsFor + "Nodes", "selector that cannot be read"},
 		dual:       {"adopt IPv6", "pod of two pools", "offer IPv6"},
 		families:   {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
 		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},

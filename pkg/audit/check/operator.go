@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
@@ -18,7 +18,7 @@ import (
 type Operator struct {
 	clusterread.Found
 	// Settings are the operator's, or the default ones: then NoSettings says why.
-	Settings controller.Settings
+	Settings config.Settings
 	// OtherCRDs are a line for each CRD that the operator was not built with.
 	OtherCRDs []string
 }
@@ -26,7 +26,7 @@ type Operator struct {
 // FindOperator reads the operator's Lease. The flag --mode, if set, overrides the
 // mode.
 func FindOperator(ctx context.Context, c client.Reader, mode string, where clusterread.Where) (Operator, error) {
-	o := Operator{Settings: controller.DefaultSettings()}
+	o := Operator{Settings: config.DefaultSettings()}
 	var err error
 	if mode == "" {
 		o.Found, err = clusterread.Find(ctx, c, where)
@@ -39,7 +39,7 @@ func FindOperator(ctx context.Context, c client.Reader, mode string, where clust
 		return o, err
 	}
 	if o.NoSettings == "" {
-		if o.Settings, err = controller.ReadPublished(o.Found.Settings); err != nil {
+		if o.Settings, err = config.ReadPublished(o.Found.Settings); err != nil {
 			o.NoSettings = err.Error()
 		}
 	}
@@ -52,7 +52,7 @@ func FindOperator(ctx context.Context, c client.Reader, mode string, where clust
 // users who may not read CRDs.
 func (o *Operator) findSchemas(ctx context.Context, c client.Reader) {
 	for _, name := range slices.Sorted(maps.Keys(o.Settings.CRDSchemas)) {
-		served, err := controller.ServedSchema(ctx, c, name)
+		served, err := crds.Served(ctx, c, name)
 		if words := crds.Mismatch(name, served, o.Settings.CRDSchemas[name]); err == nil && words != "" {
 			o.OtherCRDs = append(o.OtherCRDs, words)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
@@ -37,7 +37,7 @@ type Options struct {
 
 // NewOptions are the defaults: the operator's own, unless its Lease publishes others.
 func NewOptions(where clusterread.Where) *Options {
-	operator := controller.DefaultSettings()
+	operator := config.DefaultSettings()
 	where.CiliumNamespace = operator.AgentNamespace
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(), where: where,
@@ -48,7 +48,7 @@ func NewOptions(where clusterread.Where) *Options {
 }
 
 // SettingsOf are those of an operator, as an audit needs them.
-func SettingsOf(s controller.Settings) audit.Settings {
+func SettingsOf(s config.Settings) audit.Settings {
 	return audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
 		MaxAddresses: s.Defaults.Policy.MaxAddresses, IgnoreTaints: s.IgnoreTaints, StartupTaints: s.StartupTaints, Paused: s.Paused || s.Shadow, AnyMode: s.SkipModeCheck || s.Shadow, CiliumNamespace: s.AgentNamespace, StuckAfter: 5 * time.Minute,
@@ -56,7 +56,7 @@ func SettingsOf(s controller.Settings) audit.Settings {
 }
 
 // over overrides the operator's settings by the command line's.
-func (o *Options) over(operator controller.Settings) (clusterread.Reader, audit.Settings) {
+func (o *Options) over(operator config.Settings) (clusterread.Reader, audit.Settings) {
 	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
 	settings.Paused, settings.AnyMode = published.Paused, published.AnyMode
 	for flag, take := range map[string]func(){

@@ -13,9 +13,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -50,14 +49,14 @@ func (o *Options) Run(ctx context.Context, name string, config *rest.Config, std
 func (o *Options) look(ctx context.Context, name string, config *rest.Config, p *Progress, stderr io.Writer) (audit.Report, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return audit.Report{}, err
 	}
 	unreachable := func(err error) error {
 		return fmt.Errorf("cannot read from the API server at %s: %w", config.Host, err)
 	}
-	direct, err := informer.NewClient(config, client.Options{Scheme: scheme})
+	direct, err := apiclient.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}

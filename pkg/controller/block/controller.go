@@ -14,11 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -32,7 +29,7 @@ type Reconciler struct {
 	Client client.Client
 	Ledger *state.Ledger
 	Events *event.Recorder
-	Shared *metrics.Shared
+	Shared *common.Shared
 	Clock  clock.PassiveClock
 	// Paused stops all writes.
 	Paused bool
@@ -50,8 +47,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := r.update(ctx, obj)
-	r.Events.Writes(key, err, func(*refusal.Error) runtime.Object { return obj })
-	return retry.AfterConflict(err)
+	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return obj })
+	return common.AfterConflict(err)
 }
 
 func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error {
@@ -65,7 +62,7 @@ func (r *Reconciler) update(ctx context.Context, obj *v1alpha1.PodIPBlock) error
 	var failed error
 	if !b.Finalized && b.Phase != ipalloc.CoolingDown {
 		patched := obj.DeepCopy()
-		failed = r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, patched, finalizer.Add(obj))))
+		failed = r.Shared.Wrote("PodIPBlock", obj.Name, "finalizer", client.IgnoreNotFound(r.Client.Patch(ctx, patched, common.AddFinalizer(obj))))
 		if failed == nil {
 			return nil // the watch shows it
 		}

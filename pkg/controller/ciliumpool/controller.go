@@ -17,10 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -40,7 +38,7 @@ type Reconciler struct {
 	Pools       *state.Pools
 	CiliumPools *state.CiliumPools
 	Events      *event.Recorder
-	Shared      *metrics.Shared
+	Shared      *common.Shared
 	// Off stops all writes.
 	Off bool
 }
@@ -62,7 +60,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.reportWrites(req.Name, serving, err)
 	}
 	if is != nil && len(serving) == 0 && err == nil {
-		result.RequeueAfter = retry.Sooner(result.RequeueAfter, unlistedAfter)
+		result.RequeueAfter = common.Sooner(result.RequeueAfter, unlistedAfter)
 	}
 	return result, err
 }
@@ -77,7 +75,7 @@ func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 		return
 	}
 	first := slices.MinFunc(serving, func(a, b *crd.Pool) int { return strings.Compare(a.Name, b.Name) })
-	r.Events.Writes(key, err, func(*refusal.Error) runtime.Object {
+	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object {
 		return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: first.Name, UID: first.UID}}
 	})
 }
@@ -126,7 +124,7 @@ func (r *Reconciler) drop(ctx context.Context, name string, is *ciliumpool.View)
 // lostToAnother requeues after a write conflict without reporting an error.
 func lostToAnother(err error) (reconcile.Result, error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{RequeueAfter: retry.Conflict}, nil
+		return reconcile.Result{RequeueAfter: common.ConflictRetry}, nil
 	}
-	return retry.AfterConflict(err)
+	return common.AfterConflict(err)
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -123,7 +123,7 @@ func TestCiliumPoolLosesARace(t *testing.T) {
 	keeps(b, "default", nil)
 	r := &Reconciler{Live: b.API, Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: unseen, Shared: b.Shared}
 	result, err := r.Reconcile(t.Context(), fakeapi.RequestOf("default"))
-	if err != nil || result.RequeueAfter != retry.Conflict {
+	if err != nil || result.RequeueAfter != common.ConflictRetry {
 		t.Errorf("%+v, %v", result, err)
 	}
 }

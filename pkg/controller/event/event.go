@@ -7,6 +7,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // Reasons of events. docs/reference/events.md says what to do about each.
@@ -40,8 +42,6 @@ const (
 	ReasonPoolMasqueraded            = "PoolMasqueraded"
 	ReasonCiliumModeDiffers          = "CiliumModeDiffers"
 	ReasonInitialPoolRefused         = "InitialPoolRefused"
-	ReasonWriteRefused               = "WriteRefused"
-	ReasonWriteAccepted              = "WriteAccepted"
 )
 
 // Recorder sends Kubernetes events.
@@ -84,7 +84,7 @@ func Type(reason string) string {
 		ReasonPodAddressShortage, ReasonNoPoolSelectsNode, ReasonLabelsOverdue, ReasonFamilyNotRun, ReasonPoolInvalid, ReasonPoolOverlapping, ReasonPoolExhausted,
 		ReasonCiliumPodIPPoolUnfit, ReasonReservedBlocksHeld, ReasonPoolCoversClusterAddresses, ReasonInitialPoolRefused,
 		ReasonPoolMasqueraded, ReasonCiliumModeDiffers, ReasonCiliumPoolNotServed,
-		ReasonWriteRefused:
+		config.ReasonWriteRefused:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

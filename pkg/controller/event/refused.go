@@ -10,17 +10,13 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 )
 
-const (
-	// RefusalAgain is when a write that is still refused is reported again: API servers keep
-	// events for an hour.
-	RefusalAgain = 30 * time.Minute
-	// refusalChanged is the minimum time between two reports with different messages: those of
-	// webhooks may differ each time.
-	refusalChanged = 5 * time.Minute
-)
+// refusalChanged is the minimum time between two reports with different messages: those of
+// webhooks may differ each time.
+const refusalChanged = 5 * time.Minute
 
 // refusals are the writes that were refused at the last attempt, by the reconcile that sends
 // them.
@@ -50,16 +46,16 @@ func newRefusals(c clock.PassiveClock) refusals {
 // server refuses one, on the object that about returns, and, once all are done, that it no
 // longer does. Any other error decides nothing: a conflict or a timeout says neither. The key
 // names the reconcile.
-func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runtime.Object) {
-	refused := refusal.In(err)
+func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
+	refused := common.RefusalIn(err)
 	switch {
 	case refused != nil && e.refusals.due(key, refused.Note()):
 		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
 		e.refusals.set(key, is)
-		e.Send(is.about, ReasonWriteRefused, actionOf(refused), is.note)
+		e.Send(is.about, config.ReasonWriteRefused, actionOf(refused), is.note)
 	case err == nil:
 		if was, reported := e.refusals.end(key); reported {
-			e.Send(was.about, ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
+			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
 		}
 	}
 }
@@ -68,7 +64,7 @@ func (e *Recorder) Writes(key string, err error, about func(*refusal.Error) runt
 func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
 
 // actionOf differs for what SendWith must not merge.
-func actionOf(refused *refusal.Error) string {
+func actionOf(refused *common.Refusal) string {
 	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
 }
 
@@ -78,7 +74,7 @@ func (r *refusals) due(key, note string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, known := r.last[key]
-	wait := RefusalAgain
+	wait := config.RefusalAgain
 	if was.note != note {
 		wait = refusalChanged
 	}

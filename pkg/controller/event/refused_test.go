@@ -13,14 +13,15 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 var ciliumNodes = schema.GroupResource{Group: "cilium.io", Resource: "ciliumnodes"}
 
 func forbidden(why string) error {
-	err := refusal.Of("CiliumNode", "n", "publish", apierrors.NewForbidden(ciliumNodes, "n", errors.New(why)))
+	err := common.RefusalOf("CiliumNode", "n", "publish", apierrors.NewForbidden(ciliumNodes, "n", errors.New(why)))
 	return fmt.Errorf("patching: %w", err)
 }
 
@@ -46,7 +47,7 @@ func TestRefusedWrites(t *testing.T) {
 		{"a conflict is no end", time.Second, conflict, none},
 		{"refused after the conflict", time.Second, forbidden("no"), none},
 		{"refused for another reason for long", refusalChanged, forbidden("not any more"), refused},
-		{"still refused", RefusalAgain - time.Second, forbidden("not any more"), none},
+		{"still refused", config.RefusalAgain - time.Second, forbidden("not any more"), none},
 		{"still refused, and the event is old", time.Second, forbidden("not any more"), refused},
 		{"accepted", time.Second, nil, accepted},
 		{"at rest", time.Second, nil, none},
@@ -54,7 +55,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	for _, step := range steps {
 		clock.SetTime(clock.Now().Add(step.after))
-		e.Writes("node n", step.err, func(*refusal.Error) runtime.Object { return fixtures.Node() })
+		e.Writes("node n", step.err, func(*common.Refusal) runtime.Object { return fixtures.Node() })
 		got := none
 		if len(recorder.Events) > 0 {
 			got = <-recorder.Events
@@ -77,7 +78,7 @@ func TestRefusedWritesAreLimited(t *testing.T) {
 	const nodes = 2 * blockEventsAtOnce
 	retry := func() int {
 		for i := range nodes {
-			e.Writes(fmt.Sprint("node ", i), forbidden("no"), func(*refusal.Error) runtime.Object { return fixtures.Node() })
+			e.Writes(fmt.Sprint("node ", i), forbidden("no"), func(*common.Refusal) runtime.Object { return fixtures.Node() })
 		}
 		return len(recorder.Events)
 	}

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -89,12 +93,12 @@ func TestConnections(t *testing.T) {
 // managerOf returns a manager that never asks what the API server serves.
 func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 	t.Helper()
-	scheme, err := Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Cache: CacheOptions(), NewCache: NewCache, NewClient: NewClient,
+		Scheme: scheme, Cache: CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient,
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return clusterKinds(), nil },
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 	})
@@ -102,4 +106,16 @@ func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 		t.Fatal(err)
 	}
 	return mgr
+}
+
+// clusterKinds maps the kinds without namespaces that clients and caches of these tests use.
+func clusterKinds() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace"),
+		ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), v1alpha1.GroupVersion.WithKind("PodIPBlock"),
+	} {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	return mapper
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -20,7 +20,7 @@ import (
 // queuing is a feed with a real work queue of nodes.
 func queuing(t *testing.T) *Feed {
 	f := newCounted(t, 1).Feed
-	q := f.NewNodeQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](1, retry.MaxBackoff))
+	q := f.NewNodeQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](1, common.MaxBackoff))
 	t.Cleanup(q.ShutDown)
 	f.nodes = q
 	return f

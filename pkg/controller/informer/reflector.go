@@ -2,20 +2,11 @@ package informer
 
 import (
 	"fmt"
-	"net/http"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // Store stores what a reflector lists and watches.
@@ -152,40 +143,4 @@ func (l *initialList) setStored() {
 		l.stored = true
 		close(l.channel())
 	}
-}
-
-// lists builds the ListWatches of reflectors.
-type lists struct {
-	config *rest.Config
-	http   *http.Client
-	scheme *runtime.Scheme
-}
-
-// of lists and watches a kind in a namespace, "" for all.
-func (l lists) of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
-	c, err := l.client(gvk)
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", resource, err)
-	}
-	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
-		o.LabelSelector, o.FieldSelector = by.String(), field.String()
-	}), nil
-}
-
-// all lists and watches all objects of a kind.
-func (l lists) all(gvk schema.GroupVersionKind, resource string) (toolscache.ListerWatcher, error) {
-	return l.of(gvk, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
-}
-
-// client returns a client of a kind: of CiliumNodes a lenient one, which reads JSON whatever
-// client-go prefers (KUBE_FEATURE_ClientsPreferCBOR).
-func (l lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
-	codecs := serializer.NewCodecFactory(l.scheme)
-	if gvk != ciliumNodeKind {
-		return apiutil.RESTClientForGVK(gvk, false, false, l.config, codecs, l.http)
-	}
-	config, version := rest.CopyConfig(l.config), gvk.GroupVersion()
-	config.APIPath, config.GroupVersion, config.ContentType = "/apis", &version, runtime.ContentTypeJSON
-	config.NegotiatedSerializer = lenient{codecs.WithoutConversion()}
-	return rest.RESTClientForConfigAndClient(config, l.http)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -19,30 +20,30 @@ import (
 
 // SourcesFrom returns what the feed lists and watches itself, over a connection of its own.
 func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
-	own, err := ownConnection(mgr.GetConfig())
+	own, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {
 		return Sources{}, err
 	}
-	l := lists{config: mgr.GetConfig(), http: own, scheme: mgr.GetScheme()}
+	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme()}
 	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
+	pods, err := l.Of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}
-	unscheduled, err := l.of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields())
+	unscheduled, err := l.Of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields())
 	if err != nil {
 		return Sources{}, err
 	}
-	agentPods, err := l.of(pod, "pods", agentNamespace, agents, fields.Everything())
+	agentPods, err := l.Of(pod, "pods", agentNamespace, agents, fields.Everything())
 	if err != nil {
 		return Sources{}, err
 	}
-	services, err := l.all(corev1.SchemeGroupVersion.WithKind("Service"), "services")
+	services, err := l.All(corev1.SchemeGroupVersion.WithKind("Service"), "services")
 	if err != nil {
 		return Sources{}, err
 	}
 	kind, plural := mode.Resource()
-	ciliumNodes, err := l.all(kind, plural)
+	ciliumNodes, err := l.All(kind, plural)
 	has := func(kind schema.GroupVersionKind) func() (bool, error) {
 		return func() (bool, error) { return Serves(mgr.GetRESTMapper(), kind) }
 	}
@@ -54,7 +55,7 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 	if err == nil && mode.ManyPools() {
 		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
 		s.HasCiliumPools = has(pools)
-		s.CiliumPools, err = l.all(pools, ciliumv2alpha1.CPIPPluralName)
+		s.CiliumPools, err = l.All(pools, ciliumv2alpha1.CPIPPluralName)
 	}
 	return s, err
 }

@@ -30,31 +30,31 @@ import (
 //
 // A write that fails keeps back what depends on it and no more: see carryOn. It records
 // in plans by how many addresses their claims fell short.
-func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan) error {
-	if err := r.actOnPhases(ctx, o, plans); err != nil {
+func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
+	if err := r.actOnPhases(ctx, o, plans, done); err != nil {
 		return err
 	}
-	if err := r.actOnClosed(ctx, o, plans); err != nil {
+	if err := r.actOnClosed(ctx, o, plans, done); err != nil {
 		return err
 	}
 	if o.CiliumNode == nil {
-		return r.actOnBlocks(ctx, o, plans)
+		return r.actOnBlocks(ctx, o, plans, done)
 	}
-	if err := o.carryOn(r.keepPodAddresses(ctx, o, plans)); err != nil {
+	if err := done.carryOn(r.keepPodAddresses(ctx, o, plans, done)); err != nil {
 		return err
 	}
 	view, err := r.actOnHandshake(ctx, o, plans)
-	if err := o.carryOn(err); err != nil {
+	if err := done.carryOn(err); err != nil {
 		return err
 	}
 	change := ciliumnode.Change{}
 	for i := range plans {
-		claimed, err := r.claim(ctx, o, &plans[i])
-		o.failed = errors.Join(o.failed, err) // also if it lost a race: none of claimed did
+		claimed, err := r.claim(ctx, o, &plans[i], done)
+		done.failed = errors.Join(done.failed, err) // also if it lost a race: none of claimed did
 		change.Publish = append(change.Publish, claimed...)
 	}
 	for i := range plans {
-		ready, err := r.publishable(ctx, o, &plans[i])
+		ready, err := r.publishable(ctx, o, &plans[i], done)
 		if err != nil {
 			return err
 		}
@@ -65,29 +65,19 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 			change.Park = append(change.Park, cidr)
 		}
 	}
-	if err := r.toList(ctx, o, plans, &change); err != nil {
+	if err := r.toList(ctx, o, plans, &change, done); err != nil {
 		return err
 	}
-	err = r.apply(ctx, o, view, change)
+	err = r.apply(ctx, o, view, change, done)
 	for i := range plans {
 		if p := &plans[i]; err != nil {
 			p.keepBack(err, len(p.plan.Publish), p.plan.Claim.Addresses)
 		}
 	}
-	if err := o.carryOn(err); err != nil {
+	if err := done.carryOn(err); err != nil {
 		return err
 	}
-	return r.actOnBlocks(ctx, o, plans)
-}
-
-// carryOn records a failed write that does not stop the rest. It returns err if the plan
-// is out of date: then nothing of it may be carried out any more.
-func (o *observation) carryOn(err error) error {
-	if lostRace(err) {
-		return err
-	}
-	o.failed = errors.Join(o.failed, err)
-	return nil
+	return r.actOnBlocks(ctx, o, plans, done)
 }
 
 // keepBack records why addresses that the plan publishes or claims do not reach the node.
@@ -99,7 +89,7 @@ func (p *familyPlan) keepBack(err error, published, claimed int) {
 // toList returns the blocks that podCIDRs may name: all that the node holds of the
 // planned families, except those that overlap a block published earlier. Anything
 // already published but not listed may belong to another block, which is read live.
-func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change) error {
+func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change, done *outcome) error {
 	for _, b := range r.Ledger.NodeBlocks(o.Name) {
 		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
 			continue
@@ -107,7 +97,7 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyP
 		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
 		if !o.CiliumNode.Of(ciliumPool).Lists(b.CIDR) {
 			may, err := r.mayList(ctx, o, b)
-			if err := o.carryOn(err); err != nil {
+			if err := done.carryOn(err); err != nil {
 				return err
 			}
 			if !may {
@@ -134,27 +124,27 @@ func (r *Reconciler) mayList(ctx context.Context, o *observation, b crd.Block) (
 	return r.Blocks.unchanged(ctx, b)
 }
 
-func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for i := range plans {
 		p := &plans[i]
 		for _, cidr := range p.plan.Undrain {
-			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None)
+			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
 			if err != nil {
 				p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
 			}
-			if err := o.carryOn(err); err != nil {
+			if err := done.carryOn(err); err != nil {
 				return err
 			}
 		}
 		for _, d := range p.plan.Drain {
-			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason)
+			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
 			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
 				p.turns--
 			}
 			if err != nil { // its addresses are marked only under the condition
 				p.plan.Mark, p.plan.Retire, p.plan.Remove = outside(d.CIDR, p.plan.Mark), outside(d.CIDR, p.plan.Retire), outside(d.CIDR, p.plan.Remove)
 			}
-			if err := o.carryOn(err); err != nil {
+			if err := done.carryOn(err); err != nil {
 				return err
 			}
 		}
@@ -163,14 +153,14 @@ func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []fa
 }
 
 // actOnClosed records which blocks their agent has closed.
-func (r *Reconciler) actOnClosed(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) actOnClosed(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for i := range plans {
 		for _, c := range plans[i].plan.Close {
 			b, err := o.block(c.CIDR)
 			if err != nil {
 				return err
 			}
-			if err := o.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
+			if err := done.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
 				return err
 			}
 		}
@@ -220,8 +210,8 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 
 // apply writes a change to the CiliumNode, without the addresses that may no longer be
 // published.
-func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change) error {
-	change.Publish = r.stillPublishable(o, change)
+func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode.View, change ciliumnode.Change, done *outcome) error {
+	change.Publish = r.stillPublishable(o, change, done)
 	written, err := r.CiliumNodes.Apply(ctx, view, change)
 	if err == nil && written == nil {
 		return nil
@@ -258,7 +248,7 @@ func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.View) *cilium
 // service after this, the patch conflicts. Nothing is added to a block that overlaps
 // another, nor to one whose Cilium pool is unknown or that could go at any moment, as it
 // lacks the finalizer.
-func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, error) {
+func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	addrs := p.plan.Publish
 	var out []netip.Addr
 	for _, b := range o.Blocks {
@@ -268,7 +258,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 		held, err := r.Blocks.protected(ctx, b)
 		if err != nil {
 			p.keepBack(err, len(inBlock(b.CIDR, addrs)), 0)
-			if err := o.carryOn(err); err != nil {
+			if err := done.carryOn(err); err != nil {
 				return nil, err
 			}
 			continue
@@ -278,7 +268,9 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 		}
 		out = append(out, inBlock(b.CIDR, addrs)...)
 	}
-	o.withheld = o.withheld || len(out) < len(addrs)
+	if len(out) < len(addrs) {
+		r.pollFor(done, "addresses of a block that overlaps another are kept back")
+	}
 	return out, nil
 }
 
@@ -295,7 +287,7 @@ func outside(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 // stillPublishable returns what a change publishes of the blocks that podCIDRs may list,
 // except addresses that another node's CiliumNode names and that are unused here. A block
 // published as a whole is published or left out as a whole: one address in use keeps all.
-func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change) []netip.Addr {
+func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change, done *outcome) []netip.Addr {
 	var out []netip.Addr
 	for _, block := range change.Blocks {
 		addrs := inBlock(block, change.Publish)
@@ -310,7 +302,9 @@ func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change) 
 			}
 		}
 	}
-	o.withheld = o.withheld || len(out) < len(change.Publish)
+	if len(out) < len(change.Publish) {
+		r.pollFor(done, "another CiliumNode names addresses")
+	}
 	return out
 }
 
@@ -323,13 +317,13 @@ func (o *observation) uses(addr netip.Addr) bool {
 }
 
 // actOnBlocks starts the cooldown of blocks and releases those that have cooled down.
-func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for _, p := range plans {
-		if err := o.carryOn(r.coolDown(ctx, o, p.plan.Free)); err != nil {
+		if err := done.carryOn(r.coolDown(ctx, o, p.plan.Free, done)); err != nil {
 			return err
 		}
 		for _, cidr := range p.plan.Delete {
-			if err := o.carryOn(r.giveUp(ctx, o, cidr)); err != nil {
+			if err := done.carryOn(r.giveUp(ctx, o, cidr)); err != nil {
 				return err
 			}
 		}
@@ -338,16 +332,16 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 }
 
 // coolDown starts the cooldown of blocks that their agent no longer has.
-func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free) error {
+func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) error {
 	if err := r.givenBack(ctx, o, blocks); err != nil {
 		return err
 	}
-	free, err := r.notRunWith(ctx, o, blocks)
+	free, err := r.notRunWith(ctx, o, blocks, done)
 	if err != nil {
 		return err
 	}
 	for _, f := range free {
-		if err := o.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason)); err != nil {
+		if err := done.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason, nil)); err != nil {
 			return err
 		}
 	}
@@ -358,7 +352,7 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 // block assigned to its Node before the Node was deleted and created again, until that
 // agent restarts. Its CiliumNode names the block; changes to it do not trigger a
 // reconcile here.
-func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free) ([]expand.Free, error) {
+func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) ([]expand.Free, error) {
 	if len(blocks) == 0 || o.CiliumNode == nil {
 		return blocks, nil
 	}
@@ -369,7 +363,9 @@ func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []ex
 	free := slices.DeleteFunc(slices.Clone(blocks), func(b expand.Free) bool {
 		return slices.ContainsFunc(runs, b.CIDR.Overlaps)
 	})
-	o.withheld = o.withheld || len(free) < len(blocks)
+	if len(free) < len(blocks) {
+		r.pollFor(done, "the agent runs with a block")
+	}
 	return free, nil
 }
 

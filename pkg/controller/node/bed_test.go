@@ -72,8 +72,8 @@ func (b *bed) ensureCiliumNode() {
 	if err != nil {
 		b.T.Fatal(err)
 	}
-	if done, err := b.r.ensureCiliumNode(b.T.Context(), o); err != nil || !done {
-		b.T.Fatalf("%t, %v", done, err)
+	if next, err := b.r.ensureCiliumNode(b.T.Context(), o, &outcome{}); err != nil || next != nil {
+		b.T.Fatalf("%v, and nothing written: %t", err, next != nil)
 	}
 }
 

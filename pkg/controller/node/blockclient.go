@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -31,7 +30,7 @@ type BlockClient struct {
 	Live   client.Reader
 	Writer client.Client
 	Ledger *state.Ledger
-	Shared *metrics.Shared
+	Shared *common.Shared
 	Clock  clock.PassiveClock
 }
 
@@ -151,10 +150,14 @@ func (c *BlockClient) create(ctx context.Context, cidr netip.Prefix, pool string
 	return c.assume(obj)
 }
 
-// setPhase writes the phase of an observed block.
-func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string) error {
+// setPhase writes the phase of an observed block, and what it waits for then.
+func (c *BlockClient) setPhase(ctx context.Context, b crd.Block, phase ipalloc.Phase, reason expand.Reason, message string, wait blockWait) error {
 	return c.updateStatus(ctx, b, "phase", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
+		changed := crd.SetBlockPhase(obj, phase, reason, message, c.Clock.Now())
+		if wait.For == "" {
+			return changed
+		}
+		return crd.SetBlockWait(obj, wait.For, message, wait.note, c.Clock.Now()) || changed
 	})
 }
 
@@ -166,10 +169,10 @@ func (c *BlockClient) setClosed(ctx context.Context, b crd.Block, closed expand.
 	})
 }
 
-// setHeld writes why the requested drain of an observed block has not begun.
-func (c *BlockClient) setHeld(ctx context.Context, b crd.Block, why expand.WaitReason, message string) error {
-	return c.updateStatus(ctx, b, "held", func(obj *v1alpha1.PodIPBlock) bool {
-		return crd.SetBlockHeld(obj, why, message, c.Clock.Now())
+// setWait writes what an observed block waits for. what is what happens to it.
+func (c *BlockClient) setWait(ctx context.Context, b crd.Block, wait blockWait, what string) error {
+	return c.updateStatus(ctx, b, "wait", func(obj *v1alpha1.PodIPBlock) bool {
+		return crd.SetBlockWait(obj, wait.For, what, wait.note, c.Clock.Now())
 	})
 }
 
@@ -204,7 +207,7 @@ func (c *BlockClient) assume(obj *v1alpha1.PodIPBlock) (crd.Block, error) {
 // object, which keeps the addresses.
 func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.PodIPBlock) error {
 	if controllerutil.ContainsFinalizer(obj, v1alpha1.Finalizer) {
-		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, finalizer.Drop(obj)))
+		err := client.IgnoreNotFound(c.Writer.Patch(ctx, obj, common.DropFinalizer(obj)))
 		if err := c.Shared.Wrote("PodIPBlock", b.Name, "finalizer", err); err != nil {
 			return fmt.Errorf("removing finalizer of block %s: %w", b.CIDR, err)
 		}

@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
 // two overlapping blocks, the later one always sees the earlier.
-func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) ([]netip.Addr, error) {
+func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	want := p.plan.Claim
 	if want.Addresses == 0 || want.Blocks == 0 || r.inDoubt(o.Name, p.Family) {
 		return nil, nil
@@ -69,7 +69,8 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan) (
 	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
 	case exhausted && len(pools) < len(p.Pools):
-		failed, o.withheld = nil, true // until it has a block, those being replaced stay in service
+		failed = nil // until it has a block, those being replaced stay in service
+		r.pollFor(done, "its pool has no block to replace others")
 	case exhausted:
 		failed, p.short = nil, missing
 	case failed != nil:
@@ -120,8 +121,8 @@ func (r *Reconciler) claimAny(ctx context.Context, o *observation, f ipalloc.Fam
 	for tries := 1; ; tries++ {
 		b, pool, err := r.claimOne(ctx, o, f, pools)
 		switch {
-		case refusal.In(err) != nil:
-			if refusal.In(refused) == nil {
+		case common.RefusalIn(err) != nil:
+			if common.RefusalIn(refused) == nil {
 				refused = err
 			}
 			if tries%refusedTries == 0 {
@@ -146,7 +147,7 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	cidr, pool, err := r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
 	if err != nil {
 		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
-			r.Shared.Claimed(pools[0].Name, f, metrics.ClaimExhausted)
+			r.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
 		}
 		return crd.Block{}, nil, err
 	}
@@ -157,15 +158,15 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 		return b, pool, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.claimedBefore(ctx, o, cidr, pool)
-	case refusal.In(err) != nil:
+	case common.RefusalIn(err) != nil:
 		r.Ledger.Refuse(o.Name, cidr)
-		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", refusal.Clean(err.Error()))
+		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
 	case definite(err):
 		r.Ledger.Forget(o.Name, cidr)
 	default:
 		r.Ledger.MarkUnknown(o.Name, cidr)
 	}
-	r.Shared.Claimed(pool.Name, f, metrics.ClaimError)
+	r.Shared.Claimed(pool.Name, f, common.ClaimError)
 	return crd.Block{}, pool, err
 }
 
@@ -187,13 +188,13 @@ func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr net
 		r.countClaimed(pool.Name, f)
 		return *live, pool, nil
 	}
-	r.Shared.Claimed(pool.Name, f, metrics.ClaimTaken)
+	r.Shared.Claimed(pool.Name, f, common.ClaimTaken)
 	return crd.Block{}, nil, nil
 }
 
 // countClaimed counts a claimed block, as a claim and as a decision.
 func (r *Reconciler) countClaimed(pool string, f ipalloc.Family) {
-	r.Shared.Claimed(pool, f, metrics.ClaimOK)
+	r.Shared.Claimed(pool, f, common.ClaimOK)
 	r.Metrics.claimed(f)
 }
 
@@ -203,20 +204,22 @@ func definite(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }
 
-// setPhase moves an observed block to a phase, and sends the event of it.
-func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason) error {
+// setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.
+func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason, waits []expand.Wait) error {
 	b, err := o.block(cidr)
 	if err != nil {
 		return err
 	}
 	message := o.phaseMessage(b, phase, reason)
-	if err := r.Blocks.setPhase(ctx, b, phase, reason, message); err != nil {
+	wait := r.waitOf(b, waits)
+	if err := r.Blocks.setPhase(ctx, b, phase, reason, message, wait); err != nil {
 		return err
 	}
 	if phase == ipalloc.CoolingDown {
 		logHolder(ctx, "returned", b, string(reason), "since", b.Created.UTC())
 	}
 	r.Reporter.sendPhase(o, b, phase, reason, message)
+	r.Reporter.sendDrainWaits(o.Node, b, wait)
 	return nil
 }
 
@@ -295,7 +298,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 // CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
 // It uses the current CiliumNode, or the last one seen, and reports whether it has
 // recreated one.
-func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View) (bool, error) {
+func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, done *outcome) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return false, nil
 	}
@@ -316,7 +319,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
 		err = r.remakeBlock(ctx, o.Node, cidr, pool)
-		if err := o.carryOn(err); err != nil {
+		if err := done.carryOn(err); err != nil {
 			return false, err
 		}
 		restored = restored || err == nil
@@ -328,9 +331,9 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 // publishes in part because another process wrote it. Without that block, the addresses
 // look like pool entries added by hand, which the agent may be asked to release. Blocks
 // on the grid were handled earlier.
-func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
+func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
-		return nil
+		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
 		if _, held := r.Ledger.Block(cidr); held || len(o.CiliumNode.PublishedIn(cidr)) == 0 {
@@ -338,13 +341,13 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation) error {
 		}
 		live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if live != nil {
-			return fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
+			return nil, fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
 		}
 	}
-	return nil
+	return o, nil
 }
 
 // onGrid returns the pool that serves the node for a Cilium pool and could have

@@ -31,23 +31,23 @@ func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 
 // ensureCiliumNode creates the CiliumNode of a Node that a pool serves, before its
 // agent does, or restores one that was deleted under a running agent, which would not
-// recreate it. It reports whether it did.
-func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool, error) {
+// recreate it.
+func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done *outcome) (*observation, error) {
 	if o.paused() || len(o.Shares) == 0 {
-		return false, nil
+		return o, nil
 	}
 	if r.OptedOut(o.Node) {
-		return false, r.withoutCilium(ctx, o)
+		return r.withoutCilium(ctx, o)
 	}
 	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
-		return r.recreate(ctx, o, last)
+		return r.recreate(ctx, o, last, done)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
-	if err := r.created(o, written, err); err != nil {
-		return false, err
+	if _, err := r.created(o, written, err); err != nil {
+		return nil, err
 	}
 	if len(o.Blocks) == 0 {
-		return true, nil
+		return nil, nil
 	}
 	// Otherwise the CiliumNode went with the Node, or was never there, as where people made the
 	// blocks first: it was not deleted under a running agent.
@@ -55,44 +55,41 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation) (bool
 		r.Events.Send(o.Node, event.ReasonCiliumNodeRemade, event.Reconcile,
 			"the CiliumNode was missing and its last state is not known; recreated it with the node's blocks and addresses. Restart the cilium agent on this node, so that it adds the rest")
 	}
-	return true, r.requestReport(ctx, o)
+	return nil, r.requestReport(ctx, o)
 }
 
 // withoutCilium cools down the blocks of a Node that Cilium no longer runs on: it has
 // opted out, and a live read shows no CiliumNode.
-func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) error {
+func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) (*observation, error) {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil || live != nil {
-		return err
+		return o, err
 	}
-	for i := range o.Shares {
-		o.Shares[i].State.Gone = true
-	}
-	return nil
+	return o.withGone(), nil
 }
 
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
-// still holds, and requests a report from its agent. It reports whether it has written
-// anything.
-func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View) (bool, error) {
+// still holds, and requests a report from its agent.
+func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View, done *outcome) (*observation, error) {
 	if err := r.checkNode(ctx, o.Node); err != nil {
-		return false, err
+		return nil, err
 	}
 	was := last
 	// Their claims come before their addresses.
-	if restored, err := r.restoreOrphanedBlocks(ctx, o, was); err != nil || restored {
-		return restored, err
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, was, done); err != nil || restored {
+		return nil, err
 	}
 	// Do not restore as foreign content what another node holds by now, nor a block of
 	// this node that the watch delivered late.
 	if err := r.Blocks.readOverlapping(ctx, uncovered(was.Named(), crd.CIDRs(o.Blocks))); err != nil {
-		return false, err
+		return nil, err
 	}
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
 	without = append(without, r.Ledger.HeldElsewhere(o.Name, was.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
-	if err := r.created(o, written, err); err != nil {
-		return false, err
+	o, err = r.created(o, written, err)
+	if err != nil {
+		return nil, err
 	}
 	if len(was.Used) > 0 {
 		r.Ledger.MarkRestored(o.Name, written.UID)
@@ -112,16 +109,16 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 		change.Add(b.CIDR, ciliumPool)
 		held, err := r.Blocks.unchanged(ctx, b)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if held && b.Phase != ipalloc.CoolingDown {
 			change.Publish = append(change.Publish, share.PublishedIn(b.CIDR)...)
 		}
 	}
-	if err := r.apply(ctx, o, written, change); err != nil {
-		return false, err
+	if err := r.apply(ctx, o, written, change, done); err != nil {
+		return nil, err
 	}
-	return true, r.requestReport(ctx, o)
+	return nil, r.requestReport(ctx, o)
 }
 
 // uncovered returns those of named that lie in none of blocks.
@@ -152,37 +149,39 @@ func (r *Reconciler) checkNode(ctx context.Context, node *corev1.Node) error {
 // ensureReport requests a report from a running agent that has not reported the
 // addresses it uses: its CiliumNode was recreated while it ran, by the agent or by a
 // process that did not request the report. It asks once per CiliumNode, as an agent
-// that does not answer is broken. An agent in another mode would not answer. It reports
-// whether it has asked.
-func (r *Reconciler) ensureReport(ctx context.Context, o *observation) (bool, error) {
+// that does not answer is broken. An agent in another mode would not answer.
+func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *outcome) (*observation, error) {
 	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.memory.firstRequest(o.Name, o.CiliumNode.UID) {
-		return false, nil
+		return o, nil
 	}
 	err := r.requestReport(ctx, o)
 	if err != nil {
 		r.memory.clearRequest(o.Name)
 	}
-	return err == nil, o.carryOn(err)
+	return o.unless(err == nil), done.carryOn(err)
 }
 
 // readRuns reads what the agent runs with if the Node names no podCIDR of a family: people
 // may have deleted the Node under the agent, and made it again. A Node without blocks is
 // new.
-func (r *Reconciler) readRuns(ctx context.Context, o *observation) error {
+func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	lacks := func(f state.Share) bool { return f.State.BlockDemand != nil && len(f.State.BlockDemand.Assigned) == 0 }
-	if o.CiliumNode == nil || len(o.Blocks) == 0 || !slices.ContainsFunc(o.Shares, lacks) {
-		return nil
+	if len(o.Blocks) == 0 || !slices.ContainsFunc(o.Shares, lacks) {
+		return o, nil
 	}
 	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i := range o.Shares {
-		if f := &o.Shares[i]; lacks(*f) {
-			f.State.BlockDemand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
+	return o.with(func(s *state.Snapshot) {
+		for i := range s.Shares {
+			if f := &s.Shares[i]; lacks(*f) {
+				demand := *f.State.BlockDemand
+				demand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
+				f.State.BlockDemand = &demand
+			}
 		}
-	}
-	return nil
+	}), nil
 }
 
 // requestReport makes the agent report all addresses it uses.
@@ -195,47 +194,45 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	return err
 }
 
-// created makes the CiliumNode that a create has returned the observed one.
-func (r *Reconciler) created(o *observation, written *ciliumnode.View, err error) error {
+// created returns the observation with the CiliumNode that a create has returned.
+func (r *Reconciler) created(o *observation, written *ciliumnode.View, err error) (*observation, error) {
 	if err := r.Shared.Wrote("CiliumNode", o.Name, "create", err); err != nil {
-		return err
+		return nil, err
 	}
-	o.CiliumNode = r.wroteNode(o, written)
-	return nil
+	now := r.wroteNode(o, written)
+	return o.with(func(s *state.Snapshot) { s.CiliumNode = now }), nil
 }
 
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
-// and cools down the blocks, as the machine may still be running. It reports whether it
-// has deleted the CiliumNode.
-func (r *Reconciler) nodeGone(ctx context.Context, o *observation) (bool, error) {
+// and cools down the blocks, as the machine may still be running.
+func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	if r.Paused || len(o.Blocks) == 0 {
-		o.Shares = nil
 		if o.CiliumNode == nil && len(o.Blocks) == 0 {
 			r.forget(o.Name)
 		}
-		return false, nil
+		return o.with(func(s *state.Snapshot) { s.Shares = nil }), nil
 	}
 	// The CiliumNode first: if a new Node's agent takes it over after this, its version
 	// changes and the deletion conflicts.
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	err = r.Live.Get(ctx, types.NamespacedName{Name: o.Name}, &corev1.Node{})
 	if err == nil {
-		return false, fmt.Errorf("%w: Node %s is there", errStale, o.Name)
+		return nil, fmt.Errorf("%w: Node %s is there", errStale, o.Name)
 	}
 	if !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading Node %s: %w", o.Name, err)
+		return nil, fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil {
 		err := r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
-		return err == nil, err
+		return o.unless(err == nil), err
 	}
-	o.CiliumNode = nil
-	for i := range o.Shares {
-		o.Shares[i].State.Gone = true
-		o.Shares[i].Paused = ""
-	}
-	return false, nil
+	return o.withGone().with(func(s *state.Snapshot) {
+		s.CiliumNode = nil
+		for i := range s.Shares {
+			s.Shares[i].Paused = ""
+		}
+	}), nil
 }

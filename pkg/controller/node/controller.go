@@ -17,23 +17,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-const (
-	// maxRepairs bounds the repairs of one reconcile: a node needs two or three.
-	maxRepairs = 4
-	// awaitingBlocksRetry is when to reconcile a node short of addresses, even if no
-	// event reported new ones.
-	awaitingBlocksRetry = retry.Longest
-)
+// maxRepairs bounds the repairs of one reconcile: a node needs two or three.
+const maxRepairs = 4
 
 // Reconciler assigns blocks to nodes, reclaims them, and keeps each CiliumNode in
 // sync with the node's blocks.
@@ -51,7 +44,7 @@ type Reconciler struct {
 	Pressure    *state.Pressure
 	Events      *event.Recorder
 	Metrics     *Metrics
-	Shared      *metrics.Shared
+	Shared      *common.Shared
 	Clock       clock.PassiveClock
 
 	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
@@ -97,79 +90,130 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.dryRun(ctx, o), nil
 	}
 	// 2. Make sure there is something to decide on.
-	if o, err = r.prepare(ctx, o); err != nil {
-		return r.outcome(ctx, req.Name, err)
+	o, done, err := r.prepare(ctx, o)
+	if err != nil {
+		return r.resultOf(ctx, req.Name, err)
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
 	defer r.returnTurns(plans)
 	// 4. Offer to pods what stays, then act. A node grows even if its offer fails.
-	offerErr := r.offer(ctx, o, plans)
-	err = r.carryOut(ctx, o, plans)
+	offerErr := r.offer(ctx, o, plans, done)
+	if len(plans) > 0 {
+		if err = r.act(ctx, o, plans, done); err == nil {
+			err = r.actOnWaits(ctx, o, plans, done)
+		}
+	}
+	err = errors.Join(done.failed, err)
 	// 5. Report, also what fails for good.
 	if err == nil || r.lasts(o.Name, err) {
 		err = errors.Join(err, r.report(ctx, o, plans))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
-		return r.outcome(ctx, o.Name, err)
+		return r.resultOf(ctx, o.Name, err)
 	}
 	r.memory.succeeded(o.Name)
 	r.reportWrites(ctx, o.Name, nil)
-	return reconcile.Result{RequeueAfter: r.requeueAfter(o, plans)}, nil
-}
-
-// carryOut acts on plans, and reports why blocks that must leave have not begun to. It
-// returns all that failed.
-func (r *Reconciler) carryOut(ctx context.Context, o *observation, plans []familyPlan) error {
-	var err error
-	if len(plans) > 0 {
-		if err = r.act(ctx, o, plans); err == nil {
-			err = r.actOnHolds(ctx, o, plans)
-		}
-	}
-	return errors.Join(o.failed, err)
+	return r.requeue(ctx, o, plans, done), nil
 }
 
 // lasts reports whether err stands until a person changes something, or writes of the node
 // have failed for long: people and schedulers should know then. While the API server
 // is merely busy, reports would add to its load.
 func (r *Reconciler) lasts(node string, err error) bool {
-	return refusal.In(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= retry.MaxBackoff
+	return common.RefusalIn(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= common.MaxBackoff
 }
 
-// prepare makes sure that a CiliumNode exists, or must not, and that the state of
-// blocks and agent is known. It returns the node as observed after its writes.
-func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, error) {
+// outcome is what became of the writes of a reconcile.
+type outcome struct {
+	failed error // writes that failed and did not stop the rest
+	again  requeue
+}
+
+// carryOn records a failed write that does not stop the rest. It returns err if the plan
+// is out of date: then nothing of it may be carried out any more.
+func (done *outcome) carryOn(err error) error {
+	if lostRace(err) {
+		return err
+	}
+	done.failed = errors.Join(done.failed, err)
+	return nil
+}
+
+// requeue is when to reconcile a node again without an event, and why. Zero: no time is set.
+type requeue struct {
+	at      time.Time
+	because string
+}
+
+// by sets a time, unless an earlier one is set.
+func (q *requeue) by(at time.Time, because string) {
+	if !at.IsZero() && (q.at.IsZero() || at.Before(q.at)) {
+		*q = requeue{at, because}
+	}
+}
+
+// pollFor has a node reconciled again in a while for something of which no event tells.
+func (r *Reconciler) pollFor(done *outcome, because string) {
+	done.again.by(r.Clock.Now().Add(common.LongestWait), because)
+}
+
+// repairs are what a node may need before anything is decided on, in this order.
+var repairs = []struct {
+	name string
+	when func(*observation) bool
+	// do returns the observation to go on with, or nil if it has written something and the node
+	// must be observed again.
+	do func(*Reconciler, context.Context, *observation, *outcome) (*observation, error)
+}{
+	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
+	{"create the CiliumNode", func(o *observation) bool { return o.Node != nil && o.CiliumNode == nil }, (*Reconciler).ensureCiliumNode},
+	{"create blocks that the CiliumNode lists", (*observation).lives, func(r *Reconciler, ctx context.Context, o *observation, done *outcome) (*observation, error) {
+		restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode, done)
+		return o.unless(restored), err
+	}},
+	{"wait for adopted blocks", (*observation).lives, (*Reconciler).awaitAdopted},
+	{"ask the agent for a report", (*observation).lives, (*Reconciler).ensureReport},
+	{"read what the agent runs with", (*observation).lives, (*Reconciler).readRuns},
+}
+
+func (o *observation) lives() bool { return o.Node != nil && o.CiliumNode != nil }
+
+// unless is the observation, or nil if something has been written since.
+func (o *observation) unless(wrote bool) *observation {
+	if wrote {
+		return nil
+	}
+	return o
+}
+
+// prepare repairs a node until nothing is left to repair. It returns the node as observed after
+// its last write, and what became of its last repairs.
+func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, *outcome, error) {
 	for range maxRepairs {
-		repaired, err := r.repair(ctx, o)
-		if err != nil {
-			return o, err
+		next, done := o, &outcome{}
+		for _, repair := range repairs {
+			if !repair.when(next) {
+				continue
+			}
+			var err error
+			if next, err = repair.do(r, ctx, next, done); err != nil {
+				return nil, nil, err
+			}
+			if next == nil {
+				log.FromContext(ctx).V(1).Info("repaired the node", "repair", repair.name)
+				break
+			}
 		}
-		if !repaired {
-			return o, r.readRuns(ctx, o)
+		if next != nil {
+			return next, done, nil
 		}
+		var err error
 		if o, err = r.observe(ctx, o.Name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxRepairs)
-}
-
-// repair takes one step of prepare, and reports whether it has written something.
-func (r *Reconciler) repair(ctx context.Context, o *observation) (repaired bool, err error) {
-	switch {
-	case o.Node == nil:
-		return r.nodeGone(ctx, o)
-	case o.CiliumNode == nil:
-		return r.ensureCiliumNode(ctx, o)
-	}
-	if restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode); err != nil || restored {
-		return restored, err
-	}
-	if err := r.awaitAdopted(ctx, o); err != nil {
-		return false, err
-	}
-	return r.ensureReport(ctx, o)
+	return nil, nil, fmt.Errorf("%w: it has needed %d repairs in a row", errStale, maxRepairs)
 }
 
 var (
@@ -185,15 +229,15 @@ func lostRace(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errStale) || errors.Is(err, ciliumnode.ErrRunsWithAnother)
 }
 
-// outcome distinguishes waits and lost races, which the next reconcile resolves, from
+// resultOf distinguishes waits and lost races, which the next reconcile resolves, from
 // failures.
-func (r *Reconciler) outcome(ctx context.Context, node string, err error) (reconcile.Result, error) {
+func (r *Reconciler) resultOf(ctx context.Context, node string, err error) (reconcile.Result, error) {
 	r.reportWrites(ctx, node, err)
 	switch {
-	case refusal.In(err) != nil:
+	case common.RefusalIn(err) != nil:
 	case errors.Is(err, errNotShown):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: retry.NotShown}, nil
+		return reconcile.Result{RequeueAfter: common.WatchRetry}, nil
 	case lostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
@@ -208,13 +252,17 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		return nil
 	}
 	r.forgetShares(o)
+	shares := slices.Clone(o.Shares) // to which the rates and holds of this moment are added
+	for i := range shares {
+		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
+	}
 	if o.CiliumNode != nil {
-		r.holdMoves(o, now)
+		r.holdMoves(o.Name, shares, now)
 	}
 	var plans []familyPlan
 	var idle [2][]string
-	for i := range o.Shares {
-		fo := &o.Shares[i]
+	for i := range shares {
+		fo := &shares[i]
 		w := fo.Key(o.Name)
 		if fo.Paused != "" {
 			r.memory.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
@@ -279,33 +327,29 @@ func reclaims(plan expand.Plan) int {
 	return n
 }
 
-// requeueAfter is when to reconcile the node again without an event, or 0.
-func (r *Reconciler) requeueAfter(o *observation, plans []familyPlan) time.Duration {
-	var at time.Time
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	now := r.Clock.Now()
+// requeue returns when to reconcile the node again without an event.
+func (r *Reconciler) requeue(ctx context.Context, o *observation, plans []familyPlan, done *outcome) reconcile.Result {
+	again := done.again
 	for _, p := range plans {
-		sooner(p.plan.RequeueAt)
+		again.by(p.plan.RequeueAt, "the plan goes on")
 	}
 	if !o.Settled { // or the agent waits for a family that it did not run before
-		sooner(o.Settles)
+		again.by(o.Settles, "the agent settles")
 	}
-	sooner(o.again)
-	sooner(o.EndedUntil)
+	again.by(o.EndedUntil, "the addresses of ended pods are free")
 	if o.Awaits != "" {
-		sooner(o.AwaitsUntil)
+		again.by(o.AwaitsUntil, "the wait for labels is over")
 	}
-	if r.Awaiting.Has(o.Name) || o.withheld {
-		sooner(now.Add(awaitingBlocksRetry))
+	now := r.Clock.Now()
+	if r.Awaiting.Has(o.Name) {
+		again.by(now.Add(common.LongestWait), "it waits for a free block")
 	}
-	if at.IsZero() {
-		return 0
+	if again.at.IsZero() {
+		return reconcile.Result{}
 	}
-	return max(at.Sub(now), time.Millisecond)
+	after := max(again.at.Sub(now), time.Millisecond)
+	log.FromContext(ctx).V(1).Info("reconciling again", "after", after.String(), "because", again.because)
+	return reconcile.Result{RequeueAfter: after}
 }
 
 // uid is the UID of the object that the agent reads.

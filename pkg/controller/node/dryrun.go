@@ -62,8 +62,9 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		if fo.Paused != "" || d.adopt > 0 {
 			continue
 		}
-		fo.State.Adopting = false // the plan once its agent runs in crd mode
-		plan, next := expand.Decide(now, fo.Policy, fo.State, r.memory.recall(o, fo))
+		s := fo.State
+		s.Adopting = false // the plan once its agent runs in crd mode
+		plan, next := expand.Decide(now, fo.Policy, s, r.memory.recall(o, fo))
 		r.memory.remember(o, fo, next)
 		if plan.Claim.Addresses > 0 {
 			d.claim++

@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkHolds reports how long the lock on what drains wait for is held at most, with a
-// drain on each of 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the lookup
-// of one node.
+// drain on each of 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the
+// lookup of one node.
 func BenchmarkHolds(b *testing.B) {
 	const pools, nodes = 200, 3125
 	w, cidr := newWaiting(), fixtures.Prefix("10.0.0.0/28")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -212,7 +212,7 @@ func (m *memory) nextBackoff(node string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.stateOf(node)
-	wait := retry.Conflict << min(n.conflicts, 6)
+	wait := common.ConflictRetry << min(n.conflicts, 6)
 	n.conflicts++
 	return wait
 }

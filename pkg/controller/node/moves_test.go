@@ -60,7 +60,7 @@ func TestNodesMoveOneByOne(t *testing.T) {
 	if diff := cmp.Diff(waiting, b.phases()); diff != "" {
 		t.Fatalf("while m moves:\n%s", diff)
 	}
-	if got := b.block("10.0.0.0/30").Held; !strings.Contains(got, "pool p no longer selects the node, and nodes move off it 1 at a time") {
+	if got := b.block("10.0.0.0/30").WaitNote; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
 		t.Errorf("the condition says %q", got)
 	}
 	b.otherMoved()
@@ -87,7 +87,7 @@ func TestSeveralNodesMoveAtATime(t *testing.T) {
 	b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
 	b.settle()
 	if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
-		t.Errorf("the block is %s (%s)", got.Phase, got.Held)
+		t.Errorf("the block is %s (%s)", got.Phase, got.WaitNote)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	b.changeNode(labelled)
 	b.settle()
 	if is := b.block(first.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
-		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.Held)
+		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.WaitNote)
 	}
 	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
 	b.settle()

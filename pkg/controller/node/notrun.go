@@ -22,7 +22,7 @@ import (
 // So the statuses of pods are read live, and the mark of an address that one names is
 // withdrawn. Nothing is marked while there is a pod that the watch has not shown, and whose
 // status names no address yet.
-func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	leaves := func(p familyPlan) bool {
 		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
 	}
@@ -41,7 +41,7 @@ func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans
 	used, unseen := state.UsedByPods(pods, o.Pods)
 	for i := range plans {
 		if leaves(plans[i]) && plans[i].keep(used, unseen) {
-			o.withheld = true
+			r.pollFor(done, "the watch of pods lags")
 			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", plans[i].Family)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,14 +16,29 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// observation is everything known of one node when a decision is made.
+// observation is everything known of one node when a decision is made. It is not changed once it
+// is made: what a write shows is observed anew.
 type observation struct {
 	*state.Snapshot
-	withheld bool      // something waits for others, and no event will report that they are done
-	failed   error     // writes that failed and did not stop the rest
-	again    time.Time // when the next offer may be written; zero: none waits
 	// replacing are the pools of which a block would replace the node's first ones.
 	replacing [2][]*crd.Pool
+}
+
+// with returns a copy of the observation with a change. Its shares are copies too.
+func (o *observation) with(change func(*state.Snapshot)) *observation {
+	s := *o.Snapshot
+	s.Shares = slices.Clone(s.Shares)
+	change(&s)
+	return &observation{Snapshot: &s, replacing: o.replacing}
+}
+
+// withGone returns the observation of a node of which only the blocks are left, to cool down.
+func (o *observation) withGone() *observation {
+	return o.with(func(s *state.Snapshot) {
+		for i := range s.Shares {
+			s.Shares[i].State.Gone = true
+		}
+	})
 }
 
 // paused reports whether nothing may change on the node. A pause of one family, or of

@@ -36,7 +36,7 @@ type offered struct {
 // offer writes how many addresses the Node offers to pods that request one. The offer
 // excludes what plans mark for release, and comes before the marks: a pod is bound only
 // where an address is left for it. If the write fails, nothing is marked.
-func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan) error {
+func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	if o.Node == nil || r.Paused {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	}
 	marks := slices.ContainsFunc(plans, func(p familyPlan) bool { return len(p.plan.Mark)+len(p.plan.Retire) > 0 })
 	if next := is.at.Add(offerInterval); !marks && r.Clock.Now().Before(next) {
-		o.again = next
+		done.again.by(next, "the next offer may be written")
 		return nil
 	}
 	written, err := r.Reporter.writeOffer(ctx, o.Name, is.version, change)
@@ -90,12 +90,13 @@ func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Famil
 		return scheduling.NoOffer, true
 	}
 	var plan expand.Plan
+	is := o.Shares[i].State
 	for _, p := range plans {
 		if p.Family == f {
-			plan = p.plan
+			is, plan = p.State, p.plan
 		}
 	}
-	return expand.Offer(o.Shares[i].State, plan), true
+	return expand.Offer(is, plan), true
 }
 
 func quantity(n int) *string {

@@ -161,7 +161,7 @@ func TestOfferForMarksDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	plans := []familyPlan{{Share: &o.Shares[0], plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.9", "10.0.0.10")}}}
-	if err := b.r.offer(t.Context(), o, plans); err != nil || len(plans[0].plan.Mark) != 2 {
+	if err := b.r.offer(t.Context(), o, plans, &outcome{}); err != nil || len(plans[0].plan.Mark) != 2 {
 		t.Errorf("%v, marks %v; want both marks", err, plans[0].plan.Mark)
 	}
 	b.offersOf(7)

@@ -11,8 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
@@ -98,9 +97,9 @@ func TestReconcileCarriesOn(t *testing.T) {
 			lasted := false
 			for range 4 {
 				result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
-				lasted = err != nil || result.RequeueAfter == retry.NotShown
+				lasted = err != nil || result.RequeueAfter == common.WatchRetry
 				b.Watch()
-				b.Clock.SetTime(b.Clock.Now().Add(retry.MaxBackoff))
+				b.Clock.SetTime(b.Clock.Now().Add(common.MaxBackoff))
 			}
 			if got := b.published(); !slices.Equal(got, test.want) || lasted != test.lasts {
 				t.Errorf("published %v, want %v; the failure lasts: %t", got, test.want, lasted)
@@ -116,7 +115,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 // A lost race beside a refusal does not hide the refusal, which lasts.
 func TestRefusalBesideALostRaceLasts(t *testing.T) {
 	b := newBed(t, fixtures.Node())
-	raced, refused := apierrors.NewConflict(things, "x", nil), refusal.Of("PodIPBlock", "x", "create", errDenied)
+	raced, refused := apierrors.NewConflict(things, "x", nil), common.RefusalOf("PodIPBlock", "x", "create", errDenied)
 	for name, test := range map[string]struct {
 		err  error
 		want bool

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -20,14 +20,14 @@ func writesOf(node string) string { return "node/" + node }
 // reportWrites reports on the object concerned that the API server refuses a write of a
 // reconcile, whose error is err, and when it no longer does.
 func (r *Reconciler) reportWrites(ctx context.Context, node string, err error) {
-	r.Events.Writes(writesOf(node), err, func(refused *refusal.Error) runtime.Object {
+	r.Events.Writes(writesOf(node), err, func(refused *common.Refusal) runtime.Object {
 		return r.concerned(ctx, node, refused)
 	})
 }
 
 // concerned is the object that people look at: the block that was to be written, or the
 // Node, also for its CiliumNode and for a block that was to be created.
-func (r *Reconciler) concerned(ctx context.Context, node string, refused *refusal.Error) runtime.Object {
+func (r *Reconciler) concerned(ctx context.Context, node string, refused *common.Refusal) runtime.Object {
 	blocks := r.Ledger.NodeBlocks(node)
 	if i := slices.IndexFunc(blocks, func(b crd.Block) bool { return refused.Kind == "PodIPBlock" && b.Name == refused.Name }); i >= 0 {
 		return &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: blocks[i].Name, UID: blocks[i].UID}}

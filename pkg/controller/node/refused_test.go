@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -53,20 +53,20 @@ func TestRefusedWriteIsShown(t *testing.T) {
 				if _, err := b.reconcile(); !errors.Is(err, no) {
 					t.Fatalf("the write is not refused, but %v", err)
 				}
-				got = append(got, b.EventsOf(event.ReasonWriteRefused)...)
+				got = append(got, b.EventsOf(config.ReasonWriteRefused)...)
 			}
 			if len(got) != 1 || !strings.Contains(got[0], test.want) || !strings.Contains(got[0], "not[1m today. Grant") {
 				t.Fatalf("refused five times: %q, want one with %q", got, test.want)
 			}
 			b.Refuse[test.refuse] = apierrors.NewConflict(things, "x", errors.New("changed"))
-			if _, err := b.reconcile(); err != nil || len(b.EventsOf(event.ReasonWriteAccepted)) > 0 {
+			if _, err := b.reconcile(); err != nil || len(b.EventsOf(config.ReasonWriteAccepted)) > 0 {
 				t.Errorf("a conflict ends it, or %v", err)
 			}
 			b.Refuse = nil
 			if _, err := b.reconcile(); err != nil {
 				t.Fatal(err)
 			}
-			if ends := b.EventsOf(event.ReasonWriteAccepted); len(ends) != 1 {
+			if ends := b.EventsOf(config.ReasonWriteAccepted); len(ends) != 1 {
 				t.Errorf("its end: %q", ends)
 			}
 		})
@@ -76,12 +76,12 @@ func TestRefusedWriteIsShown(t *testing.T) {
 // It is reported on the block to be changed, or else on the Node: that is where users look.
 func TestRefusedWriteIsShownOn(t *testing.T) {
 	b := resting(t)
-	refused := func(kind, name string) *refusal.Error { return &refusal.Error{Kind: kind, Name: name} }
+	refused := func(kind, name string) *common.Refusal { return &common.Refusal{Kind: kind, Name: name} }
 	block, ok := b.r.concerned(t.Context(), "n", refused("PodIPBlock", "10.0.0.12-30")).(*v1alpha1.PodIPBlock)
 	if !ok || block.Name != "10.0.0.12-30" || block.UID != "uid-10.0.0.12/30" {
 		t.Errorf("a write of a block is shown on %v", block)
 	}
-	for _, other := range []*refusal.Error{refused("PodIPBlock", "10.0.0.8-30"), refused("CiliumNode", "n"), refused("Node", "n")} {
+	for _, other := range []*common.Refusal{refused("PodIPBlock", "10.0.0.8-30"), refused("CiliumNode", "n"), refused("Node", "n")} {
 		if node, ok := b.r.concerned(t.Context(), "n", other).(*corev1.Node); !ok || node.Name != "n" || node.UID != "node-uid" {
 			t.Errorf("a write of %s %s is shown on %v", other.Kind, other.Name, node)
 		}

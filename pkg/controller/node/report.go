@@ -13,11 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // Reasons of the condition PodAddressShortage.
@@ -81,7 +81,6 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
 	now := r.Clock.Now()
 	var short [2]int
-	var waits []expand.Wait
 	missed := o.replacing // the pools of which a free block would help
 	for _, p := range plans {
 		short[p.Family] += p.unmet()
@@ -91,10 +90,8 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 		r.Metrics.short(o.Name, p.Family, short[p.Family])
 		if p.Paused == "" {
 			r.Metrics.waiting.set(&p, o.Name, o.poolOf, now)
-			waits = append(waits, p.plan.Waits...)
 		}
 	}
-	r.Reporter.sendDrainWaits(o.Node, waits)
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
 	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
 }
@@ -200,7 +197,7 @@ func (p *familyPlan) lack() (reason, message string) {
 	case p.Paused != "":
 		return reasonPaused, fmt.Sprintf("%s: %d more addresses needed, and the node gets none: %s", what, p.lacks(), p.Paused)
 	case p.failed != nil:
-		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), refusal.Clean(p.failed.Error()))
+		return reasonWriteFails, fmt.Sprintf("%s: %d more addresses wanted, and the operator cannot give them: %s", what, p.lacks(), termsafe.Line(p.failed.Error()))
 	case p.short > 0:
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))

@@ -157,20 +157,24 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	}
 }
 
-// What a drain waits for is reported once, whatever else is decided for the node.
+// What a drain waits for is reported once, in the block's status and by an event, until that changes.
 func TestWaitsAreReportedOnce(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	o := &observation{Snapshot: &state.Snapshot{Name: "n", Node: fixtures.Node()}}
-	plans := []familyPlan{
-		{Share: &state.Share{Family: ipalloc.IPv4}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: fixtures.Prefix("10.0.0.0/30"), For: expand.WaitPods}}}},
-		{Share: &state.Share{Family: ipalloc.IPv6}},
-	}
+	b := newBed(t, threeBlocks(fixtures.Draining(v1alpha1.MaintenancePolicy{}), asIs)...)
+	pod := state.ReadPod(fixtures.Pod("web", "uid", "n", "10.0.0.1"))
+	b.r.Pods.Set(pod, fixtures.Noon())
 	for range 3 {
-		if err := b.r.report(t.Context(), o, plans); err != nil {
-			t.Fatal(err)
+		b.settle()
+		if is := b.block("10.0.0.0/30"); is.WaitsFor != expand.WaitPods || is.WaitNote != "pods default/web" {
+			t.Errorf("the block waits for %s: %s", is.WaitsFor, is.WaitNote)
 		}
 	}
-	if got := len(b.EventsOf(event.ReasonDrainWaits)); got != 1 {
-		t.Errorf("reported %d times", got)
+	of := func(e string) bool { return strings.Contains(e, "block 10.0.0.0/30 waits for pods") }
+	if got := slices.DeleteFunc(b.EventsOf(event.ReasonDrainWaits), func(e string) bool { return !of(e) }); len(got) != 1 {
+		t.Errorf("reported %q", got)
+	}
+	b.r.Pods.Delete(pod.PodKey, fixtures.Noon())
+	b.settle()
+	if is := b.block("10.0.0.0/30"); is.Phase != ipalloc.Draining || is.WaitsFor != expand.WaitUnsettled {
+		t.Errorf("without pods the block is %s and waits for %q", is.Phase, is.WaitsFor)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -29,7 +29,6 @@ import (
 // Topics of what is reported about a node once.
 const (
 	topicShortage = "shortage"
-	topicWaits    = "drains"
 	topicLabels   = "labels"
 	topicFamily   = "families"
 	topicBad      = "bad fields"
@@ -42,7 +41,7 @@ const (
 type Reporter struct {
 	Client client.Client
 	Events *event.Recorder
-	Shared *metrics.Shared
+	Shared *common.Shared
 	Clock  clock.PassiveClock
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
@@ -174,41 +173,13 @@ func (r *Reporter) sendBadFields(node *corev1.Node, view *ciliumnode.View) {
 	}
 }
 
-// sendDrainWaits reports what the drain of each block waits for.
-func (r *Reporter) sendDrainWaits(node *corev1.Node, waits []expand.Wait) {
-	var lasting []expand.Wait
-	news := ""
-	for _, w := range waits {
-		switch w.For {
-		case expand.WaitHandshake, expand.WaitReturn, expand.WaitUnsettled, expand.WaitPodAddress, expand.WaitWindow, expand.WaitTurn, expand.WaitNodes, expand.WaitMode:
-			continue // these resolve by themselves
-		}
-		news += fmt.Sprintf("%s %s; ", w.CIDR, w.For)
-		lasting = append(lasting, w)
+// sendDrainWaits reports a wait of a block that does not end by itself.
+func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait blockWait) {
+	switch wait.For {
+	case expand.WaitPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
+		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
+			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s", b.CIDR, wait.note))
 	}
-	// The pods that hold up a block change constantly and are not reported again.
-	if !r.Events.Last.Changed(node.Name, topicWaits, news) {
-		return
-	}
-	for _, w := range lasting {
-		block := &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: crd.BlockName(w.CIDR)}}
-		r.Events.SendWith(node, block, event.ReasonDrainWaits, "WaitFor"+string(w.For), waitNote(w))
-	}
-}
-
-func waitNote(w expand.Wait) string {
-	const most = 5
-	note := fmt.Sprintf("block %s waits for %s", w.CIDR, w.For)
-	if len(w.By) > 0 {
-		note += " " + strings.Join(w.By[:min(len(w.By), most)], ", ")
-	}
-	if len(w.By) > most {
-		note += fmt.Sprintf(" and %d more", len(w.By)-most)
-	}
-	if w.For == expand.WaitRestart {
-		note += ": restart the node's agent, which then takes other addresses"
-	}
-	return note
 }
 
 // logHolder logs that a node claimed a block, returned it (no address of it is published any

@@ -1,13 +1,9 @@
 package node
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -32,13 +28,13 @@ func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 
 // holdMoves limits how many nodes move off a pool that no longer selects them, at a time. A
 // node keeps its place from before its first block drains until its last one has left.
-func (r *Reconciler) holdMoves(o *observation, now time.Time) {
+func (r *Reconciler) holdMoves(node string, shares []state.Share, now time.Time) {
 	moves := map[string]bool{} // by pool, whether it may move off it
-	for i := range o.Shares {
-		if o.Shares[i].Paused != "" {
+	for i := range shares {
+		if shares[i].Paused != "" {
 			continue
 		}
-		blocks := o.Shares[i].State.Blocks
+		blocks := shares[i].State.Blocks
 		for j := range blocks {
 			b := &blocks[j]
 			pool := r.PoolOf(b.CIDR)
@@ -50,7 +46,7 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			}
 			may, known := moves[pool.Name]
 			if !known {
-				may = r.Pacing.Move(o.Name, pool, r.Ledger)
+				may = r.Pacing.Move(node, pool, r.Ledger)
 				moves[pool.Name] = may
 			}
 			switch {
@@ -62,7 +58,7 @@ func (r *Reconciler) holdMoves(o *observation, now time.Time) {
 			}
 		}
 	}
-	r.Pacing.KeepMoves(o.Name, moves)
+	r.Pacing.KeepMoves(node, moves)
 }
 
 // giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
@@ -98,60 +94,4 @@ func (r *Reconciler) returnTurns(plans []familyPlan) {
 			r.Pacing.Return(p.Pools[0], p.turns, now)
 		}
 	}
-}
-
-// actOnHolds reports on each block in service why its requested drain has not begun.
-func (r *Reconciler) actOnHolds(ctx context.Context, o *observation, plans []familyPlan) error {
-	for _, p := range plans {
-		for _, b := range o.Blocks {
-			if !r.about(p, b, o.CiliumNode) || b.Phase != ipalloc.InService || drains(p.plan, b.CIDR) {
-				continue
-			}
-			why, message := heldBecause(b, r.Pools.Get(b.Pool), p.plan)
-			if message == b.Held {
-				continue
-			}
-			if err := o.carryOn(r.Blocks.setHeld(ctx, b, why, message)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func drains(p expand.Plan, cidr netip.Prefix) bool {
-	return slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr })
-}
-
-// heldBecause describes why a block's drain does not begin; "": none is requested.
-func heldBecause(b crd.Block, pool *crd.Pool, p expand.Plan) (expand.WaitReason, string) {
-	for _, w := range p.Waits {
-		if w.CIDR == b.CIDR && isHold(w.For) {
-			return w.For, heldMessage(pool, w)
-		}
-	}
-	return "", ""
-}
-
-func isHold(w expand.WaitReason) bool {
-	return w == expand.WaitWindow || w == expand.WaitTurn || w == expand.WaitNodes || w == expand.WaitMode
-}
-
-// heldMessage changes only when a window opens or closes, or the hourly rate is used
-// up: it is written to every held block.
-func heldMessage(pool *crd.Pool, w expand.Wait) string {
-	const what = "it is to leave its node, but has not begun: "
-	switch {
-	case w.For == expand.WaitMode:
-		return what + "the node's agent is configured for another IPAM mode than the operator's, and starts in it next"
-	case pool == nil:
-		return ""
-	case w.For == expand.WaitNodes:
-		return what + fmt.Sprintf("pool %s no longer selects the node, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
-	case w.For == expand.WaitTurn:
-		return what + fmt.Sprintf("%d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
-	case w.Until.IsZero():
-		return what + fmt.Sprintf("no maintenance window of pool %s will ever open", pool.Name)
-	}
-	return what + fmt.Sprintf("the next maintenance window of pool %s opens at %s", pool.Name, w.Until.UTC().Format(time.RFC3339))
 }

@@ -37,7 +37,7 @@ func (b *bed) phases() []string {
 	var out []string
 	for _, k := range b.Blocks() {
 		line := fmt.Sprintf("%s %s", k.CIDR, k.Phase)
-		if k.Held != "" {
+		if k.WaitsFor.IsHold() {
 			line += " held"
 		}
 		out = append(out, line)
@@ -53,7 +53,7 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 	if diff := cmp.Diff(held, b.phases()); diff != "" {
 		t.Fatalf("before the window:\n%s", diff)
 	}
-	if got := b.Blocks()[0].Held; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
+	if got := b.Blocks()[0].WaitNote; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
 		t.Errorf("the condition says %q", got)
 	}
 	result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))

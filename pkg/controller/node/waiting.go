@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -37,8 +36,8 @@ type waitKey struct {
 
 func newWaiting() *waiting {
 	return &waiting{
-		blocks: metrics.Desc("drain_wait_blocks", "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", "pool", "family", "reason"),
-		marks:  metrics.Desc("mark_unanswered_timestamp_seconds", "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", "pool", "family"),
+		blocks: prometheus.NewDesc("cilium_pool_drain_wait_blocks", "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
+		marks:  prometheus.NewDesc("cilium_pool_mark_unanswered_timestamp_seconds", "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
 		nodes:  map[string]map[state.ShareKey]nodeWaiting{},
 	}
 }

@@ -22,8 +22,8 @@ func BenchmarkPoolUsage(b *testing.B) {
 	pool := pools.Get("p7")
 	b.ReportAllocs()
 	for b.Loop() {
-		if u := usageOf(pool, ledger.SizeInNodes("p7"), ledger.PoolBlocks("p7"), ledger.Free); u.held != 250 || u.nodes != 25 {
-			b.Fatal(u.held, u.nodes)
+		if u := state.UsageOf(pool, ledger.SizeInNodes("p7"), ledger.PoolBlocks("p7"), ledger.Free); u.Held != 250 || u.Nodes != 25 {
+			b.Fatal(u.Held, u.Nodes)
 		}
 	}
 }

@@ -13,16 +13,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/finalizer"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/retry"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
@@ -45,7 +44,7 @@ type Reconciler struct {
 	Pools   *state.Pools
 	Events  *event.Recorder
 	Metrics *Metrics
-	Shared  *metrics.Shared
+	Shared  *common.Shared
 	Clock   clock.PassiveClock
 	// Idle: the operator is paused or runs in shadow, and changes no node.
 	Idle     bool
@@ -83,15 +82,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pool, invalid := r.Pools.Get(obj.Name), r.Pools.Invalid(obj.Name)
 	excluded := r.Ledger.ExcludedFrom(pool)
 	counted := pool.Skipping(exclude.CIDRs(excluded))
-	usage := usageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free)
-	usage.excluded, usage.idle = excluded, r.Idle
-	press(r.Pressure, counted, usage.families)
-	done, refused := r.finalize(ctx, obj, usage.held == 0)
+	usage := poolUsage{PoolUsage: state.UsageOf(counted, r.Ledger.SizeInNodes(obj.Name), r.Ledger.PoolBlocks(obj.Name), r.Ledger.Free), excluded: excluded, idle: r.Idle}
+	state.Press(r.Pressure, counted, usage.Families)
+	done, refused := r.finalize(ctx, obj, usage.Held == 0)
 	if apierrors.IsConflict(refused) || done {
 		r.reportWrites(writesOf(obj.Name), obj, refused)
-		return retry.AfterConflict(refused)
+		return common.AfterConflict(refused)
 	}
-	served, err := r.readServed(ctx, pool, usage.families)
+	served, err := r.readServed(ctx, pool, usage.Families)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -99,11 +97,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err = errors.Join(refused, r.updateStatus(ctx, obj, pool, invalid, usage))
 	r.reportWrites(writesOf(obj.Name), obj, err)
 	if err != nil {
-		return retry.AfterConflict(err)
+		return common.AfterConflict(err)
 	}
 	again := untilWindow(pool, r.Clock.Now())
 	if usage.looked {
-		again = retry.Sooner(again, servedEvery)
+		again = common.Sooner(again, servedEvery)
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
@@ -115,7 +113,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 	var patch client.Patch
 	switch {
 	case obj.DeletionTimestamp == nil && !has:
-		patch = finalizer.Add(obj)
+		patch = common.AddFinalizer(obj)
 	case obj.DeletionTimestamp != nil && has && empty:
 		left := &v1alpha1.PodIPBlockList{}
 		if err := r.Live.List(ctx, left, client.MatchingFields{"spec.poolName": obj.Name}, client.Limit(1)); err != nil {
@@ -124,7 +122,7 @@ func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empt
 		if len(left.Items) > 0 {
 			return false, nil
 		}
-		patch = finalizer.Drop(obj)
+		patch = common.DropFinalizer(obj)
 	default:
 		return obj.DeletionTimestamp != nil && !has, nil
 	}
@@ -218,14 +216,14 @@ func (r *Reconciler) gauge(obj *v1alpha1.PodIPPool, u poolUsage) {
 		ready = 1
 	}
 	r.Metrics.ready.WithLabelValues(obj.Name).Set(ready)
-	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.nodes))
-	for _, f := range u.families {
-		r.Metrics.phasesOut(obj.Name, f.family, f.phasesOut)
-		for state, n := range states(f.status.Blocks) {
-			r.Metrics.blocks.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+	r.Metrics.nodes.WithLabelValues(obj.Name).Set(float64(u.Nodes))
+	for _, f := range u.Families {
+		r.Metrics.phasesOut(obj.Name, f.Family, f.PhasesOut)
+		for state, n := range states(f.Status.Blocks) {
+			r.Metrics.blocks.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
 		}
-		for state, n := range states(f.status.Addresses) {
-			r.Metrics.addresses.WithLabelValues(obj.Name, f.family.String(), state).Set(float64(n))
+		for state, n := range states(f.Status.Addresses) {
+			r.Metrics.addresses.WithLabelValues(obj.Name, f.Family.String(), state).Set(float64(n))
 		}
 	}
 }
@@ -235,15 +233,21 @@ func states(c v1alpha1.StateCounts) map[string]int64 {
 		"cooling_down": c.CoolingDown, "free": c.Free}
 }
 
-// namedNodes is how many nodes a message names at most.
-const namedNodes = 5
-
 // nodesLine names the first few of n nodes, for messages.
 func nodesLine(nodes []string, n int) string {
-	named := nodes[:min(len(nodes), namedNodes)]
+	named := nodes[:min(len(nodes), state.NamedNodes)]
 	line := strings.Join(named, ", ")
 	if n > len(named) && len(named) > 0 {
 		line += fmt.Sprintf(" and %d more", n-len(named))
 	}
 	return line
+}
+
+// writesOf is the key of what is reported about the writes of a pool.
+func writesOf(pool string) string { return "pool/" + pool }
+
+// reportWrites reports on a pool that the API server refuses a write, whose error is err,
+// and when it no longer does.
+func (r *Reconciler) reportWrites(key string, pool *v1alpha1.PodIPPool, err error) {
+	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return pool })
 }

@@ -3,8 +3,11 @@ package pool
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Metrics are the metrics of pools.
@@ -20,12 +23,12 @@ type Metrics struct {
 // NewMetrics registers the metrics with r.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		blocks:    metrics.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		addresses: metrics.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
-		nodes:     metrics.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
-		ready:     metrics.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
-		room:      metrics.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
-		phasing:   metrics.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
+		blocks:    common.Gauge("pool_blocks", "Blocks of a pool, by state: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		addresses: common.Gauge("pool_addresses", "Addresses of a pool that pods can have, by the state of their block: total, in_service, draining, cooling_down, free.", "pool", "family", "state"),
+		nodes:     common.Gauge("pool_nodes", "Nodes that hold a block of a pool.", "pool"),
+		ready:     common.Gauge("pool_ready", "1 while the condition Ready of a pool is True, or the pool is being deleted; else 0.", "pool"),
+		room:      common.Gauge("pool_room_nodes", "How many more nodes fit into a pool.", "pool", "family"),
+		phasing:   common.Gauge("pool_phasing_out", "1 while a pool assigns no new blocks: it is being deleted, or all its CIDRs are cordoned or drain. No series: it does.", "pool", "family"),
 	}
 	for _, g := range m.all() {
 		if err := r.Register(g); err != nil {
@@ -52,5 +55,17 @@ func (m *Metrics) phasesOut(pool string, f ipalloc.Family, does bool) {
 func (m *Metrics) forget(pool string) {
 	for _, g := range m.all() {
 		g.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	}
+}
+
+// setRoom writes the smallest room of the pool's families into a status, and into metrics.
+func (m *Metrics) setRoom(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage) {
+	obj.Status.RoomNodes = nil
+	for _, fu := range u.Families {
+		room := state.Room(pool, fu.Family, fu.Status.Blocks.Free)
+		m.room.WithLabelValues(obj.Name, fu.Family.String()).Set(float64(room))
+		if s := &obj.Status; s.RoomNodes == nil || room < *s.RoomNodes {
+			s.RoomNodes = &room
+		}
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/metrics"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -21,7 +22,7 @@ func TestPoolSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := metrics.NewShared(prometheus.NewRegistry())
+	shared, err := common.NewShared(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +31,12 @@ func TestPoolSeries(t *testing.T) {
 		all = append(all, g)
 	}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/27")
-	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{families: []familyUsage{{family: ipalloc.IPv4, status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}})
+	m.setRoom(pool, fixtures.PoolOf(t, pool), poolUsage{PoolUsage: state.PoolUsage{Families: []state.FamilyUsage{{Family: ipalloc.IPv4, Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Free: 7}}}}}})
 	want := map[string]float64{"cilium_pool_pool_room_nodes ipv4 p": 2}
 	if diff := cmp.Diff(want, fakeapi.Series(t, all...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	shared.Claimed("p", ipalloc.IPv4, metrics.ClaimTaken)
+	shared.Claimed("p", ipalloc.IPv4, common.ClaimTaken)
 	shared.Released(crd.Block{Pool: "p", CIDR: fixtures.Prefix("10.0.0.0/30"), Reason: v1alpha1.ReasonReturned})
 	m.forget("p")
 	shared.ForgetPool("p")

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -23,7 +24,9 @@ func TestPressure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, test.pool, crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "n", ""))
-			if got := Pressure(b.Ledger, b.Pools).Taken("p", ipalloc.IPv4); got != test.want {
+			pressure, pool := state.NewPressure(), b.Pools.Get("p")
+			state.Press(pressure, pool, state.FamiliesOf(b.Ledger, pool))
+			if got := pressure.Taken("p", ipalloc.IPv4); got != test.want {
 				t.Errorf("%d%%, want %d%%", got, test.want)
 			}
 		})

@@ -33,7 +33,7 @@ func setReserved(obj *v1alpha1.PodIPPool, pool *crd.Pool, u poolUsage, now time.
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolReservedHeld)
 		return
 	}
-	held := slices.DeleteFunc(slices.Clone(u.reserved), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
+	held := slices.DeleteFunc(slices.Clone(u.Reserved), func(b crd.Block) bool { return b.Phase == ipalloc.CoolingDown || !pool.Skips(b.CIDR) })
 	slices.SortFunc(held, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
 	status, reason, message := reservedIs(pool, held)
 	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{

@@ -36,8 +36,8 @@ func TestReservedBlocksAreSkipped(t *testing.T) {
 		if got := ledger.Free(cut); got != want.free {
 			t.Errorf("%q: %d blocks are free, want %d", policy, got, want.free)
 		}
-		if taken := CountsOf(ledger, pools.Get("p"))[ipalloc.IPv4].UtilizationPercent; taken != 0 {
-			t.Errorf("%q: %d %% of an empty pool are taken", policy, taken)
+		if of := state.FamiliesOf(ledger, pools.Get("p")); len(of) != 1 || of[0].Full() != 0 {
+			t.Errorf("%q: an empty pool has %+v", policy, of)
 		}
 		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})
 		if err != nil || cidr != want.first {

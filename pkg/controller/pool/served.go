@@ -31,9 +31,9 @@ type served struct {
 }
 
 // readServed reads how the nodes of a pool are served. One that has free blocks serves them.
-func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []familyUsage) (served, error) {
+func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []state.FamilyUsage) (served, error) {
 	var s served
-	families = slices.DeleteFunc(slices.Clone(families), func(f familyUsage) bool { return f.status.Blocks.Free > 0 })
+	families = slices.DeleteFunc(slices.Clone(families), func(f state.FamilyUsage) bool { return f.Status.Blocks.Free > 0 })
 	if len(families) == 0 || pool.Deleting {
 		return s, nil
 	}
@@ -57,14 +57,14 @@ func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []
 		}
 		for _, f := range families {
 			if holders[node.Name] {
-				s.add(f.family, node, pool, others)
+				s.add(f.Family, node, pool, others)
 			}
 		}
 	}
 	slices.Sort(s.starving)
 	for _, f := range families {
-		if cut, ok := pool.Cut(f.family); ok {
-			s.withheld[f.family] = r.Ledger.Withholders(cut)
+		if cut, ok := pool.Cut(f.Family); ok {
+			s.withheld[f.Family] = r.Ledger.Withholders(cut)
 		}
 	}
 	for f := range s.next {
@@ -115,10 +115,10 @@ func (s *served) instead(f ipalloc.Family) string {
 // by describes the CiliumNodes that withhold blocks, with a leading blank; "": none.
 func (s *served) by(f ipalloc.Family) string {
 	var parts []string
-	for _, w := range s.withheld[f][:min(len(s.withheld[f]), namedNodes)] {
+	for _, w := range s.withheld[f][:min(len(s.withheld[f]), state.NamedNodes)] {
 		parts = append(parts, fmt.Sprintf("CiliumNode %s withholds %d of its blocks", w.CiliumNode, w.Blocks))
 	}
-	if more := len(s.withheld[f]) - namedNodes; more > 0 {
+	if more := len(s.withheld[f]) - state.NamedNodes; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more withhold others", more))
 	}
 	if len(parts) == 0 {

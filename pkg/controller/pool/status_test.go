@@ -3,10 +3,7 @@ package pool
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +30,7 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	obj = obj.DeepCopy()
-	usage := usageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)
+	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)}
 	usage.fill(&obj.Status)
 	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
 	return obj.Status
@@ -146,8 +143,11 @@ func TestPoolCounts(t *testing.T) {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
 			for _, f := range []*v1alpha1.FamilyStatus{got.IPv4, got.IPv6} {
-				if f != nil && (f.Blocks.Free == 0) != (full(f.Blocks) == 100) {
-					t.Errorf("%d blocks are free, and %d %% are not", f.Blocks.Free, full(f.Blocks))
+				if f == nil {
+					continue
+				}
+				if u := (state.FamilyUsage{Status: *f}); (f.Blocks.Free == 0) != (u.Full() == 100) {
+					t.Errorf("%d blocks are free, and %d %% are not", f.Blocks.Free, u.Full())
 				}
 			}
 		})
@@ -246,7 +246,7 @@ func TestPoolConditions(t *testing.T) {
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)
-	usage := usageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })
+	usage := poolUsage{PoolUsage: state.UsageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })}
 	for _, invalid := range []error{nil, errors.New("wrong")} {
 		setConditions(obj, pool, invalid, usage, fixtures.Noon())
 		usage.fill(&obj.Status)
@@ -268,24 +268,9 @@ func TestReadyMessages(t *testing.T) {
 			t.Errorf("it serves: %q, want %q", got, want)
 		}
 	}
-	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {held: 1, nodes: 1, first: []string{"a"}}} {
+	for want, u := range map[string]poolUsage{"its finalizer goes once": {}, "waits for the blocks of a": {PoolUsage: state.PoolUsage{Held: 1, Nodes: 1, First: []string{"a"}}}} {
 		if got := u.deleted(); !strings.Contains(got, want) {
 			t.Errorf("it is deleted: %q, want %q", got, want)
-		}
-	}
-}
-
-// A pool that is not full must not be reported as full.
-func TestPercent(t *testing.T) {
-	for _, test := range []struct {
-		part, whole int64
-		want        int32
-	}{
-		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
-		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
-	} {
-		if got := percent(test.part, test.whole); got != test.want {
-			t.Errorf("percent(%d, %d) = %d, want %d", test.part, test.whole, got, test.want)
 		}
 	}
 }
@@ -319,21 +304,8 @@ func TestCiliumPoolInOtherModes(t *testing.T) {
 	}
 }
 
-// The first few nodes are those of a sorted list of all, in whichever order blocks come.
-func TestFirstNodes(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		var first []string
-		all := map[string]bool{}
-		for range r.IntN(20) {
-			node := fmt.Sprint("n", r.IntN(10))
-			first, all[node] = withFirst(first, node), true
-		}
-		want := slices.Sorted(maps.Keys(all))
-		if want = want[:min(len(want), namedNodes)]; !slices.Equal(first, want) {
-			t.Fatalf("first are %v, want %v", first, want)
-		}
-	}
+// A message names the first few nodes.
+func TestNodesLine(t *testing.T) {
 	five := []string{"a", "b", "c", "d", "e"}
 	for want, got := range map[string]string{
 		"a, b": nodesLine(five[:2], 2), "a, b, c, d, e": nodesLine(five, 5), "a, b, c, d, e and 2 more": nodesLine(five, 7),
@@ -350,11 +322,11 @@ func TestFirstNodes(t *testing.T) {
 func TestNodesOfBlocks(t *testing.T) {
 	blocks := []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("10.0.0.4/30", "p", "b", 2), fixtures.Block("10.0.0.8/30", "p", "b", 3)}
 	for counted, want := range []int{2, 2, 2, 3, 3} {
-		if u := usageOf(nil, counted, slices.Values(blocks), nil); u.nodes != want {
-			t.Errorf("counted %d: %d nodes, want %d", counted, u.nodes, want)
+		if u := state.UsageOf(nil, counted, slices.Values(blocks), nil); u.Nodes != want {
+			t.Errorf("counted %d: %d nodes, want %d", counted, u.Nodes, want)
 		}
 	}
-	if u := usageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.nodes != 0 {
-		t.Errorf("without a block: %d nodes", u.nodes)
+	if u := state.UsageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.Nodes != 0 {
+		t.Errorf("without a block: %d nodes", u.Nodes)
 	}
 }

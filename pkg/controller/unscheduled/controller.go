@@ -7,12 +7,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
@@ -51,4 +53,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: max(a.RequeueAt.Sub(now), 1)}, nil
+}
+
+// Metrics are the metrics of unscheduled pods.
+type Metrics struct {
+	pods *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics with r.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		pods: common.Gauge("unscheduled_pods", "Pods that the scheduler finds no addresses for, by what they wait for: scheduler, growth, block, node.", "for"),
+	}
+	return m, common.Register(r, m.pods)
+}
+
+// assigned records what unscheduled pods wait for.
+func (m *Metrics) assigned(a *scheduling.Assignment) {
+	for what, n := range map[string]int{
+		"scheduler": a.Offered, "growth": a.Growing, "block": a.Short, "node": a.Pods - a.Offered - a.Growing - a.Short,
+	} {
+		m.pods.WithLabelValues(what).Set(float64(n))
+	}
 }

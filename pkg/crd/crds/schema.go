@@ -1,11 +1,15 @@
 package crds
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // SchemaAnnotation of a CRD names its schema, so that an operator detects whether the
@@ -77,4 +81,12 @@ func Mismatch(name, served, built string) string {
 		"The API server drops or refuses fields that only one of them knows, so claims may fail. "+
 		"Install chart and image of one version: helm upgrade cilium-pool-operator CHART -n NAMESPACE --reset-then-reuse-values. "+
 		"With crds.install=false, apply that chart's files/crds with kubectl apply --server-side", name, served, built)
+}
+
+// Served is the schema named in the annotation of a CRD; "": it has none.
+func Served(ctx context.Context, c client.Reader, name string) (string, error) {
+	obj := &metav1.PartialObjectMetadata{}
+	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	err := c.Get(ctx, client.ObjectKey{Name: name}, obj)
+	return obj.Annotations[SchemaAnnotation], err
 }

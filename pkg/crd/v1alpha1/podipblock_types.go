@@ -16,7 +16,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.poolName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[*].reason`,description="Why it is in its phase or in conflict, or what its drain waits for"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[*].reason`,description="Why it is in its phase, or in conflict"
+// +kubebuilder:printcolumn:name="Waits for",type=string,JSONPath=`.status.waitsFor`,description="What keeps a leaving block on its node"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.spec.cidr) || self.metadata.name == (self.spec.cidr.startsWith(':') ? '0' + self.spec.cidr : self.spec.cidr).replace(':', '-').replace('/', '-')",message="metadata.name must follow from spec.cidr, with '-' for ':' and '/': 10.20.0.0/27 is named 10.20.0.0-27, so that a block can be claimed once only"
 type PodIPBlock struct {
@@ -85,12 +86,19 @@ type PodIPBlockStatus struct {
 	Phase BlockPhase `json:"phase,omitempty"`
 
 	// conditions: Draining, then CoolingDown, each with the reason and since
-	// when; Draining is False while the block waits for a maintenance window or its
-	// turn; Conflict where the block overlaps an older one.
+	// when; Draining is False while the block must leave and has not begun to;
+	// Conflict where the block overlaps an older one.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// waitsFor is what keeps a leaving block on its node: Pods, AgentRestart,
+	// AgentAddress, Replacement, AgentNotSettled, Window, Turn, Nodes or CiliumMode; the
+	// condition Draining has the details. Absent: the agent's answer. More may come.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	WaitsFor string `json:"waitsFor,omitempty"`
 
 	// closed says that no new pod gets an address of the block, in multi-pool mode: a
 	// run of its node's agent saw it taken off its list while pods used it.
@@ -144,19 +152,8 @@ const (
 	ReasonPoolChanged = "PoolChanged"
 )
 
-// Reasons of the condition Draining while it is False.
-const (
-	// HeldForWindow: no maintenance window of its pool is open.
-	HeldForWindow = "WaitsForWindow"
-	// HeldForTurn: as many blocks of its pool as may begin to leave in an
-	// hour have.
-	HeldForTurn = "WaitsForTurn"
-	// HeldForNodes: its pool no longer selects its node, and as many nodes as may move
-	// off the pool at a time do.
-	HeldForNodes = "WaitsForNodes"
-	// HeldForMode: the agent of its node starts next in another IPAM mode.
-	HeldForMode = "WaitsForMode"
-)
+// WaitsFor begins the reasons of the condition Draining while it is False; status.waitsFor follows.
+const WaitsFor = "WaitsFor"
 
 // Reasons of the condition CoolingDown.
 const (

@@ -14,11 +14,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -45,7 +44,7 @@ func (e *Env) Client() (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func (e *Env) Client() (client.Client, error) {
 		return nil, err
 	}
 	e.host = config.Host
-	e.client, err = informer.NewClient(config, client.Options{Scheme: scheme})
+	e.client, err = apiclient.NewClient(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, e.CannotRead(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
@@ -59,7 +59,7 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	e.Flags.AddFlags(fs)
 	fs.Lookup("namespace").Usage = "namespace of the operator; empty: find it"
 	e.given = fs.Changed
-	defaults := controller.DefaultSettings()
+	defaults := config.DefaultSettings()
 	fs.StringVar(&e.AgentNamespace, "cilium-namespace", defaults.AgentNamespace, "namespace of the Cilium agents; if not given: as the operator's Lease says")
 	fs.StringVar(&e.agentSelector, "agent-selector", defaults.AgentSelector.String(), "label selector of the Cilium agents' pods; if not given: as the operator's Lease says")
 	fs.StringVar(&e.mode, "mode", "", check.ModeUsage)

@@ -10,7 +10,7 @@ import (
 )
 
 // Place is where commands run that do not find their cluster by a kubeconfig: a simulated
-// cluster with its own time. Everything that migrate, drain and renumber do goes through it;
+// cluster with its own time. Everything that migrate and drain do goes through it;
 // commands that follow a cluster with watches do not.
 type Place struct {
 	// Client reads and writes.

@@ -16,7 +16,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
@@ -63,7 +62,12 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 		views = append(views, s.Mode.View(o))
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, views)
-	c.Paused, c.Taken = settings.Paused, poolcontroller.Pressure(c.Ledger, c.Pools).Taken
+	pressure := state.NewPressure()
+	for _, name := range c.Pools.Names() {
+		pool := c.Pools.Get(name)
+		state.Press(pressure, pool, state.FamiliesOf(c.Ledger, pool))
+	}
+	c.Paused, c.Taken = settings.Paused, pressure.Taken
 	c.AnyMode = settings.SkipModeCheck || settings.Shadow
 	if len(settings.OfferFamilies) > 0 {
 		c.Unscheduled = scheduling.NewUnscheduled()

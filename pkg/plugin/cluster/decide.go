@@ -52,8 +52,8 @@ func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 func (c *Cluster) holdAsReported(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if is, ok := c.Ledger.Block(b.CIDR); ok && is.Held != "" && state.MayWait(b) && b.Hold.For == "" && !c.Hypothetical {
-			b.Hold.For = expand.WaitTurn
+		if is, ok := c.Ledger.Block(b.CIDR); ok && is.WaitsFor.IsHold() && state.MayWait(b) && b.Hold.For == "" && !c.Hypothetical {
+			b.Hold.For = is.WaitsFor
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -51,7 +51,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 				Pods:        []corev1.Pod{{ObjectMeta: test.pod, Spec: corev1.PodSpec{NodeName: "n"}}},
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
-			}, nil, check.Operator{Settings: controller.DefaultSettings()})
+			}, nil, check.Operator{Settings: config.DefaultSettings()})
 			blue := 0
 			for _, d := range c.Decide("n") {
 				if d.Family == ipalloc.IPv4 && d.CiliumPool == "blue" {

@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 // refusedFor is how long an event about a refused write counts: slightly longer than until the
 // operator sends it again.
-const refusedFor = event.RefusalAgain + 5*time.Minute
+const refusedFor = config.RefusalAgain + 5*time.Minute
 
 // RefusedWrite is a write by the operator that the API server refuses.
 type RefusedWrite struct {
@@ -33,7 +33,7 @@ type RefusedWrite struct {
 // returns none if the user may not list events.
 func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error) {
 	last := map[string]RefusedWrite{}
-	for _, reason := range []string{event.ReasonWriteRefused, event.ReasonWriteAccepted} {
+	for _, reason := range []string{config.ReasonWriteRefused, config.ReasonWriteAccepted} {
 		list := &corev1.EventList{}
 		err := c.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"reason": reason})
 		if apierrors.IsForbidden(err) {
@@ -45,8 +45,8 @@ func (c *Cluster) ReadRefusedWrites(ctx context.Context) ([]RefusedWrite, error)
 		for i := range list.Items {
 			e := &list.Items[i]
 			is := RefusedWrite{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, At: LastOf(e)}
-			if reason == event.ReasonWriteRefused {
-				is.Note = refusal.Clean(e.Message)
+			if reason == config.ReasonWriteRefused {
+				is.Note = termsafe.Line(e.Message)
 			}
 			if key := is.Kind + "/" + is.Name; !is.At.Before(last[key].At) {
 				last[key] = is

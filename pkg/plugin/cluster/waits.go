@@ -2,11 +2,16 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
-	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -25,99 +30,71 @@ const (
 	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
 )
 
-// Waits returns what the leaving blocks of a node wait for, by name.
-func (c *Cluster) Waits(node string) map[string]Wait {
-	waits := map[string]Wait{}
-	for _, d := range c.Decide(node) {
-		for _, w := range d.Plan.Waits {
-			is := Wait{What: waitsFor(w), Action: c.actionOn(w, &d)}
-			is.Restart = w.For == expand.WaitRestart && is.Action != ""
-			if w.For == expand.WaitRestart && !is.Restart && !c.hasPods(w, &d) {
-				is.What = "the operator to retire the agent's own " + output.Few(w.By)
-			}
-			if w.For == expand.WaitReturn && d.State.BlockDemand.Fixed {
-				is.What = "its Node to be deleted"
-			}
-			if b, ok := c.Ledger.Block(w.CIDR); ok && w.For == expand.WaitTurn {
-				_, why, _ := strings.Cut(b.Held, ": ") // as the operator writes it
-				is.What = "its turn: " + why
-			}
-			if d.Paused != "" {
-				is = Wait{What: "the operator, which changes nothing on the node: " + d.Paused, Action: "end this first: " + d.Paused}
-			}
-			waits[crd.BlockName(w.CIDR)] = is
-		}
+// Wait returns what a block waits for if it leaves, or must: as the operator reports it in the
+// block's status, with the pods of now. users are those of its node.
+func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
+	if b.WaitsFor == "" && b.Phase != ipalloc.Draining {
+		return Wait{}
 	}
-	return waits
-}
-
-// actionOn returns the user action that a wait needs; "": it ends on its own.
-func (c *Cluster) actionOn(w expand.Wait, d *Decision) string {
-	switch {
-	case w.For == expand.WaitAgent && !c.hasPods(w, d):
-		return deleteTheNode
-	case w.For == expand.WaitRestart && !c.hasPods(w, d) && c.retired(w, d):
-		return fmt.Sprintf(restartAgents, c.Operator.Settings.AgentNamespace, c.Operator.Settings.AgentSelector)
-	case w.For == expand.WaitReturn && d.State.BlockDemand.Fixed:
-		return replaceTheOne
-	case w.For == expand.WaitWindow && w.Until.IsZero():
-		return openAWindow
+	if paused := c.pausedBecause(b); paused != "" {
+		return Wait{What: "the operator, which changes nothing on the node: " + paused, Action: "end this first: " + paused}
 	}
-	return ""
-}
-
-// retired reports whether the operator has retired every address of the block that is in use.
-func (c *Cluster) retired(w expand.Wait, d *Decision) bool {
-	for a := range c.Users(d.State.Node) {
-		if w.CIDR.Contains(a) && d.State.Release[a] != expand.Released {
-			return false
-		}
-	}
-	return true
-}
-
-// hasPods reports whether pods, and not only the agent, use the block, or an address of it was
-// assigned to a pod by hand.
-func (c *Cluster) hasPods(w expand.Wait, d *Decision) bool {
-	for a, user := range c.Users(d.State.Node) {
-		if w.CIDR.Contains(a) && strings.Contains(user, "/") {
-			return true
-		}
-	}
-	for a, owner := range d.State.Pool {
-		if w.CIDR.Contains(a) && owner != "" {
-			return true
-		}
-	}
-	return false
-}
-
-func waitsFor(w expand.Wait) string {
-	by := output.Few(w.By)
-	switch w.For {
+	pods := podsOf(b, users)
+	switch b.WaitsFor {
+	case "":
+		return c.waitForAgent(pods)
 	case expand.WaitPods:
-		return "pods " + by
-	case expand.WaitAgent:
-		return "the agent's own " + by + ", which stays as long as the Node"
-	case expand.WaitRestart:
-		return "a restart of the agent, which has " + by + " there"
-	case expand.WaitReplacement:
-		return "a replacement: the node has no other addresses"
-	case expand.WaitHandshake:
-		return "the agent's answer"
-	case expand.WaitReturn:
-		return "the agent to give it back"
-	case expand.WaitPodAddress:
-		return "the addresses of " + by
-	case expand.WaitUnsettled:
-		return "the agent to run steadily"
-	case expand.WaitMode:
-		return "an agent that is configured for the operator's IPAM mode"
-	case expand.WaitWindow:
-		if w.Until.IsZero() {
-			return "a maintenance window, and none will ever open"
+		if len(pods) > 0 {
+			return Wait{What: "pods " + output.Few(pods)}
 		}
-		return "the maintenance window that opens at " + w.Until.UTC().Format(time.RFC3339)
+	case expand.WaitAgent:
+		if len(pods) == 0 {
+			return Wait{What: b.WaitNote, Action: deleteTheNode}
+		}
+	case expand.WaitRestart:
+		if len(pods) == 0 {
+			settings := &c.Operator.Settings
+			return Wait{What: b.WaitNote, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
+		}
+	case expand.WaitWindow:
+		if strings.Contains(b.WaitNote, "none will ever open") {
+			return Wait{What: b.WaitNote, Action: openAWindow}
+		}
 	}
-	return string(w.For)
+	return Wait{What: b.WaitNote}
+}
+
+// waitForAgent is the wait of a block of which the operator reports none, with the pods that use it.
+func (c *Cluster) waitForAgent(pods []string) Wait {
+	switch c.Objects.Mode {
+	case ciliumnode.Kubernetes:
+		return Wait{What: "its Node to be deleted", Action: replaceTheOne}
+	case ciliumnode.MultiPool:
+		return Wait{What: "the agent to give it back"}
+	}
+	if len(pods) > 0 { // the operator will report them
+		return Wait{What: "pods " + output.Few(pods)}
+	}
+	return Wait{What: "the agent's answer"}
+}
+
+// podsOf returns the pods, by name, that use addresses of a block.
+func podsOf(b crd.Block, users map[netip.Addr]string) []string {
+	var pods []string
+	for a, user := range users {
+		if b.CIDR.Contains(a) && strings.Contains(user, "/") {
+			pods = append(pods, strings.TrimSuffix(user, " [restored]"))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
+}
+
+// pausedBecause returns why nothing may change on a block's node; "": it may.
+func (c *Cluster) pausedBecause(b crd.Block) string {
+	node := c.Nodes[b.Node]
+	if node == nil {
+		return ""
+	}
+	return c.PausedBecause(node, c.Pools.Match(labels.Set(node.Labels)))
 }

@@ -1,4 +1,4 @@
-// Package drain is kubectl cilium-pool drain and renumber.
+// Package drain is kubectl cilium-pool drain.
 package drain
 
 import (
@@ -49,7 +49,7 @@ func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 
 // New returns the command drain.
 func New(e *cli.Env) *cobra.Command {
-	f := flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}
+	f := renumberFlags{flags: flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
@@ -78,18 +78,46 @@ without a controller, and those with an emptyDir volume unless
 freed a moment before, is evicted again. Nodes are not cordoned. Stop it at any
 time, and call it again to go on. --dry-run lists the pods.
 
+--to CIDR|POOL renumbers: it gives the nodes another range and takes the drained one out.
+It prints a plan, asks, and then
+
+ 1. adds the new CIDR to the pool and lets the old one drain, in one write; of two
+    pools, lets all CIDRs of the old one drain
+ 2. with --evict, evicts the pods as above; without, they leave by themselves
+ 3. names the agents that have addresses of their own in the old range. With
+    --restart-agents it restarts each once nothing else keeps its node's blocks, by
+    deleting its pod: --max-restarts at a time, one of a zone, and the next once all
+    agents are Ready and no block is leaving, as an agent that restarts then keeps its
+    route to it
+ 4. waits until the last block has cooled down, and takes the old CIDR out of the
+    pool, with what is reserved in it, or deletes the old pool
+ 5. verifies that no PodIPBlock and no CiliumNode names an address of it
+
+Stop it at any time, and call it again with the same two ranges. --status says how far
+it is, and changes nothing. --abort lets the old range serve again, at any time before
+step 4: what nodes got of the new one stays. It works in crd mode only: in the other
+modes agents keep their own addresses as long as their Nodes exist.
+
 What no longer passes by itself ends the wait. An agent keeps its own addresses
 (router, health, ingress) until it restarts; then it takes others, outside what
 drains. Restart the agents that are named (delete their pods, or kubectl rollout
 restart their DaemonSet), and call this again. In multi-pool and kubernetes mode an
 agent keeps them as long as its Node exists, restarts included.
 
-Exit codes: 0 every block cools down or is gone, 1 not all by --timeout, or it failed,
-2 wrong command line, 3 the blocks left wait for something that people must do
+Exit codes: 0 every block cools down or is gone; with --to, the old range is gone, 1 not
+by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong command line, 3 the blocks left wait for something that people must do
 first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
-		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes"),
-		Args:    cobra.ExactArgs(1),
+		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes",
+			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.to != "" {
+				f.from = args[0]
+				return renumber(cmd.Context(), e, f)
+			}
+			if f.status || f.abort || f.restartAgents {
+				return output.Usagef("--status, --abort and --restart-agents need --to")
+			}
 			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
@@ -98,15 +126,16 @@ first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), e, c, t, f)
+			return run(cmd.Context(), e, c, t, f.flags)
 		},
 		ValidArgsFunction: e.CompletePools,
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be drained and who uses it, and change nothing")
+	f.addRenumber(cmd, e)
+	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be done and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
-	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now: do not ask whether to delete the blocks")
+	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now or --to: do not ask whether to go on")
 	fs.BoolVar(&f.evict, "evict", f.evict, "evict the pods of each block that has begun to drain")
 	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "with --evict: how many pods may be on their way out at a time")
 	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, whose data is lost")

@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// move is what renumber does: it replaces a range of nodes by another. Its progress follows
+// move is what drain --to does: it replaces a range of nodes by another. Its progress follows
 // from the cluster alone.
 type move struct {
 	from, to string // as on the command line
@@ -44,15 +44,15 @@ const (
 	toVerify              // nothing is left
 )
 
-// parseMove parses --from and --to.
+// parseMove parses the range to leave and the one to move to.
 func parseMove(c *cluster.Cluster, from, to string) (move, error) {
 	oldCIDR, fromErr := netip.ParsePrefix(from)
 	newCIDR, toErr := netip.ParsePrefix(to)
 	switch {
 	case from == to:
-		return move{}, output.Usagef("--from and --to are the same")
+		return move{}, output.Usagef("%s is what drains: name another range with --to", from)
 	case (fromErr == nil) != (toErr == nil):
-		return move{}, output.Usagef("--from and --to must be two CIDRs, or two pools")
+		return move{}, output.Usagef("%s and %s must be two CIDRs, or two pools", from, to)
 	case fromErr == nil:
 		return moveOfCIDR(c, oldCIDR, newCIDR)
 	}

@@ -30,7 +30,9 @@ type renumberFlags struct {
 func (f *renumberFlags) validate() error {
 	switch {
 	case f.from == "" || f.to == "":
-		return output.Usagef("--from and --to are needed: two CIDRs, or two pools")
+		return output.Usagef("a range to leave and one to move to are needed: two CIDRs, or two pools")
+	case f.undo || f.now || !f.wait:
+		return output.Usagef("--undo, --now and --wait=false do not go together with --to: see --abort")
 	case f.status && f.abort:
 		return output.Usagef("--status and --abort do not go together")
 	case f.maxConcurrent < 1:
@@ -41,70 +43,43 @@ func (f *renumberFlags) validate() error {
 	return nil
 }
 
-// NewRenumber returns the command renumber.
+// NewRenumber returns the former command renumber.
 func NewRenumber(e *cli.Env) *cobra.Command {
 	f := renumberFlags{flags: flags{evict: true, wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
 	cmd := &cobra.Command{
-		Use:   "renumber --from CIDR|POOL --to CIDR|POOL",
-		Short: "Move all nodes and pods from one range to another, and take the old one out",
-		Long: `Moves all nodes and pods from one CIDR of a pool to another, or from one pool to
-another, and takes the old one out. It prints a plan, asks, and then
-
- 1. adds the new CIDR to the pool and lets the old one drain (allocationPolicy:
-    Drain), in one write; of two pools, lets all CIDRs of the old one drain
- 2. evicts the pods with an address of the old range, as drain --evict does:
-    PodDisruptionBudgets hold, --max-concurrent pods are on their way out at a time,
-    and pods that nothing would bring back are left alone and named
- 3. names the agents that have addresses of their own in it (router, health,
-    ingress), which take others when they restart. With --restart-agents it restarts
-    each once nothing else keeps its node's blocks of the old range, by deleting its
-    pod: --max-restarts at a time, one of a zone, and the next once all agents are
-    Ready and no block is leaving, as an agent that restarts then keeps its route to it
- 4. waits until the last block has cooled down, and takes the old CIDR out of the
-    pool, with what is reserved in it, or deletes the old pool
- 5. verifies that no PodIPBlock and no CiliumNode names an address of it
-
-The cluster says how far it is, so it can be stopped at any time, and called again
-with the same --from and --to. --status says how far it is, and changes nothing.
---abort lets the old range serve again, at any time before step 4: what nodes got of
-the new one stays, and renumber the other way around leaves that.
-
---dry-run prints the plan alone. It works in crd mode only: in the other modes agents
-keep their own addresses as long as their Nodes exist.
-
-Exit codes: 0 the old range is gone, or --abort or --dry-run did what it says, 1 not by
---timeout, or it failed; --status: it is under way, or has not begun, 2 wrong command
-line, 3 what is left waits for something that people must do first, such as restarting
-an agent, or moving a pod that is left alone.`,
-		Example: cli.Examples("renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --restart-agents --yes", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --status", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --abort", "renumber --from old-pool --to new-pool --max-concurrent 20"),
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return renumber(cmd.Context(), e, f)
-		},
+		Use:  "renumber --from CIDR|POOL --to CIDR|POOL",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return renumber(cmd.Context(), e, f) },
 	}
 	fs := cmd.Flags()
+	f.addRenumber(cmd, e)
 	fs.StringVar(&f.from, "from", "", "the CIDR of a pool, or the pool, to leave")
-	fs.StringVar(&f.to, "to", "", "the CIDR that the pool gets instead, or another pool")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the plan, and change nothing")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask whether to go on")
-	fs.BoolVar(&f.status, "status", false, "print how far it is, and change nothing")
-	fs.BoolVar(&f.abort, "abort", false, "let the old range serve again")
 	fs.BoolVar(&f.evict, "evict", f.evict, "evict pods; with --evict=false they leave by themselves")
 	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "how many pods may be on their way out at a time")
 	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", false, "also evict pods with emptyDir volumes, whose data is lost")
-	fs.BoolVar(&f.restartAgents, "restart-agents", false, "restart the agents that have addresses of their own in the old range")
-	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
 	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
-	_ = cmd.RegisterFlagCompletionFunc("from", e.CompletePools)
-	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
 	return cmd
 }
 
+// addRenumber adds the flags that only renumbering has.
+func (f *renumberFlags) addRenumber(cmd *cobra.Command, e *cli.Env) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.to, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
+	fs.BoolVar(&f.status, "status", false, "with --to: print how far it is, and change nothing")
+	fs.BoolVar(&f.abort, "abort", false, "with --to: let the old range serve again")
+	fs.BoolVar(&f.restartAgents, "restart-agents", false, "with --to: restart the agents that have addresses of their own in the old range")
+	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
+	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
+}
+
+// renumber moves nodes and pods from one range to another.
 func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
 	c, err := e.Read(ctx)
 	if err != nil {
 		return err
@@ -230,7 +205,7 @@ var errFinished = errors.New("it is over")
 func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
 	switch {
 	case m.pool(c) == nil || !m.inSpec(c):
-		return fmt.Errorf("%w: %s is no longer there. To go back: renumber --from %s --to %s", errFinished, m.from, m.to, m.from)
+		return fmt.Errorf("%w: %s is no longer there. To go back: drain %s --to %s", errFinished, m.from, m.to, m.from)
 	case m.pool(c).DeletionTimestamp != nil:
 		return fmt.Errorf("%w: pool %s is being deleted, and that cannot be undone", errFinished, m.old.pool)
 	}
@@ -243,7 +218,7 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	}
 	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
 	if held := len(m.heldOfNew(c)); held > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: renumber --from %s --to %s", output.Count(held, "block"), m.to, m.from)
+		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", output.Count(held, "block"), m.to, m.from)
 	}
 	fmt.Fprintln(e.Out)
 	return nil

@@ -18,10 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -47,7 +48,7 @@ func (r *renumbered) env() *cli.Env {
 // readOf reads a cluster of these objects.
 func readOf(t *testing.T, objects ...client.Object) *renumbered {
 	t.Helper()
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 			ciliumNodes = append(ciliumNodes, obj)
 		}
 	}
-	r.Cluster = cluster.New(s, ciliumNodes, check.Operator{Settings: controller.DefaultSettings()})
+	r.Cluster = cluster.New(s, ciliumNodes, check.Operator{Settings: config.DefaultSettings()})
 	r.Client = served
 	return r
 }

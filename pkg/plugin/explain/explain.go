@@ -215,11 +215,11 @@ func explainBlocks(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 		return
 	}
 	s.Line("It holds %s:", output.Count(len(d.State.Blocks), "block"))
-	waits, users := c.Waits(name), c.Users(name)
+	users := c.Users(name)
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			cluster.CountIn(state.CIDR, users), len(state.Usable), output.Age(c.Now, b.Created), wayOut(c, b, &state, waits[b.Name].What))
+			cluster.CountIn(state.CIDR, users), len(state.Usable), output.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
 	}
 }
 

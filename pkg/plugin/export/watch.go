@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -33,12 +32,12 @@ func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Chan
 	if err != nil {
 		return nil, nil, err
 	}
-	scheme, err := controller.Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		return nil, nil, err
 	}
 	lost := complaint{out: e.ErrOut}
-	cached, err := informer.NewToolCache(config, cache.Options{
+	cached, err := apiclient.NewToolCache(config, cache.Options{
 		Scheme:           scheme,
 		DefaultTransform: slim,
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {

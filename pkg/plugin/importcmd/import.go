@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -78,7 +78,7 @@ carried over (with --strict).`,
 				return err
 			}
 			result := o.convert(objects)
-			result.Check(controller.DefaultSettings().Defaults, existing)
+			result.Check(config.DefaultSettings().Defaults, existing)
 			return writeResult(e, from, objects, result, strict)
 		},
 	}

@@ -86,13 +86,13 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 		if w.node != "" && w.node != node {
 			continue
 		}
-		waits := c.Waits(node)
 		users := c.Users(node)
 		for _, b := range c.Ledger.NodeBlocks(node) {
+			wait := c.Wait(b, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR.String(), Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
-				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: waits[b.Name].What, NeedsAction: waits[b.Name].Action, NeedsRestart: waits[b.Name].Restart, Created: b.Created,
+				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
 			}
 			if !b.Since.IsZero() {
 				row.Since = &b.Since

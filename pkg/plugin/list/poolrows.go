@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -60,10 +59,14 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	var rows []PoolRow
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
-		counts, any := poolcontroller.CountsOf(c.Ledger, pool), false
+		var counted [2]*state.FamilyUsage // nil while the pool is invalid
+		for _, f := range state.FamiliesOf(c.Ledger, pool) {
+			counted[f.Family] = &f
+		}
+		any := false
 		for _, f := range ipalloc.Families() {
 			if _, ok := pool.Ranges(f); ok {
-				rows = append(rows, poolRowOf(c, pool, f, counts[f], used))
+				rows = append(rows, poolRowOf(c, pool, f, counted[f], used))
 				any = true
 			}
 		}
@@ -74,13 +77,12 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	return rows
 }
 
-func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counts poolcontroller.Counts, used map[string]int) PoolRow {
-	r := PoolRow{
-		Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{},
-		Total: counts.Blocks.Total, Free: counts.Blocks.Free, Full: counts.UtilizationPercent,
-		Blocks: PhaseCount{
-			InService: int(counts.Blocks.InService), Draining: int(counts.Blocks.Draining), CoolingDown: int(counts.Blocks.CoolingDown),
-		},
+func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, used map[string]int) PoolRow {
+	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
+	if counted != nil {
+		blocks := counted.Status.Blocks
+		r.Total, r.Free, r.Full = blocks.Total, blocks.Free, counted.Full()
+		r.Blocks = PhaseCount{InService: int(blocks.InService), Draining: int(blocks.Draining), CoolingDown: int(blocks.CoolingDown)}
 	}
 	if ranges, ok := pool.Ranges(f); ok {
 		r.BlockBits = ranges.Bits
@@ -100,7 +102,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counts pool
 		}
 	}
 	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
-	r.Room = poolcontroller.Room(pool, f, r.Free)
+	r.Room = state.Room(pool, f, r.Free)
 	r.Window = windowOf(pool, c.Now)
 	r.State, r.Message = poolState(c, pool, f, &r)
 	return r

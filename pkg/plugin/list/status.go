@@ -17,7 +17,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -242,7 +242,7 @@ func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview
 	}
 	if more := len(refused) - most; more > 0 {
 		v.attend("the API server refuses writes about %s more: kubectl get events -n default --field-selector reason=%s",
-			output.Plural(more, "object", "objects"), event.ReasonWriteRefused)
+			output.Plural(more, "object", "objects"), config.ReasonWriteRefused)
 	}
 }
 

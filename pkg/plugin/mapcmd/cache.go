@@ -10,30 +10,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// mapCache keeps what the operator's caches keep, and the objects that the operator does not
-// cache, because each map is drawn from all of them.
+// mapCache keeps what maps are drawn from. Objects from the cache are shared.
 func mapCache(mode ciliumnode.Mode) cache.Options {
-	o := informer.CacheOptions()
 	strip := stripPod
 	if mode.ManyPools() {
 		strip = stripAsking
 	}
-	o.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: strip, Field: state.PodFields()}
-	o.ByObject[&ciliumv2.CiliumNode{}] = cache.ByObject{Transform: stripCiliumNode}
-	for kind := range o.ByObject {
-		if _, ok := kind.(*corev1.Node); ok {
-			delete(o.ByObject, kind) // kinds differ by type, and are found by pointer
-		}
+	return cache.Options{
+		ReaderFailOnMissingInformer:  true,
+		DefaultUnsafeDisableDeepCopy: ptr.To(true),
+		DefaultTransform:             cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:          {Transform: strip, Field: state.PodFields()},
+			&ciliumv2.CiliumNode{}: {Transform: stripCiliumNode},
+			&corev1.Node{}:         {Transform: stripNode},
+		},
 	}
-	o.ByObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
-	return o
 }
 
-// stripNode also keeps podCIDRs, which the operator's cache drops.
 func stripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {

@@ -109,16 +109,13 @@ func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
 // mapBlocks returns the blocks of a node.
 func mapBlocks(c *cluster.Cluster, node string) []addressmap.Block {
 	blocks := c.Ledger.NodeBlocks(node)
-	var waits map[string]cluster.Wait
-	if slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.Phase != ipalloc.InService }) {
-		waits = c.Waits(node)
-	}
-	users := usersByBlock(c, node, blocks)
+	all := c.Users(node)
+	users := usersByBlock(all, blocks)
 	out := make([]addressmap.Block, len(blocks))
 	for i, b := range blocks {
 		out[i] = addressmap.Block{
 			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: b.Phase.String(), Reason: string(b.Reason),
-			WaitsFor: waits[b.Name].What, Conflict: b.Conflict, Addresses: c.UsableCount(b), Created: b.Created,
+			WaitsFor: c.Wait(b, all).What, Conflict: b.Conflict, Addresses: c.UsableCount(b), Created: b.Created,
 			Users: users[i], Used: len(users[i]),
 		}
 		if !b.Since.IsZero() {
@@ -128,10 +125,10 @@ func mapBlocks(c *cluster.Cluster, node string) []addressmap.Block {
 	return out
 }
 
-// usersByBlock returns the users of each block's addresses, sorted by address.
-func usersByBlock(c *cluster.Cluster, node string, blocks []crd.Block) [][]addressmap.User {
+// usersByBlock sorts the users of a node under its blocks, and by address.
+func usersByBlock(all map[netip.Addr]string, blocks []crd.Block) [][]addressmap.User {
 	out := make([][]addressmap.User, len(blocks))
-	for addr, name := range c.Users(node) {
+	for addr, name := range all {
 		u := addressmap.User{IP: addr, Name: strings.TrimSuffix(name, " [restored]")}
 		for i := range blocks {
 			if blocks[i].CIDR.Contains(addr) {

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -87,7 +87,7 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 func (w *watched) newCache(config *rest.Config, c client.Client, o cache.Options) (cache.Cache, error) {
 	o.Scheme, o.Mapper = c.Scheme(), c.RESTMapper()
 	o.DefaultWatchErrorHandler = func(_ context.Context, _ *toolscache.Reflector, err error) { w.failed(err) }
-	made, err := informer.NewToolCache(config, o)
+	made, err := apiclient.NewToolCache(config, o)
 	if err != nil {
 		return nil, w.unreadable(err)
 	}

@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func newFinish(e *cli.Env, s choice) *cobra.Command {
-	dryRun, settle := false, controller.DefaultSettings().AgentSettle
+	dryRun, settle := false, config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",
 		Short: "End a move: take away what the old mode left; after it there is no way back",

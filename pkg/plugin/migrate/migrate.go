@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
@@ -114,7 +114,7 @@ type move struct {
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is being left. The blocks are for crd mode.
-	operator := check.Operator{Settings: controller.DefaultSettings()}
+	operator := check.Operator{Settings: config.DefaultSettings()}
 	if e.Place == nil {
 		var err error
 		if operator, err = e.FindOperator(ctx); err != nil {

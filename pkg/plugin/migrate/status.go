@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -39,7 +39,7 @@ type migrateRow struct {
 func newStatus(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	var s choice
-	until, timeout, settle := "", time.Duration(0), controller.DefaultSettings().AgentSettle
+	until, timeout, settle := "", time.Duration(0), config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how far each node has come, and what comes next",

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -44,7 +44,7 @@ func (s scenario) world() world.Config {
 		Nodes: 2, PodsPerNode: 2, Operators: 2, UpdateRate: 15 * time.Second,
 		Faults: world.Kill | world.KillAfterWrite | world.Unheard | world.Fail | world.Lag | world.Relist | world.StaleList |
 			world.Freeze | world.AgentKill | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.PoolEdits,
-		Settings: controller.Settings{
+		Settings: config.Settings{
 			Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 			AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
 		},

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -24,7 +24,7 @@ import (
 // small is a world of one operator and two nodes in which nothing has happened.
 func small(t *testing.T, change func(*Config)) *World {
 	t.Helper()
-	settings := controller.Settings{
+	settings := config.Settings{
 		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 1,
 	}

@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -26,7 +26,7 @@ func TestFirstBlocksAreJudged(t *testing.T) {
 		return p
 	}
 	taint := crd.DefaultStartupTaints()[0]
-	settings := controller.Settings{
+	settings := config.Settings{
 		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
 		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 1, StartupTaints: []string{taint},
 	}

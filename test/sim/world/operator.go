@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -48,7 +49,7 @@ type Operator struct {
 	runs   int
 	// skew is how far its clock is off.
 	skew     time.Duration
-	settings controller.Settings
+	settings config.Settings
 
 	parts   *controller.Operator
 	streams []*stream

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
 // processes run the operators, one of which has the Lease.
@@ -103,7 +103,7 @@ func (ps *processes) enableCall(o *Operator, f *flight) {
 }
 
 // settings returns those of the leading operator.
-func (ps *processes) settings() controller.Settings {
+func (ps *processes) settings() config.Settings {
 	if h := ps.lease.holder; h != nil {
 		return h.settings
 	}

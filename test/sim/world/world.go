@@ -14,7 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
@@ -52,7 +52,7 @@ type Config struct {
 	// Scheduling is the scheduler that binds pods, in crd mode. Nil: there is none.
 	Scheduling *Scheduling
 	// Settings of the operators. Upgraded are those after an upgrade.
-	Settings, Upgraded controller.Settings
+	Settings, Upgraded config.Settings
 	// Reserve is how many addresses of each Cilium pool agents in multi-pool mode keep free.
 	Reserve map[string]int
 	// UpdateRate is the minimum time between two reports of an agent.

@@ -1,11 +1,8 @@
-// Package metrics has the metrics of more than one controller.
-package metrics
+package common
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/refusal"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -54,25 +51,6 @@ func Counter(name, help string, labels ...string) *prometheus.CounterVec {
 // Gauge is a gauge of the operator.
 func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
-}
-
-// Desc describes a metric of the operator that a collector makes on each scrape.
-func Desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
-}
-
-// Wrote counts a write of an object and returns its error, as a *refusal.Error if the API
-// server refuses it.
-func (m *Shared) Wrote(kind, name, write string, err error) error {
-	result := "ok"
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		result = "conflict"
-	case err != nil:
-		result = "error"
-	}
-	m.Writes.WithLabelValues(kind, write, result).Inc()
-	return refusal.Of(kind, name, write, err)
 }
 
 // Claimed counts a claim and its result.

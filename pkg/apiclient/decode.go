@@ -1,4 +1,4 @@
-package informer
+package apiclient
 
 import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"

@@ -1,5 +1,4 @@
-// Package retry says when to reconcile again.
-package retry
+package common
 
 import (
 	"time"
@@ -9,22 +8,22 @@ import (
 )
 
 const (
-	// Conflict is when to reconcile again after a write conflict.
-	Conflict = 100 * time.Millisecond
-	// NotShown is when to reconcile again while the watch lags behind a write.
-	NotShown = time.Second
+	// ConflictRetry is when to reconcile again after a write conflict.
+	ConflictRetry = 100 * time.Millisecond
+	// WatchRetry is when to reconcile again while the watch lags behind a write.
+	WatchRetry = time.Second
 )
 
 // MaxBackoff is the longest wait after an error of a reconcile.
 const MaxBackoff = 30 * time.Second
 
-// Longest is the longest wait before a controller tries something again without an event.
-const Longest = time.Minute
+// LongestWait is the longest wait before a controller tries something again without an event.
+const LongestWait = time.Minute
 
 // AfterConflict requeues after a conflict without reporting an error.
 func AfterConflict(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: Conflict}, nil
+		return reconcile.Result{RequeueAfter: ConflictRetry}, nil
 	}
 	return reconcile.Result{}, err
 }

@@ -1,6 +1,11 @@
-package pool
+package state
 
 import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -42,5 +47,38 @@ func TestBlocksPerNode(t *testing.T) {
 				t.Errorf("%d nodes fit, want 3", n)
 			}
 		})
+	}
+}
+
+// A pool that is not full must not be reported as full.
+func TestFull(t *testing.T) {
+	for _, test := range []struct {
+		part, whole int64
+		want        int32
+	}{
+		{0, 1000, 0}, {1, 1000, 0}, {10, 1000, 1}, {500, 1000, 50}, {999, 1000, 99}, {4095, 4096, 99}, {1000, 1000, 100},
+		{1001, 1000, 100}, {0, 0, 100}, {math.MaxInt64 - 1, math.MaxInt64, 99}, {0, math.MaxInt64, 0},
+	} {
+		u := FamilyUsage{Status: v1alpha1.FamilyStatus{Blocks: v1alpha1.StateCounts{Total: test.whole, Free: test.whole - test.part}}}
+		if got := u.Full(); got != test.want {
+			t.Errorf("%d of %d: %d%%, want %d%%", test.part, test.whole, got, test.want)
+		}
+	}
+}
+
+// The first few nodes are those of a sorted list of all, in whichever order blocks come.
+func TestFirstNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var first []string
+		all := map[string]bool{}
+		for range r.IntN(20) {
+			node := fmt.Sprint("n", r.IntN(10))
+			first, all[node] = withFirst(first, node), true
+		}
+		want := slices.Sorted(maps.Keys(all))
+		if want = want[:min(len(want), NamedNodes)]; !slices.Equal(first, want) {
+			t.Fatalf("first are %v, want %v", first, want)
+		}
 	}
 }

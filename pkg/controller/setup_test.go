@@ -13,7 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -21,7 +23,7 @@ import (
 // What the end of the process interrupts is no error of any controller: with a full
 // queue the log would have a line for each object in it.
 func TestShutdownIsNoError(t *testing.T) {
-	scheme, err := Scheme()
+	scheme, err := apiclient.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,12 +37,12 @@ func TestShutdownIsNoError(t *testing.T) {
 		},
 	}).Build()
 	o, err := New(Connections{Cache: api, Live: api, Client: api, Recorder: events.NewFakeRecorder(10), Clock: clocktesting.NewFakePassiveClock(fixtures.Noon())},
-		Settings{Mode: ciliumnode.MultiPool, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
+		config.Settings{Mode: ciliumnode.MultiPool, Defaults: fixtures.Defaults(), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Feed.Ledger.SetReady()
-	workers := controllersOf(o, Settings{Mode: ciliumnode.MultiPool, NodeWorkers: 1})
+	workers := controllersOf(o, config.Settings{Mode: ciliumnode.MultiPool, NodeWorkers: 1})
 	if len(workers) != 4 {
 		t.Fatalf("%d controllers", len(workers))
 	}

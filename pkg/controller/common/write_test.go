@@ -1,4 +1,4 @@
-package refusal
+package common
 
 import (
 	"errors"
@@ -42,12 +42,12 @@ func TestOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := Of("PodIPBlock", "b", "phase", test.err)
+			err := RefusalOf("PodIPBlock", "b", "phase", test.err)
 			if !errors.Is(err, test.err) {
 				t.Errorf("%v hides %v", err, test.err)
 			}
 			wrapped := fmt.Errorf("claiming: %w", errors.Join(err, errors.New("and more")))
-			if refused := In(wrapped); (refused != nil) != test.want || refused != nil && refused.Name != "b" {
+			if refused := RefusalIn(wrapped); (refused != nil) != test.want || refused != nil && refused.Name != "b" {
 				t.Errorf("the refusal is %v, want %t", refused, test.want)
 			}
 		})
@@ -73,7 +73,7 @@ func TestNote(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			note := In(Of("PodIPBlock", "b", "phase", test.err)).Note()
+			note := RefusalIn(RefusalOf("PodIPBlock", "b", "phase", test.err)).Note()
 			for _, want := range test.want {
 				if !strings.Contains(note, want) {
 					t.Errorf("%q is not in %q", want, note)
@@ -85,7 +85,7 @@ func TestNote(t *testing.T) {
 
 // The author of a webhook may write terminal control sequences, and as much text as they like.
 func TestNoteIsCleanAndShort(t *testing.T) {
-	note := In(Of("PodIPBlock", "b", "phase", webhook("\x1b[2Jgone\r\n\u202eback\x00 \xff"+strings.Repeat("€", 5000)))).Note()
+	note := RefusalIn(RefusalOf("PodIPBlock", "b", "phase", webhook("\x1b[2Jgone\r\n\u202eback\x00 \xff"+strings.Repeat("€", 5000)))).Note()
 	if len(note) > 1024 || !utf8.ValidString(note) {
 		t.Errorf("%d bytes, valid: %t", len(note), utf8.ValidString(note))
 	}

@@ -1,14 +1,32 @@
-package informer
+// Package apiclient has the clients and caches that reach the API server: a value that Cilium's type
+// of CiliumNodes cannot hold ends none of their requests.
+package apiclient
 
 import (
 	"context"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
+
+// Scheme knows every kind the operator handles.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ciliumv2.AddToScheme, ciliumv2alpha1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
 
 var ciliumNodeKind = ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition)
 
@@ -26,7 +44,7 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	api, err := lists{config: config, http: options.HTTPClient, scheme: options.Scheme}.client(ciliumNodeKind)
+	api, err := Lists{config, options.HTTPClient, options.Scheme}.client(ciliumNodeKind)
 	return lenientClient{c, api}, err
 }
 

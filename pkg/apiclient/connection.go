@@ -1,0 +1,103 @@
+package apiclient
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// NewCache returns a cache for a manager whose watches have a connection of their own.
+func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	own, err := OwnConnection(config)
+	if err != nil {
+		return nil, err
+	}
+	options.HTTPClient = own
+	return cache.New(config, options)
+}
+
+// NewToolCache returns a cache that decodes CiliumNodes as NewClient does.
+func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	ciliumNodes, err := Lists{config, http, options.Scheme}.All(ciliumNodeKind, ciliumv2.CNPluralName)
+	if err != nil {
+		return nil, err
+	}
+	options.HTTPClient = http
+	options.NewInformer = func(from toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		if _, ok := obj.(*ciliumv2.CiliumNode); ok {
+			from = ciliumNodes
+		}
+		return toolscache.NewSharedIndexInformer(from, obj, resync, by)
+	}
+	return cache.New(config, options)
+}
+
+// OwnConnection returns an HTTP client for watches, which shares no connection with other
+// clients. A busy API server closes a watch to which it could not send an event for a tenth of
+// a second (k8s.io/apiserver v0.36.3, pkg/storage/cacher, cacheWatcher.add), which happens
+// often if the watch shares its connection with the responses to many writes. The Lease stays
+// on the connection of the writes: a leader whose writes do not get through must lose it.
+func OwnConnection(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
+	if config.Dial == nil { // client-go shares transports between equal configs, but not if they have a dialer
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
+	return rest.HTTPClientFor(config)
+}
+
+// dialTimeout is client-go's timeout for dialing and its keep-alive period
+// (transport/cache.go, v0.36.3).
+const dialTimeout = 30 * time.Second
+
+// Lists builds the ListWatches of reflectors.
+type Lists struct {
+	Config *rest.Config
+	HTTP   *http.Client
+	Scheme *runtime.Scheme
+}
+
+// Of lists and watches a kind in a namespace, "" for all.
+func (l Lists) Of(gvk schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) (toolscache.ListerWatcher, error) {
+	c, err := l.client(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource, err)
+	}
+	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
+		o.LabelSelector, o.FieldSelector = by.String(), field.String()
+	}), nil
+}
+
+// All lists and watches all objects of a kind.
+func (l Lists) All(gvk schema.GroupVersionKind, resource string) (toolscache.ListerWatcher, error) {
+	return l.Of(gvk, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
+}
+
+// client returns a client of a kind: of CiliumNodes a lenient one, which reads JSON whatever
+// client-go prefers (KUBE_FEATURE_ClientsPreferCBOR).
+func (l Lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
+	codecs := serializer.NewCodecFactory(l.Scheme)
+	if gvk != ciliumNodeKind {
+		return apiutil.RESTClientForGVK(gvk, false, false, l.Config, codecs, l.HTTP)
+	}
+	config, version := rest.CopyConfig(l.Config), gvk.GroupVersion()
+	config.APIPath, config.GroupVersion, config.ContentType = "/apis", &version, runtime.ContentTypeJSON
+	config.NegotiatedSerializer = lenient{codecs.WithoutConversion()}
+	return rest.RESTClientForConfigAndClient(config, l.HTTP)
+}
