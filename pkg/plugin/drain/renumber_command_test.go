@@ -31,7 +31,7 @@ func TestParseMove(t *testing.T) {
 	}{
 		"a new CIDR":            {both, oldCIDR, newCIDR, "", "p"},
 		"it was taken out":      {[]client.Object{ranged(newCIDR)}, oldCIDR, newCIDR, "", "p"},
-		"the same":              {both, oldCIDR, oldCIDR, "are the same", ""},
+		"the same":              {both, oldCIDR, oldCIDR, "name another range", ""},
 		"a CIDR and a pool":     {both, oldCIDR, "q", "must be two CIDRs, or two pools", ""},
 		"another family":        {both, oldCIDR, "fd00::/64", "different families", ""},
 		"host bits":             {both, oldCIDR, "10.1.0.1/24", "host bits", ""},
@@ -55,12 +55,12 @@ func TestParseMove(t *testing.T) {
 }
 
 func TestValidateRenumber(t *testing.T) {
-	good := renumberFlags{flags: flags{maxConcurrent: 1}, from: "a", to: "b", maxRestarts: 1}
+	good := renumberFlags{flags: flags{wait: true, maxConcurrent: 1}, from: "a", to: "b", maxRestarts: 1}
 	if err := good.validate(); err != nil {
 		t.Error(err)
 	}
 	for name, edit := range map[string]func(*renumberFlags){
-		"no --from":          func(f *renumberFlags) { f.from = "" },
+		"no range":           func(f *renumberFlags) { f.from = "" },
 		"no --to":            func(f *renumberFlags) { f.to = "" },
 		"--status --abort":   func(f *renumberFlags) { f.status, f.abort = true, true },
 		"--max-concurrent 0": func(f *renumberFlags) { f.maxConcurrent = 0 },
@@ -109,7 +109,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
-			f := renumberFlags{flags: flags{maxConcurrent: 1, timeout: time.Second}, from: oldCIDR, to: newCIDR, maxRestarts: 1}
+			f := renumberFlags{flags: flags{wait: true, maxConcurrent: 1, timeout: time.Second}, from: oldCIDR, to: newCIDR, maxRestarts: 1}
 			test.edit(&f)
 			if err := renumber(t.Context(), r.at(), f); !test.as(err) {
 				t.Errorf("%v\n%s", err, r.errOut.String())
