@@ -23,8 +23,8 @@ var usage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: (\w+))?  +(.*?)(?: \
 // valueOf reads an argument of the chart's Deployment: flag, value of the chart.
 var valueOf = regexp.MustCompile(`(?m)^- .*?--([a-z-]+)=[^.]*\.Values\.([\w.]+)`)
 
-// flagTable returns the --help of the operator as a table, with the chart's values, or the --help
-// of a subcommand, which has none.
+// flagTable returns the --help of the operator as a table, or the --help of a subcommand. A flag
+// with a value of the chart has its meaning there.
 func flagTable(t *testing.T, subcommand ...string) string {
 	t.Helper()
 	operator := harness.Program(t, "cilium-pool-operator")
@@ -37,7 +37,7 @@ func flagTable(t *testing.T, subcommand ...string) string {
 		chart[m[1]] = m[2]
 	}
 	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": `""`, "strings": `""`}
-	rows := "| flag | default | chart | meaning |\n| --- | --- | --- | --- |\n"
+	rows := "| flag | default | value of the chart, or meaning |\n| --- | --- | --- |\n"
 	if len(subcommand) > 0 {
 		rows = "| flag | default | meaning |\n| --- | --- | --- |\n"
 	}
@@ -46,12 +46,8 @@ func flagTable(t *testing.T, subcommand ...string) string {
 		if value == "" {
 			value = zero[kind]
 		}
-		if len(subcommand) == 0 {
-			of := "-"
-			if chart[name] != "" {
-				of = "`" + chart[name] + "`"
-			}
-			meaning = of + " | " + meaning
+		if len(subcommand) == 0 && chart[name] != "" {
+			meaning = "`" + chart[name] + "`"
 		}
 		rows += fmt.Sprintf("| `--%s` | `%s` | %s |\n", name, value, meaning)
 	}
