@@ -16,14 +16,13 @@ import (
 
 const checkPage = "docs/reference/check.md"
 
-// The tables of findings and flags match the code. go test ./test/docs -update writes them.
+// The table of findings matches the code. go test ./test/docs -update writes it.
 func TestCheckPage(t *testing.T) {
-	findings := "| severity | reason | modes | meaning | first step |\n| --- | --- | --- | --- | --- |\n"
+	findings := "| severity | reason | modes | meaning |\n| --- | --- | --- | --- |\n"
 	for _, e := range audit.Catalogue() {
-		findings += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning, firstStep(&e))
+		findings += fmt.Sprintf("| %s | `%s` | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning)
 	}
 	generatedPart(t, checkPage, "findings", findings)
-	generatedPart(t, checkPage, "check flags", flagTable(t, "check"))
 }
 
 // modesOf returns the names of the modes that can have such a finding.
@@ -36,22 +35,6 @@ func modesOf(e *audit.Entry) string {
 		return "all"
 	}
 	return strings.Join(names, ", ")
-}
-
-// firstStep returns the first sentence of what to do, and whether the operator does it.
-func firstStep(e *audit.Entry) string {
-	const operator = "The operator fixes this by itself"
-	step, _, more := strings.Cut(e.Fix, ". ")
-	if strings.HasPrefix(step, operator) {
-		return "The operator fixes it."
-	}
-	if more {
-		step += "."
-	}
-	if strings.Contains(e.Fix, operator) {
-		step += " The operator fixes it."
-	}
-	return step
 }
 
 // generatedPart compares the text between two marks of a page with want.

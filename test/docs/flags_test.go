@@ -3,19 +3,15 @@ package docs
 import (
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-var update = flag.Bool("update", false, "write the table of flags into docs/configuration.md")
+var update = flag.Bool("update", false, "write the tables of flags and findings into their pages")
 
 // usage reads one flag from --help: name, type, meaning, default.
 var usage = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: (\w+))?  +(.*?)(?: \(default (.*)\))?$`)
@@ -38,9 +34,6 @@ func flagTable(t *testing.T, subcommand ...string) string {
 	}
 	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": `""`, "strings": `""`}
 	rows := "| flag | default | value of the chart, or meaning |\n| --- | --- | --- |\n"
-	if len(subcommand) > 0 {
-		rows = "| flag | default | meaning |\n| --- | --- | --- |\n"
-	}
 	for _, m := range usage.FindAllStringSubmatch(string(help), -1) {
 		name, kind, meaning, value := m[1], m[2], strings.ReplaceAll(m[3], "|", `\|`), m[4]
 		if value == "" {
@@ -56,24 +49,9 @@ func flagTable(t *testing.T, subcommand ...string) string {
 
 // The table of flags matches --help. go test ./test/docs -update writes it.
 func TestFlagsPage(t *testing.T) {
-	const path, begin, end = "docs/configuration.md", "<!-- flags: begin -->\n", "<!-- flags: end -->"
-	page := read(t, path)
-	before, rest, ok := strings.Cut(page, begin)
-	documented, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table, between %s and %s", path, begin, end)
-	}
 	want := flagTable(t)
+	generatedPart(t, "docs/configuration.md", "flags", want)
 	known := want + flagTable(t, "check")
-	if *update {
-		if err := os.WriteFile(filepath.Join(root, path), []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want, documented); diff != "" {
-		t.Errorf("flags (-operator --help +%s); go test ./test/docs -update fixes it:\n%s", path, diff)
-	}
 	// Flags named on any page exist, or belong to another program.
 	plugins := pluginFlags()
 	for _, path := range files(t, isMarkdown) {
