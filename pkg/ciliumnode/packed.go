@@ -36,7 +36,7 @@ func pack(owners map[netip.Addr]string) packed {
 	return packed(data.String())
 }
 
-// sizeOf returns how many bytes a number takes.
+// sizeOf returns the number of bytes of an encoded number.
 func sizeOf(n int) int { return max(1, (bits.Len(uint(n))+6)/7) }
 
 // unpack returns the map. Its owners are substrings of the packed string.

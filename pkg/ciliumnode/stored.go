@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Stored is the in-memory form of a CiliumNode: its View, and what else Recreate restores. Most
+// Stored is the in-memory form of a CiliumNode: its View, and the rest that Recreate restores. Most
 // of it is packed, because a large cluster has many and reads few at a time: the maps of a View
 // take eight times the memory, and those of an object twice that.
 type Stored struct {
@@ -24,12 +24,12 @@ type Stored struct {
 	// read is the View that it was made from, while that is still in memory: the reconcile that
 	// follows an event needs it.
 	read weak.Pointer[View]
-	// rest is a restOf as JSON; empty: nothing else is known.
+	// rest is a restOf as JSON; empty: no more is known.
 	rest []byte
 }
 
-// restOf is what Recreate restores in addition to the View. Its spec has no pool if View.Pool
-// contains all of it.
+// restOf is the part that Recreate restores in addition to the View. Its spec has no pool if
+// View.Pool contains all of it.
 type restOf struct {
 	Labels      map[string]string       `json:"labels,omitempty"`
 	Annotations map[string]string       `json:"annotations,omitempty"`
@@ -40,7 +40,7 @@ type restOf struct {
 // ToStored reads a CiliumNode of crd mode, which must not be changed afterwards.
 func ToStored(cn *ciliumv2.CiliumNode) *Stored { return CRD.ToStored(cn) }
 
-// Stored returns the in-memory form of a CiliumNode of which only the View is known.
+// Stored returns the in-memory form of a CiliumNode known by its View only.
 func (v *View) Stored() *Stored {
 	return &Stored{Summary: v.Summary, pool: pack(v.Pool), used: pack(v.Used), read: weak.Make(v)}
 }
@@ -74,9 +74,9 @@ func (k *Stored) Addresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// ReportsUse reports whether an agent in crd mode reports addresses in use, so that it gives pods
-// none of cidr outside its pool. A report is left from an earlier run if the agent has an address
-// of its own in cidr that neither the report nor the pool names: it now allocates from cidr.
+// ReportsUse reports whether an agent in crd mode reports addresses in use, so that pods get none
+// of cidr outside its pool. A report is left from an earlier run if the agent has an address of its
+// own in cidr that neither the report nor the pool names: it now allocates from cidr.
 func (k *Stored) ReportsUse(cidr netip.Prefix) bool {
 	own := slices.DeleteFunc(slices.Clone(k.Own), func(addr netip.Addr) bool { return !cidr.Contains(addr) })
 	reports := false
