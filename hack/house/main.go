@@ -1,5 +1,5 @@
-// Command house prints how large the repository is, and how many files are on the way of a join
-// and of a drain, beside the targets.
+// Command house prints the size of the repository, and the files on the way of a join and of a
+// drain, beside the targets.
 //
 //	house                        print the table
 //	house -entered PACKAGE TEST  print how many of the product's files and functions a test enters
@@ -147,7 +147,7 @@ func table() error {
 
 // part is a part of the repository. Its prose is comments, or pages without their code.
 type part struct {
-	lines, size    int            // size is in words, with all that is not prose
+	lines, size    int            // size is in words, prose and the rest
 	methods        map[string]int // of each type
 	words, clauses int            // of prose
 }
