@@ -30,7 +30,7 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, version, nil))
 }
 
-// NewAt returns New's command for a given place.
+// NewAt returns New's command for a place.
 func NewAt(p cli.Place, streams genericiooptions.IOStreams) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, "", &p))
 }

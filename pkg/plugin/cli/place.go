@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
-// Place is where commands run that do not find their cluster by a kubeconfig: a simulated
-// cluster with its own time. Everything that migrate, drain and renumber do goes through it;
-// commands that follow a cluster with watches do not.
+// Place is where commands run that do not find their cluster by a kubeconfig: a simulated cluster
+// with its own time. All requests of migrate, drain and renumber go through it; commands that
+// follow a cluster with watches do not use it.
 type Place struct {
 	// Client reads and writes.
 	Client client.Client

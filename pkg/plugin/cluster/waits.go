@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// Wait is what a leaving block waits for. Action is what users must do if the wait does not end
-// on its own. Restart: that is a restart of the node's agent.
+// Wait is the obstacle to a leaving block. Action is the step for users if the wait does not end on
+// its own. Restart: that is a restart of the node's agent.
 type Wait struct {
 	What, Action string
 	Restart      bool
@@ -25,7 +25,7 @@ const (
 	openAWindow   = "no maintenance window of the pool will ever open: correct spec.maintenance.windows, or give --now"
 )
 
-// Waits returns what the leaving blocks of a node wait for, by name.
+// Waits returns the obstacles to the leaving blocks of a node, by name.
 func (c *Cluster) Waits(node string) map[string]Wait {
 	waits := map[string]Wait{}
 	for _, d := range c.Decide(node) {
@@ -76,8 +76,8 @@ func (c *Cluster) retired(w expand.Wait, d *Decision) bool {
 	return true
 }
 
-// hasPods reports whether pods, and not only the agent, use the block, or an address of it was
-// assigned to a pod by hand.
+// hasPods reports whether pods, and not only the agent, use the block, or a person assigned an
+// address of it to a pod.
 func (c *Cluster) hasPods(w expand.Wait, d *Decision) bool {
 	for a, user := range c.Users(d.State.Node) {
 		if w.CIDR.Contains(a) && strings.Contains(user, "/") {

@@ -27,8 +27,8 @@ type flags struct {
 	maxConcurrent                int
 }
 
-// validate checks flags against each other, and the mode, in which the operator parks
-// draining blocks or not.
+// validate checks flags against each other and against the mode. The mode decides whether the
+// operator parks draining blocks.
 func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	switch {
 	case f.undo && f.now:
@@ -184,7 +184,7 @@ func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) er
 			case err != nil || !slices.Contains(t.ranges, p):
 			case drain:
 				entry.AllocationPolicy = v1alpha1.AllocationDrain
-			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
+			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // a cordoned range stays so
 				entry.AllocationPolicy = v1alpha1.AllocationAllocate
 			}
 		}

@@ -93,7 +93,8 @@ func Node(s *output.Text, c *cluster.Cluster, name string) {
 	}
 }
 
-// explainUnserved describes what no PodIPPool gives the node, after a blank line if apart is set.
+// explainUnserved describes the node's requests that no PodIPPool serves, after a blank line if
+// apart is set.
 func explainUnserved(s *output.Text, u *state.Unserved, apart bool) {
 	if apart {
 		s.Line("")
@@ -124,7 +125,7 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 	s.Line("")
 	explainBlocks(c, s, name, d)
 	if len(d.Pools) == 0 {
-		return // nothing would make it grow or shrink
+		return // no change would make it grow or shrink
 	}
 	s.Line("")
 	explainLimits(s, d)

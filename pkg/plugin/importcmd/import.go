@@ -20,9 +20,9 @@ import (
 // origin is a source of an import.
 type origin struct {
 	convert func([]importer.Object) *importer.Result
-	// reads is what import reads from the cluster.
+	// reads are the reads of import from the cluster.
 	reads func(*cli.Env) []reading
-	// hint is what to specify if nothing was found.
+	// hint names the flags to specify if import found no source.
 	hint string
 }
 

@@ -27,10 +27,11 @@ type BlockRow struct {
 	Phase  string     `json:"phase"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// Addresses is how many addresses pods can have, Used how many of the block's are in use.
+	// Addresses is the number of addresses that pods can have, Used the number of the block's in
+	// use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// WaitsFor is what a leaving block waits for.
+	// WaitsFor is the obstacle to a leaving block.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// NeedsAction is the user action, if the wait does not end on its own.
 	NeedsAction string `json:"needsAction,omitempty"`
@@ -110,7 +111,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 	return rows
 }
 
-// checkFilter fails if no pool or no node has the given name.
+// checkFilter fails if no pool or no node has the requested name.
 func checkFilter(c *cluster.Cluster, w BlockFilter) error {
 	if w.node != "" {
 		if err := c.CheckNode(w.node); err != nil {

@@ -1,5 +1,4 @@
-// Package list has the commands of kubectl cilium-pool that list what there is now:
-// get and status.
+// Package list has the commands of kubectl cilium-pool that list the present state: get and status.
 package list
 
 import (
@@ -58,7 +57,7 @@ one that a flag of the operator sets for all.`,
 	return cmd
 }
 
-// pickedPools returns the rows of pools by name, or of those with matching labels.
+// pickedPools returns the rows of pools by name, or by labels.
 func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {

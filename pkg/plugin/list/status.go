@@ -26,8 +26,8 @@ import (
 // Overview is the page that users look at first.
 type Overview struct {
 	Operator operatorState `json:"operator"`
-	// Mode is the IPAM mode that agents run in, and ModeBy where it was found;
-	// empty: nowhere, and it is crd.
+	// Mode is the IPAM mode that agents run in, and ModeBy its source; empty: there is none, and
+	// the mode is crd.
 	Mode   string `json:"mode"`
 	ModeBy string `json:"modeBy,omitempty"`
 	// Version is the operator's version, and SettingsUnknown why its settings are unknown.
@@ -38,8 +38,8 @@ type Overview struct {
 		All     int `json:"all"`
 	} `json:"agents"`
 	Pools []PoolRow `json:"pools"`
-	// Nodes counts nodes, the addresses of their blocks that do not cool down, those of them in
-	// use, and how many more nodes need than they have.
+	// Nodes counts nodes, the addresses of their blocks that do not cool down, the ones in use, and
+	// the addresses that nodes lack.
 	Nodes struct {
 		All   int `json:"all"`
 		InUse int `json:"addressesInUse"`
@@ -47,9 +47,9 @@ type Overview struct {
 		Short int `json:"addressesShort"`
 	} `json:"nodes"`
 	Blocks PhaseCount `json:"blocks"`
-	// Fullest are the nodes that need most of what they have, as many as requested.
+	// Fullest are the nodes that need most of their addresses, as many as requested.
 	Fullest []nodeRow `json:"fullestNodes,omitempty"`
-	// Attention lists what needs attention, the worst first. Never null.
+	// Attention lists problems, the worst first. Never null.
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
 	Warnings  int      `json:"checkWarnings"`
@@ -322,7 +322,7 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	}
 }
 
-// fullness orders nodes: those that need addresses and have none come first.
+// fullness orders nodes: nodes that need addresses and have none come first.
 func fullness(r nodeRow) float64 {
 	if r.Capacity == 0 {
 		return float64(r.Demand) * 1e6

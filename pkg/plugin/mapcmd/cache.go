@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// mapCache keeps what the operator's caches keep, and the objects that the operator does not
+// mapCache keeps the objects of the operator's caches, and the objects that the operator does not
 // cache, because each map is drawn from all of them.
 func mapCache(mode ciliumnode.Mode) cache.Options {
 	o := informer.CacheOptions()
@@ -45,7 +45,7 @@ func stripNode(obj any) (any, error) {
 	return n, nil
 }
 
-// agentCache keeps the agents' own pods, which use the host network and so are not among those
+// agentCache keeps the agents' own pods, which use the host network and so are not among the pods
 // that need an address.
 func agentCache(namespace string, selector labels.Selector) cache.Options {
 	return cache.Options{
@@ -70,7 +70,7 @@ func stripPod(obj any) (any, error) {
 	return p, nil
 }
 
-// stripAsking also keeps what selects the Cilium pool of a pod.
+// stripAsking also keeps the fields that select the Cilium pool of a pod.
 func stripAsking(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package mapcmd is kubectl cilium-pool map. What it shows is drawn by package
-// addressmap, which knows no cluster.
+// Package mapcmd is kubectl cilium-pool map. Package addressmap, which knows no cluster, draws the
+// map.
 package mapcmd
 
 import (

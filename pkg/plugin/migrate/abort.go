@@ -167,8 +167,8 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 	return out
 }
 
-// readAgain picks up what the operator did before it saw the pause: a block created
-// since the first read may have pods by now.
+// readAgain picks up writes of the operator before it saw the pause: a block created since the
+// first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
 	m, err := readMove(ctx, a.Env, &choice{})
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *aborting) backTo(name string) string {
 	return a.m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
 }
 
-// refusedAtOnce returns why nothing is even begun.
+// refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.Nodes[r.name]
 	switch {
@@ -203,7 +203,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	return ""
 }
 
-// takeBack does what the mode in which the node's agent runs allows.
+// takeBack takes the steps that the mode of the node's agent allows.
 func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) error {
 	switch mode {
 	case agentUnknown:
@@ -219,7 +219,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	return a.release(ctx, r)
 }
 
-// prepare prepares a node whose agent runs in crd mode, or refuses.
+// prepare prepares a node with an agent in crd mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
 	if err != nil || live == nil {
@@ -258,9 +258,9 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 	return out
 }
 
-// release takes back what the operator assigned to a node whose agent does not read it.
-// It deletes the blocks first, so that the operator publishes them no more; the change
-// of the CiliumNode makes patches decided on before conflict.
+// release takes back the operator's assignments to a node with an agent that does not read them. It
+// deletes the blocks first, so that the operator publishes them no more; the change of the
+// CiliumNode makes patches decided on before conflict.
 func (a *aborting) release(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
 		if err := a.m.DeleteBlock(ctx, b); err != nil {
@@ -275,7 +275,7 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 			return err
 		}
 	}
-	if err := a.retract(ctx, r); err != nil { // whatever came in between
+	if err := a.retract(ctx, r); err != nil { // and all changes in between
 		return err
 	}
 	return a.resume(ctx, r)

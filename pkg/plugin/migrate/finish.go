@@ -61,7 +61,7 @@ Exit codes: 0 it is finished, 3 something is yet to be done: the output says wha
 	return cmd
 }
 
-// unfinished returns what remains to be done.
+// unfinished returns the remaining work.
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {

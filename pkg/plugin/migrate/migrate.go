@@ -53,7 +53,7 @@ type choice struct {
 	nodes    []string
 	selector string
 	all      bool
-	// asked: nothing is done without a selection.
+	// asked: the command needs a selection.
 	asked bool
 }
 

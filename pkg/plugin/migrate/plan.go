@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// migratePlan is what migrate plan writes.
+// migratePlan is the output of migrate plan.
 type migratePlan struct {
 	Nodes    []migrateNode   `json:"nodes"`
 	Findings []adopt.Finding `json:"findings"`
@@ -24,7 +24,8 @@ type migrateNode struct {
 	From     adopt.Source   `json:"from"`
 	Blocks   []migrateBlock `json:"blocks"`
 	Withdraw []netip.Prefix `json:"withdraw,omitempty"`
-	// Addresses is how many addresses of its blocks pods can have, InUse how many are in use.
+	// Addresses is the number of addresses of its blocks that pods can have, InUse the number in
+	// use.
 	Addresses int `json:"addresses"`
 	InUse     int `json:"inUse"`
 	Findings  int `json:"findings"`

@@ -111,7 +111,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
 	}
-	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
+	if there.Labels[v1alpha1.AdoptedLabel] == "" { // a person pinned it
 		if err := m.label(ctx, there, string(n.From)); err != nil {
 			return err
 		}
@@ -155,9 +155,9 @@ func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from strin
 	return nil
 }
 
-// withdraw deletes a block whose CIDR the node has returned, and that no agent has read,
-// without a drain. If it has been published in the meantime, it is left to drain, because an
-// agent that has just started may have read it.
+// withdraw deletes a block that no agent has read, without a drain, if the node has returned its
+// CIDR. If it has been published in the meantime, it is left to drain, because an agent that has
+// just started may have read it.
 func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
@@ -218,7 +218,7 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 	return there, nil
 }
 
-// dropBlock deletes a block at once, whatever it contains.
+// dropBlock deletes a block at once, with all pods in it.
 func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err

@@ -20,17 +20,17 @@ type migrateRow struct {
 	Node string       `json:"node"`
 	From adopt.Source `json:"from"`
 	Step adopt.Step   `json:"step"`
-	// Blocks are those it holds, Given the CIDRs assigned to it.
+	// Blocks are the blocks it holds, Given the CIDRs assigned to it.
 	Blocks int `json:"blocks"`
 	Given  int `json:"given"`
-	// Addresses is how many its pool has, InUse how many are in use by any account, and
-	// Unreported how many pods have that its agent does not report.
+	// Addresses is the number of its pool's addresses, InUse the number in use by any account, and
+	// Unreported the number of pods' addresses that its agent does not report.
 	Addresses  int `json:"addresses"`
 	InUse      int `json:"inUse"`
 	Unreported int `json:"unreported"`
-	// Mode is the IPAM mode in which its agent starts next.
+	// Mode is the IPAM mode of its agent's next start.
 	Mode string `json:"mode"`
-	// Difference is what the operator would do there; "-": nothing.
+	// Difference is the operator's next step there; "-": none.
 	Difference string `json:"difference"`
 	// Next is the next step; "": none.
 	Next string `json:"next"`
@@ -149,7 +149,7 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 	return ""
 }
 
-// waitsToSettle returns what a node that has moved waits for.
+// waitsToSettle returns the reasons why a node that has moved waits.
 func waitsToSettle(s *adopt.Standing) []string {
 	var waits []string
 	if !s.Settled {
