@@ -54,27 +54,28 @@ another, and takes the old one out. It prints a plan, asks, and then
     Drain), in one write; of two pools, lets all CIDRs of the old one drain
  2. evicts the pods with an address of the old range, as drain --evict does:
     PodDisruptionBudgets hold, --max-concurrent pods are on their way out at a time,
-    and pods that nothing would bring back are left alone and named
+    and pods without a successor are left alone and named
  3. names the agents that have addresses of their own in it (router, health,
     ingress), which take others when they restart. With --restart-agents it restarts
-    each once nothing else keeps its node's blocks of the old range, by deleting its
-    pod: --max-restarts at a time, one of a zone, and the next once all agents are
-    Ready and no block is leaving, as an agent that restarts then keeps its route to it
+    each once its own addresses alone keep its node's blocks of the old range, by
+    deleting its pod: --max-restarts at a time, one of a zone, and the next once all
+    agents are Ready and no block is leaving, as an agent that restarts then keeps its
+    route to it
  4. waits until the last block has cooled down, and takes the old CIDR out of the
-    pool, with what is reserved in it, or deletes the old pool
+    pool, with its reserved ranges, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
 
-The cluster says how far it is, so it can be stopped at any time, and called again
-with the same --from and --to. --status says how far it is, and changes nothing.
---abort lets the old range serve again, at any time before step 4: what nodes got of
-the new one stays, and renumber the other way around leaves that.
+Its progress follows from the cluster, so it can be stopped at any time, and called
+again with the same --from and --to. --status prints the progress, and changes no
+object. --abort lets the old range serve again, at any time before step 4: nodes keep
+their blocks of the new one, and renumber the other way around leaves those.
 
 --dry-run prints the plan alone. It works in crd mode only: in the other modes agents
 keep their own addresses as long as their Nodes exist.
 
-Exit codes: 0 the old range is gone, or --abort or --dry-run did what it says, 1 not by
+Exit codes: 0 the old range is gone, or --abort or --dry-run succeeded, 1 not by
 --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong command
-line, 3 what is left waits for something that people must do first, such as restarting
+line, 3 the rest waits for something that people must do first, such as restarting
 an agent, or moving a pod that is left alone.`,
 		Example: cli.Examples("renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --restart-agents --yes", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --status", "renumber --from 10.20.0.0/16 --to 10.60.0.0/16 --abort", "renumber --from old-pool --to new-pool --max-concurrent 20"),
 		Args:    cobra.NoArgs,
@@ -88,17 +89,17 @@ an agent, or moving a pod that is left alone.`,
 	fs := cmd.Flags()
 	fs.StringVar(&f.from, "from", "", "the CIDR of a pool, or the pool, to leave")
 	fs.StringVar(&f.to, "to", "", "the CIDR that the pool gets instead, or another pool")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print the plan, and change nothing")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the plan, without a change")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask whether to go on")
-	fs.BoolVar(&f.status, "status", false, "print how far it is, and change nothing")
+	fs.BoolVar(&f.status, "status", false, "print the progress, without a change")
 	fs.BoolVar(&f.abort, "abort", false, "let the old range serve again")
 	fs.BoolVar(&f.evict, "evict", f.evict, "evict pods; with --evict=false they leave by themselves")
-	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "how many pods may be on their way out at a time")
-	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", false, "also evict pods with emptyDir volumes, whose data is lost")
+	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "number of pods that may be on their way out at a time")
+	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", false, "also evict pods with emptyDir volumes, losing their data")
 	fs.BoolVar(&f.restartAgents, "restart-agents", false, "restart the agents that have addresses of their own in the old range")
-	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
-	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: number of agents that may restart at a time, one of a zone")
+	fs.DurationVar(&f.every, "every", f.every, "time between two reads of the cluster while waiting")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
 	_ = cmd.RegisterFlagCompletionFunc("from", e.CompletePools)
 	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
 	return cmd

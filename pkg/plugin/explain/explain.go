@@ -23,16 +23,16 @@ func New(e *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain NODE|NAMESPACE/POD",
 		Short: "Explain why a node has its blocks, or why a pod has no address",
-		Long: `Explains in sentences why a node has its blocks, what each of them waits for, how many
-more pods would make it grow, and how many fewer would let it give a block back.
+		Long: `Explains in sentences why a node has its blocks, why each of them waits, and the
+number of additional pods that would make it grow, or of fewer pods that would let it
+return a block.
 
-Of a pod that the scheduler finds no address for, it says which nodes that it suits lack
-addresses, whether they grow for it, which pool is full, and what would free some of it.
+For a pod that the scheduler finds no address for, it names the suitable nodes that
+lack addresses, whether they grow for it, the full pool, and the ways to free some of it.
 
-It asks the operator's own deciding code, on what the cluster shows now and on
-what it would show with more or fewer pods, with the settings that the operator
-has published on its Lease. How long a block has been idle already is not in the
-cluster.`,
+It asks the operator's own deciding code, on the cluster as it is now and as it would be
+with more or fewer pods, with the settings that the operator has published on its
+Lease. It does not know how long a block has been idle already.`,
 		Example:           cli.Examples("explain edge-01", "explain default/web-0"),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: e.CompleteNodes,

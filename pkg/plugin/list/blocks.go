@@ -51,9 +51,9 @@ func NewBlocks(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "blocks",
 		Aliases: []string{"block"},
-		Short:   "List blocks: who holds them, how full they are, what they wait for",
-		Long: `Lists PodIPBlocks: how many addresses of each are in use, and what a block on its way
-out waits for.`,
+		Short:   "List blocks: their nodes, how full they are, why they wait",
+		Long: `Lists PodIPBlocks: the number of addresses of each that are in use, and the reason why
+a block on its way out waits.`,
 		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

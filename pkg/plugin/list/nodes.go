@@ -66,11 +66,11 @@ func NewNodes(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nodes [NODE...]",
 		Aliases: []string{"node"},
-		Short:   "List nodes: their pool, blocks, what they need and what they have",
+		Short:   "List nodes: their pool, blocks, needed and present addresses",
 		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
-how many addresses it needs, and how many it has. What a node needs is what its
-agent reports as used, and bound pods that have no address yet. Used is how many
-addresses of its blocks are in use.`,
+and the numbers of addresses it needs and has. A node needs the addresses that its
+agent reports as used, and one for each bound pod that has no address yet. Used is
+the number of addresses of its blocks that are in use.`,
 		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -69,10 +69,10 @@ func NewStatus(e *cli.Env) *cobra.Command {
 	p := statusPages{Env: e, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "The one page to look at first: who leads, how full pools are, what needs attention",
-		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
-and what needs attention: nodes short of addresses, full or invalid pools,
-drains that wait, and how much a first look of check finds.
+		Short: "The one page to look at first: the leader, how full pools are, problems",
+		Long: `Shows on one page who leads, the number of agents that run steadily, how full each
+pool is, and problems: nodes short of addresses, full or invalid pools, drains that
+wait, and the number of findings in a first look of check.
 
 The cluster moves while it is read: a finding may be gone at the next look.
 kubectl cilium-pool check looks twice.
@@ -90,9 +90,9 @@ cluster could not be read, 2 wrong command line.`,
 	p.output.AddFlags(cmd)
 	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease; empty: find it")
 	cmd.Flags().BoolVarP(&p.watch, "watch", "w", p.watch, "show the page again and again, until interrupted")
-	cmd.Flags().DurationVar(&p.every, "every", p.every, "how often --watch reads the cluster")
+	cmd.Flags().DurationVar(&p.every, "every", p.every, "time between two reads of the cluster by --watch")
 	cmd.Flags().IntVar(&p.nodes, "nodes", p.nodes, "also show this many nodes, the fullest ones")
-	cmd.Flags().IntVar(&p.times, "times", p.times, "how many pages to show; 0: without end")
+	cmd.Flags().IntVar(&p.times, "times", p.times, "number of pages to show; 0: without end")
 	_ = cmd.Flags().MarkHidden("times") // top had it
 	return cmd
 }

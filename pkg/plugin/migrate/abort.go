@@ -33,13 +33,13 @@ spec.ipam.pool, which no agent reads there, and the blocks are deleted at once.
 Where it does, abort first prepares the node: it pauses the operator there, and
 for multi-pool mode its blocks are written to spec.ipam.pools. Then restart its agent
 in the old mode, and run abort again. It is refused where the old mode cannot express
-what the node has: cluster-pool and kubernetes mode know one CIDR of a family, and
-that has to be the node's old one. To multi-pool mode a node can always go.
+the node's addresses: cluster-pool and kubernetes mode know one CIDR of a family, and
+only the node's old one can be that. To multi-pool mode a node can always go.
 
 To learn which mode an agent runs in, it is asked for a report, which an agent in crd
-mode answers within its update rate. --answer-timeout is how long to wait for that.
+mode answers within its update rate. --answer-timeout is the time to wait for that.
 
-Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
+Exit codes: 0 these nodes are back, 3 some are not: the output names the next step,
 1 it failed; run it again.`,
 		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
 		Args:    cobra.NoArgs,
@@ -59,8 +59,8 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 	}
 	s.addFlags(e, cmd)
 	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
-	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "how long to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say which nodes would be taken back, and write nothing")
+	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
 }
 

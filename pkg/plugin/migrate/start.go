@@ -26,16 +26,16 @@ func newStart(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start --node NODE|-l SELECTOR|--all",
 		Short: "Create the blocks of nodes that will move",
-		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
-nothing blocks for any of these nodes.
+		Long: `Makes the PodIPBlocks of the nodes' addresses, as migrate plan shows them: only if no
+finding blocks any of these nodes.
 
-A node's blocks make the operator look after it. Once all that the node was given
-is a block, it publishes their addresses, and does nothing else, until the node's
-agent reports that it runs in crd mode. An agent of another mode does not read them.
+A node's blocks make the operator look after it. Once blocks cover all the node's
+addresses, it publishes them, and takes no other action, until the node's agent
+reports that it runs in crd mode. An agent of another mode does not read them.
 
-It may be stopped at any point: run it again, and it makes what is missing.
+It may be stopped at any point: run it again, and it makes the missing blocks.
 
-Exit codes: 0 the blocks are there, 3 something blocks and nothing was written, 1 it
+Exit codes: 0 the blocks are there, 3 a finding blocks it and it wrote no block, 1 it
 failed.`,
 		Example: cli.Examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
 		Args:    cobra.NoArgs,
@@ -58,7 +58,7 @@ failed.`,
 		},
 	}
 	s.addFlags(e, cmd)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be made, and write nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the blocks that would be made, without a write")
 	return cmd
 }
 
