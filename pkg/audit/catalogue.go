@@ -144,9 +144,9 @@ func errorReasons() []Entry {
 func warningReasons() []Entry {
 	return []Entry{
 		{ForeignPoolEntry, Warning, "A pool holds an address outside all blocks and PodIPPools. The operator did not write it, keeps it, and assigns it to no other node.",
-			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+			"Leave it if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{ForeignPodCIDR, Warning, "podCIDRs list a range that is no block of the node's pools. The operator did not write it, and keeps it.",
-			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`."},
+			"Leave it if you know who wrote it. Else take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`."},
 		{PoolEntryMalformed, Warning, "A key of a pool is an address in another than the canonical form.",
 			"Write ADDRESS in its canonical form in spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
 		{PoolEntryUnreadable, Warning, "A key of a pool is no address.",

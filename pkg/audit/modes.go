@@ -46,7 +46,7 @@ func fixesIn(mode ciliumnode.Mode) map[Reason]string {
 			AddressOutsidePool:  "While a pod has ADDRESS, do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator lists that again: see that it runs. If the agent gives it back, or ADDRESS lies in no block, delete the pod; it gets another address. If the agent itself has ADDRESS (router, health, ingress), restart it: it takes one of its pool.",
 			PodCIDROnTwoNodes:   "On the node that does not hold the block, delete the pods with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it.",
 			PodCIDROfOtherNode:  "Delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`. Its agent puts back what pods use. Find out who wrote it: cilium-operator must not allocate (docs/modes.md).",
-			ForeignPodCIDR:      "Nothing, if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
+			ForeignPodCIDR:      "Leave it if you know who wrote it. Else see that cilium-operator does not allocate (docs/modes.md), delete the pods of NAME with addresses of ADDRESS, and take it out of spec.ipam.pools.allocated: `kubectl edit ciliumnode NAME`.",
 			DrainStuck:          "The agent gives it back once its other CIDRs cover what it requests: see that its pod is Ready and that the node's pools have free blocks.",
 		}
 	case ciliumnode.Kubernetes:
