@@ -80,7 +80,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What only one look finds is dropped, address by address.
+// Findings of only one look are dropped, address by address.
 func TestPersisting(t *testing.T) {
 	first, second := spoiled(), spoiled()
 	second.unpublish("a", "10.0.0.10", "192.0.2.7")

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Unpacking a map returns what was packed.
+// Unpacking a map returns the packed entries.
 func TestPacked(t *testing.T) {
 	of := func(owner string, addrs ...string) map[netip.Addr]string {
 		m := map[netip.Addr]string{}
