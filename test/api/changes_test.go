@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/changes/schema"
 )
 
-// answers compares, for one in part changes of an existing object and of a newly created one,
-// the API server's response with the one that make changes assumes.
+// answers compares, for one in part changes of an existing object and of a newly created one, the
+// API server's response with the assumption of make changes.
 func answers(t *testing.T, kind, plural, name string, spec map[string]any, values map[string]schema.Values, part int) {
 	t.Helper()
 	rules, err := schema.Of(kind)
@@ -77,8 +77,8 @@ func sameAnswer(t *testing.T, client dynamic.ResourceInterface, rules *schema.Sc
 	}
 }
 
-// The API server's answers to every change of every field are those that the simulated cluster
-// of make changes assumes.
+// The API server's answers to every change of every field are the ones assumed by the simulated
+// cluster of make changes.
 func TestLongEveryChangeOfAPool(t *testing.T) {
 	answers(t, "PodIPPool", "podippools", "changed", schema.PoolExample(), schema.PoolValues(), 1)
 }

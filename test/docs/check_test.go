@@ -38,7 +38,7 @@ func modesOf(e *audit.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// firstStep returns the first sentence of what to do, and whether the operator does it.
+// firstStep returns the first sentence of a fix, and whether the operator does it.
 func firstStep(e *audit.Entry) string {
 	const operator = "The operator fixes this by itself"
 	step, _, more := strings.Cut(e.Fix, ". ")
