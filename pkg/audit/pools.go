@@ -28,7 +28,7 @@ func (c *check) pools(s *Snapshot) {
 		stale := ready == nil || obj.Status.ObservedGeneration < obj.Generation
 		switch {
 		case c.unsound[name] != nil:
-			f.Reason, f.Says = PoolInvalid, oneLine(c.unsound[name].Error())
+			f.Reason, f.Says = PoolInvalid, strings.ReplaceAll(c.unsound[name].Error(), "\n", "; ")
 			c.add(f)
 		case !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
 			f.Reason, f.Says = PoolInvalid, ready.Message
@@ -131,5 +131,3 @@ func givesOut(pool *crd.Pool) bool {
 		return ok
 	})
 }
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }

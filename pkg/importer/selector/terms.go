@@ -170,8 +170,8 @@ func hull(terms []term) term {
 	return h
 }
 
-// covered reports whether the union of terms covers all of t. The others must cover the rest of the
-// first term, label by label. No term has patterns.
+// covered reports whether the union of terms covers all of t. The others must cover the part of t
+// that the first term leaves out, label by label. No term has patterns.
 func (b *budget) covered(t term, terms []term) (bool, error) {
 	if len(terms) == 0 {
 		return false, nil

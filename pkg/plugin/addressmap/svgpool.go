@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -139,11 +140,7 @@ func many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)
 	}
-	bits := 0
-	for ; n > 1; n >>= 1 {
-		bits++
-	}
-	return fmt.Sprintf("2^%d", bits)
+	return fmt.Sprintf("2^%d", bits.Len64(n)-1)
 }
 
 // bar draws the held part of a pool, by phase.

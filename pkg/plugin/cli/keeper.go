@@ -8,7 +8,7 @@ import (
 )
 
 // keeper keeps the objects that a snapshot drops from the lists that it passes on: whole
-// CiliumNodes, as the ledger reads other IPAMs' addresses from them.
+// CiliumNodes, as the ledger reads addresses taken by others from them.
 type keeper struct {
 	client.Reader
 	ciliumNodes []*ciliumv2.CiliumNode

@@ -28,8 +28,8 @@ type Cluster struct {
 	Now time.Time
 	// Objects are the objects read.
 	Objects *audit.Snapshot
-	// CiliumNodes are complete, unlike the snapshot's: the ledger reads other IPAMs' addresses from
-	// them.
+	// CiliumNodes are complete, unlike the snapshot's: the ledger reads addresses taken by others
+	// from them.
 	CiliumNodes []*ciliumv2.CiliumNode
 	// Client reads and writes in that cluster.
 	Client client.Client

@@ -41,7 +41,8 @@ Lease. It does not know how long a block has been idle already.`,
 			if err != nil {
 				return err
 			}
-			if namespace, name, is := podNamed(args[0]); is {
+			// No name of a Node has a slash.
+			if namespace, name, isPod := strings.Cut(args[0], "/"); isPod {
 				pod, waiting, err := readPod(cmd.Context(), c.Client, namespace, name)
 				if err != nil {
 					return e.CannotRead(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -15,12 +14,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
-
-// podNamed returns the namespace and name of a pod from NAMESPACE/NAME, and whether it is one: no
-// name of a Node has a slash.
-func podNamed(arg string) (namespace, name string, is bool) {
-	return strings.Cut(arg, "/")
-}
 
 // readPod reads a pod, and all pods that are not scheduled.
 func readPod(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Pod, []corev1.Pod, error) {

@@ -218,7 +218,7 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 	return there, nil
 }
 
-// dropBlock deletes a block at once, with all pods in it.
+// dropBlock deletes a block at once, in use or not.
 func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err
