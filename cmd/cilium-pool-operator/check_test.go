@@ -11,7 +11,7 @@ func TestCheckExitCodes(t *testing.T) {
 	tests := map[string]struct {
 		args           []string
 		code           int
-		stdout, stderr string // what they must contain; "": nothing is written
+		stdout, stderr string // texts that they must contain; "": empty
 	}{
 		"help":                {args: []string{"--help"}, code: 0, stdout: "Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line"},
 		"unknown flag":        {args: []string{"--nonsense"}, code: 2, stderr: "unknown flag: --nonsense\nSee cilium-pool-operator check --help."},

@@ -11,9 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// FuzzOptions parses any command line. If it is accepted, the operator can run with it: the
-// policy is sound, and a pool that sets nothing is valid. If it is refused, the error names
-// a flag.
+// FuzzOptions parses any command line. If it is accepted, the operator can run with it: the policy
+// is sound, and a pool without settings is valid. If it is refused, the error names a flag.
 func FuzzOptions(f *testing.F) {
 	for _, s := range []string{
 		"", "--expand-threshold-percent=101", "--reclaim-disabled --reclaim-threshold-percent=99", "--reclaim-threshold-percent=80",

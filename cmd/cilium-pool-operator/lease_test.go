@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// A process that acquires the Lease writes its settings in the same write, replaces those
-// of the previous leader, and touches no other annotation.
+// A process that acquires the Lease writes its settings in the same write, replaces the previous
+// leader's, and touches no other annotation.
 func TestLeaseHasSettings(t *testing.T) {
 	server := fake.NewClientset()
 	lead := func(args ...string) string {

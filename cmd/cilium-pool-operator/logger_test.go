@@ -18,7 +18,7 @@ func lazyLogger(w io.Writer) logr.Logger {
 	return zapr.NewLogger(zap.New(core, lazily))
 }
 
-// encoded counts how often it is encoded.
+// encoded counts its encodings.
 type encoded struct{ times *int }
 
 func (e encoded) String() string { *e.times++; return "value" }

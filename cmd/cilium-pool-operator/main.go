@@ -103,8 +103,8 @@ func (o *options) logger() (*zap.Logger, error) {
 // lazily makes loggers encode their fields lazily.
 var lazily = zap.WrapCore(func(core zapcore.Core) zapcore.Core { return lazyFields{core} })
 
-// lazyFields encodes a logger's fields only when it writes a line. Every reconcile has a
-// logger with its own fields, and nearly all of these loggers write nothing.
+// lazyFields encodes a logger's fields only when it writes a line. Every reconcile has a logger
+// with its own fields, and nearly all of these loggers write no line.
 type lazyFields struct{ zapcore.Core }
 
 // With returns a core with more fields.

@@ -28,9 +28,8 @@ func (o *options) metricsServer() metricsserver.Options {
 }
 
 // countRequests counts requests to the API server in controller-runtime's
-// rest_client_requests_total. Cilium's pkg/k8s/watchers/metrics, which Cilium's API types
-// import, replaces controller-runtime's adapter in its init by one that counts for
-// cilium-agent.
+// rest_client_requests_total. Cilium's pkg/k8s/watchers/metrics, which Cilium's API types import,
+// replaces controller-runtime's adapter in its init by one that counts for cilium-agent.
 func countRequests() error {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",

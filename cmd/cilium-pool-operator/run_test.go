@@ -20,7 +20,7 @@ func TestRunExitCodes(t *testing.T) {
 	tests := map[string]struct {
 		args           []string
 		code           int
-		stdout, stderr string // what they must contain; "": nothing is written
+		stdout, stderr string // texts that they must contain; "": empty
 	}{
 		"help":                {args: []string{"--help"}, code: 0, stdout: "Exit codes: 0 asked to stop"},
 		"short help":          {args: []string{"-h"}, code: 0, stdout: "--expand-threshold-percent"},

@@ -24,8 +24,8 @@ import (
 const (
 	// startupTimeout bounds the checks before the operator starts.
 	startupTimeout = 30 * time.Second
-	// gcPercent is how much garbage may accumulate relative to the live heap. With Go's
-	// default, the initial lists would permanently double the size of the process.
+	// gcPercent is the garbage that may accumulate, in percent of the live heap. With Go's default,
+	// the initial lists would permanently double the size of the process.
 	gcPercent = 50
 )
 
@@ -73,8 +73,7 @@ func serve(ctx context.Context, o *options) error {
 	return mgr.Start(ctx)
 }
 
-// newManager returns a manager whose leader election uses a Lease that also holds the
-// settings.
+// newManager returns a manager that elects its leader by a Lease that also holds the settings.
 func (o *options) newManager(config *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient,

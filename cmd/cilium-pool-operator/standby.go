@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// looksEvery is how often a standby reads the Lease.
+// looksEvery is the interval between a standby's reads of the Lease.
 const looksEvery = 250 * time.Millisecond
 
 // standbyLock is a lock whose Get, while this process is a standby, returns once the Lease

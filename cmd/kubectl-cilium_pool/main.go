@@ -1,5 +1,5 @@
-// Command kubectl-cilium_pool is kubectl cilium-pool: what pods' addresses are
-// held by whom, why, and what would change that.
+// Command kubectl-cilium_pool is kubectl cilium-pool: it shows the blocks, their owners and the
+// reasons, and prepares changes.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command chartdocs writes the table of a chart's values into its README.md,
-// from the comments in values.yaml. What a value of an open shape (a map of
-// which values.schema.json names no property) holds is not taken apart.
+// Command chartdocs writes the table of a chart's values into its README.md, from the comments in
+// values.yaml. The content of a
+// value of an open shape (a map without properties in values.schema.json) is not taken apart.
 //
 //	chartdocs charts/cilium-pool-operator
 package main
@@ -64,7 +64,7 @@ func insert(readme, rows string) (string, error) {
 	return before + begin + rows + end + after, nil
 }
 
-// property is what is needed of a JSON schema.
+// property holds the needed fields of a JSON schema.
 type property struct {
 	Properties map[string]*property
 }
@@ -119,7 +119,7 @@ func rows(b *strings.Builder, parent string, values *yaml.Node, schema *property
 	return errors.Join(missing...)
 }
 
-// said are words for what needs no comment in values.yaml.
+// said are words for values that need no comment in values.yaml.
 var said = map[string]string{
 	"enabled": "Make it.", "create": "Make it.", "labels": "Its labels.", "annotations": "Its annotations.",
 	"interval": "Empty: as the Prometheus is set.", "scrapeTimeout": "Empty: as the Prometheus is set.",
@@ -129,7 +129,7 @@ var said = map[string]string{
 // comment is the text above a key, in one line.
 func comment(key *yaml.Node) string {
 	text := key.HeadComment
-	// A paragraph before an empty line is about what follows as a whole.
+	// A paragraph before an empty line is about all of the following values.
 	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
 		text = text[i+2:]
 	}
@@ -137,7 +137,7 @@ func comment(key *yaml.Node) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "#")
 		if strings.TrimSpace(line) == "" {
-			break // what follows is an example
+			break // the rest is an example
 		}
 		words = append(words, strings.Fields(line)...)
 	}

@@ -59,8 +59,8 @@ func drainFiles() (int, error) {
 	return most, nil
 }
 
-// runCovered runs a test and returns a folder with what was entered: by the test in "test",
-// by the programs that it started in "programs".
+// runCovered runs a test and returns a folder with the code that was entered: by the test in
+// "test", by the programs that it started in "programs".
 func runCovered(pkg, test string) (string, error) {
 	dir, err := os.MkdirTemp("", "house-")
 	if err != nil {

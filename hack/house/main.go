@@ -1,8 +1,9 @@
-// Command house prints how large the repository is, and how many files are on the way of a join
-// and of a drain, beside the targets.
+// Command house prints the size of the repository, and the files on the way of a join and of a
+// drain, beside the targets.
 //
 //	house                        print the table
 //	house -entered PACKAGE TEST  print how many of the product's files and functions a test enters
+//	house -sentences PREFIX      print the noun clauses of the files below a path, with their sentences
 package main
 
 import (
@@ -23,8 +24,11 @@ import (
 
 func main() {
 	run := table
-	if len(os.Args) == 4 && os.Args[1] == "-entered" {
+	switch {
+	case len(os.Args) == 4 && os.Args[1] == "-entered":
 		run = func() error { return entered(os.Args[2], os.Args[3]) }
+	case len(os.Args) == 3 && os.Args[1] == "-sentences":
+		run = func() error { return sentences(os.Args[2]) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "house:", err)
@@ -38,11 +42,29 @@ func entered(pkg, test string) error {
 	return err
 }
 
-// repository is what the files that git tracks say.
-type repository struct{ product, tests, others, docs part }
+func sentences(prefix string) error {
+	r, err := read()
+	if err != nil {
+		return err
+	}
+	for _, place := range slices.Sorted(maps.Keys(r.prose)) {
+		for _, c := range r.prose[place].clauses {
+			if strings.HasPrefix(c.at, prefix) {
+				fmt.Println(c)
+			}
+		}
+	}
+	return nil
+}
+
+// repository holds the sizes of the files that git tracks, and the prose of each package and page.
+type repository struct {
+	product, tools, tests, others, docs part
+	prose                               map[string]*prose // of a package, its tests, or a page
+}
 
 func read() (*repository, error) {
-	r := &repository{product: part{methods: map[string]int{}}, tests: part{methods: map[string]int{}}}
+	r := &repository{product: newPart(), tools: newPart(), tests: newPart(), prose: map[string]*prose{}}
 	tracked, err := exec.Command("git", "ls-files").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list files: %w", err)
@@ -67,14 +89,20 @@ func (r *repository) add(name string, text []byte) error {
 	isGo := strings.HasSuffix(name, ".go")
 	switch {
 	case isGo && (top == "test" || strings.HasSuffix(name, "_test.go")):
-		return r.tests.addGo(name, text)
-	case isGo && (top == "pkg" || top == "cmd") && !generated.Match(text):
-		return r.product.addGo(name, text)
+		return r.addGo(&r.tests, "tests of "+path.Dir(name), name, text)
+	case isGo && !generated.Match(text):
+		p := &r.product
+		if top != "pkg" && top != "cmd" {
+			p = &r.tools
+		}
+		return r.addGo(p, path.Dir(name), name, text)
 	case top == "test":
 		r.others.lines += bytes.Count(text, []byte("\n"))
 	case strings.HasSuffix(name, ".md") && (top == "docs" || !nested):
 		r.docs.size += len(bytes.Fields(text))
-		r.docs.addProse(code.ReplaceAllString(string(text), " "))
+		r.addProse(&r.docs, name, name, 1, code.ReplaceAllStringFunc(string(text), func(code string) string {
+			return " " + strings.Repeat("\n", strings.Count(code, "\n"))
+		}))
 	}
 	return nil
 }
@@ -119,19 +147,22 @@ func table() error {
 
 // part is a part of the repository. Its prose is comments, or pages without their code.
 type part struct {
-	lines, size    int            // size is in words, with all that is not prose
+	lines, size    int            // size is in words, prose and the rest
 	methods        map[string]int // of each type
 	words, clauses int            // of prose
 }
 
-func (p *part) addGo(name string, text []byte) error {
-	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
+func newPart() part { return part{methods: map[string]int{}} }
+
+func (r *repository) addGo(p *part, place, name string, text []byte) error {
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}
 	p.lines += bytes.Count(text, []byte("\n"))
 	for _, c := range f.Comments {
-		p.addProse(c.Text())
+		r.addProse(p, place, name, files.Position(c.Pos()).Line, c.Text())
 	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && path.Base(path.Dir(name)) != "v1alpha1" {
@@ -151,21 +182,53 @@ func (p *part) largest() string {
 // A noun clause here is a clause as subject or object, or a phrase that hides the actor. These
 // expressions are counted.
 var (
-	nounClause = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
+	nounClause = regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(strings.Join([]string{
 		`what(?:ever)?`, `which(?:ever)? of`, `whose`,
 		`(?:of|in|to|from|for|by|at|on|with|under|without|after|before) which`,
 		`those (?:that|which|who|of|in|with|it)`, `(?:the )?ones? (?:that|which)`, `(?:all|everything) (?:that|there)`,
 		`how (?:many|much|long|often|far)`, `nothing|nobody|nowhere`,
 		`(?:is|are|was|were|has|have|had) to`, `told|tells?`, `gives?|given|gave|giving`, `by hand`,
-	}, "|") + `)\b`)
-	code      = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
-	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+	}, "|"), " ", `\s+`) + `)\b`)
+	code        = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
+	sentenceEnd = regexp.MustCompile(`[.!?:|]\s|\n\s*\n`)
+	generated   = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 )
 
-func (p *part) addProse(text string) {
-	words := strings.Fields(text)
-	p.words += len(words)
-	p.clauses += len(nounClause.FindAllString(strings.Join(words, " "), -1))
+// prose is the prose of one package, of its tests, or of one page.
+type prose struct {
+	words   int
+	clauses []clause
+}
+
+// clause is a noun clause in a sentence.
+type clause struct{ at, words, sentence string }
+
+func (c clause) String() string { return fmt.Sprintf("%s: %q in: %s", c.at, c.words, c.sentence) }
+
+// addProse adds a text that begins at a line of a file.
+func (r *repository) addProse(p *part, place, file string, line int, text string) {
+	if r.prose[place] == nil {
+		r.prose[place] = &prose{}
+	}
+	found := nounClause.FindAllStringIndex(text, -1)
+	words := len(strings.Fields(text))
+	p.words += words
+	p.clauses += len(found)
+	r.prose[place].words += words
+	for _, f := range found {
+		before, after := text[:f[0]], text[f[0]:]
+		if ends := sentenceEnd.FindAllStringIndex(before, -1); ends != nil {
+			before = before[ends[len(ends)-1][1]:]
+		}
+		if end := sentenceEnd.FindStringIndex(after); end != nil {
+			after = after[:end[0]+1]
+		}
+		r.prose[place].clauses = append(r.prose[place].clauses, clause{
+			at:       fmt.Sprintf("%s:%d", file, line+strings.Count(text[:f[0]], "\n")),
+			words:    text[f[0]:f[1]],
+			sentence: strings.Join(strings.Fields(before+after), " "),
+		})
+	}
 }
 
 func (p *part) nounClauses() string {

@@ -52,9 +52,8 @@ func packTree(folder, tags, platform, out string) error {
 	return nil
 }
 
-// fromFolder makes an image with one layer, the content of folder with its
-// modes, owners and links. It packs the layer into scratch, which has to stay
-// until the image is written.
+// fromFolder makes an image with one layer, the content of folder with its modes, owners and links.
+// It packs the layer into scratch, a folder that must stay until the image is written.
 func fromFolder(folder, scratch string, p v1.Platform) (v1.Image, error) {
 	if err := packFolder(folder, scratch); err != nil {
 		return nil, fmt.Errorf("packing %s: %w", folder, err)

@@ -1,6 +1,5 @@
-// Command image packs a static binary into a container image without a Docker
-// daemon and without a registry: one layer, nothing else in it. The same binary
-// gives the same image, byte for byte.
+// Command image packs a static binary into a container image without a Docker daemon and without a
+// registry: one layer with the binary only. The same binary makes the same image, byte for byte.
 //
 //	image -binary FILE -tag NAME:TAG -platform linux/amd64 -out FILE.tar
 //	image -binary FILE,FILE -tag NAME:TAG -platform linux/amd64,linux/arm64 -layout FOLDER
@@ -119,7 +118,7 @@ func writeTar(file string, ref name.Tag, img v1.Image) (v1.Hash, error) {
 	return img.Digest()
 }
 
-// writeLayout writes one index of all images; the folder holds nothing else.
+// writeLayout writes one index of all images into a folder of its own.
 func writeLayout(folder string, images []mutate.IndexAddendum) (v1.Hash, error) {
 	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), images...)
 	if err := os.RemoveAll(folder); err != nil {

@@ -24,7 +24,7 @@ type file struct {
 	content []byte
 }
 
-// writeTar writes files sorted by name, all of one time and of nobody.
+// writeTar writes files sorted by name, all of one time and without an owner.
 func writeTar(path string, files []file, at time.Time) error {
 	packed, err := pack(files, at)
 	if err != nil {
@@ -108,7 +108,7 @@ func readFolder(dir string) ([]file, error) {
 	return files, err
 }
 
-// writeChecksums lists what is in the folder, as sha256sum --check reads it.
+// writeChecksums lists the files of the folder, as sha256sum --check reads it.
 func (r *release) writeChecksums(context.Context) error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {

@@ -1,11 +1,10 @@
-// Command release builds what a release consists of: archives of the kubectl
-// plugin, the operator's image for several platforms, the chart, an SBOM per
-// binary, krew's manifest and checksums. The same commit gives the same files,
-// byte for byte, wherever it is built.
+// Command release builds the files of a release: archives of the kubectl plugin, the operator's
+// image for several platforms, the chart, an SBOM per binary, krew's manifest and checksums. The
+// same commit makes the same files, byte for byte, wherever it is built.
 //
 //	release -version v0.1.0 -commit SHA -epoch SECONDS -root FOLDER -out FOLDER -helm FILE
 //
-// It reaches no network but Go's module proxy, and publishes nothing.
+// It reaches no network but Go's module proxy, and does not publish.
 package main
 
 import (
@@ -31,15 +30,15 @@ type release struct {
 	commit  string
 	time    time.Time // of everything in archives
 	root    string    // of the sources
-	out     string    // folder of what is published
-	work    string    // folder of what is not
+	out     string    // folder of published files
+	work    string    // folder of the other files
 	helm    string
 	image   string
 
 	plugins, operators []platform
 }
 
-// platform is one that binaries are built for.
+// platform is a target of binaries.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
@@ -134,7 +133,7 @@ func (r *release) build(ctx context.Context, command string, p platform) (string
 	return binary, r.do(cmd, "building "+command+" for "+p.String())
 }
 
-// do runs a command in the sources' folder, and tells what it said if it fails.
+// do runs a command in the sources' folder; the error holds its output.
 func (r *release) do(cmd *exec.Cmd, what string) error {
 	fmt.Println(what)
 	cmd.Dir = r.root

@@ -14,8 +14,8 @@ import (
 
 const publishedImage = "registry.example/pools/operator"
 
-// publishing is a checkout with a tag, the files of a release, and programs that
-// note how they are called in the place of those that publish.
+// publishing is a checkout with a tag, the files of a release, and programs that note their calls
+// in place of the publishing ones.
 type publishing struct {
 	*testing.T
 	dir, dist string
@@ -51,7 +51,7 @@ func newPublishing(t *testing.T) *publishing {
 	return p
 }
 
-// tag commits all there is, as the version.
+// tag commits all files, as the version.
 func (p *publishing) tag() {
 	p.Helper()
 	p.git("add", "--all")
@@ -70,7 +70,7 @@ func (p *publishing) write(name, content string) {
 	}
 }
 
-// stub makes a program that notes its arguments and does what is told.
+// stub makes a program that notes its arguments and runs a script.
 func (p *publishing) stub(name, does string) {
 	p.Helper()
 	p.write("bin/"+name, "#!/bin/sh\necho \""+name+" $*\" >>\"$CALLS\"\n"+does+"\nexit 0\n")
@@ -95,15 +95,15 @@ func (p *publishing) run() (calls []string, said string, err error) {
 		"v1.2.3", p.dist, publishedImage, filepath.Join(bin, "cosign"), filepath.Join(bin, "crane"), filepath.Join(bin, "helm"))
 	cmd.Env = p.env
 	out, err := cmd.CombinedOutput()
-	noted, _ := os.ReadFile(filepath.Join(p.dir, "calls")) // none: nothing was called
+	noted, _ := os.ReadFile(filepath.Join(p.dir, "calls")) // none: there was no call
 	for line := range strings.Lines(string(noted)) {
 		calls = append(calls, strings.TrimSpace(strings.ReplaceAll(line, p.dir+"/", "")))
 	}
 	return calls, string(out), err
 }
 
-// The image is pushed, then signed by its digest, with where it comes from and
-// what is in it; then the chart; then the checksums; and all files go to a draft.
+// The image is pushed, then signed by its digest, with its source and its contents; then the chart;
+// then the checksums; and all files go to a draft.
 func TestPublish(t *testing.T) {
 	p := newPublishing(t)
 	calls, said, err := p.run()
@@ -135,8 +135,7 @@ func TestPublish(t *testing.T) {
 	p.provenance()
 }
 
-// provenance holds the statement to what SLSA asks of it: from which commit of
-// which repository, by which workflow.
+// provenance holds the statement to SLSA's demands: commit, repository and workflow.
 func (p *publishing) provenance() {
 	p.Helper()
 	body, err := os.ReadFile(filepath.Join(p.dir, ".cache", "release", "provenance.json"))
@@ -164,8 +163,8 @@ func (p *publishing) provenance() {
 	}
 }
 
-// Where anything is not as it must be nothing is published; and where a step
-// fails, none after it is taken.
+// A fault in the checkout or the files prevents all publishing; and where a step fails, none after
+// it is taken.
 func TestPublishRefuses(t *testing.T) {
 	tests := map[string]struct {
 		wrong func(*publishing)

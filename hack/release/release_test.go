@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The order in which files come and the time of packing leave no trace.
+// The order of files and the time of packing leave no trace.
 func TestArchivesAreTheSame(t *testing.T) {
 	dir := t.TempDir()
 	files := []file{{"b", 0o755, []byte("two")}, {"a", 0o644, []byte("one")}}

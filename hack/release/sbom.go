@@ -16,9 +16,9 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes what is in a binary as NAME.cdx.json, CycloneDX 1.6. It is
-// read from the binary itself, as go version -m does: the modules that the linker
-// took in, and the Go that built it. Licences are not in there.
+// writeSBOM writes the contents of a binary as NAME.cdx.json, CycloneDX 1.6. It is read from the
+// binary itself, as go version -m does: the modules that the linker took in, and the Go that built
+// it. Licences are not in there.
 func (r *release) writeSBOM(binary, name string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

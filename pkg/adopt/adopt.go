@@ -22,11 +22,11 @@ const (
 	ClusterPool Source = "cluster-pool"
 	Kubernetes  Source = "kubernetes"
 	MultiPool   Source = "multi-pool"
-	// CRD: its pool was filled by hand, or by another program.
+	// CRD: a person or another program filled its pool.
 	CRD Source = "crd"
 )
 
-// Node is what is known of one node.
+// Node is the known state of one node.
 type Node struct {
 	Name string
 	From Source
@@ -34,7 +34,7 @@ type Node struct {
 	AssignedCIDRs []netip.Prefix
 	// Published are the addresses in spec.ipam.pool.
 	Published []netip.Addr
-	// Reported: its agent has reported what it uses, so it runs in crd mode.
+	// Reported: its agent has reported the addresses it uses, so it runs in crd mode.
 	Reported bool
 	// Used are the addresses in use, and the source of that: the agent's report, the agent's
 	// own addresses, and pods' statuses.
@@ -45,13 +45,13 @@ type Node struct {
 	Pods   []expand.Pod
 	Own    []netip.Addr
 	Limits expand.Limits
-	// Pools are those that serve the node, best first.
+	// Pools are the pools that serve the node, best first.
 	Pools []*crd.Pool
 	// Paused is why the operator would not change it. Empty: it would.
 	Paused string
 	// Agent is the image of its agent. Empty: no agent is Ready.
 	Agent string
-	// Chosen: create blocks for it. Other nodes count only with what they hold.
+	// Chosen: create blocks for it. Other nodes count only with the addresses they hold.
 	Chosen bool
 }
 
@@ -64,7 +64,7 @@ type Input struct {
 	Pools []*crd.Pool
 	// Policy applies to nodes that no pool serves.
 	Policy expand.Policy
-	// Free returns how many blocks a pool has left for a family. Nil: unknown.
+	// Free returns the number of blocks that a pool has left for a family. Nil: unknown.
 	Free func(pool *crd.Pool, f ipalloc.Family) uint64
 	// Config is how agents are configured. Without Data it could not be read.
 	Config *ciliumconfig.Config
@@ -102,12 +102,12 @@ func (p *Plan) Blocked() bool {
 // Make computes the plan.
 func Make(in Input) Plan {
 	p := newPlanner(in)
-	// 1. What each node needs, on its own.
+	// 1. The needs of each node, on its own.
 	for _, n := range p.nodes {
 		p.adoptGiven(n)
 		p.adoptByHand(n)
 	}
-	// 2. What two nodes would both get.
+	// 2. CIDRs that two nodes would both get.
 	p.dropShared()
 	// 3. Whether that is everything they need.
 	var plan Plan
@@ -122,7 +122,7 @@ func Make(in Input) Plan {
 	return plan
 }
 
-// node is a Node and what has been worked out for it.
+// node is a Node and the plan for it.
 type node struct {
 	Node
 	held     []crd.Block // its blocks that are not to be withdrawn
@@ -133,8 +133,8 @@ type node struct {
 type planner struct {
 	Input
 	nodes []*node
-	// held are the blocks that are not to be withdrawn, has what each node was assigned,
-	// publishes or uses.
+	// held are the blocks that must stay; has are the CIDRs that each node was assigned, publishes
+	// or uses.
 	held     index[crd.Block]
 	has      index[*node]
 	findings []Finding

@@ -200,8 +200,8 @@ func blocksOf(cidrs ...netip.Prefix) []Block {
 	return out
 }
 
-// Among pools that contain a CIDR, the one that serves the node and still gives the CIDR out
-// comes first.
+// Among pools that contain a CIDR, a pool that serves the node and still assigns the CIDR comes
+// first.
 func TestPoolOf(t *testing.T) {
 	own, other := pool(t, "own", 27, "10.0.0.0/16"), pool(t, "aaa", 27, "10.0.0.0/16")
 	in := Input{Nodes: []Node{fromClusterPool("n1", own, "10.0.1.0/24")}, Pools: []*crd.Pool{other, own}, Config: config()}
@@ -248,7 +248,7 @@ func TestReturned(t *testing.T) {
 	}
 }
 
-// The plan of a large fleet takes seconds: nothing walks all nodes for each node.
+// The plan of a large fleet takes seconds: no step walks all nodes for each node.
 func TestByHandInLargeFleet(t *testing.T) {
 	main := pool(t, "main", 27, "10.0.0.0/8")
 	var in Input

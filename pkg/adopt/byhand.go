@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// adoptByHand covers a pool that was filled by hand: with the blocks that its PodIPPool would
-// cut there or, if another node has a part of one, with halves of it.
+// adoptByHand covers a pool that a person filled: with the blocks that its PodIPPool would cut
+// there or, if another node has a part of one, with halves of it.
 func (p *planner) adoptByHand(n *node) {
 	if n.From != CRD {
 		return
@@ -53,8 +53,8 @@ func (p *planner) poolOf(n *node, single netip.Prefix) *crd.Pool {
 	return nil
 }
 
-// cover plans the widest blocks in place that contain addrs, sorted, and nothing of another node. place
-// is a block of a pool, so the API accepts these.
+// cover plans the widest blocks in place that contain addrs, sorted, and no address of another
+// node. place is a block of a pool, so the API accepts these.
 func (p *planner) cover(n *node, pool *crd.Pool, place netip.Prefix, addrs []netip.Addr) {
 	switch {
 	case len(addrs) == 0:

@@ -1,6 +1,6 @@
-// Package adopt plans the blocks that take over what another IPAM has given to nodes,
-// and reports what stands in the way, and how far a node has come.
+// Package adopt plans the blocks that take over another IPAM's addresses on nodes, and reports
+// obstacles and each node's progress.
 //
-// It never talks to Kubernetes, reads a clock, or logs: plain values in, a plan of
-// blocks and findings out. Same input, same plan, in whatever order it comes.
+// It never talks to Kubernetes, reads a clock, or logs: plain values in, a plan of blocks and
+// findings out. Same input in any order, same plan.
 package adopt

@@ -11,7 +11,7 @@ type Severity string
 
 // Severities.
 const (
-	// Blocked: nothing may be written for the node.
+	// Blocked: no block may be written for the node.
 	Blocked Severity = "blocked"
 	// Warning: check it before you continue.
 	Warning Severity = "warning"
@@ -32,11 +32,11 @@ const (
 	SpansRanges Reason = "SpansRanges"
 	// TooLarge: more addresses than a block may have.
 	TooLarge Reason = "TooLarge"
-	// AddressOutside: an address in use lies in nothing assigned to the node.
+	// AddressOutside: an address in use lies in no CIDR assigned to the node.
 	AddressOutside Reason = "AddressOutside"
 	// OddKeys: spec.ipam.pool has keys in a non-canonical form.
 	OddKeys Reason = "OddKeys"
-	// NodePaused: the operator would publish nothing.
+	// NodePaused: the operator would publish no address.
 	NodePaused Reason = "NodePaused"
 	// BlockLeaves: a block that the node must keep drains, cools down or is deleted.
 	BlockLeaves Reason = "BlockLeaves"
@@ -55,7 +55,7 @@ const (
 	TooManyAddresses Reason = "TooManyAddresses"
 	// FreeSpace: the node needs more than it has been assigned, or the pool has no more.
 	FreeSpace Reason = "FreeSpace"
-	// MoreThanBefore: blocks contain addresses that were not in the pool filled by hand.
+	// MoreThanBefore: blocks contain addresses that the pool of the old IPAM did not have.
 	MoreThanBefore Reason = "MoreThanBefore"
 	// AgentMissing: no agent is Ready on the node.
 	AgentMissing Reason = "AgentMissing"
@@ -71,7 +71,7 @@ type Finding struct {
 	// Node is empty if the finding is about the cluster.
 	Node   string `json:"node,omitempty"`
 	Reason Reason `json:"reason"`
-	// Message is what was found, Fix what to do.
+	// Message is the finding, Fix the remedy.
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
 }
@@ -103,7 +103,7 @@ func (p *planner) find(s Severity, n *node, r Reason, fix, format string, args .
 	}
 }
 
-// sortedFindings returns blocking findings first, and those of the cluster before those of
+// sortedFindings returns blocking findings first, and findings of the cluster before those of
 // nodes.
 func (p *planner) sortedFindings() []Finding {
 	slices.SortFunc(p.findings, func(a, b Finding) int {

@@ -13,7 +13,7 @@ func minBits(f ipalloc.Family) int { return f.Bits() - ipalloc.MaxHostBits }
 
 // adoptGiven plans a block for each CIDR assigned to the node.
 func (p *planner) adoptGiven(n *node) {
-	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // the wider before what it contains
+	given := slices.SortedFunc(slices.Values(n.AssignedCIDRs), netip.Prefix.Compare) // wider before narrower
 	for _, cidr := range given {
 		if i := slices.IndexFunc(n.held, func(b crd.Block) bool { return b.CIDR == cidr }); i >= 0 {
 			p.keep(n, n.held[i])
@@ -56,8 +56,8 @@ func (p *planner) adopt(n *node, cidr netip.Prefix) {
 	}
 }
 
-// poolFor returns the pool for a block of cidr: one that serves the node before others, and one
-// whose range is open before one that has lost it to another pool.
+// poolFor returns the pool for a block of cidr: a pool that serves the node before others, and a
+// pool with an open range before one that has lost it to another pool.
 func (p *planner) poolFor(n *node, cidr netip.Prefix) *crd.Pool {
 	var found *crd.Pool
 	best := 0
@@ -94,7 +94,7 @@ func (p *planner) rank(n *node, pool *crd.Pool, cidr netip.Prefix) int {
 	return rank
 }
 
-// outside reports in which way no pool contains cidr.
+// outside reports the reason why no pool contains cidr.
 func (p *planner) outside(n *node, cidr netip.Prefix) {
 	for _, pool := range p.Pools {
 		if pool.Touches(cidr) {
@@ -107,7 +107,7 @@ func (p *planner) outside(n *node, cidr netip.Prefix) {
 		"%s is in no PodIPPool", cidr)
 }
 
-// dropShared removes from the plan what two nodes would have: neither gets it.
+// dropShared removes CIDRs from the plan that two nodes would have: neither gets them.
 func (p *planner) dropShared() {
 	type wanted struct {
 		n *node
@@ -120,7 +120,7 @@ func (p *planner) dropShared() {
 		}
 	}
 	slices.SortFunc(all, func(a, b wanted) int { return a.b.CIDR.Compare(b.b.CIDR) })
-	// Prefixes nest or are disjoint, so one that overlaps another comes right after it.
+	// Prefixes nest or are disjoint, so an overlapping one comes right after the one it overlaps.
 	shared := map[*node][]netip.Prefix{}
 	for i, a := range all {
 		for _, b := range all[i+1:] {

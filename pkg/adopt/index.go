@@ -35,7 +35,7 @@ func (x *index[T]) sort() {
 	}
 }
 
-// overlapping returns what overlaps cidr, the widest first.
+// overlapping returns the values that overlap cidr, the widest first.
 func (x *index[T]) overlapping(cidr netip.Prefix) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for bits := range cidr.Bits() {

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// lookAt reports what users should know about a node before it moves.
+// lookAt reports facts that users should know about a node before it moves.
 func (p *planner) lookAt(n *node) {
 	if n.From == None {
 		if len(n.Used) > 0 && len(n.Published) == 0 {
@@ -34,9 +34,9 @@ func (p *planner) lookAt(n *node) {
 	p.agent(n)
 }
 
-// inUseOutside warns of addresses in use outside the node's blocks: their pods are
-// not restored when the agent starts in crd mode. Those in a CIDR that cannot be
-// adopted are reported with it.
+// inUseOutside warns of addresses in use outside the node's blocks: their pods are not restored
+// when the agent starts in crd mode. Addresses in a CIDR that cannot be adopted are reported with
+// it.
 func (p *planner) inUseOutside(n *node) {
 	var outside []netip.Addr
 	for addr := range n.Used {
@@ -56,7 +56,7 @@ func (p *planner) inUseOutside(n *node) {
 		"%s (%s) in use, and in nothing that the node was given", some(outside), users)
 }
 
-// fits lets the operator's own decision tell whether the blocks are enough.
+// fits asks the operator's own decision whether the blocks are enough.
 func (p *planner) fits(n *node, f ipalloc.Family) {
 	state := expand.State{Node: n.Name, Family: f, Pods: n.Pods, Own: n.Own, Limits: n.Limits}
 	addresses := 0

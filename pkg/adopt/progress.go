@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Step is how far a node has moved.
+// Step is a node's progress in a move.
 type Step string
 
 // Steps, in order. A Finished node has completed its move, or never had another IPAM; a
@@ -25,7 +25,7 @@ const (
 	Returning Step = "returning"
 )
 
-// Steps returns those of a move, in order.
+// Steps returns the steps of a move, in order.
 func Steps() []Step { return []Step{Old, Adopted, Published, Moved, Settled, Finished} }
 
 // Reached reports whether a node at s has come as far as want. A node on its way back has
@@ -34,21 +34,21 @@ func (s Step) Reached(want Step) bool {
 	return slices.Index(Steps(), s) >= slices.Index(Steps(), want) && s != Returning
 }
 
-// Standing is the state that determines how far a node has moved.
+// Standing is the state that determines a node's Step.
 type Standing struct {
 	Node
-	// Blocks are those it holds, Pools their pools, by name.
+	// Blocks are the node's blocks, Pools their pools, by name.
 	Blocks []crd.Block
 	PoolOf func(name string) *crd.Pool
 	// Settled: its agent has been Ready for a while.
 	Settled bool
-	// Unreported is how many addresses pods have that the agent does not report.
+	// Unreported is the number of pods' addresses that the agent does not report.
 	Unreported int
 	// Back is the mode that it returns to. Empty: it does not.
 	Back string
 }
 
-// Step returns how far the node has moved.
+// Step returns the node's progress.
 func (s *Standing) Step() Step {
 	byHand := s.From == CRD
 	switch {
@@ -104,7 +104,7 @@ func (s *Standing) lacksAddresses() bool {
 	return false
 }
 
-// Back is the state of a node whose agent runs in crd mode and returns to another mode.
+// Back is the state of a node that returns from crd mode to another mode.
 type Back struct {
 	To Source
 	// PodCIDRs are the CiliumNode's, NodePodCIDRs the Node's.

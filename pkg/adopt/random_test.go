@@ -12,9 +12,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
-// For any cluster, however tangled: no two blocks share an address, every address in use is in
-// a block of its node or the node has a blocking finding, the order of the input does not
-// matter, and once the blocks exist there is nothing left to create.
+// For any cluster, however tangled: no two blocks share an address, every address in use is in a
+// block of its node or the node has a blocking finding, the order of the input does not matter, and
+// once the blocks exist there are none left to create.
 func TestPlansOfAnyCluster(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -2,9 +2,8 @@ package adopt
 
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 
-// settings compares the ConfigMap cilium-config with what agents need in crd mode
-// (docs/modes.md). All settings but those of a cloud's IPAM can be changed along with the
-// mode.
+// settings compares the ConfigMap cilium-config with the needs of agents in crd mode
+// (docs/modes.md). All settings can be changed along with the mode, except a cloud IPAM's.
 func (p *planner) settings() {
 	if p.Config == nil || p.Config.Data == nil {
 		p.warn(nil, Settings, "Compare with docs/modes.md by hand", "ConfigMap cilium-config could not be read")

@@ -14,10 +14,10 @@ type Facts struct {
 	Mode string
 	// PodCIDRs and Allocated are the CiliumNode's, NodePodCIDRs the Node's.
 	PodCIDRs, Allocated, NodePodCIDRs []netip.Prefix
-	// Published: spec.ipam.pool has addresses. Reported: the agent has reported
-	// what it uses.
+	// Published: spec.ipam.pool has addresses. Reported: the agent has reported the addresses it
+	// uses.
 	Published, Reported bool
-	// Blocks are those that the node holds.
+	// Blocks are the blocks that the node holds.
 	Blocks []crd.Block
 }
 

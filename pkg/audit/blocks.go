@@ -130,8 +130,8 @@ func (c *check) givesFrom(b *crd.Block) bool {
 	return pool != nil && !pool.Inactive && !pool.Frozen() && !pool.Deleting && !pool.Drains(b.CIDR) && pool.UsableCount(b.CIDR) > 0
 }
 
-// ofFamily counts the addresses of a family in the pool or, if the agent is assigned whole
-// blocks, those that it can allocate from them.
+// ofFamily counts the addresses of a family in the pool or, if the agent is assigned whole blocks,
+// the ones it can allocate from them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
 	if cn.BlockDemand != nil {
@@ -153,8 +153,8 @@ func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 // lastChange is no earlier than the last change. Zero: unknown.
 func (cn *CiliumNode) lastChange() time.Time { return cmp.Or(cn.Changed, cn.SeenSince) }
 
-// drainStands reports whether a drain is stuck: neither block nor CiliumNode has changed for
-// long, although nothing uses the block any more. If the time of a change is unknown, so is
+// drainStands reports whether a drain is stuck: neither block nor CiliumNode has changed for long,
+// although no address of the block is in use any more. If the time of a change is unknown, so is
 // this.
 func (c *check) drainStands(n *node, b *crd.Block, published int) bool {
 	changed := n.view.lastChange()

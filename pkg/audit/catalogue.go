@@ -70,11 +70,11 @@ const (
 type Entry struct {
 	Reason   Reason
 	Severity Severity
-	// Meaning is what is wrong, in general.
+	// Meaning is the fault, in general.
 	Meaning string
-	// Fix is what to do; FixIn returns what differs in modes other than crd. NAME stands for
-	// the object's name, OTHER for that of the first other object, ADDRESS for the first
-	// address or CIDR. Commands are in backticks.
+	// Fix is the remedy; FixIn returns its variant in modes other than crd. NAME stands for the
+	// object's name, OTHER for that of the first other object, ADDRESS for the first address or
+	// CIDR. Commands are in backticks.
 	Fix string
 }
 
@@ -86,7 +86,7 @@ func Catalogue() []Entry { return append(errorReasons(), warningReasons()...) }
 
 func errorReasons() []Entry {
 	return []Entry{
-		{AddressOnTwoNodes, Error, "An address is in the pools of two nodes: both agents can give it to a pod.",
+		{AddressOnTwoNodes, Error, "An address is in the pools of two nodes: both agents can assign it to a pod.",
 			"Move pods off ADDRESS on NAME, then take ADDRESS out of spec.ipam.pool there: `kubectl edit ciliumnode NAME`. If the agent itself has ADDRESS (router, health, ingress), restart it then. Find out who wrote it."},
 		{AddressUsedTwice, Error, "The agents of two nodes report the same address in use.",
 			"Delete the pod that has ADDRESS on NAME; it gets another address. Then take ADDRESS out of spec.ipam.pool of the node that does not hold its block. If the agent itself has ADDRESS (router, health, ingress), restart it then."},
@@ -94,22 +94,22 @@ func errorReasons() []Entry {
 			"Delete the pod NAME; it gets another address. Then run this check again."},
 		{ClusterAddressInUse, Error, "A pod, or an agent, uses an address that belongs to a node, a Service, or a range of Services: traffic for it goes to either.",
 			"Delete the pod that has ADDRESS on NAME; it gets another address. If the agent itself has it (router, health, ingress), drain its block, then restart the agent. Then run this check again."},
-		{AddressTwiceInPool, Error, "A pool names an address twice, once in another than the canonical form: the agent can give it to two pods.",
+		{AddressTwiceInPool, Error, "A pool names an address twice, once in another than the canonical form: the agent can assign it to two pods.",
 			"Take the odd key for ADDRESS out of spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
-		{BlocksOverlap, Error, "Two blocks share addresses. What was published first stays, and neither grows.",
+		{BlocksOverlap, Error, "Two blocks share addresses. The operator leaves their published addresses, and publishes no more of either.",
 			"Delete the block that is not needed: `kubectl delete podipblock NAME --wait=false`. It drains first."},
 		{AddressOutsidePool, Error, "An address in use is not in its node's pool: when the agent restarts, the pod loses its network.",
 			"While a pod has ADDRESS, do not restart the agent of NAME. Where ADDRESS lies in a block of NAME the operator puts it back: see that it runs. Else delete the pod; it gets another address. If the agent itself has ADDRESS (router, health, ingress), restart it: it takes one of its pool."},
 		{PodAddressOfOtherNode, Error, "A pod's address belongs to another node: traffic for it goes there.",
 			"Delete the pod NAME; it gets an address of its own node."},
-		{PodAddressUnowned, Error, "A pod's address is in no block and no pool entry: it can be given to another pod.",
+		{PodAddressUnowned, Error, "A pod's address is in no block and no pool entry: another pod can get it.",
 			"Create the PodIPBlock that holds ADDRESS for the pod's node (see Pin a block), or delete the pod NAME; it gets another address."},
 		{MarkedInUse, Error, "An address in use is marked for release: if the agent restarts now, the pod loses its network.",
 			"Do not restart the agent of NAME, and delete the entry: `kubectl patch ciliumnode NAME --subresource=status --type=merge -p '{\"status\":{\"ipam\":{\"release-ips\":{\"ADDRESS\":null}}}}'`. " + lookForOperator},
 		{PoolEntryOfOtherNode, Error, "A pool holds an address of another node's block: traffic for it goes there.",
 			"Take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`. If the agent itself has ADDRESS (router, health, ingress), restart it then. Find out who wrote it."},
 		{PoolEntryWithoutBlock, Error, "A pool holds an address of a PodIPPool, and no block says who holds it.",
-			"If NAME is to keep ADDRESS, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+			"To keep ADDRESS on NAME, create the PodIPBlock around it for that node (see Pin a block); else take it out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{PodCIDROnTwoNodes, Error, "podCIDRs of two nodes share addresses: routes for them lead to one of the two.",
 			"Take ADDRESS out of spec.ipam.podCIDRs of the node that does not hold its block: `kubectl edit ciliumnode NAME`."},
 		{PodCIDROfOtherNode, Error, "A node's podCIDRs list addresses of another node's block: routes lead to the wrong node.",
@@ -126,11 +126,11 @@ func errorReasons() []Entry {
 			lookForOperator},
 		{NodeWithoutAddresses, Error, "A node's pool is empty in a family that one of its PodIPPools has: its agent does not start, or pods get no address.",
 			"See whether the pools of NAME have free blocks: `kubectl get podippools`. " + lookForOperator},
-		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or assigns nothing.",
+		{PoolInvalid, Error, "A PodIPPool contradicts itself or the operator's flags. It serves with the value that the message names, or assigns no block.",
 			"Fix the field that is named: `kubectl edit podippool NAME`."},
-		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can give it to two pods.",
-			"Move the pods of ADDRESS off NAME, then take one of the two out of spec.ipam.pools.allocated, the one that is no PodIPBlock or is listed for the wrong Cilium pool: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
-		{CiliumModeDiffers, Error, "Agents are configured for another IPAM mode than the operator's, in which they would not find their blocks: pods lose their network when agents restart.",
+		{ListedTwice, Error, "A node lists an address in two CIDRs: its agent can assign it to two pods.",
+			"Move the pods of ADDRESS off NAME, then take one of the two out of spec.ipam.pools.allocated, either the CIDR without a PodIPBlock or the one listed for the wrong Cilium pool: `kubectl edit ciliumnode NAME`. Find out who wrote it."},
+		{CiliumModeDiffers, Error, "Agents are configured for another IPAM mode than the operator's and would not find their blocks: pods lose their network when agents restart.",
 			"Restart no agent. Set ipam of the ConfigMap NAME, and of CiliumNodeConfigs, back to the operator's mode; or move the cluster as docs/migration.md and docs/modes.md say."},
 		{KVStoreWithoutRoutes, Error, "Agents learn nodes from a kvstore, where these have no podCIDRs in crd mode: they have no routes to the blocks of other nodes.",
 			ciliumconfig.LosingRoutesFix + "."},
@@ -144,9 +144,9 @@ func errorReasons() []Entry {
 func warningReasons() []Entry {
 	return []Entry{
 		{ForeignPoolEntry, Warning, "A pool holds an address outside all blocks and PodIPPools. The operator did not write it, keeps it, and assigns it to no other node.",
-			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
+			"Leave it if you know who wrote it. Else take ADDRESS out of spec.ipam.pool once no pod uses it: `kubectl edit ciliumnode NAME`."},
 		{ForeignPodCIDR, Warning, "podCIDRs list a range that is no block of the node's pools. The operator did not write it, and keeps it.",
-			"Nothing, if you know who wrote it. Else take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`."},
+			"Leave it if you know who wrote it. Else take ADDRESS out of spec.ipam.podCIDRs: `kubectl edit ciliumnode NAME`."},
 		{PoolEntryMalformed, Warning, "A key of a pool is an address in another than the canonical form.",
 			"Write ADDRESS in its canonical form in spec.ipam.pool: `kubectl edit ciliumnode NAME`."},
 		{PoolEntryUnreadable, Warning, "A key of a pool is no address.",
@@ -161,7 +161,7 @@ func warningReasons() []Entry {
 			"Do not delete NAME. " + lookForOperator},
 		{CooldownOverdue, Warning, "The cooldown of a block is over, and it is not free yet.",
 			lookForOperator},
-		{DrainStuck, Warning, "A block drains, nothing uses it any more, and nothing moves.",
+		{DrainStuck, Warning, "A block drains and makes no progress, although no pod uses it any more.",
 			"Addresses leave only while the node's agent is Ready: see its pod. See the events of the Node for DrainWaits."},
 		{StuckHandshake, Warning, "A release entry has stood for long: the address is unusable meanwhile, and a pod that gets it is lost when the agent restarts.",
 			"See whether the agent of NAME is Ready and the operator runs and is not paused. An agent that is Ready and does not answer: read its log."},
@@ -170,22 +170,22 @@ func warningReasons() []Entry {
 		{CiliumNodeWithoutNode, Warning, "A CiliumNode holds addresses, and there is no such Node.",
 			"cilium-operator or this operator deletes it: see that both run. Else, if the machine is off: `kubectl delete ciliumnode NAME`."},
 		{NodeServedByNoPool, Warning, "Cilium runs on a Node that no PodIPPool serves, or none in a family or a Cilium pool that its agent is configured for: the agent does not start, or pods get no address.",
-			"Write a pool with what is missing whose nodeSelector matches NAME, or correct Cilium's settings (enable-ipv4, enable-ipv6, ipam-multi-pool-pre-allocation). Where Cilium does not run, label the Node cilium-pool.io/ignore=true."},
-		{PodServedByNoPool, Warning, "A pod asks for a Cilium pool, by annotation or selector, that no PodIPPool gives to its Node: it gets no address.",
+			"Write a pool that selects NAME and has the missing family or ciliumPoolName, or correct Cilium's settings (enable-ipv4, enable-ipv6, ipam-multi-pool-pre-allocation). Where Cilium does not run, label the Node cilium-pool.io/ignore=true."},
+		{PodServedByNoPool, Warning, "A pod asks for a Cilium pool, by annotation or selector, that no PodIPPool has for its Node: it gets no address.",
 			"Correct the annotation ipam.cilium.io/ip-pool of NAME or of its namespace, or the selectors of CiliumPodIPPools; or write a PodIPPool with that ciliumPoolName for the Node OTHER."},
-		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once it holds all that it was given, and does nothing else there.",
+		{NodeYetToMove, Warning, "Another IPAM serves the pods of a Node, or its agent has yet to restart in crd mode. The operator publishes its blocks once they cover all its earlier addresses, and takes no other action there.",
 			"`kubectl cilium-pool migrate status --node NAME` shows the next step."},
 		{NodeAwaitsLabels, Warning, "A Node has no block yet, as a startup taint says that its labels are not final, and a pod there waits for an address.",
 			"See whether the component that removes the taint runs: it may be the pod that waits. The operator waits 5 minutes after the creation of NAME at most; to end the wait now, remove the taint: `kubectl edit node NAME`."},
 		{NodeWithoutAgent, Warning, "A Node holds blocks, and no Cilium agent has ever run there: it gets no second block of a family.",
 			"If Cilium does not run on NAME, label it: `kubectl label node NAME cilium-pool.io/ignore=true`. Then delete its CiliumNode: `kubectl delete ciliumnode NAME`. Else see why the DaemonSet of the agents has no pod there."},
 		{NodeShortOfAddresses, Warning, "A Node's pods wait for addresses (condition PodAddressShortage).",
-			"As the message says: give a pool of NAME free blocks, write one that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
+			"As the message says: add free blocks to a pool of NAME, write a pool that selects it, raise the limit, end the pause, or let the operator's writes pass (docs/reference/events.md, Condition of a Node). Or move pods away."},
 		{PoolsOverlap, Warning, "No block of a CIDR of a pool is assigned, as another pool has the same addresses.",
-			"Take ADDRESS, or what it shares, out of one of the two: `kubectl edit podippool NAME`."},
-		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one and, in crd mode, gives them to no pod, except where a CiliumLoadBalancerIPPool has half of a CIDR of the pool or more.",
+			"Take ADDRESS, or its shared part, out of one of the two: `kubectl edit podippool NAME`."},
+		{PoolCoversCluster, Warning, "A pool covers addresses of nodes or Services. The operator assigns no block that contains one and, in crd mode, publishes none of them, except where a CiliumLoadBalancerIPPool has half of a CIDR of the pool or more.",
 			"Reserve ADDRESS in NAME (`spec.reserved`) or take it out: `kubectl edit podippool NAME`. Or give nodes and Services addresses of their own."},
-		{PoolMasqueraded, Warning, "A range of a pool is not among those that Cilium leaves unmasqueraded: pods see a node's address instead of the pod that calls them, and network policies do not match it.",
+		{PoolMasqueraded, Warning, "Cilium masquerades connections to a range of a pool: pods see a node's address instead of the pod that calls them, and network policies do not match it.",
 			ciliumconfig.MasqueradedFix + "."},
 		{PoolExhausted, Warning, "A pool has no free block left (condition Exhausted).",
 			"Add a CIDR to NAME, or a pool of lower priority for the same nodes."},
@@ -197,11 +197,11 @@ func warningReasons() []Entry {
 			"Take ADDRESS out of NAME: `kubectl edit podippool NAME`. If it is yours: `kubectl annotate podippool NAME cilium-pool.io/own-ranges=true`."},
 		{NodePodCIDRFirst, Warning, "A block is assigned by an annotation of its Node, and spec.podCIDRs names another CIDR, which takes precedence: the block is unused.",
 			"Start kube-controller-manager with --allocate-node-cidrs=false. Then drain and delete the Node NAME: it joins again with its block."},
-		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: nothing uses it, and it stays until the Node is deleted.",
+		{FamilyNotRun, Warning, "A Node has a block of a family that its agent does not run: it is unused, and stays until the Node is deleted.",
 			"Enable the family in Cilium. Or serve NAME by a pool without it, then drain and delete the Node: it joins again without the block."},
-		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: what they name is assigned to no node, and podCIDRs are routed as well.",
+		{LeftFromCRDMode, Warning, "A CiliumNode has fields of crd mode left: no node owns their addresses, and podCIDRs are routed as well.",
 			"Once the agent of NAME runs in multi-pool mode and no pod has an address of theirs: `kubectl patch ciliumnode NAME --type=merge -p '{\"spec\":{\"ipam\":{\"pool\":null,\"podCIDRs\":null}}}'`."},
-		{NoAgentsFound, Warning, "Nodes hold blocks, and no pod of a Cilium agent was found: nothing is ever given back.",
+		{NoAgentsFound, Warning, "Nodes hold blocks, and no pod of a Cilium agent was found: no block is ever returned.",
 			"See which labels the agents' pods have, and set `--agent-selector` and `--cilium-namespace`, here and for the operator."},
 	}
 }

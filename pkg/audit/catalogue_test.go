@@ -8,7 +8,7 @@ import (
 )
 
 // No advice is in vain: Cilium may run in any namespace, a Node in kubernetes mode keeps its block
-// whatever becomes of its CiliumNode, and only agents in crd mode leave a block when they restart.
+// without a CiliumNode too, and only agents in crd mode leave a block when they restart.
 func TestAdvice(t *testing.T) {
 	for _, e := range Catalogue() {
 		for _, mode := range e.Modes() {

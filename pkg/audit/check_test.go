@@ -35,7 +35,7 @@ func shorts(findings []Finding) []string {
 
 type checkTest struct {
 	spoil func(w world)
-	want  []string // nil: nothing is wrong
+	want  []string // nil: no finding
 }
 
 func allChecks() map[string]map[string]checkTest {

@@ -15,9 +15,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster returns what an operator that has just started would know of a cluster with the
-// objects of the snapshot, without settings other than defaults. ciliumNodes are those of the
-// snapshot, and settle is the operator's --agent-settle-time.
+// Cluster returns the state of an operator that has just started in a cluster with the objects of
+// the snapshot, without settings other than defaults. ciliumNodes are the snapshot's, and settle is
+// the operator's --agent-settle-time.
 func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNodes []*ciliumnode.View) *state.Cluster {
 	defaults.WholeBlocks, defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger := state.NewLedger()
@@ -62,12 +62,12 @@ func (s *Snapshot) Cluster(defaults crd.Defaults, settle time.Duration, ciliumNo
 	return c
 }
 
-// blocks returns the blocks of the snapshot sorted by name, so that of two with one CIDR the
-// same one counts whatever their order in the list.
+// blocks returns the blocks of the snapshot sorted by name, so that of two with one CIDR the same
+// one counts in any order of the list.
 func (s *Snapshot) blocks() []crd.Block {
 	out := make([]crd.Block, 0, len(s.Blocks))
 	for i := range s.Blocks {
-		b, _ := crd.BlockFrom(&s.Blocks[i]) // readBlocks reports what is malformed
+		b, _ := crd.BlockFrom(&s.Blocks[i]) // readBlocks reports malformed ones
 		out = append(out, b)
 	}
 	slices.SortFunc(out, func(a, b crd.Block) int { return strings.Compare(a.Name, b.Name) })

@@ -115,8 +115,8 @@ func (x *index) heldElsewhere(n *node, cidr netip.Prefix) *crd.Block {
 	return nil
 }
 
-// usedOf checks that addresses in use on a node are in its pool. It skips what
-// podsOf reports for a pod.
+// usedOf checks that addresses in use on a node are in its pool. It skips addresses that podsOf
+// reports for a pod.
 func (c *check) usedOf(n *node) {
 	for a, who := range n.inUse {
 		if n.view.publishes(a) || n.reported[single(a)] || n.moving {
@@ -130,7 +130,7 @@ func (c *check) usedOf(n *node) {
 	}
 }
 
-// acrossNodes checks what two nodes both have.
+// acrossNodes checks addresses that two nodes both have.
 func (c *check) acrossNodes() {
 	used := map[netip.Addr]*node{}
 	listed := ipalloc.NewSpace()

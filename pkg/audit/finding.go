@@ -14,7 +14,7 @@ type Severity string
 const (
 	// Error: traffic is or can be harmed, or an address can be assigned twice.
 	Error Severity = "error"
-	// Warning: nothing is harmed, but something is not as it should be.
+	// Warning: no pod is harmed, but the state is not as it should be.
 	Warning Severity = "warning"
 )
 
@@ -41,9 +41,9 @@ type Finding struct {
 	Others []Object
 	// Subject is the address or CIDR concerned. Invalid: the object as a whole.
 	Subject netip.Prefix
-	// Note adds to the subject: whose it is, or how old.
+	// Note adds to the subject: its owner or age.
 	Note string
-	// Says is what is wrong.
+	// Says is the fault.
 	Says string
 }
 
@@ -83,8 +83,8 @@ func Persisting(before, now []Finding) []Finding {
 	return out
 }
 
-// inOrder sorts findings: errors first, then as the catalogue lists the
-// reasons, then by object, by what is wrong, and by address.
+// inOrder sorts findings: errors first, then as the catalogue lists the reasons, then by object,
+// message and address.
 func inOrder(findings []Finding) {
 	rank := map[Reason]int{}
 	for i, e := range Catalogue() {

@@ -113,7 +113,7 @@ func (w world) block(name string) *v1alpha1.PodIPBlock {
 	panic("no block " + name)
 }
 
-// publish and unpublish change a pool and nothing else.
+// publish and unpublish change only a pool.
 func (w world) publish(name string, addrs ...string) {
 	for _, a := range addrs {
 		w.cn(name).Pool[netip.MustParseAddr(a)] = ""

@@ -23,7 +23,7 @@ import (
 // index is a snapshot as plain values, joined.
 type index struct {
 	now     time.Time
-	cluster *state.Cluster // what an operator would know
+	cluster *state.Cluster // the state of an operator
 
 	poolByName map[string]*crd.Pool // with overlaps resolved; frozen where unsound
 	specOf     map[string]*v1alpha1.PodIPPool
@@ -40,7 +40,7 @@ type index struct {
 	publishes map[netip.Addr][]*node
 	lists     *ipalloc.Space // CIDRs assigned whole to agents, the first of each
 	anyAgent  bool
-	podWith   map[netip.Addr]Object // which of the pods checked has an address
+	podWith   map[netip.Addr]Object // the checked pod with an address
 }
 
 // node is everything known under one name: a Node, a CiliumNode, or both.
@@ -55,20 +55,21 @@ type node struct {
 	optedOut bool
 	// awaits is why it does not get its first block yet: its labels are not final; "": it may.
 	awaits string
-	// unserved describes what its agent asks for, and unservedPods what its pods do, and no PodIPPool gives it.
+	// unserved describes the requests of its agent that no PodIPPool serves, and unservedPods its
+	// pods' ones.
 	unserved     []string
 	unservedPods map[string]string
 	// agentSeen: an agent runs on it, or has written its CiliumNode.
 	agentSeen bool
-	// paused: the operator changes nothing on it. pausedShares are the families and Cilium
-	// pools in which it changes nothing.
+	// paused: the operator does not change it. pausedShares are the families and Cilium pools that
+	// the operator does not change on it.
 	paused       bool
 	pausedShares []state.ShareKey
 	// moving: another IPAM serves its pods, or did, and its agent has not started in
 	// crd mode yet.
 	moving bool
 	inUse  map[netip.Addr]string // address to who uses it
-	// reported are addresses and podCIDRs whose worst finding is reported already.
+	// reported are addresses and podCIDRs with their worst finding reported already.
 	reported map[netip.Prefix]bool
 }
 
@@ -78,9 +79,8 @@ type pod struct {
 	ips    []netip.Addr
 }
 
-// readCluster builds what an operator would know, and takes the pools from there. Pools are
-// read by their own spec alone: the operator's flags may be unknown, and must not cause false
-// findings.
+// readCluster builds the state of an operator, and takes the pools from there. Pools are read by
+// their own spec alone: the operator's flags may be unknown, and must not cause false findings.
 func (c *check) readCluster(s *Snapshot) {
 	views := make([]*ciliumnode.View, 0, len(s.CiliumNodes))
 	for i := range s.CiliumNodes {
@@ -201,14 +201,14 @@ func (c *check) joinNodes() {
 		}
 		if n.view.BlockDemand != nil {
 			for _, cidr := range n.view.Listed() {
-				// acrossNodes reports what two nodes list.
+				// acrossNodes reports CIDRs that two nodes list.
 				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
 			}
 		}
 	}
 }
 
-// observe records what the operator would know of a node.
+// observe records an operator's state of a node.
 func (c *check) observe(n *node) {
 	if n.obj != nil {
 		n.optedOut = c.cluster.OptedOut(n.obj)
@@ -237,13 +237,12 @@ func (c *check) observe(n *node) {
 	}
 }
 
-// pausedFor reports whether the operator changes nothing about one family of a node,
-// for one Cilium pool.
+// pausedFor reports whether the operator keeps one family of a node unchanged, for one Cilium pool.
 func (n *node) pausedFor(f ipalloc.Family, ciliumPool string) bool {
 	return slices.Contains(n.pausedShares, state.ShareKey{Node: n.name, CiliumPool: ciliumPool, Family: f})
 }
 
-// isPaused reports whether the operator changes nothing about a block.
+// isPaused reports whether the operator keeps a block unchanged.
 func (c *check) isPaused(n *node, b *crd.Block) bool {
 	var view *ciliumnode.View
 	if n.view != nil {
@@ -266,7 +265,7 @@ func (cn *CiliumNode) publishes(a netip.Addr) bool {
 	return cn.Publishes(a) || slices.Contains(cn.NonCanonical, a)
 }
 
-// publisher returns another node whose agent may allocate an address, or nil.
+// publisher returns another node with an agent that may allocate an address, or nil.
 func (x *index) publisher(n *node, a netip.Addr) *node {
 	if by := x.publishes[a]; len(by) > 0 {
 		return by[0]
@@ -279,7 +278,7 @@ func (x *index) publisher(n *node, a netip.Addr) *node {
 	return nil
 }
 
-// readPods keeps the pods that need an address, sorted, and records on each node what is in
+// readPods keeps the pods that need an address, sorted, and records on each node the addresses in
 // use. If pods share an address, the last by name is recorded.
 func (c *check) readPods(s *Snapshot) {
 	for i := range s.Pods {
@@ -347,7 +346,7 @@ func (x *index) holder(n *node, a netip.Addr) *crd.Block {
 	return found
 }
 
-// inPools returns the pool whose CIDRs contain an address; "": none.
+// inPools returns the pool with a CIDR that contains an address; "": none.
 func (x *index) inPools(a netip.Addr) string {
 	for _, name := range slices.Sorted(maps.Keys(x.poolByName)) {
 		if whole, ok := x.poolByName[name].Whole(ipalloc.FamilyOf(a)); ok {

@@ -52,7 +52,7 @@ func (c *check) node(n *node) {
 	}
 }
 
-// unserved reports what the agent of a node and its pods ask for, and no PodIPPool gives it.
+// unserved reports the requests of a node's agent and of its pods that no PodIPPool serves.
 func (c *check) unserved(n *node) {
 	if len(n.unserved) > 0 {
 		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: strings.Join(n.unserved, "; ")})

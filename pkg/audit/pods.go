@@ -49,7 +49,7 @@ func (c *check) servedElsewhere(n *node, a netip.Addr) bool {
 	return !n.agentSeen && c.inPools(a) == ""
 }
 
-// sharedWith reports a pod that has the same address as another one that was already checked.
+// sharedWith reports a pod that has the address of a pod checked before.
 func (c *check) sharedWith(p pod, a netip.Addr) {
 	first, shared := c.podWith[a]
 	if !shared {

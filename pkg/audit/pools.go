@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// reasonInvalid is the Ready reason of a pool whose spec the operator rejects.
+// reasonInvalid is the Ready reason of a pool with a spec that the operator rejects.
 const reasonInvalid = "Invalid"
 
 // pools checks pools, and whether there are agents at all.
@@ -28,7 +28,7 @@ func (c *check) pools(s *Snapshot) {
 		stale := ready == nil || obj.Status.ObservedGeneration < obj.Generation
 		switch {
 		case c.unsound[name] != nil:
-			f.Reason, f.Says = PoolInvalid, oneLine(c.unsound[name].Error())
+			f.Reason, f.Says = PoolInvalid, strings.ReplaceAll(c.unsound[name].Error(), "\n", "; ")
 			c.add(f)
 		case !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
 			f.Reason, f.Says = PoolInvalid, ready.Message
@@ -103,7 +103,7 @@ func (c *check) ciliumConfig(s *Snapshot) {
 	}
 }
 
-// selects checks the labels by which a pool selects nodes.
+// selects checks the labels that a pool selects nodes by.
 func (c *check) selects(obj *v1alpha1.PodIPPool) {
 	keys := crd.KubeletLabels(obj.Spec.NodeSelector)
 	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {
@@ -131,5 +131,3 @@ func givesOut(pool *crd.Pool) bool {
 		return ok
 	})
 }
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Combined faults, in any order, do not stop the audit; the same objects give the same
-// findings, whatever their order in lists, and a report shows each finding in its own words.
+// Combined faults, in any order, do not stop the audit; the same objects yield the same findings,
+// in any order of lists, and a report shows each finding in its own words.
 func TestManyFaults(t *testing.T)     { manyFaults(t, 400) }
 func TestLongManyFaults(t *testing.T) { manyFaults(t, 2000) }
 
@@ -89,8 +89,8 @@ func twice[T any, P interface {
 
 func equal[T comparable](a, b T) bool { return a == b }
 
-// expected returns the findings as a report should show them: what is wrong with which object
-// and which addresses.
+// expected returns the findings as a report should show them: the fault, the object and the
+// addresses.
 func expected(findings []Finding) []string {
 	var out []string
 	for _, f := range findings {
@@ -120,7 +120,8 @@ func reportedIn(t *testing.T, report Report) []string {
 	return out
 }
 
-// spoil applies some faults. It returns false if one has removed what another was to damage.
+// spoil applies some faults. It returns false if one has removed the object that another was to
+// damage.
 func spoil(w world, r *rand.Rand, spoils []func(world)) (done bool) {
 	defer func() { done = recover() == nil }()
 	for range 1 + r.IntN(6) {

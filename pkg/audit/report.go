@@ -16,7 +16,7 @@ type Report struct {
 	Time time.Time `json:"time"`
 	// Mode is how blocks are assigned to agents: crd, multi-pool or kubernetes.
 	Mode string `json:"mode"`
-	// Looks is how often the cluster was read.
+	// Looks is the number of reads of the cluster.
 	Looks    int    `json:"looks"`
 	Looked   Looked `json:"looked"`
 	Errors   int    `json:"errors"`
@@ -39,7 +39,7 @@ type Problem struct {
 // Subject is an address or a CIDR that a finding concerns.
 type Subject struct {
 	Address string `json:"address"`
-	// Note adds whose it is, or how old.
+	// Note adds the owner or age.
 	Note string `json:"note,omitempty"`
 }
 
@@ -101,8 +101,8 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Text writes the report for users: per finding, a line for what is wrong and one for the fix,
-// and a final line that says how much was checked.
+// Text writes the report for users: per finding, a line for the fault and one for the fix, and a
+// final line with the numbers of checked objects.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, part := range []struct {

@@ -37,7 +37,7 @@ func TestText(t *testing.T) {
       fix: Create the PodIPBlock that holds 192.0.2.8 for the pod's node (see Pin a block), or delete the pod x; it gets another address.
 WARNINGS
   ForeignPoolEntry  CiliumNode/a  192.0.2.7: in the pool, in no block and in no PodIPPool
-      fix: Nothing, if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.
+      fix: Leave it if you know who wrote it. Else take 192.0.2.7 out of spec.ipam.pool once no pod uses it: kubectl edit ciliumnode a.
 2 errors, 1 warning. Looked 2 times at 2 Nodes, 2 CiliumNodes with 18 addresses, 3 pods, 1 PodIPPool, 2 PodIPBlocks and 2 agents.
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
@@ -80,7 +80,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What only one look finds is dropped, address by address.
+// Findings of only one look are dropped, address by address.
 func TestPersisting(t *testing.T) {
 	first, second := spoiled(), spoiled()
 	second.unpublish("a", "10.0.0.10", "192.0.2.7")

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Snapshot is what was read from a cluster. Its lists need not be from the same instant:
-// findings that only reflect a change during the read are gone in the next one (Persisting).
+// Snapshot holds objects read from a cluster. Its lists need not be from the same instant: findings
+// that only reflect a change during the read are gone in the next one (Persisting).
 type Snapshot struct {
 	// Time is when reading began.
 	Time time.Time
@@ -33,8 +33,8 @@ type Snapshot struct {
 	// ServiceCIDRs are the ranges of Services' addresses. API servers before Kubernetes 1.33
 	// have none.
 	ServiceCIDRs []networkingv1.ServiceCIDR
-	// Services are those with addresses outside the ServiceCIDRs, and LoadBalancerPools where
-	// Cilium takes such addresses from. A cluster may have no such kind.
+	// Services are the Services with addresses outside the ServiceCIDRs, and LoadBalancerPools the
+	// ranges that Cilium takes such addresses from. A cluster may have no such kind.
 	Services          []corev1.Service
 	LoadBalancerPools []ciliumv2.CiliumLoadBalancerIPPool
 	// Agents are the Cilium agents' own pods.
@@ -61,8 +61,8 @@ type CiliumNode struct {
 	SeenSince time.Time
 }
 
-// Settings are what the audit cannot read from the cluster: flags of the operator, and how long
-// to wait.
+// Settings are the facts that the audit cannot read from the cluster: flags of the operator, and
+// times to wait.
 type Settings struct {
 	// Cooldown is the operator's --cooldown, NodeGoneCooldown its
 	// --node-gone-cooldown.
@@ -73,13 +73,13 @@ type Settings struct {
 	CiliumNamespace string
 	// AnyMode: agents may be configured for another mode than the operator's.
 	AnyMode bool
-	// Paused: the operator is paused, or runs in shadow, and changes nothing on any node.
+	// Paused: the operator is paused, or runs in shadow, and does not change any node.
 	Paused bool
-	// IgnoreTaints are keys of taints of Nodes on which Cilium does not run.
+	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
-	// StartupTaints are keys of taints of Nodes whose labels are not final.
+	// StartupTaints are keys of taints of Nodes with labels that are not final.
 	StartupTaints []string
-	// StuckAfter is how long something that should end on its own may last.
+	// StuckAfter is the longest time of a state that should end on its own.
 	StuckAfter time.Duration
 }
 
@@ -139,7 +139,7 @@ func (s *Snapshot) Undated() int {
 	return n
 }
 
-// StandSince dates what s has in common with an earlier snapshot back to that one: release
+// StandSince dates entries that s shares with an earlier snapshot back to that one: release
 // entries, in any state, and versions of CiliumNodes.
 func (s *Snapshot) StandSince(earlier *Snapshot) {
 	before := make(map[string]CiliumNode, len(earlier.CiliumNodes))
@@ -163,7 +163,7 @@ func (s *Snapshot) StandSince(earlier *Snapshot) {
 	}
 }
 
-// since returns since when the entry of addr has existed, given that it was seen at seen.
+// since returns the age of the entry of addr as a time, given that it was seen at seen.
 func (cn *CiliumNode) since(addr netip.Addr, seen time.Time) time.Time {
 	if at, ok := cn.ReleaseSince[addr]; ok && at.Before(seen) {
 		return at

@@ -10,11 +10,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// These check nodes whose agents are assigned whole blocks, in multi-pool and kubernetes mode:
+// These check nodes with agents that are assigned whole blocks, in multi-pool and kubernetes mode:
 // there is no pool of addresses, and no handshake.
 
-// poolNote names the Cilium pool that a CIDR is listed for, if that is not the one that its
-// block is for.
+// poolNote names the Cilium pool that a CIDR is listed for, if its block is for another one.
 func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 	if cn.BlockDemand == nil || cn.Lists(cidr) {
 		return ""
@@ -27,14 +26,14 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 	return ""
 }
 
-// gives reports whether the agent allocates from a CIDR that contains a: because it is
-// assigned, or because the agent runs with it anyway.
+// gives reports whether the agent allocates from a CIDR that contains a: because it is assigned, or
+// because the agent runs with it anyway.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockDemand.Runs, holds)
 }
 
-// wholeOf checks what is assigned to one node, on its own.
+// wholeOf checks the CIDRs assigned to one node, on their own.
 func (c *check) wholeOf(n *node) {
 	c.twiceOf(n)
 	c.leftOf(n)
@@ -88,8 +87,8 @@ func (c *check) annotationsOf(n *node) {
 	}
 }
 
-// runsOf checks whether the agent runs with what its Node names. It writes what it runs with
-// into its CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
+// runsOf checks whether the agent runs with the CIDRs of its Node. It writes its own CIDRs into its
+// CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (c *check) runsOf(n *node) {
 	for _, cidr := range n.view.BlockDemand.Runs {
 		if n.view.Lists(cidr) {
@@ -141,7 +140,7 @@ func (cn *CiliumNode) wants(f ipalloc.Family) bool {
 	return !cn.BlockDemand.Reported() || cn.BlockDemand.Requested[f] > 0
 }
 
-// wholeBlock checks a block of a node whose agent is assigned whole ones.
+// wholeBlock checks a block of a node with an agent that is assigned whole ones.
 func (c *check) wholeBlock(n *node, b *crd.Block) {
 	f := Finding{Object: blockObject(b.Name), Others: []Object{c.allocationObject(n.name)}, Subject: b.CIDR}
 	listed := slices.ContainsFunc(n.view.Listed(), b.CIDR.Overlaps) // as part of another, too
@@ -161,8 +160,8 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	c.add(f)
 }
 
-// shouldBeListed excludes, besides what shouldBePublished does, a block that the agent may just
-// have returned, and what other findings explain.
+// shouldBeListed excludes, besides the exceptions of shouldBePublished, a block that the agent may
+// just have returned, and blocks that other findings explain.
 func (c *check) shouldBeListed(n *node, b *crd.Block) bool {
 	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
 		return false

@@ -25,7 +25,7 @@ const (
 	v6Annotation = "network.cilium.io/ipv6-pod-cidr"
 )
 
-// wholeWorld is a cluster whose agents are assigned whole blocks, in objects that tests damage
+// wholeWorld is a cluster with agents that are assigned whole blocks, in objects that tests damage
 // before they are read.
 type wholeWorld struct {
 	world
@@ -65,7 +65,7 @@ func (w *wholeWorld) nodeOf(name string) *corev1.Node {
 	return &w.Nodes[slices.IndexFunc(w.Nodes, func(n corev1.Node) bool { return n.Name == name })]
 }
 
-// optOut adds a Node whose labels say that Cilium does not run on it, with a podCIDR.
+// optOut adds a Node with a podCIDR and with labels that say that Cilium does not run on it.
 func (w *wholeWorld) optOut(name string) {
 	node := corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"192.0.2.0/24"}}}
 	node.Name, node.Labels = name, map[string]string{v1alpha1.OptOutLabel: "true"}
@@ -79,7 +79,7 @@ func selecting(names ...string) *metav1.LabelSelector {
 	}}
 }
 
-// list adds CIDRs to what a CiliumNode lists for a Cilium pool.
+// list adds CIDRs to a CiliumNode's list for a Cilium pool.
 func (w *wholeWorld) list(name, pool string, cidrs ...string) {
 	pools := &w.ciliumNodes[name].Spec.IPAM.Pools
 	i := slices.IndexFunc(pools.Allocated, func(e ipamtypes.IPAMPoolAllocation) bool { return e.Pool == pool })
@@ -91,8 +91,8 @@ func (w *wholeWorld) list(name, pool string, cidrs ...string) {
 	}
 }
 
-// left sets podCIDRs of a CiliumNode: leftovers of crd mode, or what an agent in kubernetes
-// mode runs with.
+// left sets podCIDRs of a CiliumNode: leftovers of crd mode, or the CIDRs that an agent in
+// kubernetes mode runs with.
 func (w *wholeWorld) left(name string, cidrs ...string) {
 	spec := &w.ciliumNodes[name].Spec.IPAM
 	spec.PodCIDRs = nil
@@ -149,7 +149,7 @@ func (w *wholeWorld) read() *Snapshot {
 
 type wholeTest struct {
 	spoil func(w *wholeWorld)
-	want  []string // nil: nothing is wrong
+	want  []string // nil: no finding
 }
 
 func TestCheckWholeBlocks(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package ciliumconfig reads how Cilium's agents are configured: the ConfigMap cilium-config,
-// the CiliumNodeConfigs that override it on some nodes, and the CIDRs that ip-masq-agent does
-// not masquerade. It never writes. Files of Cilium are those of v1.20.1.
+// Package ciliumconfig reads how Cilium's agents are configured: the ConfigMap cilium-config, the
+// CiliumNodeConfigs that override it on some nodes, and the CIDRs that ip-masq-agent does not
+// masquerade. It never writes. Paths of Cilium's files are from v1.20.1.
 package ciliumconfig
 
 import (
@@ -25,17 +25,17 @@ const (
 	ipam          = "ipam"
 )
 
-// Config is how agents are configured at their next start. A nil Config says nothing.
+// Config is how agents are configured at their next start. A nil Config knows no setting.
 type Config struct {
 	// Data is that of the ConfigMap cilium-config. Nil: it does not exist, or may not be read.
 	Data map[string]string
 	// Known: cilium-config was read, or does not exist.
 	Known bool
-	// Overrides are the CiliumNodeConfigs, in the order in which agents apply them.
+	// Overrides are the CiliumNodeConfigs, in the order that agents apply them.
 	Overrides []Override
 	// NonMasquerade are the CIDRs of ip-masq-agent. Nil: agents do not run it.
 	NonMasquerade []netip.Prefix
-	// Denied are the sources that may not be read. What was last known of them applies.
+	// Denied are the sources that may not be read. Their last known content applies.
 	Denied []string
 }
 
@@ -45,7 +45,7 @@ type Override struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
 }
 
-// Setting returns the value with which the agent of a node with these labels starts next; "":
+// Setting returns the value that the agent of a node with these labels starts with next; "":
 // unknown.
 func (c *Config) Setting(node map[string]string, key string) string {
 	if c == nil {
@@ -64,7 +64,7 @@ func (c *Config) Setting(node map[string]string, key string) string {
 	return strings.TrimSpace(set) // as the agent reads it
 }
 
-// Mode returns the IPAM mode in which the agent of a node with these labels starts next; "":
+// Mode returns the IPAM mode that the agent of a node with these labels starts in next; "":
 // unknown.
 func (c *Config) Mode(node map[string]string) string { return c.Setting(node, ipam) }
 
@@ -99,14 +99,14 @@ func (c *Config) settings(one *Override) map[string]string {
 	return out
 }
 
-// Masqueraded are ranges of one family to which agents masquerade the connections of pods.
+// Masqueraded are destinations of one family. Agents masquerade the connections of pods to them.
 type Masqueraded struct {
 	CIDRs []netip.Prefix
-	// Says is what is wrong with each of them.
+	// Says is the fault of each of them.
 	Says string
 }
 
-// MasqueradedFix says what to do about Masqueraded.
+// MasqueradedFix is the remedy for Masqueraded.
 const MasqueradedFix = "Widen Cilium's native-routing CIDR, or list the ranges in ip-masq-agent's nonMasqueradeCIDRs (docs/modes.md)"
 
 // String names the first few ranges.
@@ -122,10 +122,10 @@ func (m Masqueraded) String() string {
 	return strings.Join(names, ", ") + ": " + m.Says
 }
 
-// Masqueraded returns the ranges of a pool to which agents masquerade the connections of pods
-// (bpf/lib/nat.h, __snat_v4_needs_masquerade), by family. In tunnels they masquerade none. The
-// agent of the pod that connects decides, so the nodes of the pool do not matter: of each
-// Override it tells only the agents that apply no other of some nodes.
+// Masqueraded returns the ranges of a pool, by family, that agents masquerade the connections of
+// pods to (bpf/lib/nat.h, __snat_v4_needs_masquerade). In tunnels they masquerade none. The agent
+// of the pod that connects decides, so the nodes of the pool do not matter: of each Override it
+// tells only the agents that apply no other of some nodes.
 func (c *Config) Masqueraded(pool *crd.Pool) []Masqueraded {
 	if c == nil {
 		return nil
@@ -178,7 +178,7 @@ func (c *Config) masqueradedBy(data map[string]string, pool *crd.Pool) []Masquer
 	return out
 }
 
-// LosingRoutes says what LosesRoutes means, and LosingRoutesFix what to do.
+// LosingRoutes is the meaning of LosesRoutes, and LosingRoutesFix its remedy.
 const (
 	LosingRoutes    = "agents run with a kvstore, which in crd mode has no podCIDRs of nodes: nodes have no routes to pods of other nodes"
 	LosingRoutesFix = "Run without a kvstore (etcd.enabled=false, identityAllocationMode=crd), or in multi-pool or kubernetes mode (docs/modes.md)"

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read reads the configuration from Cilium's namespace. It omits sources that do not exist, and
-// keeps those of last, which may be nil, that it cannot read. The error names the latter, except
-// Denied.
+// Read reads the configuration from Cilium's namespace. It omits sources that do not exist. For
+// sources that it cannot read, it keeps the content of last, which may be nil. The error names the
+// latter, except Denied.
 func Read(ctx context.Context, c client.Reader, namespace string, last *Config) (*Config, error) {
 	out := &Config{}
 	if last != nil {
@@ -58,7 +58,7 @@ func (c *Config) configMap(ctx context.Context, from client.Reader, namespace, n
 }
 
 // nonMasquerade parses the configuration of ip-masq-agent (pkg/ipmasq/ipmasq.go): an empty one
-// stands for the default CIDRs, and one that agents cannot parse for none.
+// stands for the default CIDRs, an unreadable one for none.
 func nonMasquerade(config string) []netip.Prefix {
 	parsed := struct {
 		CIDRs []string `json:"nonMasqueradeCIDRs"`

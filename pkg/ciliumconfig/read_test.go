@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Read keeps what was last known of each source that it may not or cannot read, and drops what
-// is gone.
+// Read keeps the last known content of each source that it may not or cannot read, and drops
+// missing ones.
 func TestReadKeepsWhatItCannotRead(t *testing.T) {
 	const namespace = "kube-system"
 	configMap := func(name string, data map[string]string) *corev1.ConfigMap {
@@ -34,7 +34,7 @@ func TestReadKeepsWhatItCannotRead(t *testing.T) {
 		fails []string
 		with  error
 		gone  bool
-		fresh bool // nothing was read before
+		fresh bool // no earlier read
 		kept  []string
 	}{
 		"a right is lost":              {fails: []string{Name}, with: forbidden, kept: all},

@@ -27,8 +27,9 @@ func allocations(cn *ciliumv2.CiliumNode) []Allocation {
 	return out
 }
 
-// AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then what multi-pool mode has allocated. Other nodes
-// route to both alike (pkg/k8s/node.go, ParseCiliumNode, v1.20.1).
+// AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then the
+// allocations of multi-pool mode. Other nodes route to both alike (pkg/k8s/node.go,
+// ParseCiliumNode, v1.20.1).
 func (v *View) AssignedCIDRs() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(v.PodCIDRs)+len(v.Allocated))
 	out = append(out, v.PodCIDRs...)
@@ -59,10 +60,9 @@ func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 	return nil
 }
 
-// Unadopted returns the CIDRs assigned to the node that none of held contains, while
-// another IPAM serves its pods: the agent has never reported what it uses, so it does
-// not run in crd mode, and the pool has no address of these CIDRs. None where the
-// operator itself assigns whole blocks.
+// Unadopted returns the CIDRs assigned to the node that none of held contains, while another IPAM
+// serves its pods: the agent has never reported addresses in use, so it does not run in crd mode,
+// and the pool has no address of these CIDRs. None where the operator itself assigns whole blocks.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
 	if len(v.Used) > 0 || v.BlockDemand != nil {
 		return nil

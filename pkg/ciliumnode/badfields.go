@@ -25,14 +25,14 @@ type BadField struct {
 
 func (b BadField) String() string { return b.Path + ": " + b.Text }
 
-// badFields is the annotation in which Decode passes BadFields on to NewView. It exists in
-// memory only.
+// badFields is the annotation that passes BadFields from Decode on to NewView. It exists in memory
+// only.
 const badFields = "cilium-pool.io/bad-fields"
 
 // encoded is a value in JSON.
 type encoded = stdjson.RawMessage
 
-// decodeReadable decodes what it can of a CiliumNode that Cilium's type cannot hold.
+// decodeReadable decodes the readable parts of a CiliumNode that Cilium's type cannot hold.
 func decodeReadable(data []byte, cn *ciliumv2.CiliumNode, failed error) error {
 	*cn = ciliumv2.CiliumNode{}
 	var bad []BadField
@@ -51,7 +51,7 @@ func decodeReadable(data []byte, cn *ciliumv2.CiliumNode, failed error) error {
 	return nil
 }
 
-// badFieldsOf returns what Decode has left out.
+// badFieldsOf returns the fields that Decode has left out.
 func badFieldsOf(cn *ciliumv2.CiliumNode) []BadField {
 	var bad []BadField
 	if text := cn.Annotations[badFields]; text != "" {
@@ -96,8 +96,8 @@ func readable(v reflect.Value, data []byte, path string, bad *[]BadField) {
 	*bad = append(*bad, BadField{path, string(data)})
 }
 
-// readablePart decodes an element of a map or slice and puts it there, unless nothing of it
-// can be held.
+// readablePart decodes an element of a map or slice and puts it there, unless no part of it can be
+// held.
 func readablePart(of reflect.Value, data []byte, path string, bad *[]BadField, put func(reflect.Value)) {
 	value := reflect.New(of.Type().Elem()).Elem()
 	before := len(*bad)
@@ -119,7 +119,7 @@ func readableFields(v reflect.Value, parts map[string]encoded, path string, bad 
 	}
 }
 
-// texts returns a list of podCIDRs to be written: cidrs, and those of BadFields.
+// texts returns the podCIDRs to write: cidrs, and the texts of BadFields.
 func (v *View) texts(cidrs []netip.Prefix) []string {
 	out := make([]string, 0, len(cidrs))
 	for _, p := range cidrs {
@@ -128,7 +128,7 @@ func (v *View) texts(cidrs []netip.Prefix) []string {
 	return append(out, badTexts(v.BadFields, "spec.ipam.podCIDRs[")...)
 }
 
-// badTexts returns the texts in the fields whose paths begin so.
+// badTexts returns the texts in the fields with paths that begin so.
 func badTexts(bad []BadField, begin string) []string {
 	var out []string
 	for _, b := range bad {

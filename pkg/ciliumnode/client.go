@@ -32,8 +32,8 @@ type Client struct {
 	// Mode is how blocks are assigned to agents.
 	Mode Mode
 	// DropManagedFields lets Apply remove metadata.managedFields of a CiliumNode in crd mode,
-	// unless a client applies the object. Each address is a field there, so they are half of
-	// the object and of what its writes cost the API server.
+	// unless a client applies the object. Each address is a field there, so they are half of the
+	// object and of the API server's cost of its writes.
 	DropManagedFields bool
 	// Known, if set, returns the View of exactly this version of obj if there is one, and otherwise
 	// nil. The watch often delivers a version before the response to the write arrives.
@@ -86,8 +86,8 @@ func (c *Client) patchSpec(ctx context.Context, v *View, body []byte) (*View, er
 	return c.written(cn), nil
 }
 
-// Release changes entries of the handshake in one patch of the status, conditional on
-// the version in v. It returns what Apply does.
+// Release changes entries of the handshake in one patch of the status, conditional on the version
+// in v. It returns the same as Apply.
 func (c *Client) Release(ctx context.Context, v *View, change Entries) (*View, error) {
 	body, err := change.patch(v)
 	if err != nil || body == nil {
@@ -131,10 +131,10 @@ func (c *Client) Create(ctx context.Context, node *corev1.Node) (*View, error) {
 	return c.create(ctx, cn)
 }
 
-// Recreate restores the last known state of a deleted CiliumNode, except for the
-// addresses of blocks: the caller publishes those again with Apply. Foreign pool
-// entries and podCIDRs are restored unchanged. If the API server refuses the object,
-// Recreate restores what pods and the agent need of it: addresses and IPAM.
+// Recreate restores the last known state of a deleted CiliumNode, except for the addresses of
+// blocks: the caller publishes those again with Apply. Foreign pool entries and podCIDRs are
+// restored unchanged. If the API server refuses the object, Recreate restores the parts that pods
+// and the agent need: addresses and IPAM.
 func (c *Client) Recreate(ctx context.Context, last *View, node *corev1.Node, blocks []netip.Prefix) (*View, error) {
 	cn := last.rebuild(node)
 	c.Mode.protocol().without(cn, blocks)
@@ -162,8 +162,8 @@ func (c *Client) create(ctx context.Context, cn *ciliumv2.CiliumNode) (*View, er
 	return c.written(cn), nil
 }
 
-// Delete deletes the CiliumNode in v, if it is still the same object. A missing one is
-// no error. In a mode where the Node itself takes its place, it does nothing.
+// Delete deletes the CiliumNode in v, if it is still the same object. A missing one is no error. In
+// kubernetes mode it only returns nil: the Node takes the CiliumNode's place.
 func (c *Client) Delete(ctx context.Context, v *View) error {
 	if !c.Mode.makesCiliumNodes() {
 		return nil

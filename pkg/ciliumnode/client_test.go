@@ -259,7 +259,7 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 	}
 }
 
-// A CiliumNode that the API server refuses is restored without what no pod needs.
+// A CiliumNode that the API server refuses is restored without the parts that no pod needs.
 func TestRecreateRefused(t *testing.T) {
 	last := node([]string{"172.16.0.1"}, "172.16.0.0/24")
 	last.Annotations, last.Spec.BootID, last.Spec.Encryption.Key = map[string]string{"a": "b"}, "boot", 999

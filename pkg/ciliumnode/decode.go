@@ -10,7 +10,7 @@ import (
 // that Cilium's type cannot hold, such as the podCIDR 10.020.0.0/24; NewView reports it as a
 // BadField.
 func Decode(data []byte, cn *ciliumv2.CiliumNode) error {
-	*cn = ciliumv2.CiliumNode{} // or maps would keep what data lacks
+	*cn = ciliumv2.CiliumNode{} // or maps would keep keys that data lacks
 	err := json.Unmarshal(data, cn)
 	if err == nil {
 		delete(cn.Annotations, badFields)

@@ -16,7 +16,7 @@ func TestDecodeBadFields(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec string
 		want []string
-		// patched is what the field of a patch that adds 10.0.0.0/30 lists.
+		// patched is the list in the field of a patch that adds 10.0.0.0/30.
 		patched string
 	}{
 		"none": {spec: `"ipam":{"podCIDRs":["10.0.0.8/30"]}`, patched: `"podCIDRs":["10.0.0.8/30","10.0.0.0/30"]`},

@@ -10,16 +10,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// routerOwner is the owner under which an agent reports its router's address
+// routerOwner is an agent's name for the owner of its router's address
 // (daemon/infraendpoints/infra_ip_allocation.go, v1.20.1).
 const routerOwner = "router"
 
-// setFamilies finds out which families an agent in crd mode does not run because its
-// configuration disables them. An agent has an address of its own in each family that it
-// runs: it names all of them at once (pkg/nodediscovery/nodediscovery.go,
-// mutateNodeResource, v1.20.1), and reports them in use. So a family is disabled if the
-// agent names and reports addresses of the other one and reports none of this one.
-// Without a report nothing is known.
+// setFamilies finds out which families an agent in crd mode does not run because its configuration
+// disables them. An agent has an address of its own in each family that it runs: it names all of
+// them at once (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1), and reports them
+// in use. So a family is disabled if the agent names and reports addresses of the other one and
+// reports none of this one. Without a report none is known to be.
 //
 // It goes on naming the router's and the ingress address of a family that was disabled
 // later, which it reads from its CiliumNode (pkg/node/sync/local_node_sync.go) and from its
@@ -48,9 +47,9 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
 }
 
-// familiesUnnamed returns which family an agent in kubernetes mode does not run, as it
-// names addresses of its own in the other one alone. One that has run the family before
-// may go on naming its addresses: see setFamilies. Nothing is reported in this mode.
+// familiesUnnamed returns which family an agent in kubernetes mode does not run, as it names
+// addresses of its own in the other one alone. An agent that has run the family before may go on
+// naming its addresses: see setFamilies. Agents report no addresses in this mode.
 func familiesUnnamed(cn *ciliumv2.CiliumNode) [2]bool {
 	var own [2]bool
 	for _, addr := range ownAddresses(cn) {

@@ -45,7 +45,7 @@ func TestNotRun(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cn := &ciliumv2.CiliumNode{}
-			// An address of the machine does not show what the agent runs.
+			// An address of the machine does not show the families of the agent.
 			cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.0.2.1"}, {Type: "InternalIP", IP: "2001:db8::7"}}
 			for _, ip := range test.own {
 				cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: ciliumInternalIP, IP: ip})

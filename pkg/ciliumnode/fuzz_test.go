@@ -24,7 +24,7 @@ func FuzzPatch(f *testing.F) {
 	f.Fuzz(checkPatch)
 }
 
-// TestPatchRandom does what FuzzPatch does, with words that often coincide.
+// TestPatchRandom runs FuzzPatch with words that often coincide.
 func TestPatchRandom(t *testing.T) {
 	addresses := strings.Fields("10.0.0.0 10.0.0.1 10.0.0.2 10.0.0.5 10.0.1.1 FD00::1 fd00::1 fd00::2 fd00::5 ::ffff:10.0.0.1 x")
 	ranges := strings.Fields("10.0.0.0/30 10.0.0.0/31 10.0.0.4/30 10.0.1.0/30 10.0.0.0/24 fd00::/126 fd00::4/126 192.168.0.0/24")

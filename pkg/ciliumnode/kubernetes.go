@@ -20,9 +20,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// podCIDRAnnotations are annotations of a Node, by family (pkg/annotation/k8s.go,
-// V4CIDRName and V6CIDRName, v1.20.1). The second of each is its older name, which the
-// agent does not read where the first is there, whatever that says (annotation.Get).
+// podCIDRAnnotations are annotations of a Node, by family (pkg/annotation/k8s.go, V4CIDRName and
+// V6CIDRName, v1.20.1). The second of each is its older name. The agent reads it only where the
+// first is absent (annotation.Get).
 var podCIDRAnnotations = [2][2]string{
 	ipalloc.IPv4: {"network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"},
 	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},
@@ -192,5 +192,5 @@ func (c *Client) RunsWith(ctx context.Context, name string) ([]netip.Prefix, err
 	return runsWith(ctx, c.Reader, name)
 }
 
-// without does nothing: a Node is never restored.
+// without is empty: a Node is never restored.
 func (kubernetes) without(*ciliumv2.CiliumNode, []netip.Prefix) {}

@@ -86,8 +86,7 @@ func TestViewsFamilies(t *testing.T) {
 	}
 }
 
-// In kubernetes mode, what an agent writes into its CiliumNode is added to the view of its
-// Node.
+// In kubernetes mode, an agent's writes into its CiliumNode are added to the view of its Node.
 func TestViews(t *testing.T) {
 	cn := pooled("default 10.0.0.0/30")
 	cn.Spec.IPAM.PodCIDRs = []iputil.Prefix{iputil.PrefixFrom(cidrs("10.1.0.7/24")[0])}
@@ -123,7 +122,7 @@ func TestKubernetesPatch(t *testing.T) {
 	tests := map[string]struct {
 		node   *corev1.Node
 		change Change
-		want   string // "": nothing to write
+		want   string // "": no write
 	}{
 		"nothing asked": {node: kubernetesNode(nil), change: Change{Blocks: blocks}},
 		"one of each family": {
@@ -214,8 +213,8 @@ func TestKubernetesCreatesNothing(t *testing.T) {
 	}
 }
 
-// Each move changes the Node, even after another process's move, and only in a field that
-// nobody else reads. A patch of an older version conflicts.
+// Each move changes the Node, even after another process's move, and only in a field without
+// another reader. A patch of an older version conflicts.
 func TestKubernetesMove(t *testing.T) {
 	c := kubernetesClient(t, kubernetesNode(map[string]string{v4Name: "10.0.0.0/24"}))
 	first, err := c.Live(t.Context(), "n1")

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Retract removes all addresses of blocks from the pool, and with unlist the blocks
-// from podCIDRs, conditional on the version in v: the node returns to an IPAM mode
-// whose agent reads no pool. It writes nothing if there is nothing to remove.
+// Retract removes all addresses of blocks from the pool, and with unlist the blocks from podCIDRs,
+// conditional on the version in v: the node returns to an IPAM mode without a pool. It writes only
+// if an address or block is there.
 func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, unlist bool) (*View, error) {
 	var p specPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -29,9 +29,8 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 	return c.write(ctx, v, p)
 }
 
-// Allocate writes what multi-pool mode reads, conditional on the version in v: the
-// allocations replace existing ones. It keeps what agents have requested, and the other
-// fields of the entries.
+// Allocate writes the allocations of multi-pool mode, conditional on the version in v: they replace
+// existing ones. It keeps the requests of agents, and the other fields of the entries.
 func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
 	var p poolsPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion
@@ -53,7 +52,7 @@ func withAllocations(entries []poolCIDRs, allocations []Allocation) []poolCIDRs 
 	return slices.DeleteFunc(out, poolCIDRs.empty)
 }
 
-// DropPools removes what multi-pool mode left behind, conditional on the version in v.
+// DropPools removes the leftovers of multi-pool mode, conditional on the version in v.
 func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	if len(v.Allocated) == 0 {
 		return v, nil
@@ -64,9 +63,9 @@ func (c *Client) DropPools(ctx context.Context, v *View) (*View, error) {
 	})
 }
 
-// ForgetReport removes from the status what an agent in crd mode has reported, and all
-// release entries, conditional on the version in v: no agent in another mode would, and
-// later they would pass for current.
+// ForgetReport removes from the status the report of an agent in crd mode, and all release entries,
+// conditional on the version in v: no agent in another mode would, and later they would pass for
+// current.
 func (c *Client) ForgetReport(ctx context.Context, v *View) (*View, error) {
 	if len(v.Used) == 0 && len(v.Release) == 0 {
 		return v, nil

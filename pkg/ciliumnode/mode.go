@@ -24,8 +24,8 @@ const (
 	// CRD assigns addresses in spec.ipam.pool; the agent releases each by a
 	// handshake.
 	CRD Mode = "crd"
-	// MultiPool assigns whole blocks in spec.ipam.pools.allocated; the agent removes
-	// those it no longer needs from that list.
+	// MultiPool assigns whole blocks in spec.ipam.pools.allocated; the agent removes unneeded ones
+	// from that list.
 	MultiPool Mode = "multi-pool"
 	// Kubernetes assigns one block per family in an annotation of the Node, before
 	// the agent starts; the agent keeps it for the lifetime of the Node.
@@ -38,8 +38,8 @@ func (m Mode) String() string { return cmp.Or(string(m), string(CRD)) }
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{CRD, MultiPool, Kubernetes} }
 
-// ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode.
-// The error says what it may be.
+// ParseMode reads the name of a mode, as Cilium's values have it in ipam.mode. The error lists the
+// modes.
 func ParseMode(name string) (Mode, error) {
 	if m := Mode(name); slices.Contains(Modes(), m) {
 		return m, nil
@@ -59,8 +59,8 @@ func (m Mode) List() string {
 	return "podCIDRs"
 }
 
-// ManyPools reports whether agents have several Cilium pools, from which pods and
-// namespaces choose.
+// ManyPools reports whether agents have several Cilium pools for pods and namespaces to choose
+// from.
 func (m Mode) ManyPools() bool { return m == MultiPool }
 
 // WholeBlocks reports whether an agent allocates every address of a block, except its
@@ -87,24 +87,23 @@ func (m Mode) makesCiliumNodes() bool {
 // afterwards.
 func (m Mode) View(obj client.Object) *View { return m.protocol().view(obj) }
 
-// protocol is what differs between the modes.
+// protocol is the part that differs between the modes.
 type protocol interface {
 	// allocationObject is an empty object of the kind that assigns blocks to agents,
 	// and resource its resource name.
 	allocationObject(name string) client.Object
 	resource() (kind schema.GroupVersionKind, plural string)
-	// view reads what is assigned to the agent, and what it reports.
+	// view reads the assignments to the agent, and its report.
 	view(client.Object) *View
-	// patch is the JSON merge patch that writes a change, conditional on the version
-	// seen, or nil if nothing needs to change.
+	// patch is the JSON merge patch that writes a change, conditional on the version seen, or nil
+	// if the object needs no change.
 	patch(*View, Change) ([]byte, error)
-	// bumpVersion changes the version of what was seen, and none of its content in
-	// effect, conditional on that version. addr is an address that is not assigned to
-	// the agent.
+	// bumpVersion changes the version that was seen, but none of its content in effect, conditional
+	// on that version. addr is an address that is not assigned to the agent.
 	bumpVersion(ctx context.Context, c *Client, v *View, addr netip.Addr) (*View, error)
 	// check checks, live, whether a change may be written.
 	check(context.Context, client.Reader, *View, Change) error
-	// without removes the content of blocks from a CiliumNode to be restored, and what
+	// without removes the content of blocks from a CiliumNode to be restored, and the parts that
 	// its agent must report again for the new object.
 	without(*ciliumv2.CiliumNode, []netip.Prefix)
 }

@@ -26,11 +26,11 @@ const (
 
 // BlockDemand is the report of an agent that is assigned whole blocks.
 type BlockDemand struct {
-	// Requested is how many addresses it requests, by family: those in use, those that
+	// Requested is the number of addresses it requests, by family: the ones in use, the ones that
 	// pods wait for, and its reserve. 0: not reported.
 	Requested [2]int
-	// Taken is what else the CiliumNode names: the CIDRs of other Cilium pools than the
-	// default one, and leftovers of crd mode. No other node may have them.
+	// Taken are the other CIDRs that the CiliumNode names: of other Cilium pools than the default
+	// one, and leftovers of crd mode. No other node may have them.
 	Taken []netip.Prefix
 	// LeftCIDRs are spec.ipam.podCIDRs, and LeftAddresses the number of keys in
 	// spec.ipam.pool, of a CiliumNode that assigns blocks in another field.
@@ -69,17 +69,16 @@ func (w *BlockDemand) Reported() bool { return w.byDefault != [2]int{} }
 func (w *BlockDemand) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
 // multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go and
-// pkg/ipam/pool.go of Cilium v1.20.1: it uses whatever its pools in
-// spec.ipam.pools.allocated list, removes CIDRs without an address in use once the rest
-// covers its requests, and restores a CIDR that was removed while in use. Other agents
-// route to all that is listed there (pkg/k8s/node.go, ParseCiliumNode), so podCIDRs
-// stays empty.
+// pkg/ipam/pool.go of Cilium v1.20.1: it uses all CIDRs of its pools in spec.ipam.pools.allocated,
+// removes CIDRs without an address in use once the rest covers its requests, and restores a CIDR
+// that was removed while in use. Other agents route to all of them (pkg/k8s/node.go,
+// ParseCiliumNode), so podCIDRs stays empty.
 type multiPool struct{ ciliumNodes }
 
 func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
-	v.Own, v.Stale = ownAddresses(cn), nil // which a report from crd mode says nothing of any more
+	v.Own, v.Stale = ownAddresses(cn), nil // a report from crd mode is obsolete
 	w := &BlockDemand{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
@@ -166,8 +165,8 @@ func (v *View) CiliumPools() []string {
 	return out
 }
 
-// Listed returns the CIDRs from which the agent may allocate, for any Cilium pool,
-// without host bits; in crd mode, podCIDRs.
+// Listed returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
+// bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
 	if v.BlockDemand == nil || len(v.Allocated) == 0 {
 		return v.PodCIDRs
@@ -202,7 +201,7 @@ func (v *View) Leftover(cidr netip.Prefix) bool {
 	return v.BlockDemand != nil && v.BlockDemand.LeftReport && slices.Contains(v.BlockDemand.LeftCIDRs, cidr)
 }
 
-// leftovers returns what the fields of crd mode name.
+// leftovers returns the CIDRs in the fields of crd mode.
 func leftovers(v *View) []netip.Prefix {
 	out := slices.Clone(v.PodCIDRs)
 	add := func(addr netip.Addr) { out = append(out, netip.PrefixFrom(addr, addr.BitLen())) }
@@ -218,7 +217,7 @@ func leftovers(v *View) []netip.Prefix {
 	return out
 }
 
-// ownName returns the owner under which crd mode reports one of the agent's own addresses.
+// ownName returns the owner that crd mode reports for one of the agent's own addresses.
 func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	is := func(s string) bool {
 		a, ok := ipalloc.ParseAddr(s)
@@ -244,9 +243,9 @@ type poolsPatch struct {
 	} `json:"spec"`
 }
 
-// patch lists the blocks of which an address is to be published, and parks blocks or
-// lists them again under their pool. It never removes what is listed: the agent may have
-// given an address of it to a pod a moment ago, and there is no handshake to ask.
+// patch lists the blocks with an address to publish, and parks blocks or lists them again under
+// their pool. It never removes a listed CIDR: the agent may have assigned an address of it to a pod
+// a moment ago, and there is no handshake to ask.
 func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	listed, parked, more := v.Listed(), v.Parked(), map[string][]netip.Prefix{}
 	for _, cidr := range sorted(c.Blocks) {
@@ -269,8 +268,8 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// withCIDRs adds to a pool what it does not list in any form. Entries and CIDRs are in the order in which the agent
-// itself writes them, sorted, or it would rewrite them; existing ones keep their place.
+// withCIDRs adds CIDRs to a pool that it does not list in any form. Entries and CIDRs are in the
+// agent's own order, sorted, or it would rewrite them; existing ones keep their place.
 func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
 	at := slices.IndexFunc(out, func(e poolCIDRs) bool { return e.Pool == pool })
@@ -296,10 +295,10 @@ func withCIDRs(allocated []poolCIDRs, pool string, more []netip.Prefix) []poolCI
 	return out
 }
 
-// without removes blocks from all lists. The agent must repeat its requests for the new
-// object, which shows that it has seen it. An entry is removed with its last CIDR:
-// while an entry lacks a CIDR that is in use, an agent allocates nothing from that CIDR
-// until it restarts (pkg/ipam/pool.go, updatePool, v1.20.1).
+// without removes blocks from all lists. The agent must repeat its requests for the new object,
+// which shows that it has seen it. An entry is removed with its last CIDR: while an entry lacks a
+// CIDR that is in use, an agent allocates no address of that CIDR until it restarts
+// (pkg/ipam/pool.go, updatePool, v1.20.1).
 func (multiPool) without(cn *ciliumv2.CiliumNode, blocks []netip.Prefix) {
 	pools := &cn.Spec.IPAM.Pools
 	pools.Requested = nil
@@ -329,7 +328,7 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Count returns how many addresses the agent allocates from a CIDR.
+// Count returns the number of addresses that the agent allocates from a CIDR.
 func (w *BlockDemand) Count(cidr netip.Prefix) int {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	n := 1 << hostBits

@@ -214,9 +214,9 @@ func TestMultiPoolPatch(t *testing.T) {
 	const head = `{"metadata":{"resourceVersion":"7"},"spec":{"ipam":{"pools":{"allocated":[`
 	tests := map[string]struct {
 		entries []string
-		edges   bool // the default entry gives edges to pods
+		edges   bool // the default entry lets pods have edges
 		change  Change
-		want    string // "": nothing to write
+		want    string // "": no write
 	}{
 		"nothing asked": {change: Change{Blocks: blocks}},
 		"all as it should be": {

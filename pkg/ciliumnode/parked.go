@@ -10,16 +10,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// parkedSuffix ends the names of the reserved pools. A CIDR is parked while it is listed
-// under the reserved pool of its Cilium pool, of which no pod requests an address:
-// other nodes route to it as before (pkg/k8s/node.go, ParseCiliumNode), its agent keeps
-// the addresses that are in use, and allocates none of it to a new pod from then on, even
-// after the CIDR is back (pkg/ipam/pool.go, updatePool, v1.20.1). With its next update
-// the agent itself lists a CIDR in use under its pool again, and drops an unused one.
+// parkedSuffix ends the names of the reserved pools. A CIDR is parked while it is listed under the
+// reserved pool of its Cilium pool. No pod requests an address of a reserved pool: other nodes
+// route to the CIDR as before (pkg/k8s/node.go, ParseCiliumNode), its agent keeps the addresses
+// that are in use, and allocates none of it to a new pod from then on, even after the CIDR is back
+// (pkg/ipam/pool.go, updatePool, v1.20.1). With its next update the agent itself lists a CIDR in
+// use under its pool again, and drops an unused one.
 const parkedSuffix = ".draining.cilium-pool.io"
 
-// ParkedPool returns the reserved pool under which CIDRs of a Cilium pool are parked; "" stands
-// for the default one.
+// ParkedPool returns the reserved pool for parked CIDRs of a Cilium pool; "" stands for the default
+// one.
 func ParkedPool(ciliumPool string) string {
 	if ciliumPool == "" {
 		ciliumPool = defaultPool
@@ -27,8 +27,8 @@ func ParkedPool(ciliumPool string) string {
 	return ciliumPool + parkedSuffix
 }
 
-// unparked returns the Cilium pool whose CIDRs an entry of spec.ipam.pools.allocated
-// lists, and whether they are parked.
+// unparked returns the Cilium pool of an entry of spec.ipam.pools.allocated, and whether its CIDRs
+// are parked.
 func unparked(pool string) (ciliumPool string, parked bool) {
 	return strings.CutSuffix(pool, parkedSuffix)
 }
@@ -48,9 +48,9 @@ func (v *View) Parked() []netip.Prefix {
 	return out
 }
 
-// park moves CIDRs between the list of their Cilium pool and that of its reserved pool. It
-// never adds one that is on neither. The entry of the Cilium pool stays if it becomes
-// empty, as an agent ignores a pool without an entry; that of the reserved pool goes.
+// park moves CIDRs between the list of their Cilium pool and that of its reserved pool. It never
+// adds a CIDR that is on neither. The entry of the Cilium pool stays if it becomes empty, as an
+// agent ignores a pool without an entry; that of the reserved pool goes.
 func park(allocated []poolCIDRs, parks, unparks []netip.Prefix) []poolCIDRs {
 	out := slices.Clone(allocated)
 	for _, entry := range allocated {

@@ -42,7 +42,7 @@ func TestParkPatch(t *testing.T) {
 	tests := map[string]struct {
 		entries []string
 		change  Change
-		want    string // "": nothing to write
+		want    string // "": no write
 	}{
 		"parked": {
 			[]string{"default 10.0.0.0/30 10.0.0.4/30"}, Change{Park: cidrs("10.0.0.0/30")},

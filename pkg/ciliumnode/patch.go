@@ -13,8 +13,8 @@ import (
 type Change struct {
 	// Publish and Remove are addresses to add to and remove from the pool.
 	Publish, Remove []netip.Addr
-	// Blocks are all blocks the node holds. podCIDRs lists those with an address in the
-	// pool, and anything else that it lists already.
+	// Blocks are all blocks the node holds. podCIDRs lists the ones with an address in the pool,
+	// and its other entries stay.
 	Blocks []netip.Prefix
 	// Pools are the Cilium pools that Blocks are for, other than the default one.
 	Pools map[netip.Prefix]string
@@ -58,8 +58,8 @@ type specPatch struct {
 	} `json:"spec"`
 }
 
-// patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if nothing
-// needs to change. It contains the resourceVersion, so that it conflicts with any other write.
+// patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if the object
+// needs no change. It contains the resourceVersion, so that it conflicts with any other write.
 func (c Change) patch(v *View) ([]byte, error) {
 	var p specPatch
 	if c.untrack {
@@ -139,7 +139,7 @@ type Entries struct {
 	// Retire are the agent's own addresses that it should not take again when it restarts:
 	// their entries become released.
 	Retire []netip.Addr
-	// Clear are addresses whose entries are deleted.
+	// Clear are addresses with entries to delete.
 	Clear []netip.Addr
 }
 
@@ -152,8 +152,8 @@ type statusPatch struct {
 	} `json:"status"`
 }
 
-// patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil
-// if nothing needs to change.
+// patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil if
+// the status needs no change.
 func (e Entries) patch(v *View) ([]byte, error) {
 	var p statusPatch
 	p.Metadata.ResourceVersion = v.ResourceVersion

@@ -13,7 +13,7 @@ func TestChangePatch(t *testing.T) {
 		keys     []string
 		podCIDRs []string
 		change   Change
-		want     string // "": nothing to write
+		want     string // "": no write
 	}{
 		"nothing asked, nothing there": {},
 		"all as it should be": {

@@ -52,7 +52,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Whatever a CiliumNode names is kept from other nodes: what is published, what is in use, and
+// All addresses that a CiliumNode names are kept from other nodes: published ones, used ones, and
 // the agent's own, also under a spelling that is not canonical.
 func TestAddresses(t *testing.T) {
 	cn := node([]string{"10.0.0.1", "FD00::1"})

@@ -27,12 +27,12 @@ type View struct {
 	// Used is status.ipam.used: address to the owner reported.
 	Used map[netip.Addr]string
 	// NonCanonical are pool keys that are addresses in a non-canonical form. The agent would
-	// allocate such an address a second time under its canonical key, so nothing is published
+	// allocate such an address a second time under its canonical key, so no address is published
 	// beside them.
 	NonCanonical []netip.Addr
 	// Unreadable are pool keys that are not addresses.
 	Unreadable []string
-	// BadFields are values that Decode left out. Writes keep those in lists of CIDRs, behind
+	// BadFields are values that Decode left out. Writes keep bad texts in lists of CIDRs, behind
 	// the others; Recreate does not restore them.
 	BadFields []BadField
 	// PodCIDRs is spec.ipam.podCIDRs, in its order and without repetitions; where BlockDemand is
@@ -132,10 +132,10 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 	return v
 }
 
-// Untouched reports whether no agent in crd mode has read the CiliumNode: before it
-// reads the pool, an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
-// pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this
-// very version precedes everything that an agent does with it.
+// Untouched reports whether no agent in crd mode has read the CiliumNode: before it reads the pool,
+// an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
+// pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this very version
+// precedes all actions of an agent on it.
 func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
 
 // HasAgent reports whether an agent has written the CiliumNode or reported in it.
@@ -171,7 +171,7 @@ func (v *View) InUse() []netip.Addr {
 // Lists reports whether podCIDRs names cidr.
 func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs, cidr) }
 
-// Publishes reports whether the agent may give addr to pods.
+// Publishes reports whether pods may get addr from the agent.
 func (v *View) Publishes(addr netip.Addr) bool {
 	if v.BlockDemand != nil {
 		return slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
@@ -180,7 +180,7 @@ func (v *View) Publishes(addr netip.Addr) bool {
 	return there
 }
 
-// PublishedIn returns the addresses of cidr that the agent may give to pods, sorted.
+// PublishedIn returns the addresses of cidr that pods may get from the agent, sorted.
 func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
 	if v.BlockDemand != nil {
 		return v.wholeIn(cidr)
@@ -205,8 +205,7 @@ func (v *View) UsesAny(cidr netip.Prefix) bool {
 	return false
 }
 
-// Named returns the CIDRs and addresses that the agent may give to pods, of any Cilium
-// pool.
+// Named returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
 func (v *View) Named() []netip.Prefix {
 	if v.BlockDemand != nil {
 		return v.Listed()
@@ -265,7 +264,7 @@ func ownAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// hostAddresses returns those of the node itself, of whatever type, sorted.
+// hostAddresses returns the addresses of the node itself, of any type, sorted.
 func hostAddresses(cn *ciliumv2.CiliumNode) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range cn.Spec.Addresses {

@@ -84,9 +84,9 @@ func checkPoolKeys(t *testing.T, cn *ciliumv2.CiliumNode, v *View) {
 	}
 }
 
-// FuzzRelease applies marks, retirements and clears to any release-ips: an existing entry is
-// never overwritten by a mark, only requested entries are cleared, and repeating the change
-// does nothing.
+// FuzzRelease applies marks, retirements and clears to any release-ips: an existing entry is never
+// overwritten by a mark, only requested entries are cleared, and repeating the change has no
+// effect.
 func FuzzRelease(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.3", "10.0.0.2 10.0.0.4")
 	f.Add("FD00::1 fd00::2 x", "fd00::1 fd00::2", "fd00::2 fd00::1")
@@ -144,7 +144,7 @@ func FuzzRelease(f *testing.F) {
 	})
 }
 
-// FuzzWithoutBlocks removes any blocks from any CiliumNode: nothing of them is left, and
+// FuzzWithoutBlocks removes any blocks from any CiliumNode: none of their addresses is left, and
 // everything else is unchanged.
 func FuzzWithoutBlocks(f *testing.F) {
 	f.Add("10.0.0.1 172.16.0.1 x", "192.168.0.0/24 10.0.0.0/30", "10.0.0.0/30")

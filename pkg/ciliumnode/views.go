@@ -12,7 +12,7 @@ import (
 // CiliumNode reports about the agent.
 type Views struct {
 	mode Mode
-	// By the name of a CiliumNode, in kubernetes mode: what its agent runs with, and the
+	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, and the
 	// families that it does not run.
 	runs   map[string][]netip.Prefix
 	notRun map[string][2]bool

@@ -11,11 +11,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Nowhere is the one CIDR in the operator's objects, by family: a documentation address
-// (RFC 5737, RFC 3849). Cilium requires one, and agents ignore it. The ranges of
-// PodIPPools must not be there: a cilium-operator that allocates, which it should not,
-// would assign them a second time. It cannot split a block off a single address
-// (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
+// Nowhere is the one CIDR in the operator's objects, by family: a documentation address (RFC 5737,
+// RFC 3849). Cilium requires one, and agents ignore it. The ranges of PodIPPools must not be there:
+// a cilium-operator that allocates, which it should not, would assign them a second time. It cannot
+// split a block off a single address (pkg/ipam/cidrset/cidr_set.go, NewCIDRSet, v1.20.1).
 var Nowhere = [2]string{ipalloc.IPv4: "192.0.2.0/32", ipalloc.IPv6: "2001:db8::/128"}
 
 // Wanted is the maskSize that a CiliumPodIPPool should have, by family; 0: no ranges of
@@ -76,9 +75,9 @@ type rangesPatch struct {
 	MaskSize int      `json:"maskSize"`
 }
 
-// Patch returns the JSON merge patch that gives a CiliumPodIPPool the families that it should
-// have, conditional on the version seen, or nil if it has them. Existing ranges of a family
-// stay, because maskSize cannot be changed; so do labels, annotations and selectors.
+// Patch returns a JSON merge patch that sets the wanted families of a CiliumPodIPPool, conditional
+// on the version seen, or nil if it has them. Existing ranges of a family stay, because maskSize
+// cannot be changed; so do labels, annotations and selectors.
 func (v *View) Patch(want [2]int) ([]byte, error) {
 	p := patch{Spec: map[string]*rangesPatch{}}
 	for f, field := range [2]string{ipalloc.IPv4: "ipv4", ipalloc.IPv6: "ipv6"} {

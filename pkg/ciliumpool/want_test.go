@@ -101,7 +101,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// A new object reads as what was wanted, and as the operator's.
+// A new object reads as wanted, and as the operator's.
 func TestNewReads(t *testing.T) {
 	want := [2]int{28, 123}
 	is := Read(New("blue", want))

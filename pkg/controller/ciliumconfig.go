@@ -17,9 +17,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// ciliumConfigCheck keeps Cluster.Cilium up to date, and reports nodes whose agents would not
-// find their blocks at their next start, as Cilium's IPAM mode has changed. It polls: a watch
-// would need more rights, for two small objects.
+// ciliumConfigCheck keeps Cluster.Cilium up to date, and reports nodes with agents that would not
+// find their blocks at their next start, as Cilium's IPAM mode has changed. It polls: a watch would
+// need more rights, for two small objects.
 type ciliumConfigCheck struct {
 	live, cache client.Reader
 	namespace   string // Cilium's
@@ -29,7 +29,7 @@ type ciliumConfigCheck struct {
 	// leads is closed once this process leads: others send no events.
 	leads <-chan struct{}
 	every time.Duration
-	// changed queues what depends on the configuration.
+	// changed queues the objects that depend on the configuration.
 	changed func()
 }
 
@@ -80,7 +80,7 @@ func (c *ciliumConfigCheck) look(ctx context.Context) error {
 	return failed
 }
 
-// report sends an event when the modes change in which nodes start next.
+// report sends an event when the modes of the nodes' next start change.
 func (c *ciliumConfigCheck) report(others []state.OtherMode) {
 	modes := make([]string, 0, len(others))
 	for _, o := range others {

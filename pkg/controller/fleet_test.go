@@ -36,12 +36,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// nodesAtOnce is how many nodes of a fleet exist at a time. With two blocks each, pool p is
-// full.
+// nodesAtOnce is the number of nodes of a fleet that exist at a time. With two blocks each, pool p
+// is full.
 const nodesAtOnce = 256
 
-// fleet is an operator that watches nodes come and go. The API server accepts every write and
-// changes nothing.
+// fleet is an operator that watches nodes come and go. The API server accepts every write and makes
+// no change.
 type fleet struct {
 	*testing.T
 	*Operator
@@ -140,7 +140,7 @@ func newFleet(t *testing.T, elected <-chan struct{}) *fleet {
 	return f
 }
 
-// event delivers an object to the watch of its kind, or the one that is named.
+// event delivers an object to the watch of its kind, or the named watch.
 func (f *fleet) event(obj client.Object, gone bool, watch ...string) {
 	f.Helper()
 	f.version++
@@ -168,7 +168,7 @@ func (f *fleet) event(obj client.Object, gone bool, watch ...string) {
 
 func (f *fleet) exists(obj client.Object, watch ...string) { f.event(obj, false, watch...) }
 
-// work reconciles everything that is queued.
+// work reconciles all queued items.
 func (f *fleet) work() {
 	f.Helper()
 	for _, w := range controllersOf(f.Operator, f.settings) {
@@ -182,14 +182,14 @@ func (f *fleet) work() {
 	}
 }
 
-// member is what belongs to one node, with the watch of each object.
+// member holds the objects of one node, with the watch of each.
 type member struct {
 	client.Object
 	watch string
 }
 
-// members returns node n: every other one lacks addresses, and the rest have an idle block,
-// of which some are of a pool that does not select the node.
+// members returns node n: every other one lacks addresses, and the rest have an idle block, some of
+// them of a pool that does not select the node.
 func members(n int) []member {
 	name, slot := fmt.Sprintf("node-%d", n), n%nodesAtOnce
 	node := fixtures.Node()
@@ -199,7 +199,7 @@ func members(n int) []member {
 	agent.Spec.NodeName = name
 	cn := fixtures.CiliumNode(name, "")
 	cn.UID, cn.Spec.IPAM.Pool, cn.Status.IPAM.Used = types.UID("cn-"+name), fixtures.AllocationMap(), fixtures.AllocationMap()
-	out := []member{{node, ""}, {agent, "agents"}, {cn, ""}} // in the order in which they go
+	out := []member{{node, ""}, {agent, "agents"}, {cn, ""}} // in the order of their end
 	var addrs []string
 	pools := []string{"p", "p"}
 	if n%4 == 3 {
@@ -309,7 +309,7 @@ func sizes(of ...any) map[string]int {
 	return out
 }
 
-// Nothing of 10,000 nodes that come and go stays in the process, neither in the leader nor in a
+// Of 10,000 nodes that come and go no memory stays in the process, neither in the leader nor in a
 // standby.
 func TestFleetsLeaveNothingBehind(t *testing.T) {
 	for name, elected := range map[string]chan struct{}{"leader": nil, "standby": make(chan struct{})} {

@@ -38,7 +38,7 @@ const (
 // The writes for a pool, each conditional and safe to repeat:
 //
 //  1. Create it, with the finalizer that the pool's reconciler would add.
-//  2. Hand what the values say over to Helm's field manager (see handedOver).
+//  2. Hand the values' fields over to Helm's field manager (see handedOver).
 //  3. Record its name on the ConfigMap.
 //
 // A pool without a record is created, so none is lost to a crash. A pool that was
@@ -68,7 +68,7 @@ func (p *InitialPools) Start(ctx context.Context) error {
 		}
 		switch {
 		case notServed(err):
-			wait = initialPoolsRetry // the log says what is missing: see Prerequisites
+			wait = initialPoolsRetry // the log names the missing ones: see Prerequisites
 		case err != nil:
 			logger.Error(err, "pools of the chart's values are not all created yet; trying again", "configMap", p.ConfigMap.String())
 		}
@@ -80,7 +80,7 @@ func (p *InitialPools) Start(ctx context.Context) error {
 	}
 }
 
-// createAll returns how many pools the API server refused.
+// createAll returns the number of pools that the API server refused.
 func (p *InitialPools) createAll(ctx context.Context) (refused int, err error) {
 	config := &corev1.ConfigMap{}
 	switch err := p.Live.Get(ctx, p.ConfigMap, config); {
@@ -169,8 +169,7 @@ func (p *InitialPools) create(ctx context.Context, name, manifest string) error 
 	return p.Shared.Wrote("PodIPPool", name, "managedFields", client.IgnoreNotFound(err))
 }
 
-// record adds a pool to those that were created or found, which the operator never
-// creates again.
+// record adds a pool to the created or found ones. The operator never creates these again.
 func (p *InitialPools) record(ctx context.Context, config *corev1.ConfigMap, name string) error {
 	names := append(recordedPools(config), name)
 	err := p.patchMeta(ctx, config, "annotations", map[string]string{v1alpha1.CreatedPoolsAnnotation: strings.Join(names, " ")})
@@ -191,7 +190,7 @@ func (p *InitialPools) patchMeta(ctx context.Context, obj client.Object, field s
 // refusal is an error that no retry fixes.
 type refusal struct{ error }
 
-// isRefusal reports whether the manifest, a policy or a role has to change.
+// isRefusal reports whether the manifest, a policy or a role must change.
 func isRefusal(err error) bool {
 	return errors.As(err, &refusal{}) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
 }

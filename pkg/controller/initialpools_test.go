@@ -26,7 +26,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// initialConfig is the ConfigMap in which the chart stores pools.
+// initialConfig is the ConfigMap with the chart's pools.
 func initialConfig(t *testing.T, pools ...*v1alpha1.PodIPPool) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "pools"}, Data: map[string]string{}}

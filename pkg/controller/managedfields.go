@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	// fieldOwner is the operator's name in metadata.managedFields, which is also
-	// what the API server takes from its User-Agent.
+	// fieldOwner is the operator's name in metadata.managedFields; the API server takes the same
+	// from its User-Agent.
 	fieldOwner = "cilium-pool-operator"
 	// helmFieldOwner is that of Helm (v4.3.1, cmd/helm/helm.go).
 	helmFieldOwner = "helm"
 )
 
-// handedOver returns an object's field managers with Helm in place of the operator that created
-// it, except for the finalizer. Helm 4 uses server-side apply, which rejects a changed value
-// while another manager owns the field; and if Helm owned the finalizer, its next apply would
-// remove it. The second result is false if the operator does not own the spec: there is nothing
-// to hand over.
+// handedOver returns an object's field managers with Helm in place of the operator that created it,
+// except for the finalizer. Helm 4 uses server-side apply, which rejects a changed value while
+// another manager owns the field; and if Helm owned the finalizer, its next apply would remove it.
+// The second result is false if the operator does not own the spec: there is no field to hand over.
 func handedOver(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, bool) {
 	for i, e := range entries {
 		if e.Manager != fieldOwner || e.Operation != metav1.ManagedFieldsOperationUpdate || e.Subresource != "" || e.FieldsV1 == nil {

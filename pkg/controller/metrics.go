@@ -11,14 +11,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/unscheduled"
 )
 
-// operatorMetrics are those of the operator itself.
+// operatorMetrics are the metrics of the operator itself.
 type operatorMetrics struct {
 	build   *prometheus.GaugeVec
 	schemas *prometheus.GaugeVec
 	awaited prometheus.Gauge
 	// noOffers is 1 while Nodes should offer addresses and do not.
 	noOffers prometheus.Gauge
-	// otherMode is the number of nodes whose agents start next in another mode.
+	// otherMode is the number of nodes with agents that start next in another mode.
 	otherMode prometheus.Gauge
 }
 
@@ -65,7 +65,7 @@ func (m *operatorMetrics) unavailable(is bool) {
 	}
 }
 
-// missing sets how many prerequisites the operator waits for.
+// missing sets the number of prerequisites that the operator waits for.
 func (m *operatorMetrics) missing(n int) { m.awaited.Set(float64(n)) }
 
 // allMetrics are the metrics of all parts of the operator.

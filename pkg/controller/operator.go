@@ -44,7 +44,7 @@ type Operator struct {
 	metrics *operatorMetrics
 }
 
-// New assembles an operator that has read nothing yet.
+// New assembles an operator without any state.
 func New(c Connections, s config.Settings) (*Operator, error) {
 	all, err := newAllMetrics(s.Registry)
 	if err != nil {

@@ -49,8 +49,7 @@ func TestShadowLeavesBlocksAlone(t *testing.T) {
 	}
 }
 
-// Room is that of the family that has less of it, computed from what the operator claims for a
-// new node.
+// Room is computed for the family that has less of it, from the operator's claims for a new node.
 func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	own, err := node.NewMetrics(prometheus.NewRegistry())

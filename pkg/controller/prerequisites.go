@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// prerequisitesRetry is how often to check for missing prerequisites.
+	// prerequisitesRetry is the interval of checks for missing prerequisites.
 	prerequisitesRetry = 2 * time.Second
-	// prerequisitesReminder is how often to log what is still missing.
+	// prerequisitesReminder is the interval of log lines about missing ones.
 	prerequisitesReminder = time.Minute
 )
 
@@ -46,8 +46,8 @@ type Prerequisites struct {
 	SkipModeCheck bool
 }
 
-// Missing returns a line for each kind that the API server does not serve yet: the
-// kind, and what installs it. The error means that the API server cannot be reached.
+// Missing returns a line for each kind that the API server does not serve yet: the kind, and its
+// installer. The error means that the API server cannot be reached.
 func (p Prerequisites) Missing() ([]string, error) {
 	var missing []string
 	for _, k := range []struct{ group, version, kind, source string }{
@@ -66,9 +66,9 @@ func (p Prerequisites) Missing() ([]string, error) {
 	return missing, nil
 }
 
-// CheckMode returns an error if Cilium's configuration names another IPAM mode
-// than the operator's. A missing configuration is no error: Cilium may be
-// installed later. It decides by cilium-config alone if nothing else can be read.
+// CheckMode returns an error if Cilium's configuration names another IPAM mode than the operator's.
+// A missing configuration is no error: Cilium may be installed later. It decides by cilium-config
+// alone if no other object can be read.
 func (p Prerequisites) CheckMode(ctx context.Context) error {
 	config, err := ciliumconfig.Read(ctx, p.Live, p.CiliumNamespace, p.Cilium.Get())
 	if p.Cilium != nil {
@@ -90,8 +90,8 @@ func (p Prerequisites) CheckMode(ctx context.Context) error {
 		ErrWrongMode, mode, p.CiliumNamespace, p.Mode, p.Mode)
 }
 
-// wait returns once nothing is missing and Cilium's mode is right. It logs what
-// it waits for, and sets the gauge prerequisites_missing. An error is final.
+// wait returns once no prerequisite is missing and Cilium's mode is right. It logs the missing
+// ones, and sets the gauge prerequisites_missing. An error is final.
 func (p Prerequisites) wait(ctx context.Context, m *operatorMetrics) error {
 	logger := log.FromContext(ctx).WithName("prerequisites")
 	var reported []string

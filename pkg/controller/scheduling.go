@@ -16,11 +16,11 @@ import (
 // installs them; Kubernetes serves their kind since 1.36.
 type Scheduling struct {
 	Mapper meta.RESTMapper
-	// Families are those whose addresses Nodes should offer.
+	// Families are the families that Nodes should offer addresses of.
 	Families []ipalloc.Family
 }
 
-// offers returns the families whose addresses Nodes offer: none if no policy can make a pod
+// offers returns the families that Nodes offer addresses of: none if no policy can make a pod
 // request one. It waits until the API server answers, because a missing answer is no reason to
 // withdraw an offer. Without Families it returns at once.
 func (s Scheduling) offers(ctx context.Context, m *operatorMetrics) []ipalloc.Family {

@@ -14,12 +14,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// schemaLookEvery is how often the operator checks the CRDs for changes.
+// schemaLookEvery is the interval of the operator's checks of the CRDs for changes.
 const schemaLookEvery = time.Minute
 
-// schemaCheck reports CRDs that this build was not made with: the API server drops or
-// rejects fields it does not know, while pools appear to serve. It changes nothing else
-// about the operator.
+// schemaCheck reports CRDs that this build was not made with: the API server drops or rejects
+// fields it does not know, while pools appear to serve. It has no other effect on the operator.
 type schemaCheck struct {
 	live    client.Reader
 	built   map[string]string // by CRD

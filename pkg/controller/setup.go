@@ -23,8 +23,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Setup adds the controllers and their dependencies to a manager, whose cache must be
-// created with CacheOptions.
+// Setup adds the controllers and their dependencies to a manager. Create its cache with
+// CacheOptions.
 func Setup(mgr manager.Manager, s config.Settings) error {
 	live, err := apiclient.NewClient(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -49,7 +49,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		if err := prerequisites.wait(ctx, o.metrics); err != nil {
 			return err
 		}
-		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // nothing is decided before
+		o.Node.OfferFamilies = scheduling.offers(ctx, o.metrics) // no decision is made before
 		o.Node.SetsNoTaint = !pod.tolerates(ctx, s.ShortageTaint, s.StartupTaints)
 		if len(o.Node.OfferFamilies) == 0 {
 			feed.Unscheduled = nil
@@ -101,9 +101,9 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	return nil
 }
 
-// PoolWorkers is how many pools are reconciled at once. In a surge each write takes hundreds
-// of milliseconds, as the node workers keep the API server busy: one worker would then need
-// minutes for the statuses of 200 pools.
+// PoolWorkers is the number of pools reconciled at once. In a surge each write takes hundreds of
+// milliseconds, as the node workers keep the API server busy: one worker would then need minutes
+// for the statuses of 200 pools.
 const PoolWorkers = 8
 
 // worker is a controller and its parts.
@@ -134,10 +134,9 @@ func controllersOf(o *Operator, s config.Settings) []worker {
 	return all
 }
 
-// untilShutdown makes a reconciler do nothing during shutdown, and drops the errors
-// that the shutdown causes. A queue that shuts down still hands out its items, and the
-// controller would log a canceled context for each. The next leader reconciles
-// everything.
+// untilShutdown stops a reconciler during shutdown, and drops the errors that the shutdown causes.
+// A queue that shuts down still hands out its items, and the controller would log a canceled
+// context for each. The next leader reconciles everything.
 type untilShutdown struct{ reconcile.Reconciler }
 
 func (u untilShutdown) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What the end of the process interrupts is no error of any controller: with a full
-// queue the log would have a line for each object in it.
+// Interruptions by the end of the process are no errors of any controller: with a full queue the
+// log would have a line for each object in it.
 func TestShutdownIsNoError(t *testing.T) {
 	scheme, err := apiclient.Scheme()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestShutdownIsNoError(t *testing.T) {
 	if len(workers) != 4 {
 		t.Fatalf("%d controllers", len(workers))
 	}
-	for range 20 { // what waits for two things at once picks one at random
+	for range 20 { // a wait for two things at once picks one at random
 		for _, w := range workers {
 			if result, err := w.reconciler.Reconcile(ctx, fakeapi.RequestOf("n")); err != nil || result != (reconcile.Result{}) {
 				t.Errorf("controller %s: %v, %v", w.name, result, err)

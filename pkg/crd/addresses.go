@@ -35,7 +35,7 @@ func (p *Pool) Usable(block netip.Prefix) []netip.Addr {
 	return usable
 }
 
-// UsableCount returns how many addresses Usable lists, without listing them.
+// UsableCount returns the number of addresses that Usable lists, without listing them.
 func (p *Pool) UsableCount(block netip.Prefix) int {
 	if !block.IsValid() || hostBits(block) > ipalloc.MaxHostBits {
 		return 0
@@ -52,15 +52,14 @@ func (p *Pool) UsableCount(block netip.Prefix) int {
 	return n
 }
 
-// Skipped returns the blocks of family f that are not assigned to any node, sorted.
-// They share no address, and adjacent skipped blocks are merged into wider prefixes. A
-// block is routed as a whole, so by default it is every block that overlaps a reserved
-// range; where the pool publishes the remainder, only those without a usable address
-// and, where agents are assigned whole blocks, those with a reserved one that is
-// usable.
+// Skipped returns the blocks of family f that are not assigned to any node, sorted. They share no
+// address, and adjacent skipped blocks are merged into wider prefixes. A block is routed as a
+// whole, so by default it is every block that overlaps a reserved range. Where the pool publishes
+// the remainder, it is the blocks without a usable address and, where agents are assigned whole
+// blocks, the blocks with a reserved address that pods could have.
 func (p *Pool) Skipped(f ipalloc.Family) []netip.Prefix { return p.skipped[f] }
 
-// Skips reports whether block overlaps one that is not assigned.
+// Skips reports whether block overlaps a block that is not assigned.
 func (p *Pool) Skips(block netip.Prefix) bool {
 	return overlapsAny(p.skipped[ipalloc.FamilyOf(block.Addr())], block)
 }
@@ -112,7 +111,7 @@ func (p *Pool) skippedOf(f ipalloc.Family) []netip.Prefix {
 	if !ok {
 		return nil
 	}
-	if p.frozen { // the block size is unknown: nothing may be claimed over what it reserves
+	if p.frozen { // the block size is unknown: no block may be claimed over its reserved ranges
 		return p.reservedIn(f)
 	}
 	var skipped []netip.Prefix
@@ -135,8 +134,8 @@ func (p *Pool) hasRemainder(block netip.Prefix) bool {
 	return n > 0 && (!p.WholeBlocks || n == p.unreserved(block, block))
 }
 
-// TotalBlocks returns how many blocks of cut, which is of this pool, can be
-// assigned, at most MaxUint64.
+// TotalBlocks returns the number of blocks of cut that can be assigned, at most MaxUint64. The cut
+// must be of this pool.
 func (p *Pool) TotalBlocks(cut ipalloc.Cut) uint64 {
 	total := new(big.Int)
 	for _, r := range cut.Ranges {
@@ -165,9 +164,8 @@ func narrower(a, b netip.Prefix) netip.Prefix {
 	return b
 }
 
-// TotalAddresses returns how many usable addresses the blocks of cut, which is of this
-// pool, have together: of all that can be assigned, at most math.MaxInt64. It lists
-// neither blocks nor addresses.
+// TotalAddresses returns the number of usable addresses of all blocks of cut that can be assigned,
+// at most math.MaxInt64. The cut must be of this pool. It lists neither blocks nor addresses.
 func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 	total := new(big.Int)
 	for _, r := range cut.Ranges {
@@ -190,9 +188,8 @@ func (p *Pool) TotalAddresses(cut ipalloc.Cut) int64 {
 	return total.Int64()
 }
 
-// unreservedInBlocks counts the addresses of prefix that pods may have if
-// nothing is reserved, where blocks have the length bits. The prefix is part of
-// one block, or whole blocks.
+// unreservedInBlocks counts the addresses of prefix that pods may have without reservations; bits
+// is the length of blocks. The prefix is part of one block, or whole blocks.
 func (p *Pool) unreservedInBlocks(prefix netip.Prefix, bits int) *big.Int {
 	block := blockOf(prefix.Addr(), bits)
 	if prefix.Bits() >= bits {
@@ -202,8 +199,8 @@ func (p *Pool) unreservedInBlocks(prefix netip.Prefix, bits int) *big.Int {
 	return n.Lsh(n, uint(bits-prefix.Bits()))
 }
 
-// AddressesPerBlock is how many addresses pods can have of a block of family f if nothing
-// of it is reserved; 0 if the pool has no range of the family.
+// AddressesPerBlock is the number of addresses that pods can have of a block of family f without
+// reservations; 0 if the pool has no range of the family.
 func (p *Pool) AddressesPerBlock(f ipalloc.Family) int {
 	ranges, ok := p.Ranges(f)
 	if !ok || len(ranges.CIDRs) == 0 {
@@ -213,8 +210,7 @@ func (p *Pool) AddressesPerBlock(f ipalloc.Family) int {
 	return p.unreserved(block, block)
 }
 
-// unreserved counts the addresses of part, which lies in block, that pods may
-// have if nothing is reserved.
+// unreserved counts the addresses of a part of block that pods may have without reservations.
 func (p *Pool) unreserved(block, part netip.Prefix) int {
 	n := 1 << hostBits(part)
 	if p.withoutFirst(block) && part.Addr() == block.Addr() {
@@ -252,7 +248,7 @@ func blockOf(addr netip.Addr, bits int) netip.Prefix {
 func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 
 // PublicRanges returns the CIDRs of the pool, sorted, that do not lie in private (RFC 1918, RFC
-// 4193) or shared address space (RFC 6598): an authority assigns these, or nobody may use them.
+// 4193) or shared address space (RFC 6598). Other CIDRs need an authority's assignment.
 func (p *Pool) PublicRanges() []netip.Prefix {
 	var public []netip.Prefix
 	for _, f := range ipalloc.Families() {

@@ -127,7 +127,7 @@ func (b *Block) readPhase(status *v1alpha1.PodIPBlockStatus) {
 	}
 }
 
-// NewBlock returns the object whose creation claims cidr for node.
+// NewBlock returns a block object. Its creation claims cidr for node.
 func NewBlock(cidr netip.Prefix, pool, node string, nodeUID types.UID) *v1alpha1.PodIPBlock {
 	return &v1alpha1.PodIPBlock{
 		ObjectMeta: metav1.ObjectMeta{

@@ -46,9 +46,9 @@ func FuzzBlockFrom(f *testing.F) {
 	})
 }
 
-// FuzzBlockPhases takes a block through any phases and reads back what is written: at most one
-// condition, that of the last phase, dated no earlier than the phase began and no later than a
-// second after.
+// FuzzBlockPhases takes a block through any phases and reads back the result: at most one
+// condition, of the last phase, dated no earlier than the phase began and no later than a second
+// after.
 func FuzzBlockPhases(f *testing.F) {
 	f.Add([]byte{1, 2, 0, 1, 1, 2, 2}, int64(300_000_000))
 	f.Add([]byte{2, 1, 0, 0}, int64(0))

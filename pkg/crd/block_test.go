@@ -90,7 +90,7 @@ func TestBlockFromMalformed(t *testing.T) {
 	tests := map[string]struct {
 		name   string
 		spec   v1alpha1.PodIPBlockSpec
-		cidr   string // what is read all the same
+		cidr   string // the part that is read all the same
 		errors []string
 	}{
 		"empty": {

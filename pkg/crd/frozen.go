@@ -14,8 +14,8 @@ import (
 // It depends only on the object and the defaults, so a restarted operator treats the
 // pool as the previous one did.
 //
-// It withholds what its spec reserves, as far as that is readable. If its selector is
-// not readable, it selects no node.
+// It withholds the reserved ranges of its spec, as far as they are readable. If its selector is not
+// readable, it selects no node.
 func frozenPool(obj *v1alpha1.PodIPPool, d Defaults) *Pool {
 	p := settingsOf(obj, d)
 	p.frozen, p.Selector = true, labels.Nothing()

@@ -10,19 +10,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/window"
 )
 
-// Maintenance says when the drain of blocks may begin, and how many in an hour. The
-// zero Maintenance allows all.
+// Maintenance holds the times when drains may begin, and their number in an hour. The zero
+// Maintenance allows all.
 type Maintenance struct {
-	// Windows are the times at which drains may begin. Nil: at any time.
+	// Windows are the times when drains may begin. Nil: at any time.
 	Windows *window.Set
 	// BlocksPerHour limits the drains that begin in an hour; 0: no limit.
 	BlocksPerHour int
-	// Problem is what is wrong with the windows, none of which opens then. Nodes must
-	// not lack addresses because of an invalid window, so the pool is valid otherwise.
+	// Problem is the fault of invalid windows; none of them opens then. Nodes must not lack
+	// addresses because of an invalid window, so the pool is valid otherwise.
 	Problem error
 }
 
-// Hold is what keeps drains from beginning at now. The caller enforces the rate.
+// Hold returns the reason that keeps drains from beginning at now. The caller enforces the rate.
 func (m *Maintenance) Hold(now time.Time) expand.Hold {
 	if is := m.Windows.At(now); !is.Open {
 		return expand.Hold{For: expand.WaitWindow, Until: is.Until}

@@ -14,15 +14,13 @@ import (
 // share, and closes those CIDRs of the other pools as a whole. A pool's other CIDRs are
 // unaffected.
 //
-// The CIDR of the oldest pool stays open, then that of the pool first by name. A CIDR
-// closes if an open one overlaps it; a closed one closes nothing: with A over B over C,
-// where A and C are disjoint, A and C stay open. Nothing else counts, in particular not
-// which pool holds blocks there: the outcome must not change while blocks come and go, nor
-// with a restart. Nodes keep their blocks in a closed CIDR.
+// The CIDR of the oldest pool stays open, then that of the pool first by name. A CIDR closes if an
+// open one overlaps it; a closed one closes no other: with A over B over C, where A and C are
+// disjoint, A and C stay open. Blocks in the CIDRs do not count: the outcome must not change while
+// blocks come and go, nor with a restart. Nodes keep their blocks in a closed CIDR.
 //
-// CIDRs that are cordoned or drain, and those of pools being deleted, assign nothing
-// and do not take part: otherwise a new pool could never take over the range of an old
-// one.
+// CIDRs that are cordoned or drain, or belong to a pool being deleted, assign no block and do not
+// take part: otherwise a new pool could never take over the range of an old one.
 //
 // The result is sorted by name and does not depend on the order of pools. Pools that
 // change are copied; the input is not modified.
@@ -43,7 +41,7 @@ type claim struct {
 	rank int // 0: the first to stay open
 }
 
-// claimsOf lists the CIDRs that take part, those that stay open first.
+// claimsOf lists the CIDRs that take part, the winners first.
 func claimsOf(pools []*Pool) []*claim {
 	var claims []*claim
 	for _, p := range pools {
@@ -74,9 +72,9 @@ func (p *Pool) claims(f ipalloc.Family) []*claim {
 	return claims
 }
 
-// closedRanges returns the CIDRs that close, by pool, each with the first of the open ones
-// that overlap it. Open CIDRs share no address, so those sorted by address that overlap one
-// are neighbors.
+// closedRanges returns the CIDRs that close, by pool, each with the first of the open ones that
+// overlap it. Open CIDRs share no address, so those sorted by address that overlap one are
+// neighbors.
 func closedRanges(pools []*Pool) map[*Pool]map[netip.Prefix]*claim {
 	closed := map[*Pool]map[netip.Prefix]*claim{}
 	var open []*claim // by address
@@ -102,8 +100,7 @@ func closedRanges(pools []*Pool) map[*Pool]map[netip.Prefix]*claim {
 	return closed
 }
 
-// withClosed returns p with these CIDRs closed and all others open: p itself if nothing
-// changes.
+// withClosed returns p with these CIDRs closed and all others open: p itself if it changes none.
 func (p *Pool) withClosed(by map[netip.Prefix]*claim) *Pool {
 	next := *p
 	changed := false

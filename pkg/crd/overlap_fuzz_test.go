@@ -37,7 +37,7 @@ func FuzzResolveOverlaps(f *testing.F) {
 			case 0x30:
 				c.policy = v1alpha1.AllocationDrain
 			}
-			// Two CIDRs that do not overlap, as those of one pool must not.
+			// Two CIDRs that do not overlap, as CIDRs of one pool must not.
 			for _, top := range []byte{10, 11} {
 				c.cidrs = append(c.cidrs, fuzzedPrefix(top, next(256), 8+next(7)))
 			}

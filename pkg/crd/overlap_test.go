@@ -39,7 +39,7 @@ func contest(t testing.TB, list []contender) []*crd.Pool {
 	return pools
 }
 
-// closed lists what is closed, as "a 10.0.0.0/16: b 10.0.1.0/24".
+// closed lists closed CIDRs, as "a 10.0.0.0/16: b 10.0.1.0/24".
 func closed(pools []*crd.Pool) []string {
 	var list []string
 	for _, p := range pools {
@@ -188,7 +188,7 @@ func checkResolved(pools []*crd.Pool) error {
 	open := map[netip.Prefix]string{}
 	for _, p := range pools {
 		if p.Deleting {
-			continue // nothing is claimed from it
+			continue // no block is claimed from it
 		}
 		cut, _ := p.Cut(ipalloc.IPv4)
 		for _, c := range cut.Ranges {

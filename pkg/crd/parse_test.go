@@ -54,7 +54,7 @@ func TestPoolFrom(t *testing.T) {
 	want := plain{
 		Name: "beijing", UID: "u", Selector: "zone=beijing",
 		Generation: 7, Created: birth(1).Time, Priority: 10, Paused: true, Deleting: true,
-		// A node that is gone must not cool down for less time than one that exists.
+		// A block must not cool down for less time if its node is gone.
 		Policy: policy, Cooldown: time.Hour, NodeGone: time.Hour,
 		Reserved: prefixes("100.66.224.0/27", "fd00:10::/64"),
 		IPv4: crd.Ranges{Bits: 27, AllowFirst: true, CIDRs: []crd.Range{
@@ -94,8 +94,8 @@ func TestPoolFromWithoutReclaim(t *testing.T) {
 	}
 }
 
-// A pool can switch reclaim off, and on if the operator's flags have it off; one that sets
-// nothing follows the flags.
+// A pool can switch reclaim off, and on if the operator's flags have it off; a pool without the
+// setting follows the flags.
 func TestPoolFromReclaimMode(t *testing.T) {
 	for _, test := range []struct {
 		mode                   v1alpha1.ReclaimMode

@@ -70,8 +70,8 @@ func parsePolicy(spec *v1alpha1.PodIPPoolSpec, defaults expand.Policy, path *fie
 	return p, problems
 }
 
-// fitThresholds makes reclaim the lower threshold. A pool that sets one of them is valid whatever
-// the flag of the other one: the other threshold keeps the distance that the flags have.
+// fitThresholds makes reclaim the lower threshold. A pool that sets one of them is valid for any
+// flag of the other one: the other threshold keeps the distance between the flags.
 func fitThresholds(p *expand.Policy, defaults expand.Policy, expandSet, reclaimSet bool, path *field.Path) field.ErrorList {
 	distance := max(1, defaults.ExpandPercent-defaults.ReclaimPercent)
 	switch {

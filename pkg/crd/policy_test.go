@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// A pool whose thresholds contradict each other or the operator's flags serves with the nearest
+// A pool with thresholds that contradict each other or the operator's flags serves with the nearest
 // valid policy, and reports that.
 func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 	tests := map[string]struct {

@@ -1,7 +1,6 @@
-// Package crd turns PodIPPools and PodIPBlocks into plain values and back. It defines
-// the meaning of a pool's spec: the blocks it is split into, which of their addresses
-// pods may have, which nodes it serves, and which of two overlapping pools assigns an
-// address.
+// Package crd turns PodIPPools and PodIPBlocks into plain values and back. It defines the meaning
+// of a pool's spec: its blocks, their usable addresses, its nodes, and the pool that assigns an
+// address of two overlapping ones.
 //
 // It never talks to Kubernetes, reads a clock, or logs, and it does not know which
 // blocks are held.
@@ -27,13 +26,13 @@ type Defaults struct {
 	Policy expand.Policy
 	// Maintenance applies where a pool does not specify its own.
 	Maintenance Maintenance
-	// Cooldown is how long a returned block cools down.
+	// Cooldown is the time that a returned block cools down.
 	Cooldown time.Duration
-	// NodeGoneCooldown is how long a block cools down if its node is gone, as the
-	// machine may still be running.
+	// NodeGoneCooldown is the cooldown of a block without a node, as the machine may still be
+	// running.
 	NodeGoneCooldown time.Duration
-	// WholeBlocks skips the whole block if a pool reserves a usable address of it, as
-	// agents allocate all of a block or nothing.
+	// WholeBlocks skips the whole block if a pool reserves a usable address of it, as agents
+	// allocate whole blocks only.
 	WholeBlocks bool
 	// CiliumPools: agents have several Cilium pools. Otherwise a PodIPPool that names
 	// one serves no nodes.
@@ -54,9 +53,9 @@ type Pool struct {
 	CiliumPool string
 	// Inactive: it names a Cilium pool, and agents have none.
 	Inactive bool
-	// Paused: nothing changes on the nodes this pool rules.
+	// Paused: the operator changes no node that this pool rules.
 	Paused bool
-	// Deleting: the object is being deleted; nothing is claimed from it.
+	// Deleting: the object is being deleted; no block is claimed from it.
 	Deleting bool
 	// Reserved are addresses of the pool that pods never get, and Reservations the
 	// CIDRs that name them, in the order of the spec.
@@ -65,18 +64,17 @@ type Pool struct {
 	// Policy and Maintenance are the spec's, merged with the defaults.
 	Policy      expand.Policy
 	Maintenance Maintenance
-	// PolicyProblem is what is wrong with the thresholds and waits of the spec, and
-	// what the operator uses instead. Nodes must not lack addresses because of a wrong
-	// threshold, so the pool is valid otherwise.
+	// PolicyProblem is the fault of the thresholds and waits of the spec, and the values in force
+	// instead. Nodes must not lack addresses because of a wrong threshold, so the pool is valid
+	// otherwise.
 	PolicyProblem error
-	// DrainUnselected: blocks of nodes that the pool no longer selects drain, those of
-	// MaxUnselected nodes at a time.
+	// DrainUnselected: blocks drain on nodes that the pool no longer selects, on MaxUnselected
+	// nodes at a time.
 	DrainUnselected bool
 	MaxUnselected   int
-	// Cooldown is how long a returned block cools down.
+	// Cooldown is the time that a returned block cools down.
 	Cooldown time.Duration
-	// NodeGoneCooldown is how long a block cools down if its node is gone: never
-	// shorter than Cooldown.
+	// NodeGoneCooldown is the cooldown of a block without a node: never shorter than Cooldown.
 	NodeGoneCooldown time.Duration
 	// WholeBlocks: agents assign pods any address of a block, as in Defaults.
 	WholeBlocks bool
@@ -92,7 +90,7 @@ type Pool struct {
 // Reservation is a CIDR of a pool that pods never get.
 type Reservation struct {
 	CIDR   netip.Prefix
-	Reason string // what it is reserved for; "": not specified
+	Reason string // the purpose of the reservation; "": not specified
 }
 
 func (r Reservation) String() string {
@@ -108,14 +106,14 @@ type Ranges struct {
 	CIDRs []Range
 	// Bits is the prefix length of a block.
 	Bits int
-	// AllowFirst and AllowLast give the edges of each block to pods too.
+	// AllowFirst and AllowLast let pods have the edges of each block too.
 	AllowFirst, AllowLast bool
 }
 
 // Range is one CIDR of a pool.
 type Range struct {
 	CIDR netip.Prefix
-	// Policy says what nodes get of it. Empty means Allocate.
+	// Policy is the use of the range for nodes. Empty means Allocate.
 	Policy v1alpha1.AllocationPolicy
 	// ClosedBy is the pool that assigns these addresses instead, and Overlap that
 	// pool's CIDR. Empty: this pool does.
@@ -138,9 +136,8 @@ func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
 	return r, r != nil
 }
 
-// Cut returns where blocks of family f can be claimed from now: all ranges but
-// those that are cordoned, drain or belong to another pool. It returns false if no range is
-// left.
+// Cut returns the ranges of family f that blocks can be claimed from now: none that is cordoned,
+// drains or belongs to another pool. It returns false if no range is left.
 func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(r Range) bool { return r.Allocates() && r.ClosedBy == "" })
 }
@@ -150,8 +147,8 @@ func (p *Pool) Whole(f ipalloc.Family) (ipalloc.Cut, bool) {
 	return p.cut(f, func(Range) bool { return true })
 }
 
-// Assigns reports whether nodes can get block: it lies in a range of Cut, nothing reserved
-// keeps it back, and the pool is not being deleted.
+// Assigns reports whether nodes can get block: it lies in a range of Cut, no reservation keeps it
+// back, and the pool is not being deleted.
 func (p *Pool) Assigns(block netip.Prefix) bool {
 	r, ok := p.rangeOf(block)
 	return ok && r.Allocates() && r.ClosedBy == "" && !p.Skips(block) && !p.Deleting
@@ -214,7 +211,7 @@ func (p *Pool) ClosedTo(block netip.Prefix) bool {
 	return r.ClosedBy != ""
 }
 
-// rangeOf returns the range in which the whole of block lies.
+// rangeOf returns the range that contains the whole block.
 func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
 	if !block.IsValid() {
 		return Range{}, false
@@ -227,8 +224,8 @@ func (p *Pool) rangeOf(block netip.Prefix) (Range, bool) {
 	return Range{}, false
 }
 
-// rangesFor returns the ranges of the block's family; empty ones if the pool has none,
-// as for a block pinned to it by hand.
+// rangesFor returns the ranges of the block's family; empty ones if the pool has none, as for a
+// block that a person pinned to it.
 func (p *Pool) rangesFor(block netip.Prefix) *Ranges {
 	if r, ok := p.Ranges(ipalloc.FamilyOf(block.Addr())); ok {
 		return r

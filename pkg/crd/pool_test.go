@@ -119,8 +119,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// Labels that a Node gets late change which pool rules it, unless the pools above that one
-// select by labels with which kubelets register their Nodes.
+// Labels that a Node gets late change its ruling pool, unless the pools above that one select by
+// labels that kubelets register their Nodes with.
 func TestRulingIsFinal(t *testing.T) {
 	pool := func(name string, priority int32, selects map[string]string) *crd.Pool {
 		obj := object(name, v1alpha1.PodIPPoolSpec{Priority: priority, IPv4: ipv4(27, "10.0.0.0/16")})
@@ -154,7 +154,7 @@ func TestRulingIsFinal(t *testing.T) {
 	}
 }
 
-// A pool that does not serve comes after those that do, whatever its priority.
+// A pool that does not serve comes after all serving ones, at any priority.
 func TestForFamily(t *testing.T) {
 	named := func(name string, priority int32, spec v1alpha1.PodIPPoolSpec) *v1alpha1.PodIPPool {
 		obj := object(name, spec)
@@ -191,7 +191,7 @@ func TestForFamily(t *testing.T) {
 	if diff := cmp.Diff([]string{"six"}, names(ipalloc.IPv6, pools)); diff != "" {
 		t.Errorf("IPv6 (-want +got):\n%s", diff)
 	}
-	// A pause means that nothing should change, even if the pool gives out nothing.
+	// A pause means that no node should change, even if the pool assigns no block.
 	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
 		t.Errorf("with a paused pool: %v", got)
 	}
@@ -233,8 +233,8 @@ func TestPhasesOut(t *testing.T) {
 	}
 }
 
-// A pool whose spec cannot be parsed gives nothing out, reclaims nothing, and withholds what it
-// reserves.
+// A pool with an unreadable spec assigns no block, reclaims none, and withholds its reserved
+// ranges.
 func TestFrozenPool(t *testing.T) {
 	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(99, "nonsense"), Reserved: []v1alpha1.ReservedCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "what?"}}}
 	spec.Cooldown = ptr[v1alpha1.Duration]("1h")

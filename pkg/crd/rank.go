@@ -15,17 +15,17 @@ func (p *Pool) Matches(nodeLabels labels.Set) bool {
 	return !p.Inactive && p.Selector.Matches(nodeLabels)
 }
 
-// Serves reports whether the pool rules nodes that other pools could serve too: it
-// assigns blocks of family f, or it is paused. One that is invalid, all of whose CIDRs
-// belong to other pools, or all of whose CIDRs drain, does not.
+// Serves reports whether the pool rules nodes that other pools could serve too: it assigns blocks
+// of family f, or it is paused. A pool does not if it is invalid, if all its CIDRs belong to other
+// pools, or if all its CIDRs drain.
 func (p *Pool) Serves(f ipalloc.Family) bool {
 	_, gives := p.Cut(f)
 	return gives || p.Paused
 }
 
-// ForFamily returns those of ranked pools that have CIDRs of family f for one Cilium
-// pool ("": the default one), best first. The first rules the node. A pool that does
-// not serve follows all that do: its own nodes would only wait.
+// ForFamily returns the ranked pools that have CIDRs of family f for one Cilium pool ("": the
+// default one), best first. The first rules the node. A pool that does not serve follows the
+// serving ones: its own nodes would only wait.
 func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 	var serving, others []*Pool
 	for _, p := range ranked {
@@ -40,8 +40,8 @@ func ForFamily(ranked []*Pool, f ipalloc.Family, ciliumPool string) []*Pool {
 	return append(serving, others...)
 }
 
-// RulingIsFinal reports whether no label that a node may still get changes which of pools
-// rules it, in any family and Cilium pool.
+// RulingIsFinal reports whether no label that a node may still get changes its ruling pool, in any
+// family and Cilium pool.
 func RulingIsFinal(pools []*Pool, nodeLabels labels.Set) bool {
 	type share struct {
 		ciliumPool string

@@ -11,8 +11,8 @@ const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 // unless a flag names others.
 func DefaultStartupTaints() []string { return []string{taintUninitialized} }
 
-// StartupTaint returns the key of a Node's first taint that is among keys, whatever its
-// effect; "": it has none.
+// StartupTaint returns the key of a Node's first taint that is among keys, with any effect; "": it
+// has none.
 func StartupTaint(node *corev1.Node, keys map[string]bool) string {
 	for _, taint := range node.Spec.Taints {
 		if keys[taint.Key] {

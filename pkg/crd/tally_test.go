@@ -27,7 +27,7 @@ func TestTally(t *testing.T) {
 		in("10.0.3.0/28", ipalloc.CoolingDown), // one together with the next
 		in("10.0.3.16/29", ipalloc.Draining),
 		in("10.0.4.0/32", ipalloc.CoolingDown),
-		in("fd00::/122", ipalloc.InService), // the pool has nothing of IPv6
+		in("fd00::/122", ipalloc.InService), // the pool has no IPv6
 		in("fd00::40/122", ipalloc.InService),
 	}
 	want := [2][3]int64{ipalloc.IPv4: {9, 3, 1}, ipalloc.IPv6: {2, 0, 0}}

@@ -1,6 +1,6 @@
-// Package exclude knows the addresses of the cluster itself, which pods must never
-// get: those of nodes and Services, and the ranges that Services get theirs from. It
-// owns who has which of them, and finds those that a range covers.
+// Package exclude knows the addresses of the cluster itself, never for pods: the addresses of nodes
+// and Services, and the ranges of Services. It owns the claimants of each of them, and finds the
+// ones in a range.
 //
 // It never talks to Kubernetes, and it does not know pools or blocks.
 package exclude
@@ -40,7 +40,7 @@ func (c Claimant) compare(other Claimant) int {
 	return cmp.Or(last(c)-last(other), cmp.Compare(c.Kind, other.Kind), cmp.Compare(c.Name, other.Name))
 }
 
-// Range is an address or a range of which no pod may get any part.
+// Range is an address or a range that no pod may get any part of.
 type Range struct {
 	CIDR netip.Prefix
 	// By is who has it: the first one by kind and name.
@@ -63,13 +63,13 @@ func (r Range) String() string {
 type Set struct {
 	byClaimant map[Claimant][]netip.Prefix
 	claimants  map[netip.Prefix][]Claimant // sorted, never empty
-	// index finds those that overlap a range in a few steps, however many there are.
+	// index finds the CIDRs that overlap a range in a few steps, however large the set is.
 	index ipalloc.Space
 }
 
-// Put replaces the CIDRs of a claimant, which must have no host bits and be unique. It returns
-// those that had no claimant before, those that no longer have one, and those that it has come or
-// ceased to share with others.
+// Put replaces the CIDRs of a claimant, which must have no host bits and be unique. It returns the
+// CIDRs that had no claimant before, the CIDRs that no longer have one, and the CIDRs that it has
+// come or ceased to share with others.
 func (s *Set) Put(by Claimant, cidrs []netip.Prefix) (added, removed, shared []netip.Prefix) {
 	old := s.byClaimant[by]
 	if slices.Equal(old, cidrs) {
@@ -116,7 +116,7 @@ func (s *Set) take(by Claimant, p netip.Prefix) bool {
 	return true
 }
 
-// In returns what overlaps cidr, sorted.
+// In returns the ranges that overlap cidr, sorted.
 func (s *Set) In(cidr netip.Prefix) []Range {
 	if len(s.claimants) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (s *Set) In(cidr netip.Prefix) []Range {
 	return out
 }
 
-// InAll returns what overlaps any of cidrs, sorted, each once.
+// InAll returns the ranges that overlap any of cidrs, sorted, each once.
 func (s *Set) InAll(cidrs []netip.Prefix) []Range {
 	var out []Range
 	for _, p := range cidrs {

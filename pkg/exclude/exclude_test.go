@@ -77,7 +77,7 @@ func TestSharedAddress(t *testing.T) {
 	}
 }
 
-// A Set finds what a search through a list finds.
+// A Set finds the same as a search through a list.
 func TestSetAgainstList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	cidr := func() netip.Prefix {
@@ -117,7 +117,7 @@ func TestSetAgainstList(t *testing.T) {
 	}
 }
 
-// The object that has an address is named before one that only offers it to Services.
+// The object that has an address is named before another that only offers it to Services.
 func TestOffered(t *testing.T) {
 	var s Set
 	s.Put(Claimant{LoadBalancerPool, "lb"}, prefixes("10.0.0.5/32", "10.0.0.6/32"))

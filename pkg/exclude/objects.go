@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// OfNode returns the addresses of a Node, sorted, whatever type it lists them under: a cloud
-// may list one as Hostname only.
+// OfNode returns the addresses of a Node, sorted, of any type: a cloud may list one as Hostname
+// only.
 func OfNode(n *corev1.Node) []netip.Prefix {
 	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
@@ -23,9 +23,9 @@ func OfNode(n *corev1.Node) []netip.Prefix {
 	return Of(out)
 }
 
-// OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: those of its
-// load balancer, the one that it requests (loadBalancerIP), and its externalIPs, up to a number of
-// them: anybody may create a Service, and one must not take a pool from all nodes.
+// OfService returns the addresses of a Service outside the ServiceCIDRs, sorted: its load
+// balancer's, the requested one (loadBalancerIP), and its externalIPs, up to a number of them:
+// anybody may create a Service, and one must not take a pool from all nodes.
 func OfService(s *corev1.Service) []netip.Prefix {
 	out := read(read(nil, s.Spec.ExternalIPs...), s.Spec.LoadBalancerIP)
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
@@ -35,10 +35,10 @@ func OfService(s *corev1.Service) []netip.Prefix {
 	return addrs[:min(len(addrs), maxOfService)]
 }
 
-// maxOfService bounds how many addresses of a Service are excluded from pods.
+// maxOfService bounds the number of a Service's addresses that are excluded from pods.
 const maxOfService = 16
 
-// OfServices returns the CIDRs from which a ServiceCIDR assigns addresses to Services, sorted.
+// OfServices returns the CIDRs that a ServiceCIDR assigns to Services, sorted.
 func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, c := range s.Spec.CIDRs {
@@ -49,8 +49,8 @@ func OfServices(s *networkingv1.ServiceCIDR) []netip.Prefix {
 	return sorted(out)
 }
 
-// OfLoadBalancerPool returns the ranges from which Cilium assigns addresses to Services, sorted.
-// A disabled pool counts too: it can be enabled at any time.
+// OfLoadBalancerPool returns the ranges that Cilium assigns to Services, sorted. A disabled pool
+// counts too: it can be enabled at any time.
 func OfLoadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range p.Spec.Blocks {

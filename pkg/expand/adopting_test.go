@@ -4,9 +4,9 @@ import "testing"
 
 func adopting(s *State) { s.Adopting = true }
 
-// Until its agent has started in crd mode, what a node holds is published, and nothing else
-// happens: no claim even if pods wait, no drain and no mark even on request, and no entry
-// counts as an answer.
+// Until a node's agent has started in crd mode, the operator only publishes its addresses: it
+// claims no block even if pods wait, drains and marks none even on request, and takes no entry for
+// an answer.
 func TestDecideAdopting(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"pods wait": {

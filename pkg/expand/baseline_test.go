@@ -18,8 +18,8 @@ import (
 // TestPlansAsRecorded prints hashes of the plans of 100,000 random states, a line per thousand,
 // for hack/baseline/run.sh. With PLANS=N it prints the plans of the N-th thousand in full.
 //
-// It belongs to no run of the tests. Refactoring may rename the fields that it sets, but must
-// keep the order in which it throws dice.
+// It belongs to no run of the tests. Refactoring may rename the fields that it sets, but must keep
+// the order of its dice.
 func TestPlansAsRecorded(t *testing.T) {
 	only, _ := strconv.Atoi(os.Getenv("PLANS"))
 	for thousand := 1; thousand <= 100; thousand++ {
@@ -79,7 +79,7 @@ func plansOf(d dice, wholeBlocks bool) string {
 	return out.String()
 }
 
-// options sets what d.state leaves open, of nodes of both kinds.
+// options sets the options that d.state leaves open, of nodes of both kinds.
 func (d dice) options(s *State) {
 	hold := func(percent int) Hold {
 		if !d.percent(percent) {
@@ -114,7 +114,7 @@ func (d dice) options(s *State) {
 	}
 }
 
-// wholeBlocks makes a node's agent one that is assigned whole blocks.
+// wholeBlocks makes a node's agent one with whole blocks.
 func (d dice) wholeBlocks(s *State) {
 	demand := &BlockDemand{Reported: d.percent(80), Requested: oneOf(d, 0, d(8), d(80)), OnDemand: d.percent(15), Fixed: d.percent(15)}
 	s.Pool = nil
@@ -148,7 +148,7 @@ func (d dice) wholeBlocks(s *State) {
 	s.BlockDemand = demand
 }
 
-// memoryOfBlocks returns an arbitrary memory of a node whose agent is assigned whole blocks.
+// memoryOfBlocks returns an arbitrary memory of a node with whole blocks.
 func (d dice) memoryOfBlocks(s State) Memory {
 	m := Memory{Restored: map[netip.Addr]time.Time{}, Parked: map[netip.Prefix]Parking{}, EmptySince: map[netip.Prefix]time.Time{}}
 	ago := func() time.Time { return noon.Add(-d.seconds(900)) }

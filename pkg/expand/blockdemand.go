@@ -10,40 +10,40 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// BlockDemand is what an agent holds and requests that is assigned whole blocks instead of
+// BlockDemand is the holdings and requests of an agent that is assigned whole blocks instead of
 // addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It allocates from every assigned
-// block, and removes a block from the list itself once no address of it is in use and the
-// others cover its request. So there is no handshake, and a listed block serves whatever is
-// planned for it. The agent's request is final: it would return any surplus at once.
+// block, and removes a block from the list itself once no address of it is in use and the others
+// cover its request. So there is no handshake, and a listed block serves whether it is planned to
+// leave or not. The agent's request is final: it would return any surplus at once.
 type BlockDemand struct {
-	// Assigned are the CIDRs assigned to the agent. Those that are not blocks are foreign.
+	// Assigned are the CIDRs assigned to the agent. CIDRs that are not blocks are foreign.
 	Assigned []netip.Prefix
-	// Foreign is how many addresses the foreign ones have.
+	// Foreign is the number of addresses in foreign CIDRs.
 	Foreign int
 	// Reported says that the agent has published its request. Until then a block that
 	// is not listed was lost rather than returned.
 	Reported bool
-	// Requested is how many addresses it requests: those in use, those that pods
-	// wait for, and its reserve. 0 if Reported: it does not need the family.
+	// Requested is the number of addresses it requests: in use, for waiting pods, and its reserve.
+	// 0 if Reported: it does not need the family.
 	Requested int
 	// OnDemand says that the agent keeps no reserve and requests addresses once pods
 	// need them. Requested 0 does not mean then that it does not need the family.
 	OnDemand bool
 	// Fixed says that it is assigned one block, before it starts, for the lifetime of the node.
 	Fixed bool
-	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is
-	// empty: those of an earlier Node of its name.
+	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
+	// an earlier Node of its name.
 	Runs []netip.Prefix
 }
 
-// blockShare is a node whose agent is assigned whole blocks.
+// blockShare is a node with an agent that is assigned whole blocks.
 type blockShare struct {
 	*input
 	*BlockDemand
 	blocks *blocks
 }
 
-// newBlockShare sorts what is assigned under its block.
+// newBlockShare sorts the assigned CIDRs under their blocks.
 func newBlockShare(in *input) *blockShare {
 	w := &blockShare{in, in.BlockDemand, sortBlocks(in.Blocks)}
 	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
@@ -98,10 +98,10 @@ func (w *blockShare) isStranded(a netip.Addr) bool {
 	return b != nil && (b.Conflict || b.Orphaned) && !w.isPublished(a)
 }
 
-// countBlockDemand counts the demand of a node whose agent reports no addresses: its own, those
-// of pods, and one for each recent pod that has none yet. A pod without one for long is stuck
-// before it requests one; once it does, the agent's request includes it. Pods with an address
-// of another of Cilium's pools do not count, nor do those that the agent has lost.
+// countBlockDemand counts the demand of a node with an agent that reports no addresses: its own,
+// those of pods, and one for each recent pod that has none yet. A pod without one for long is stuck
+// before it requests one; once it does, the agent's request includes it. Pods with an address of
+// another of Cilium's pools do not count, nor do pods that the agent has lost.
 func (w *blockShare) countBlockDemand() usage {
 	u := usage{input: w.input, reported: w.Reported, trusted: w.AgentSettled && w.Reported}
 	for a, owner := range u.Used {
@@ -155,9 +155,9 @@ func (w *blockShare) needs(u *usage) needs {
 	}
 	switch {
 	case w.Fixed && len(w.Assigned) > 0:
-		// It has what it can have.
+		// It has all it can have.
 	case len(w.Runs) > 0:
-		// It gets what it runs with, or nothing.
+		// It gets the block it runs with, or none.
 	case w.Fixed:
 		n.target = 1
 	case w.OnDemand:
@@ -214,8 +214,8 @@ func (p *planner) assignBlock(b *block) {
 	p.expect(b, len(b.Usable))
 }
 
-// assignFixed assigns the one block that an agent with a fixed block gets. One that cools
-// down has to leave that phase first.
+// assignFixed assigns the one block that an agent with a fixed block gets. A cooling block must
+// leave that phase first.
 func (w *blockShare) assignFixed(p *planner) {
 	if len(w.Assigned) > 0 {
 		return
@@ -225,9 +225,9 @@ func (w *blockShare) assignFixed(p *planner) {
 	}
 }
 
-// fixedBlock returns the block to assign to a node that has none, or nil. Its Node may have
-// been deleted under the agent and created again. So a block of which pods have addresses
-// comes first, then the oldest: the agent may run with it and not have said so yet.
+// fixedBlock returns the block to assign to a node that has none, or nil. Its Node may have been
+// deleted under the agent and created again. So a block with pods' addresses comes first, then the
+// oldest: the agent may run with it and not have said so yet.
 func (w *blockShare) fixedBlock() *block {
 	fitting := slices.DeleteFunc(slices.Clone(w.blocks.all), func(b *block) bool { return !w.fits(b) })
 	if len(fitting) == 0 {
@@ -248,21 +248,21 @@ func (w *blockShare) fits(b *block) bool {
 	return len(b.Usable) > 0 && (b.serving() || b.drainEnds() || b.users > 0 && b.keepsUsed())
 }
 
-// runsWith reports whether an agent whose Node names no CIDR runs with a block that its
-// Node can name.
+// runsWith reports whether an agent runs with a block that its Node can name, while the Node names
+// no CIDR.
 func (d *BlockDemand) runsWith(b *Block) bool {
 	return slices.Contains(d.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
 }
 
-// RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR
-// that cannot be assigned: none of the node's blocks has it. Then nothing is.
+// RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR that cannot
+// be assigned: none of the node's blocks has it. Then it gets no block.
 func (s *State) RunsWithAnother() bool {
 	d := s.BlockDemand
 	return d != nil && len(d.Runs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
 }
 
-// restoreLeftovers lists the blocks of which an agent may have pods, draining or not: its
-// successor could not restore them otherwise.
+// restoreLeftovers lists the blocks that an agent may have pods in, draining or not: its successor
+// could not restore them otherwise.
 func (p *planner) restoreLeftovers() {
 	for _, b := range p.all {
 		if b.wasAssigned && (b.Leftover || b.outlived) {
@@ -274,9 +274,9 @@ func (p *planner) restoreLeftovers() {
 	}
 }
 
-// givesBackWithin is how long an agent takes at most to return what it does not need:
-// it reconciles each minute, and later after a write conflict (Cilium v1.20.1,
-// pkg/ipam/multipool_manager.go, refreshPoolInterval).
+// givesBackWithin is the longest time until an agent returns an unneeded block: it reconciles each
+// minute, and later after a write conflict (Cilium v1.20.1, pkg/ipam/multipool_manager.go,
+// refreshPoolInterval).
 const givesBackWithin = 5 * time.Minute
 
 // restoreUsed assigns the blocks of addresses in use again that are not listed: see
@@ -320,7 +320,7 @@ func (p *planner) clearAll() {
 	}
 }
 
-// waitOf returns what a leaving block waits for.
+// waitOf returns the obstacle to a leaving block.
 func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 	switch {
 	case len(b.byAgent) > 0:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// listing lists CIDRs in the CiliumNode, whose agent requests this many addresses; below 0: it
-// has not reported. Apply it after the blocks.
+// listing lists CIDRs in the CiliumNode, and sets the number of addresses that its agent requests;
+// below 0: it has not reported. Apply it after the blocks.
 func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
 		s.BlockDemand = &BlockDemand{Reported: requested >= 0, Requested: max(0, requested)}
@@ -30,8 +30,8 @@ func fixed(s *State) { s.BlockDemand.Fixed = true }
 
 func onDemand(s *State) { s.BlockDemand.OnDemand = true }
 
-// An agent in crd mode still runs, or an old agent in multi-pool mode has left its report
-// there: one listing decides, and nothing is lost or relisted forever.
+// An agent in crd mode still runs, or an old agent in multi-pool mode has left its report there:
+// one listing decides, and no address is lost or relisted forever.
 func TestDecideLeftover(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	once, none := remembering(second), Memory{}
@@ -77,9 +77,9 @@ func TestDecideLeftover(t *testing.T) {
 	})
 }
 
-// An agent that starts requests what it keeps in reserve before it has restored its pods. Where
-// its CiliumNode was deleted and created again, a block has to be listed before it counts as
-// returned: a pod that has just got an address may not show it yet.
+// An agent that starts requests its reserve before it has restored its pods. Where its CiliumNode
+// was deleted and created again, a block must be listed before it counts as returned: a pod that
+// has just got an address may not show it yet.
 func TestDecideOutlived(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	once, none := remembering(second), Memory{}

@@ -13,8 +13,8 @@ type blocks struct {
 	// all are sorted. nested: some share addresses.
 	all    []*block
 	nested bool
-	// published counts the addresses in the pool, including those that the plan and its
-	// undrained blocks add. foreign counts those that lie in no block and that any pod may get.
+	// published counts the addresses in the pool, including the additions of the plan and its
+	// undrained blocks. foreign counts the addresses outside all blocks that any pod may get.
 	published, foreign int
 	// closedFree counts the free addresses of listed blocks that are closed.
 	closedFree int
@@ -27,16 +27,16 @@ type block struct {
 	*Block
 	published   int // its addresses in the pool
 	usableIn    int // published addresses that are usable
-	allocatable int // those that any pod may get: they have no owner set by hand
+	allocatable int // without an owner that a person has set, so that any pod may get them
 	entries     int // release-ips entries for its addresses
 	users       int // its addresses in use
 	own         int // addresses in use by the agent itself
-	// pinned: one of its addresses never becomes free by itself, because it is the agent's
-	// own or reserved by hand.
+	// pinned: one of its addresses never becomes free by itself, because it is the agent's own or a
+	// person reserved it.
 	pinned bool
 	wholeBlock
 
-	// publish are the addresses that the plan adds; toPublish counts those that this or a
+	// publish are the addresses that the plan adds; toPublish counts the addresses that this or a
 	// later plan adds.
 	publish   []netip.Addr
 	toPublish int
@@ -49,8 +49,8 @@ type block struct {
 
 // wholeBlock holds facts about a block of an agent that is assigned whole blocks.
 type wholeBlock struct {
-	// whole: the agent is assigned whole blocks. The block's open addresses are capacity,
-	// whatever is planned for it.
+	// whole: the agent is assigned whole blocks. The block's open addresses are capacity, whether
+	// it is planned to leave or not.
 	whole bool
 	// closed: the agent allocates no address of the block to a new pod.
 	closed bool
@@ -82,7 +82,7 @@ func sortBlocks(of []Block) *blocks {
 // blocks share addresses, these belong to the one without a conflict.
 func (bs *blocks) blockOf(a netip.Addr) *block {
 	candidates := bs.all
-	if !bs.nested { // the last one that begins at or before a
+	if !bs.nested { // the last block that begins at or before a
 		after := sort.Search(len(bs.all), func(i int) bool { return bs.all[i].CIDR.Addr().Compare(a) > 0 })
 		candidates = bs.all[max(after-1, 0):after]
 	}
@@ -95,7 +95,7 @@ func (bs *blocks) blockOf(a netip.Addr) *block {
 	return found
 }
 
-// classify sorts what is published, marked and in use under its block.
+// classify sorts published, marked and used addresses under their blocks.
 func (bs *blocks) classify(u *usage) {
 	for a, owner := range u.Pool {
 		if u.ours(a) {
@@ -173,8 +173,8 @@ func (bs *blocks) serving() int {
 	return n
 }
 
-// openCapacity is how many published addresses of blocks in service, or of no block,
-// pods can have.
+// openCapacity is the number of published addresses of blocks in service, or of no block, that pods
+// can have.
 func (bs *blocks) openCapacity() int {
 	n := bs.foreign
 	for _, b := range bs.all {
@@ -209,8 +209,8 @@ func (b *block) leaving() bool {
 	return b.mustLeave() || b.Phase != ipalloc.InService && b.Request != None
 }
 
-// releases reports whether a published address of the block has to go by the
-// handshake. Those of a block that cools down are for drainAgain.
+// releases reports whether a published address of the block must go by the handshake. drainAgain is
+// for addresses of a cooling block.
 func (b *block) releases(usable bool) bool {
 	switch b.Phase {
 	case ipalloc.Draining:
@@ -233,8 +233,8 @@ func (b *block) mayReturn() bool {
 	return b.Phase != ipalloc.InService && b.Request == None && !b.Conflict && !b.undrained
 }
 
-// drainEnds reports whether the reason no longer holds for which a block left: its node
-// was gone, whose pods may still have its addresses, or its removal is no longer requested.
+// drainEnds reports whether the reason for a block's leaving no longer holds: its node was gone and
+// its pods may still have its addresses, or its removal is no longer requested.
 func (b *block) drainEnds() bool {
 	returned := b.Phase == ipalloc.CoolingDown && b.Reason == NodeGone
 	// Of whole blocks none is reclaimed; one in use was restored.
@@ -247,16 +247,16 @@ func (b *block) drainEnds() bool {
 // fixed block never gets a second, so this one never returns to service.
 func (b *block) superseded() bool { return b.replaced && b.published == 0 && !b.Listed }
 
-// keepsUsed reports whether the plan can publish what is in use of the block.
+// keepsUsed reports whether the plan can publish the block's addresses in use.
 func (b *block) keepsUsed() bool {
 	return !b.Conflict && !b.Orphaned && !b.undrained && b.Phase != ipalloc.CoolingDown
 }
 
-// mayHave reports whether an agent may have pods in a block that is not listed, because one
-// that is assigned addresses still runs, or because the CiliumNode was deleted and created
-// again. A block that was listed since was returned: the first agent removes nothing from the
-// list, and any other only once it has restored its pods. It writes a request before that
-// (updateLocalNode and restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
+// mayHave reports whether an agent may have pods in a block that is not listed, because an agent
+// that is assigned addresses still runs, or because the CiliumNode was deleted and created again. A
+// block that was listed since was returned: the first agent removes no block from the list, and any
+// other only once it has restored its pods. It writes a request before that (updateLocalNode and
+// restoreFinished in pkg/ipam/multipool_manager.go, Cilium v1.20.2).
 func (b *block) mayHave() bool {
 	lost := b.outlived && b.keepsUsed() && b.Request != NodeUnselected && len(b.Usable) > 0
 	return (b.Leftover || lost) && !b.wasAssigned
@@ -270,7 +270,7 @@ func (b *block) goingOut() bool {
 	return b.drained || b.Phase == ipalloc.Draining || b.Phase == ipalloc.InService && b.Conflict
 }
 
-// capacity returns how many addresses the block contributes while it serves.
+// capacity returns the number of addresses that the block contributes while it serves.
 func (b *block) capacity() int { return b.allocatable + b.toPublish }
 
 // usable reports whether a may be published.
@@ -279,7 +279,7 @@ func (b *block) usable(a netip.Addr) bool {
 	return ok
 }
 
-// empty reports whether nothing of the block is left on the node.
+// empty reports whether no address of the block is left on the node.
 func (b *block) empty() bool {
 	return b.published == 0 && b.entries == 0 && b.users == 0 && !b.Listed
 }

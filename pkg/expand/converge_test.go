@@ -33,8 +33,8 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// settle runs until nothing changes, and returns how often the node's blocks left service or
-// returned. restless: pods in leaving blocks are eventually replaced.
+// settle runs until the world is stable, and returns the number of times that the node's blocks
+// left service or returned. restless: pods in leaving blocks are eventually replaced.
 func (w *world) settle(restless bool) int {
 	held := len(w.state.Blocks)
 	quietSince := w.now
@@ -42,7 +42,7 @@ func (w *world) settle(restless bool) int {
 	var got int
 	for range 3000 {
 		if w.stir() {
-			before = Claim{} // what may go from now on has to be replaced
+			before = Claim{} // replacements for blocks that may go from now on
 		}
 		old := copyState(w.state)
 		w.answer()
@@ -110,7 +110,7 @@ func (w *world) checkGrowth(plan Plan, before Claim, got int, constant bool) {
 	}
 }
 
-// checkSettled checks what must be true of a settled node.
+// checkSettled checks the properties of a settled node.
 func (w *world) checkSettled(plan Plan, held int) int {
 	for _, wait := range plan.Waits {
 		stuck := len(w.state.Used) > 0 && (wait.For == WaitHandshake || wait.For == WaitUnsettled)
@@ -152,7 +152,7 @@ func (w *world) replacePod() {
 		if owner.agent || !w.isLeaving(a) {
 			continue
 		}
-		// An address kept by hand belongs to somebody else's demand.
+		// An address kept by a person belongs to somebody else's demand.
 		if w.state.Pool[a] != "" {
 			continue
 		}

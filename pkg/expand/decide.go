@@ -28,10 +28,10 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 
 // decideAddresses decides for an agent that is assigned addresses.
 func decideAddresses(in *input) (Plan, Memory) {
-	// 1. Determine what the node has and needs.
+	// 1. Determine the node's holdings and needs.
 	p := planAddresses(in)
 
-	// 2. Grow: first use what the node already holds, then claim new blocks.
+	// 2. Grow: first use the blocks that the node already holds, then claim new ones.
 	p.fillBlocks()
 	covered := p.deficit() <= 0
 	p.cancelDrains()
@@ -40,7 +40,7 @@ func decideAddresses(in *input) (Plan, Memory) {
 	p.countServedElsewhere()
 	p.claim()
 
-	// 3. Shrink: drain what must leave, then reclaim what may.
+	// 3. Shrink: drain blocks that must leave, then reclaim blocks that may.
 	p.drainRequested(covered)
 	p.reclaim()
 
@@ -93,8 +93,8 @@ func decideBlocks(in *input) (Plan, Memory) {
 	return p.finish()
 }
 
-// returnAll lets all blocks of a node that is gone cool down, whatever their
-// use: the caller has seen that there is no CiliumNode to use them from.
+// returnAll lets all blocks of a node that is gone cool down, in use or not: the caller has seen
+// that there is no CiliumNode to use them from.
 func returnAll(in *input) (Plan, Memory) {
 	p := newPlanner(usage{input: in}, sortBlocks(in.Blocks), needs{})
 	for _, b := range p.all {
@@ -168,9 +168,8 @@ func (p *planner) finish() (Plan, Memory) {
 	return p.plan, p.memory
 }
 
-// publishOnly reduces a plan to what is safe before an agent has started in crd mode: until
-// then it does not read the pool or answer marks, and the node's routes are those of another
-// IPAM.
+// publishOnly reduces a plan to its safe part before an agent has started in crd mode: until then
+// it does not read the pool or answer marks, and the node's routes are from another IPAM.
 func publishOnly(plan Plan) Plan {
 	return Plan{Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity}
 }

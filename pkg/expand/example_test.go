@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// A node whose agent has not reported yet, with three waiting pods.
+// A node with three waiting pods, before its agent has reported.
 func ExampleDecide() {
 	state := expand.State{
 		Node: "worker-1",

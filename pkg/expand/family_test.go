@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// notRun makes the agent not run the family: it reports nothing of it.
+// notRun makes the agent not run the family: it reports no address of it.
 func notRun(s *State) { s.NotRun = true }
 
 func TestDecideFamilyNotRun(t *testing.T) {

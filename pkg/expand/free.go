@@ -2,10 +2,10 @@ package expand
 
 import "github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 
-// freeEmpty lets the blocks cool down of which nothing is left on the node. An
-// address in use keeps its block even where it has lost its pool entry. Entries
-// of the handshake may be left: to clear them once the block cools down changes
-// the CiliumNode, as has to happen then (docs/contributing/architecture.md).
+// freeEmpty lets blocks cool down if none of their addresses is left on the node. An address in use
+// keeps its block even where it has lost its pool entry. Entries of the handshake may be left:
+// their removal at the begin of the cooldown changes the CiliumNode, as must happen then
+// (docs/contributing/architecture.md).
 func (p *planner) freeEmpty() {
 	for _, b := range p.all {
 		switch {
@@ -36,12 +36,12 @@ func (p *planner) frees(b *block) bool {
 	}
 }
 
-// useIsKnown reports whether the state shows everything that the agent uses of a block. An
+// useIsKnown reports whether the state shows all addresses of a block that the agent uses. An
 // address that it has not reported may be in use, unless it does not run the family.
 //
-// A block in conflict is not published. But a CiliumNode that was deleted by hand is restored
-// without it, so of a block that is not younger than the CiliumNode the agent may still have
-// addresses, until it has had the time to report them.
+// A block in conflict is not published. But a CiliumNode that a person deleted is restored without
+// it. So the agent may still have addresses of a block that is not younger than the CiliumNode,
+// until it has had the time to report them.
 func (p *planner) useIsKnown(b *block) bool {
 	if p.reported || p.NotRun {
 		return true
@@ -54,7 +54,7 @@ func (p *planner) free(b *block, why Reason) {
 	p.plan.Free = append(p.plan.Free, Free{CIDR: b.CIDR, Reason: why})
 }
 
-// deleteCooled deletes the blocks whose cooldown is over.
+// deleteCooled deletes the blocks after their cooldown.
 func (p *planner) deleteCooled() {
 	for _, b := range p.all {
 		if b.Phase != ipalloc.CoolingDown || b.undrained || b.drained {

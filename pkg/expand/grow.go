@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// fillBlocks publishes what blocks in service lack, lowest address first, and
-// sets the capacity.
+// fillBlocks publishes the missing addresses of blocks in service, lowest first, and sets the
+// capacity.
 func (p *planner) fillBlocks() {
 	p.plan.Capacity = p.openCapacity()
 	for _, b := range p.all {
@@ -18,8 +18,8 @@ func (p *planner) fillBlocks() {
 	}
 }
 
-// fillBlock counts an address whose release entry still stands as one to publish, but does not
-// publish it: back in the pool it would be lost to the node until the entry goes.
+// fillBlock counts an address with a release entry as one to publish, but does not publish it: back
+// in the pool it would be lost to the node until the entry goes.
 func (p *planner) fillBlock(b *block) {
 	for _, a := range b.Usable {
 		if p.room() == 0 {
@@ -42,8 +42,8 @@ func (p *planner) expect(b *block, n int) {
 	p.plan.Capacity += n
 }
 
-// room is how many addresses more the pool may hold. MaxAddresses and max-allocate cap all that
-// is published, but for what takes the place of a block that must go. max-above-watermark caps
+// room is the number of addresses that the pool may still take. MaxAddresses and max-allocate cap
+// all published addresses, except replacements for a block that must go. max-above-watermark caps
 // only the capacity, or a block that leaves would stand in the way of its replacement.
 func (p *planner) room() int {
 	room := max(p.hardCap-p.published, p.replaceable())
@@ -53,10 +53,10 @@ func (p *planner) room() int {
 	return max(room, 0)
 }
 
-// replaceable is how many addresses may be published beyond the caps, in place of
-// those of blocks that must go: what pods need and no more, or the CiliumNode would
-// hold two large blocks at once. The rest follows as the old addresses leave.
-// Whatever leaves, the object stays within twice its limit.
+// replaceable is the number of addresses that may be published beyond the caps, in place of
+// addresses in blocks that must go: as pods need and no more, or the CiliumNode would hold two
+// large blocks at once. The rest follows as the old addresses leave. While blocks leave, the object
+// stays within twice its limit.
 func (p *planner) replaceable() int {
 	leaving := 0
 	for _, b := range p.all {
@@ -74,7 +74,7 @@ func (p *planner) replaceable() int {
 	)
 }
 
-// deficit is how many addresses the node lacks of those it may have.
+// deficit is the number of addresses the node lacks, within its caps.
 func (p *planner) deficit() int { return min(p.target, p.hardCap) - p.plan.Capacity }
 
 // cancelDrains returns blocks to service, beyond any cap on blocks, once the reason they
@@ -126,12 +126,12 @@ func (p *planner) putBack(b *block) {
 	p.expect(b, min(len(b.Usable)-b.usableIn, p.room()))
 }
 
-// reserveWait is when a node that claims nothing for its reserve, as pods elsewhere wait
-// for blocks, looks again.
+// reserveWait is the time after which a node looks again if it claims no reserve because pods
+// elsewhere wait for blocks.
 const reserveWait = time.Minute
 
-// toClaim is how many addresses the node should claim. What takes the place of a block that
-// must go is no reserve.
+// toClaim is the number of addresses the node should claim. The replacement of a block that must go
+// is no reserve.
 func (p *planner) toClaim() int {
 	deficit := p.deficit()
 	if !p.Scarce || deficit <= 0 || slices.ContainsFunc(p.all, (*block).leaving) {
@@ -157,9 +157,9 @@ func (p *planner) claim() {
 	p.plan.Shortage = max(0, p.demand+p.closedFree-p.plan.Capacity-growth-p.plan.ServedElsewhere)
 }
 
-// countServedElsewhere counts how much of the demand is met by addresses that are not capacity:
-// those in use in blocks that leave or in no block, and all that a block still in service has,
-// though it must go. Without it a drain whose pods run on would look like a shortage.
+// countServedElsewhere counts the part of the demand that is met by addresses outside the capacity:
+// addresses in use in blocks that leave or in no block, and all addresses of a block still in
+// service that must go. Without it a drain with pods that run on would look like a shortage.
 func (p *planner) countServedElsewhere() {
 	if p.demand <= p.plan.Capacity {
 		return
@@ -206,8 +206,8 @@ func (p *planner) restoreUsed() {
 	}
 }
 
-// lost are the addresses in use that can be restored, sorted, except those that the agent
-// has or must not get again.
+// lost are the addresses in use that can be restored, sorted, except addresses that the agent has
+// or must not get again.
 func (p *planner) lost(except func(netip.Addr) bool) []netip.Addr {
 	var lost []netip.Addr
 	add := func(a netip.Addr) {

@@ -44,8 +44,8 @@ func TestDemand(t *testing.T) {
 	})
 }
 
-// Pods that the kubelet does not admit count for nothing, so no user can push a node to its
-// block limit with pods that set spec.nodeName.
+// Pods that the kubelet does not admit do not count, so no user can push a node to its block limit
+// with pods that set spec.nodeName.
 func TestDemandIsBoundByMaxPods(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"no bound is known": {

@@ -11,7 +11,7 @@ import (
 // handshake is the release of addresses with an agent that is assigned addresses.
 type handshake struct {
 	*planner
-	// roomToMove: the agent can take other addresses in place of those that retire.
+	// roomToMove: the agent can take other addresses in place of its retired ones.
 	roomToMove bool
 }
 
@@ -30,8 +30,8 @@ func newHandshake(p *planner) *handshake {
 //
 // An agent that does not run the family does not answer marks in its pool: see releaseDisabledFamily.
 //
-// For the agent's own addresses in a block whose drain was requested, the handshake begins
-// differently: see retire.
+// The handshake begins differently for the agent's own addresses in a block with a requested drain:
+// see retire.
 func (h *handshake) advance() {
 	for _, a := range h.walk {
 		entry := h.Release[a]
@@ -122,10 +122,10 @@ func (h *handshake) releaseBeforeAgentStart(b *block, a netip.Addr, entry Releas
 	return entry == Marked && free && !h.reported
 }
 
-// ReportAddress returns an address that is neither in a PodIPPool, which cannot contain
-// multicast (this is documentation's: RFC 6676), nor in pool, the CiliumNode's. Whatever
-// families it runs, an agent answers a mark of this address with do-not-release and a report
-// of all addresses in use (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
+// ReportAddress returns an address that is neither in a PodIPPool, which cannot contain multicast
+// (this is documentation's: RFC 6676), nor in pool, the CiliumNode's. Whatever families it runs, an
+// agent answers a mark of this address with do-not-release and a report of all addresses in use
+// (pkg/ipam/crd.go, updateLocalNodeResource, v1.20.1).
 func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 	a := netip.AddrFrom4([4]byte{233, 252, 0, 1})
 	if f == ipalloc.IPv6 {
@@ -216,10 +216,9 @@ func (h *handshake) retire(b *block, a netip.Addr, entry ReleaseStatus, stands b
 	return true
 }
 
-// findsLeaving reports whether an agent that restarts now could take an address of a block
-// that it has to leave: one that a pod has left, and that the agent has not agreed to give
-// up. A mark without an answer does not keep it off, as marks are cleared when an agent
-// restarts: see leave.
+// findsLeaving reports whether an agent that restarts now could take an address of a block that
+// must leave: an address that a pod has left, and that the agent has not agreed to release. A mark
+// without an answer does not keep it off, as marks are cleared when an agent restarts: see leave.
 func (h *handshake) findsLeaving() bool {
 	for a := range h.Pool {
 		entry := h.Release[a]
@@ -248,9 +247,9 @@ func NamesAgent(owner string) bool {
 	return false
 }
 
-// hasRoomToMove reports whether blocks that stay have a free address, in the pool
-// already, for each of the agent's own that leaves, beside those that bound pods wait
-// for. An agent that restarts and finds none does not come up.
+// hasRoomToMove reports whether blocks that stay have a free address, in the pool already, for each
+// of the agent's own leaving ones, beside the addresses that bound pods wait for. An agent that
+// restarts and finds none does not come up.
 func (h *handshake) hasRoomToMove() bool {
 	moving := 0
 	for _, b := range h.all {
@@ -270,8 +269,8 @@ func (h *handshake) hasRoomToMove() bool {
 	return free >= moving+h.waiting
 }
 
-// remains reports whether a published address remains in the pool after this plan, and
-// for longer: else the agent would have to move again, or could not move any more.
+// remains reports whether a published address remains in the pool after this plan, and for longer:
+// else the agent would need to move again, or could not move any more.
 func (h *handshake) remains(a netip.Addr) bool {
 	b := h.blockOf(a)
 	return b == nil || b.serving() && b.usable(a) && !h.leavesSoon(b)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// leaver is a node with a block in service and a draining one, of which only 10.0.0.17 is left.
+// leaver is a node with a block in service and a draining one with only 10.0.0.17 left.
 func leaver(edits ...func(*State)) State {
 	edits = append([]func(*State){
 		full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim), listed), published("10.0.0.17", ""), used("10.0.0.1"),

@@ -123,7 +123,7 @@ func leftover(b *Block) { b.Leftover = true }
 
 func listed(b *Block) { b.Listed = true }
 
-// reserved removes addresses from those that may be published.
+// reserved makes addresses unpublishable.
 func reserved(s string) func(*Block) {
 	return func(b *Block) {
 		b.Usable = slices.DeleteFunc(b.Usable, func(a netip.Addr) bool { return slices.Contains(ips(s), a) })
@@ -200,7 +200,7 @@ func since(ago time.Duration, s string) map[netip.Addr]time.Time {
 	return out
 }
 
-// idle returns a Memory in which k+1 blocks have been idle for ago[k].
+// idle returns a Memory with k+1 blocks idle for ago[k].
 func idle(ago ...time.Duration) Memory {
 	var m Memory
 	for _, d := range ago {
@@ -304,7 +304,7 @@ func remembering(cidrs ...string) Memory {
 	return m
 }
 
-// relistedFor remembers addresses for which a block was listed again.
+// relistedFor remembers addresses that a block was listed again for.
 func relistedFor(addrs string, since time.Time) Memory {
 	m := Memory{Restored: map[netip.Addr]time.Time{}}
 	for _, a := range ips(addrs) {

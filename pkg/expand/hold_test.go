@@ -84,8 +84,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHeldIsAsIfNotAsked checks that as long as a request is held, it has no effect, except
-// that nothing is reclaimed that could be needed when the hold ends, if that is soon.
+// TestHeldIsAsIfNotAsked checks that as long as a request is held, it has no effect, except that no
+// block is reclaimed that could be needed when the hold ends, if that is soon.
 func TestHeldIsAsIfNotAsked(t *testing.T) {
 	holds := 0
 	for seed := range rounds(t, 10_000) {
@@ -107,7 +107,7 @@ func TestHeldIsAsIfNotAsked(t *testing.T) {
 			holds++
 		}
 		if soon && slices.ContainsFunc(held.Blocks, func(b Block) bool { return b.Phase == ipalloc.Draining }) {
-			continue // no address of the agent's own moves to what leaves soon
+			continue // no address of the agent's own moves to a block that leaves soon
 		}
 		got, gotMemory := checkPure(t, p, held, m)
 		want, wantMemory := Decide(noon, p, free, m)

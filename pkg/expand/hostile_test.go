@@ -16,13 +16,13 @@ const (
 	settleAfter = time.Minute      // of an agent that is Ready
 )
 
-// hostile is a world in which everything lags, gets lost or restarts.
+// hostile is a world with lags, losses and restarts everywhere.
 type hostile struct {
 	*world
 	pods map[string]*hostilePod
 	next int
 
-	// The agent: since when it runs or is down, and what it still has to restore.
+	// The agent: the time since when it runs or is down, and the endpoints it must still restore.
 	down         bool
 	changed      time.Time
 	lastReport   time.Time
@@ -37,8 +37,9 @@ type hostilePod struct {
 	from time.Time // when it got its address
 }
 
-// TestHostileWorld drives nodes whose agents restart and report late, whose pods come and go,
-// and whose operator loses writes. No address may leave a pool while a pod or the agent has it.
+// TestHostileWorld drives nodes with agents that restart and report late, with pods that come and
+// go, and with an operator that loses writes. No address may leave a pool while a pod or the agent
+// has it.
 func TestHostileWorld(t *testing.T) {
 	removed, broken, moves := 0, 0, 0
 	for seed := range rounds(t, 100) {
@@ -175,14 +176,14 @@ func (h *hostile) runAgent() bool {
 		return false
 	}
 	h.lastReport = h.now
-	h.answer() // while it restores, with nothing allocated
+	h.answer() // while it restores, without any allocation
 	if len(h.restoring) == 0 {
 		h.report()
 	}
 	return true
 }
 
-// restore gives the endpoints found on disk their addresses back, except those in the handshake
+// restore returns the endpoints found on disk their addresses, except addresses in the handshake
 // (Cilium v1.20.1, pkg/ipam/crd.go, allocate).
 func (h *hostile) restore() {
 	for _, a := range sortedAddrs(h.restoring) {
@@ -207,7 +208,7 @@ func (h *hostile) restore() {
 	}
 }
 
-// addPods gives the agent and each waiting pod an address.
+// addPods assigns an address to the agent and to each waiting pod.
 func (h *hostile) addPods() {
 	if !slices.Contains(slices.Collect(maps.Values(h.live)), "router") {
 		h.allocate("router")

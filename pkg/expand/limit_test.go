@@ -100,7 +100,7 @@ func TestDrainBegins(t *testing.T) {
 		d := seeded(uint64(seed))
 		p, s := d.policy(), d.state()
 		s.Gone = false
-		for i := range s.Blocks { // more of what this is about
+		for i := range s.Blocks { // more of the subject
 			if b := &s.Blocks[i]; b.Phase == ipalloc.InService && d.percent(30) {
 				b.Request = oneOf(d, requests...)
 			}

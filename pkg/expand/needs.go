@@ -15,11 +15,11 @@ const (
 	// restored is the suffix of the owner of an address that a restarted agent found in use
 	// (Cilium v1.20.1, daemon/cmd/endpoint_restore.go).
 	restored = " [restored]"
-	// agentFloor is how many addresses an agent with health checking waits
-	// for before it starts, unless its CiliumNode says more: see agentStarts.
+	// agentFloor is the number of addresses that an agent with health checking waits for before it
+	// starts, unless its CiliumNode says more: see agentStarts.
 	agentFloor = 2
-	// slowStart is for how many AckTimeouts a pod may be without an address before it counts as
-	// stuck. A volume that another node has not released is detached by force after 6 minutes
+	// slowStart is the number of AckTimeouts that a pod may be without an address before it counts
+	// as stuck. A volume that another node has not released is detached by force after 6 minutes
 	// (kube-controller-manager, maxWaitForUnmountDuration), and attached then.
 	slowStart = 8
 	// limitCeiling prevents overflows in sums of numbers set by users.
@@ -32,7 +32,7 @@ type user struct {
 	agent bool // the agent itself, not a pod
 }
 
-// userOf parses an owner as the agent reports it: those of pods contain a slash.
+// userOf parses an owner as the agent reports it: pods' names contain a slash.
 func userOf(owner string) user {
 	name := strings.TrimSuffix(owner, restored)
 	return user{name: name, agent: !strings.Contains(name, "/")}
@@ -49,7 +49,7 @@ type usage struct {
 	demand, own, waiting int
 	// stuckPods counts the bound pods that have been without an address for long.
 	stuckPods int
-	// pendingPods are the pods whose addresses should become known within pendingFor; after
+	// pendingPods are the pods with addresses that should become known within pendingFor; after
 	// that they count as stuck.
 	pendingPods []string
 	pendingFor  time.Duration
@@ -60,11 +60,11 @@ type usage struct {
 
 // needs are the numbers of addresses that the node should have.
 type needs struct {
-	// need is how many addresses the node's pods need under the policy; target adds what its
-	// CiliumNode requests beyond that, and what is expected of it. unreserved is the part of
-	// target that its pods need, and those that are yet to be scheduled.
+	// need is the number of addresses the node's pods need under the policy; target adds its
+	// CiliumNode's further requests, and the addresses expected of it. unreserved is the part of
+	// target for its pods, and for pods that are yet to be scheduled.
 	need, target, unreserved int
-	// hardCap is how many addresses its pool may hold at most.
+	// hardCap is the largest number of addresses that its pool may hold.
 	hardCap int
 }
 
@@ -146,9 +146,9 @@ func (u *usage) countPods() {
 	u.demand += u.waiting
 }
 
-// admitted returns how many of the pods that wait for an address the kubelet admits. A user
-// who may create pods can bind any number to a node (spec.nodeName); the kubelet fails those
-// beyond its limit. Addresses in use always count, even beyond the limit.
+// admitted returns the number of pods that wait for an address and that the kubelet admits. A user
+// who may create pods can bind any number to a node (spec.nodeName); the kubelet fails those beyond
+// its limit. Addresses in use always count, even beyond the limit.
 func (u *usage) admitted(waiting int) int {
 	if u.MaxPods <= 0 {
 		return waiting
@@ -156,10 +156,10 @@ func (u *usage) admitted(waiting int) int {
 	return min(waiting, max(0, limit(u.MaxPods)+u.own-u.demand))
 }
 
-// awaitAddress notes a recent pod whose address neither the agent's report, which
-// lags, nor the pod's status names yet. It may be any address that looks free. If
-// that were marked, and the agent restarted before the mark is withdrawn, the pod
-// would not be restored. A pod without one for more AckTimeouts is stuck, maybe for good.
+// awaitAddress notes a recent pod with an address that neither the agent's report, which lags, nor
+// the pod's status names yet. It may be any address that looks free. If that were marked, and the
+// agent restarted before the mark is withdrawn, the pod would not be restored. A pod without one
+// for more AckTimeouts is stuck, maybe for good.
 func (u *usage) awaitAddress(pod Pod, timeouts int) {
 	known := slices.ContainsFunc(pod.IPs, u.ours)
 	until := pod.Seen.Add(time.Duration(timeouts) * u.policy.AckTimeout)
@@ -169,8 +169,8 @@ func (u *usage) awaitAddress(pod Pod, timeouts int) {
 	}
 }
 
-// reportedByIP reports whether the agent's report names an address of the pod. It
-// learns of those that the report does not name.
+// reportedByIP reports whether the agent's report names an address of the pod. It records the
+// addresses of the pods that the report does not name.
 func (u *usage) reportedByIP(pod Pod) bool {
 	found := false
 	for _, a := range pod.IPs {
@@ -212,13 +212,13 @@ func (u *usage) knownOwners() map[string]struct{} {
 	return known
 }
 
-// addressNeeds returns the needs of a node whose agent is assigned addresses.
+// addressNeeds returns the needs of a node with an agent that is assigned addresses.
 func addressNeeds(u *usage, bs *blocks) needs {
 	n := needs{hardCap: u.policy.MaxAddresses}
 	if most := limit(u.Limits.MaxAllocate); most > 0 {
 		n.hardCap = min(n.hardCap, most)
 	}
-	if u.NotRun { // nothing is claimed
+	if u.NotRun { // no block is claimed
 		return n
 	}
 	requested := u.demand + u.requestedBeyond()
@@ -226,8 +226,8 @@ func addressNeeds(u *usage, bs *blocks) needs {
 	n.unreserved = max(u.agentStarts(), requested)
 	n.target = max(n.need, u.withReserve(requested), limit(u.Limits.MinAllocate), u.demand+limit(u.Limits.PreAllocate))
 	if u.Expected > 0 {
-		// Until the Node can offer what pods request that are yet to be scheduled there.
-		// These may have the reserve: it follows once they are bound.
+		// Until the Node can offer the requests of pods that are yet to be scheduled there. These
+		// may have the reserve: it follows once they are bound.
 		published := bs.openCapacity()
 		expected := published - offerRoom(u, bs, published) + limit(u.Expected)
 		n.unreserved, n.target = max(n.unreserved, expected), max(n.target, expected)
@@ -235,14 +235,14 @@ func addressNeeds(u *usage, bs *blocks) needs {
 	return n
 }
 
-// agentStarts is how many addresses the agent waits for before it starts (Cilium v1.20.1,
+// agentStarts is the number of addresses that the agent waits for before it starts (Cilium v1.20.1,
 // pkg/ipam/crd.go, hasMinimumIPsInPool).
 func (in *input) agentStarts() int {
 	return max(agentFloor, limit(cmp.Or(in.Limits.MinAllocate, in.Limits.PreAllocate)))
 }
 
-// withReserve is how many addresses the policy has for a demand. The reserve is for no
-// more pods than the kubelet admits: others could use what is left.
+// withReserve is the number of addresses that the policy has for a demand. The reserve is for no
+// more pods than the kubelet admits: others could use the rest.
 func (u *usage) withReserve(demand int) int {
 	percent := u.policy.ExpandPercent
 	reserve := max(demand+u.policy.MinFree, (demand*100+percent-1)/percent)
@@ -252,9 +252,9 @@ func (u *usage) withReserve(demand int) int {
 	return max(agentFloor, reserve)
 }
 
-// requestedBeyond is how many addresses bound pods request of the scheduler beyond the
-// one that each has: what is free of them, no other pod can request. A pod without an
-// address does not count: the kubelet fails those that the Node does not offer enough for.
+// requestedBeyond is the number of addresses that bound pods request of the scheduler beyond the
+// one that each has: no other pod can request the free part of them. A pod without an address does
+// not count: the kubelet fails pods that the Node offers too few for.
 func (in *input) requestedBeyond() int {
 	if !in.Offers {
 		return 0

@@ -8,26 +8,26 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// ReportLag is how long the agent's report may still name a pod that has ended: twice
-// Cilium's default --ipam-cilium-node-update-rate.
+// ReportLag is the time that the agent's report may still name a pod that has ended: twice Cilium's
+// default --ipam-cilium-node-update-rate.
 const ReportLag = 30 * time.Second
 
-// Offer returns how many addresses of the family the Node offers to pods that request
-// one: what the scheduler and the kubelet compare with the sum of the requests of the
-// pods on the node. It counts the addresses that any pod may get and that stay in the
-// pool once p has been carried out, except
+// Offer returns the number of addresses of the family that the Node offers to pods that request
+// one: the scheduler and the kubelet compare it with the sum of the requests of the pods on the
+// node. It counts the addresses that any pod may get and that stay in the pool once p has been
+// carried out, except
 //
-//   - the agent's own, and those that it has yet to take;
-//   - those in use, unless by a bound pod that requests one. What the report names and
-//     no bound pod has is in use as well, as by a pod that was deleted by force, unless
-//     its pod has just ended: the kubelet shows that only once the sandbox is gone;
-//   - one for each bound pod that requests none and whose address is not known yet.
+//   - the agent's own, and the ones that it must still take;
+//   - addresses in use, unless by a bound pod that requests one. An address that the report names
+//     and no bound pod has is in use as well, as by a pod that was deleted by force, unless its pod
+//     has just ended: the kubelet shows that only once the sandbox is gone;
+//   - one for each bound pod that requests none and has no known address yet.
 //
-// So all pods that fit beside the bound ones find an address, and bound pods that wait
-// for one do, too. While the agent has not reported, nothing counts.
+// So all pods that fit beside the bound ones find an address, and bound pods that wait for one do,
+// too. Before the agent has reported, no address counts.
 //
-// The result is never below what the pods with an address request: a kubelet that
-// restarts admits its pods anew, and fails those that the Node has no room for.
+// The result is never below the requests of the pods with an address: a kubelet that restarts
+// admits its pods anew, and fails the ones that the Node has no room for.
 func Offer(s State, p Plan) int {
 	o := &offering{&input{State: &s}, sortBlocks(s.Blocks), &p}
 	u := o.requestUse()
@@ -44,7 +44,7 @@ type offering struct {
 	plan *Plan
 }
 
-// offerable is what Offer returns but for its lower bound.
+// offerable is Offer without its lower bound.
 func (o *offering) offerable(u requestUse) int {
 	free := 0
 	for a, owner := range o.Pool {
@@ -60,8 +60,9 @@ func (o *offering) offerable(u requestUse) int {
 type requestUse struct {
 	// byRequest has every address in use: whether a bound pod that requests one has it.
 	byRequest map[netip.Addr]bool
-	// requested is what the bound pods with an address request, waiting how many bound pods
-	// without one request none, lacking how many addresses the agent has yet to take.
+	// requested is the sum of the requests of bound pods with an address, waiting the number of
+	// bound pods without one that request none, lacking the number of addresses that the agent must
+	// still take.
 	requested, waiting, lacking int
 	reported                    bool
 }
@@ -99,8 +100,8 @@ func (o *offering) requestUse() requestUse {
 	return u
 }
 
-// lacking is how many addresses the agent has yet to take: those that it waits for when it
-// starts, and others in place of its own that leave.
+// lacking is the number of addresses that the agent must still take: the ones that it waits for
+// when it starts, and others in place of its own leaving ones.
 func (o *offering) lacking(own map[netip.Addr]struct{}) int {
 	n := max(agentFloor, len(own))
 	for a := range own {
@@ -135,8 +136,8 @@ func (o *offering) hasEnded(name string) bool {
 	return o.AgentSettled && slices.Contains(o.Ended, name)
 }
 
-// addRequests counts the requests of bound pods. A pod whose status names no address
-// yet may be reported by its name already.
+// addRequests counts the requests of bound pods. A pod without an address in its status may be
+// reported by its name already.
 func (o *offering) addRequests(u *requestUse, byOwner map[string]netip.Addr) {
 	for _, pod := range o.Pods {
 		requests := int(pod.Requests[o.Family])
@@ -175,20 +176,20 @@ func (o *offering) drains(b *block) bool {
 	return slices.ContainsFunc(o.plan.Drain, func(drain Drain) bool { return drain.CIDR == b.CIDR })
 }
 
-// Room is what a node can offer to pods that are yet to be scheduled, in one family.
+// Room is a node's offer to pods that are yet to be scheduled, in one family.
 type Room struct {
-	// Free is how many addresses the Node offers, or is about to, beyond what its bound
-	// pods request. Below 0: these request more.
+	// Free is the number of addresses that the Node offers, or is about to, beyond the requests of
+	// its bound pods. Below 0: these request more.
 	Free int
-	// Back is how many addresses it can take back of blocks that leave. A caller may add
-	// those of blocks that are being claimed.
+	// Back is the number of addresses it can take back of blocks that leave. A caller may add
+	// addresses of blocks that are being claimed.
 	Back int
-	// Blocks is how many blocks it may claim, and Addresses how many of their addresses
-	// it may publish, by its own limits.
+	// Blocks is the number of blocks it may claim, and Addresses the number of their addresses it
+	// may publish, by its own limits.
 	Blocks, Addresses int
 }
 
-// RoomOf returns the room of a node, whatever s.Expected is.
+// RoomOf returns the room of a node, for any s.Expected.
 func RoomOf(now time.Time, policy Policy, s State) Room {
 	s.Expected, s.Limits.MaxAboveWatermark = 0, 0 // the latter follows the target
 	p := planAddresses(&input{State: &s, now: now, policy: policy})
@@ -210,8 +211,8 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	return room
 }
 
-// offerRoom is how many of the published addresses the Node offers beyond what its bound
-// pods request. Until the agent has reported, nothing is offered, so it is what will be.
+// offerRoom is the number of published addresses that the Node offers beyond the requests of its
+// bound pods. Until the agent has reported, the Node offers none, so it is the later offer.
 func offerRoom(u *usage, bs *blocks, published int) int {
 	if !u.reported {
 		return published - u.demand - max(0, agentFloor-u.own)

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// agentIn is a node with a full block 10.0.0.0/28 (14 addresses), two of which the agent uses.
+// agentIn is a node with a full block 10.0.0.0/28 (14 addresses); the agent uses two of them.
 func agentIn(edits ...func(*State)) State {
 	return node(append([]func(*State){
 		full("10.0.0.0/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"),
@@ -147,7 +147,7 @@ func (d dice) someHaveEnded(s *State) State {
 	return truth
 }
 
-// requestsOf returns what the pods with an address request, and what all bound ones do.
+// requestsOf returns the requests of the pods with an address, and of all bound ones.
 func requestsOf(s State) (running, bound int) {
 	for _, p := range s.Pods {
 		bound += int(p.Requests[s.Family])
@@ -178,8 +178,8 @@ func carriedOut(s State, p Plan) State {
 	return s
 }
 
-// leftFor counts the addresses that the agent may still assign, less those it needs for itself
-// and for bound pods without one. It does not use the code under test.
+// leftFor counts the addresses that the agent may still assign, less its own needs and those for
+// bound pods without one. It does not use the code under test.
 func leftFor(s State) int {
 	left, agents := 0, map[netip.Addr]bool{}
 	for a, owner := range s.Used {

@@ -17,7 +17,7 @@ import (
 // then loses these pods. Hence a block is parked for as short as possible, and only where
 // the agent has run steadily.
 
-// parkFor is how long a block in use is parked: longer than the agent's watch takes.
+// parkFor is the time that a block in use is parked: longer than the agent's watch takes.
 const parkFor = time.Second
 
 // Parking is a block that was seen parked.
@@ -44,11 +44,10 @@ func (u *usage) steadyAgent() string {
 	return u.Agent
 }
 
-// closeBlocks finds the blocks whose free addresses no pod gets. The agent counts on these
-// all the same: it requests too little, and would return what replaces them. So pods that
-// do not fit into the other blocks raise the target, and they alone; also those that
-// have waited for long, as they may wait for just that, unless what they lack is an address
-// of the other family.
+// closeBlocks finds the blocks with free addresses that no pod gets. The agent counts on these all
+// the same: it requests too little, and would return their replacement. So pods that do not fit
+// into the other blocks raise the target, and they alone; also pods that have waited for long, as
+// they may wait for just that, unless they lack an address of the other family.
 func (w *blockShare) closeBlocks(u usage) usage {
 	for _, b := range w.blocks.all {
 		b.closed = b.Parked || w.hasClosed(b.Block) && !w.hasNewer(b)
@@ -64,9 +63,9 @@ func (w *blockShare) closeBlocks(u usage) usage {
 	return u
 }
 
-// HasFree reports whether an agent that is assigned whole blocks has an address for a new
-// pod: one of a listed block that it has not closed, and that nothing is known to use.
-// Foreign addresses count as free.
+// HasFree reports whether an agent that is assigned whole blocks has an address for a new pod: an
+// address of a listed block that it has not closed, and without a known user. Foreign addresses
+// count as free.
 func (s *State) HasFree() bool {
 	free := s.BlockDemand.Foreign
 	for i := range s.Blocks {
@@ -80,7 +79,7 @@ func (s *State) HasFree() bool {
 // hasClosed reports whether this run of the agent has closed a block.
 func (s *State) hasClosed(b *Block) bool { return b.Closed.Agent != "" && b.Closed.Agent == s.Agent }
 
-// usersIn is how many addresses of a CIDR pods have, or the agent itself.
+// usersIn is the number of addresses of a CIDR that pods have, or the agent itself.
 func (s *State) usersIn(cidr netip.Prefix) int {
 	used := map[netip.Addr]bool{}
 	for a := range s.Used {
@@ -148,9 +147,9 @@ func (u *usage) closedSince(b *block, parking Parking) bool {
 	return parking.Agent != "" && parking.Agent == u.Agent && !recorded
 }
 
-// unpark lists a parked block in use again, once its agent must have seen that it was
-// parked, and at once if the agent may restart. One that nothing is known to use is the
-// agent's to drop: if it were back before that, the agent would allocate from it again.
+// unpark lists a parked block in use again, once its agent must have seen that it was parked, and
+// at once if the agent may restart. A parked block without a known user is the agent's to drop: if
+// it were back before that, the agent would allocate from it again.
 func (c closing) unpark(b *block, parking Parking) {
 	if b.users == 0 {
 		return
@@ -167,9 +166,8 @@ func (c closing) mayPark(b *block) bool {
 	return drains && c.MayPark && !c.plan.Park.IsValid() && c.steadyAgent() != "" && !b.Leftover
 }
 
-// parks reports whether such a block is to be parked: one that is not closed, or that has
-// become empty, as its agent would keep it for its reserve. Pods must find an address
-// elsewhere.
+// parks reports whether to park such a block: one not closed, or one that has become empty, as its
+// agent would keep it for its reserve. Pods must find an address elsewhere.
 func (c closing) parks(b *block) bool {
 	switch {
 	case !c.Replaceable && c.freeBeside(b) <= 0:
@@ -192,7 +190,7 @@ func (c closing) parks(b *block) bool {
 // requeueLater requeues the node in a while: that pods have waited for too long is no event.
 func (c closing) requeueLater() { c.requeueAt(c.now.Add(reserveWait)) }
 
-// freeBeside is how many addresses the agent may give to pods without those of a block.
+// freeBeside is the number of addresses that pods may get from the agent outside a block.
 func (c closing) freeBeside(without *block) int {
 	n := c.BlockDemand.Foreign
 	for _, b := range c.all {

@@ -35,7 +35,7 @@ func emptySince(cidr string, ago time.Duration) Memory {
 
 const stays, goes = "10.0.0.0/29", "10.0.0.8/30"
 
-// parking is a node with a block that stays and one that drains.
+// parking is a node with a staying block and a draining one.
 func parking(edits ...func(*Block)) func(*State) {
 	return func(s *State) {
 		lone(stays)(s)

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Plan lists the changes for one node and family, in the order of its
-// fields. Every slice is sorted. The zero Plan does nothing.
+// Plan lists the changes for one node and family, in the order of its fields. Every slice is
+// sorted. The zero Plan changes no object.
 type Plan struct {
 	// Node and Family identify the plan's State.
 	Node   string
@@ -43,19 +43,19 @@ type Plan struct {
 	Remove []netip.Addr
 	// Free lets blocks without a published address cool down.
 	Free []Free
-	// Delete deletes blocks whose cooldown is over.
+	// Delete deletes blocks after their cooldown.
 	Delete []netip.Prefix
 
-	// Demand is how many addresses the node needs now, Capacity how many it
-	// can use once this plan's Undrain and Publish are done, without Claim.
+	// Demand is the number of addresses the node needs now, Capacity the number it can use once
+	// this plan's Undrain and Publish are done, without Claim.
 	Demand, Capacity int
-	// ServedElsewhere is how much of a Demand above Capacity leaving blocks or
-	// addresses outside all blocks serve.
+	// ServedElsewhere is the part of a Demand above Capacity that leaving blocks or addresses
+	// outside all blocks serve.
 	ServedElsewhere int
-	// Shortage is by how much Demand exceeds what MaxBlocks, MaxAddresses and
-	// max-allocate let the node have; 0 while demand can be met.
+	// Shortage is the part of Demand that MaxBlocks, MaxAddresses and max-allocate keep the node
+	// from having; 0 while demand can be met.
 	Shortage int
-	// Waits says what each draining block, or block that must drain, waits for.
+	// Waits says for each draining block, or block that must drain, why it waits.
 	Waits []Wait
 	// RequeueAt is when to reconcile again without a change. Zero: no need.
 	RequeueAt time.Time
@@ -79,13 +79,13 @@ type Free struct {
 	Reason Reason
 }
 
-// Claim requests blocks until they bring Addresses usable ones, but no more
-// than Blocks blocks, of which no more than Room addresses are published.
+// Claim requests blocks until they bring Addresses usable ones, but no more than Blocks blocks, and
+// no more than Room addresses of them are published.
 type Claim struct {
 	Addresses, Blocks, Room int
 }
 
-// Wait is what a block waits for.
+// Wait is the obstacle to a block.
 type Wait struct {
 	CIDR netip.Prefix
 	For  WaitReason
@@ -96,7 +96,7 @@ type Wait struct {
 	Until time.Time
 }
 
-// WaitReason is what a drain waits for.
+// WaitReason is the obstacle to a drain.
 type WaitReason string
 
 // IsHold reports whether the drain has not begun, though it must.
@@ -104,7 +104,7 @@ func (r WaitReason) IsHold() bool {
 	return r == WaitWindow || r == WaitTurn || r == WaitNodes || r == WaitMode
 }
 
-// What a drain can wait for.
+// Obstacles to a drain.
 const (
 	// WaitPods: pods still use it.
 	WaitPods WaitReason = "Pods"

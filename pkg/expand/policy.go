@@ -1,6 +1,5 @@
-// Package expand decides what one node needs: another block, one fewer, or the
-// next step of a handshake. Decide is a pure function from a State to a Plan
-// that the node controller carries out.
+// Package expand decides the next step of one node: another block, one fewer, or the next step of a
+// handshake. Decide is a pure function from a State to a Plan that the node controller carries out.
 //
 // It never talks to Kubernetes, reads a clock, logs, or picks an address range.
 package expand
@@ -11,7 +10,7 @@ import "time"
 type Policy struct {
 	// ExpandPercent of capacity in use, above which the node gets another block. 1 to 100.
 	ExpandPercent int
-	// MinFree is how many addresses the node keeps free at least.
+	// MinFree is the least number of addresses the node keeps free.
 	MinFree int
 	// MaxBlocks caps the blocks that are not draining. At least 1.
 	MaxBlocks int
@@ -19,23 +18,23 @@ type Policy struct {
 	// well under etcd's limit for one object. 1 to MostAddresses.
 	MaxAddresses int
 
-	// ReclaimDisabled keeps every block until asked for by hand.
+	// ReclaimDisabled keeps every block until a person requests its return.
 	ReclaimDisabled bool
 	// ReclaimPercent of the remaining capacity in use, at or below which a
 	// block can go. Below ExpandPercent.
 	ReclaimPercent int
-	// IdleFor is how long that must hold without interruption, while the pool is
-	// not under pressure.
+	// IdleFor is the time that this must hold without interruption, while the pool is not under
+	// pressure.
 	IdleFor time.Duration
-	// PressurePercent of a pool's blocks taken, from which on IdleFor shrinks:
-	// see IdleUnder. 1 to 100; 0: it never does.
+	// PressurePercent: IdleFor shrinks once this share of a pool's blocks is taken: see IdleUnder.
+	// 1 to 100; 0: it never does.
 	PressurePercent int
 
-	// AckHold is how long an address acked by the agent waits before it leaves
-	// the pool, as an agent can ack before it has restored its pods.
+	// AckHold is the time that an address acked by the agent waits before it leaves the pool, as an
+	// agent can ack before it has restored its pods.
 	AckHold time.Duration
-	// AckTimeout is how long a mark waits for the agent's answer before it is withdrawn and set
-	// again, as an agent can forget its answer. Well above the agent's update rate.
+	// AckTimeout is the time that a mark waits for the agent's answer before it is withdrawn and
+	// set again, as an agent can forget its answer. Well above the agent's update rate.
 	AckTimeout time.Duration
 }
 
@@ -61,9 +60,9 @@ func DefaultPolicy() Policy {
 // leastIdle is the share of IdleFor that is left of it in a full pool.
 const leastIdle = 10
 
-// IdleUnder is how long a block must have been idle when taken percent of its pool are taken:
-// IdleFor, and above PressurePercent less of it the fuller the pool, down to a tenth. On a
-// cordoned node it drops to that tenth at once, as no new pod can need the block again.
+// IdleUnder is the least idle time of a block to reclaim when taken percent of its pool are taken:
+// IdleFor, and above PressurePercent less of it the fuller the pool, down to a tenth. On a cordoned
+// node it drops to that tenth at once, as no new pod can need the block again.
 //
 // It affects when a block leaves, never whether it may: ReclaimPercent and the target
 // decide that, and the node still meets them afterwards.

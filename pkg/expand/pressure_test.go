@@ -87,9 +87,9 @@ func TestPressure(t *testing.T) {
 	})
 }
 
-// TestConvergesUnderPressure drives nodes as TestConverges does, while the pressure on their
-// pools, cordons and windows come and go: under a constant demand they do not grow after they
-// gave something back.
+// TestConvergesUnderPressure drives nodes as TestConverges does, while the pressure on their pools,
+// cordons and windows come and go: under a constant demand they do not grow after they returned a
+// block.
 func TestConvergesUnderPressure(t *testing.T) {
 	shrank, sooner := 0, 0
 	for seed := range rounds(t, 5000) {

@@ -148,7 +148,7 @@ func (d dice) state() State {
 		addrs = append(addrs, allOf(b.CIDR)...)
 		d.fill(&s, &b)
 		s.Blocks = append(s.Blocks, b)
-		if d.percent(3) { // an inner one that overlaps, younger or older
+		if d.percent(3) { // an inner block with an overlap, younger or older
 			nested := d.block(s.Family, i)
 			oneOf(d, &nested, &s.Blocks[len(s.Blocks)-1]).Conflict = true
 			nested.CIDR = netip.PrefixFrom(b.CIDR.Addr(), b.CIDR.Bits()+1)
@@ -200,7 +200,7 @@ func (d dice) fill(s *State, b *Block) {
 	b.Listed = b.Listed || d.percent(5)
 }
 
-// occupy gives addresses users and entries.
+// occupy assigns users and entries to addresses.
 func (d dice) occupy(s *State, addrs []netip.Addr) {
 	busy, entries := oneOf(d, 0, 10, 50, 90), oneOf(d, 0, 0, 20, 60)
 	for i, a := range addrs {

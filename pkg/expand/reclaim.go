@@ -30,15 +30,16 @@ func (p *planner) drainRequested(covered bool) {
 		return
 	}
 	for _, b := range p.all {
-		// freeEmpty frees a block in conflict without a drain if nothing is left on the node.
+		// freeEmpty frees a block in conflict without a drain if none of its addresses is left on
+		// the node.
 		if b.mustLeave() && (!b.Conflict || !b.empty()) {
 			p.drain(b, b.Request)
 		}
 	}
 }
 
-// coveredAtLimit reports whether the node can have no more addresses, and those it keeps are
-// enough for its pods. Keeping the block that must leave would not add to its reserve, either.
+// coveredAtLimit reports whether the node can have no more addresses, and the rest is enough for
+// its pods. Keeping the block that must leave would not add to its reserve, either.
 func (p *planner) coveredAtLimit() bool {
 	grows := len(p.plan.Undrain) > 0 || p.plan.Claim != Claim{}
 	return !grows && p.plan.Capacity-p.closedFree >= max(p.demand, agentFloor)
@@ -87,7 +88,7 @@ func (p *planner) reclaim() {
 	}
 }
 
-// mayReclaim is how many of the due reclaims may start.
+// mayReclaim is the number of due reclaims that may start.
 func (p *planner) mayReclaim(due int) int {
 	if due == 0 || p.changing() {
 		return 0
@@ -109,12 +110,12 @@ func (p *planner) changing() bool {
 	return p.deficit() > 0 || len(p.plan.Undrain) > 0 || len(p.plan.Drain) > 0
 }
 
-// removable are the blocks that the node can do without all together, in the
-// order in which they go: those that are recalled, then those with the fewest addresses
-// in use, then the highest, as claims take the lowest. What is left must cover the target, so that it does
-// not grow again, and stay at or below ReclaimPercent; and so must what is left
-// once blocks have gone whose hold ends soon: if nothing is free to take their
-// place, each window would bring back what was reclaimed before it.
+// removable are the blocks that the node can do without all together, in the order of their return:
+// first the recalled ones, then by fewest addresses in use, then the highest, as claims take the
+// lowest. The remaining blocks must cover the target, so that it does not grow again, and stay at
+// or below ReclaimPercent; and so must the rest without blocks that a hold keeps for a short time:
+// if no block is free to take their place, each window would bring back the blocks reclaimed before
+// it.
 func (p *planner) removable() []*block {
 	var candidates, chosen []*block
 	for _, b := range p.all {
@@ -152,8 +153,8 @@ func (p *planner) removable() []*block {
 	return chosen
 }
 
-// recalled reports whether pods or another node wait for the block, and nothing uses it. That it
-// is not needed again soon, as ReclaimPercent sees to, does not count then.
+// recalled reports whether pods or another node wait for the block, and it is unused. That it is
+// not needed again soon, as ReclaimPercent sees to, does not count then.
 func (in *input) recalled(b *block) bool {
 	return b.users == 0 && slices.Contains(in.Recall, b.CIDR)
 }
@@ -171,8 +172,8 @@ func (p *planner) releasable(b *block, capacity int) bool {
 	return p.suffices(capacity) || p.recalled(b) && capacity >= p.target
 }
 
-// Spare returns the blocks that could be recalled from a node now, all together, in the
-// order in which they go.
+// Spare returns the blocks that could be recalled from a node now, all together, in the order of
+// their return.
 func Spare(now time.Time, policy Policy, s State) []netip.Prefix {
 	s.Recall = nil
 	for i := range s.Blocks {

@@ -24,8 +24,8 @@ func greedy(name, addrs string, n uint16) func(*State) {
 // scarce makes pods elsewhere wait for blocks.
 func scarce(s *State) { s.Scarce = true }
 
-// A node that has claimed no reserve is decided on again later, because nothing tells it when
-// no pod waits any more.
+// A node that has claimed no reserve is decided on again later, because no event says that no pod
+// waits any more.
 func TestReserveFollows(t *testing.T) {
 	plan, _ := Decide(noon, DefaultPolicy(), agentIn(used("10.0.0.3-10.0.0.13"), scarce), Memory{})
 	if want := noon.Add(reserveWait); !plan.RequeueAt.Equal(want) {
@@ -116,8 +116,8 @@ func TestRoomOf(t *testing.T) {
 	}
 }
 
-// In any state, the node claims nothing for pods for which it has room, and grows for all
-// others until it has room or reaches its limits.
+// In any state, the node claims no block for pods that it has room for, and grows for all others
+// until it has room or reaches its limits.
 func TestRoomInAnyState(t *testing.T) {
 	free, grown := 0, 0
 	for seed := range rounds(t, 5000) {
@@ -193,7 +193,7 @@ func TestRecall(t *testing.T) {
 	})
 }
 
-// A node that returns nothing now has nothing to spare, so another one is asked.
+// A node that returns no block now has none to spare, so another one is asked.
 func TestNothingIsSpare(t *testing.T) {
 	idle := func(more ...func(*State)) State {
 		return node(append([]func(*State){full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1")}, more...)...)
@@ -216,8 +216,8 @@ func TestNothingIsSpare(t *testing.T) {
 	}
 }
 
-// In any state, what Spare returns leaves at once when it is recalled, whatever else is about
-// to leave.
+// In any state, the blocks of Spare leave at once when they are recalled, with any other blocks
+// about to leave.
 func TestSpareInAnyState(t *testing.T) {
 	given := 0
 	for seed := range rounds(t, 10000) {
@@ -228,7 +228,7 @@ func TestSpareInAnyState(t *testing.T) {
 		s.Recall = spare
 		plan, _ := Decide(noon, p, s, Memory{})
 		if s.Gone || len(plan.Undrain) > 0 || slices.ContainsFunc(plan.Drain, func(d Drain) bool { return d.Reason != Reclaim }) {
-			continue // first what has to change anyway
+			continue // first the changes that must happen anyway
 		}
 		for _, c := range spare {
 			given++

@@ -39,7 +39,7 @@ func brokenBlocks(now time.Time, s State, plan Plan, fail failer) {
 	}
 }
 
-// brokenEnd checks that a block is released only when nothing is left of it.
+// brokenEnd checks that a block is released only when none of its addresses is left.
 func brokenEnd(s State, b Block, anyway bool, fail failer) {
 	published, inUse := holds(s, b)
 	inUse = inUse && !s.Gone
@@ -70,7 +70,7 @@ func hardCap(p Policy, s State) int {
 func brokenCaps(p Policy, s State, plan Plan, fail failer) {
 	adds := plan.Claim.Room
 	for _, a := range plan.Publish {
-		if !inUseAnywhere(s, a) { // what is in use is restored past any cap
+		if !inUseAnywhere(s, a) { // an address in use is restored past any cap
 			adds++
 		}
 	}
@@ -139,7 +139,7 @@ func brokenSides(s State, plan Plan, fail failer) {
 	}
 }
 
-// brokenDrains checks that what a node keeps is enough.
+// brokenDrains checks that a node keeps enough.
 func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	reclaims, requested, left := 0, 0, 0
 	for _, b := range s.Blocks {

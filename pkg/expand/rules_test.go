@@ -27,7 +27,7 @@ func findBlock(s State, c netip.Prefix) Block {
 	return Block{}
 }
 
-// broken returns the rules that a plan breaks, whatever the state it is for.
+// broken returns the rules that a plan breaks, in any state.
 func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	var out []string
 	fail := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -41,8 +41,8 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 	return out
 }
 
-// brokenDemand checks that what is in use always counts, and that beyond it pods count only up
-// to what the kubelet admits.
+// brokenDemand checks that addresses in use always count, and that further pods count only up to
+// the kubelet's limit.
 func brokenDemand(s State, plan Plan, fail failer) {
 	if s.Gone || s.BlockDemand != nil {
 		return
@@ -175,7 +175,7 @@ func brokenUnansweredRemove(now time.Time, p Policy, s State, m Memory, a netip.
 	}
 }
 
-// brokenRetire checks that only the agent's own addresses retire, in a block that has to leave.
+// brokenRetire checks that only the agent's own addresses retire, in a block that must leave.
 func brokenRetire(s State, a netip.Addr, fail failer) {
 	owner, used := s.Used[a]
 	_, stands := s.Release[a]
@@ -203,7 +203,7 @@ func brokenPublish(s State, a netip.Addr, fail failer) {
 	}
 }
 
-// serves reports whether the block is in service, and nothing is wrong with it.
+// serves reports whether the block is in service, and without a fault.
 func serves(b Block) bool {
 	return b.Phase == ipalloc.InService && (b.Request == None || b.Hold.For != "") && !b.Conflict
 }
@@ -264,7 +264,7 @@ func checkPure(t *testing.T, p Policy, s State, m Memory) (Plan, Memory) {
 	if !reflect.DeepEqual(s, s0) || !reflect.DeepEqual(m, m0) {
 		t.Fatalf("inputs changed")
 	}
-	Decide(noon.Add(time.Hour), p, s, m) // must not reach into what came before
+	Decide(noon.Add(time.Hour), p, s, m) // must not reach into earlier results
 	again, nextAgain := Decide(noon, p, s0, m0)
 	if !reflect.DeepEqual(plan, again) || !reflect.DeepEqual(next, nextAgain) {
 		t.Fatalf("same input, two plans:\n%s\n%s", plan, again)
@@ -301,7 +301,7 @@ func checkArbitrary(t *testing.T, d dice) {
 	}
 }
 
-// rounds returns how many random cases a test runs: all in TestLong, a fifth of them under make
+// rounds returns the number of random cases of a test: all in TestLong, a fifth of them under make
 // test.
 func rounds(t *testing.T, n int) int {
 	if strings.HasPrefix(t.Name(), "TestLong/") {

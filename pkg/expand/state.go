@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// State is what is known of one node, for one address family.
+// State is the known state of one node, for one address family.
 type State struct {
 	// Node is the node's name, for the Plan's String only.
 	Node   string
@@ -33,7 +33,7 @@ type State struct {
 	BlockDemand *BlockDemand
 	// Adopting is set if the node has blocks adopted from another IPAM and its agent has not
 	// started in crd mode yet. The agent ignores the pool and answers no marks, and the node's
-	// routes are those of the other IPAM: only publishing is safe.
+	// routes are from the other IPAM: only publishing is safe.
 	Adopting bool
 	// Release is status.ipam.release-ips.
 	Release map[netip.Addr]ReleaseStatus
@@ -44,14 +44,14 @@ type State struct {
 	Pods []Pod
 	// Ended are the names of pods that have left the node within the last ReportLag.
 	Ended []string
-	// MaxPods is how many pods the kubelet admits. Pods bound beyond that count as demand only
-	// if they have an address. 0: unknown, so there is no bound.
+	// MaxPods is the number of pods that the kubelet admits. Pods bound beyond that count as demand
+	// only if they have an address. 0: unknown, so there is no bound.
 	MaxPods int
-	// Expected is how many addresses this node should have free for unscheduled pods.
+	// Expected is the number of additional addresses that unscheduled pods will need on this node.
 	Expected int
-	// Recall are blocks to return without waiting for IdleFor, because pods, or nodes without
-	// a block, wait for blocks of their pools. Only those that nothing uses and that the node
-	// does not need are returned.
+	// Recall are blocks to return without waiting for IdleFor, because pods, or nodes without a
+	// block, wait for blocks of their pools. Only unused blocks that the node does not need are
+	// returned.
 	Recall []netip.Prefix
 	// Scarce is set if pods, or nodes without a block, wait for blocks of the node's pools and
 	// none is free: the node claims none for its reserve.
@@ -80,20 +80,20 @@ type State struct {
 	// family and neither has nor can get a free address of it: pods that wait do so for that
 	// family.
 	OtherFamilyFull bool
-	// ReclaimBudget is how many reclaims may start now.
+	// ReclaimBudget is the number of reclaims that may start now.
 	ReclaimBudget int
-	// ReclaimHold delays reclaims, whatever the budget.
+	// ReclaimHold delays reclaims, also within the budget.
 	ReclaimHold Hold
-	// PoolTaken is the percentage of blocks taken in the fullest of the pools from which the
-	// node has blocks in service.
+	// PoolTaken is the percentage of blocks taken in the fullest of the pools that the node has
+	// blocks in service of.
 	PoolTaken int
 	// Cordoned is set if no new pods are scheduled to the node.
 	Cordoned bool
 }
 
-// Hold delays the drain of blocks that should leave. The zero Hold delays nothing.
+// Hold delays the drain of blocks that should leave. The zero Hold delays no block.
 type Hold struct {
-	// For is what the blocks wait for: WaitWindow, WaitTurn, WaitNodes or WaitMode.
+	// For is the reason of the wait: WaitWindow, WaitTurn, WaitNodes or WaitMode.
 	For WaitReason
 	// Until is when to reconcile again. Zero: only after a change.
 	Until time.Time
@@ -116,10 +116,10 @@ type Block struct {
 	// Hold delays Request: until it ends, a block in service keeps serving, and no
 	// block is claimed in its place. A drain that has begun continues regardless.
 	Hold Hold
-	// Conflict: it overlaps an older block. Nothing of it is published.
+	// Conflict: it overlaps an older block. None of its addresses is published.
 	Conflict bool
-	// Orphaned: its pool no longer exists, so it is unknown which of Cilium's pools it serves.
-	// It is not listed, and cannot be.
+	// Orphaned: its pool no longer exists, so the Cilium pool that it serves is unknown. It is not
+	// listed, and cannot be.
 	Orphaned bool
 	// Listed: the CiliumNode's podCIDRs contain it.
 	Listed bool
@@ -127,7 +127,7 @@ type Block struct {
 	// that reads the pool. That agent may still run, even if an agent that is assigned whole
 	// blocks has reported before or since.
 	Leftover bool
-	// Parked: it is listed under the reserved pool, from which no pod gets an address.
+	// Parked: it is listed under the reserved pool, and no pod gets an address of that pool.
 	Parked bool
 	// Closed records which agent closed it, and when, the last time it was parked.
 	Closed Closed
@@ -157,11 +157,11 @@ type Pod struct {
 	Name string
 	// IPs are its status.podIPs, of any family.
 	IPs []netip.Addr
-	// Requests are how many addresses of each family it requests from the scheduler.
+	// Requests are the numbers of addresses, by family, that it requests from the scheduler.
 	Requests [2]uint16
-	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart
-	// times AckTimeout, while its address is unknown, nothing is marked for release: any
-	// address that looks free may be the pod's.
+	// Seen is when the pod was first seen bound to the node. Until Seen plus slowStart times
+	// AckTimeout, while its address is unknown, no address is marked for release: any that looks
+	// free may be the pod's.
 	Seen time.Time
 	// Created is when the API server created it. Zero: unknown.
 	Created time.Time
@@ -189,8 +189,8 @@ const (
 // restart, which may be days away.
 func (s ReleaseStatus) IsAnswer() bool { return s != Marked && s != Released }
 
-// Memory is what Decide must remember between calls. The zero value is safe: it restarts every
-// wait. A Memory is never changed, only replaced. It belongs to one CiliumNode, by its UID.
+// Memory holds facts that Decide must remember between calls. The zero value is safe: it restarts
+// every wait. A Memory is never changed, only replaced. It belongs to one CiliumNode, by its UID.
 type Memory struct {
 	// IdleSince[k] is since when the node could do without k+1 of its blocks.
 	IdleSince []time.Time
@@ -198,11 +198,10 @@ type Memory struct {
 	MarkedSince map[netip.Addr]time.Time
 	// AckedSince is when each ack was first seen, from a settled agent.
 	AckedSince map[netip.Addr]time.Time
-	// Assigned are the blocks that have been seen Listed, of those that are Leftover or older
-	// than the CiliumNode.
+	// Assigned are the blocks that have been seen Listed, if Leftover or older than the CiliumNode.
 	Assigned []netip.Prefix
-	// Restored are the addresses in use for which a block was assigned again, and since when
-	// that block has been seen Listed. Zero: not yet.
+	// Restored are the addresses in use that a block was assigned again for, and the time since
+	// when that block has been seen Listed. Zero: not yet.
 	Restored map[netip.Addr]time.Time
 	// Parked are the blocks that were seen parked, until the block records that its agent has
 	// closed it.
@@ -211,8 +210,8 @@ type Memory struct {
 	EmptySince map[netip.Prefix]time.Time
 }
 
-// Uses reports whether something says that an address of a CIDR is in use, or a person
-// gave one to a pod.
+// Uses reports whether a source says that an address of a CIDR is in use, or a person assigned one
+// to a pod.
 func (s *State) Uses(cidr netip.Prefix) bool {
 	for a, owner := range s.Pool {
 		if owner != "" && cidr.Contains(a) {

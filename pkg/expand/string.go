@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Empty says that there is nothing to write. Waits and RequeueAt may still be set.
+// Empty reports whether the plan writes no object. Waits and RequeueAt may still be set.
 func (p Plan) Empty() bool {
 	return len(p.Undrain) == 0 && len(p.Drain) == 0 && len(p.Clear) == 0 && len(p.Mark) == 0 && len(p.Retire) == 0 && !p.Ask &&
 		p.Claim == Claim{} && len(p.Close)+len(p.Unpark) == 0 && !p.Park.IsValid() && len(p.Publish) == 0 && len(p.Remove) == 0 &&

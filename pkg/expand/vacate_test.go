@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// vacating is a node whose agent has its own addresses, and nothing else, in a block that
-// drains because a user has requested it.
+// vacating is a node with only the agent's own addresses in a block that drains because a user has
+// requested it.
 func vacating(edits ...func(*State)) State {
 	edits = append([]func(*State){
 		full("10.0.0.0/28"), lone("10.0.0.16/28", draining(CIDRDraining), request(CIDRDraining), listed),
@@ -179,9 +179,9 @@ func TestVacate(t *testing.T) {
 	})
 }
 
-// TestRetireKeepsRoom checks that in any state an agent that restarts after a plan has been
-// carried out finds as many free addresses as are retired, and that only a block that has to
-// leave loses its agent's addresses.
+// TestRetireKeepsRoom checks that in any state an agent that restarts after a plan has been carried
+// out finds as many free addresses as are retired, and that only a block that must leave loses its
+// agent's addresses.
 func TestRetireKeepsRoom(t *testing.T) {
 	retired, kept := 0, 0
 	for seed := range rounds(t, 20_000) {
@@ -225,7 +225,7 @@ func TestRetireKeepsRoom(t *testing.T) {
 	}
 }
 
-// freeToTake counts the addresses that an agent may assign, without those that bound pods will
+// freeToTake counts the addresses that an agent may assign, without the ones that bound pods will
 // take.
 func freeToTake(s State) int {
 	free := 0

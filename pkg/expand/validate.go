@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Validate returns every fault of p, joined. Each error names the field, its
-// value and what would do instead. Decide needs a valid Policy.
+// Validate returns every fault of p, joined. Each error names the field, its value and valid ones.
+// Decide needs a valid Policy.
 func (p Policy) Validate() error {
 	errs := []error{
 		between("ExpandPercent", p.ExpandPercent, 1, 100),

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// explain records what each leaving block waits for. waitOf explains the blocks on their way
-// out, and names the users they wait for. Waits that need user action come first: the agent
-// keeps its own addresses until it restarts, or as long as the Node exists, pods come and go,
-// the handshake proceeds on its own.
+// explain records the obstacle to each leaving block. waitOf explains the blocks on their way out,
+// and names the users they wait for. Waits that need user action come first: the agent keeps its
+// own addresses until it restarts, or as long as the Node exists, pods come and go, the handshake
+// proceeds on its own.
 func (p *planner) explain(waitOf func(*block) (WaitReason, []string)) {
 	p.findUsers()
 	for _, b := range p.all {
@@ -48,7 +48,7 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 	}
 }
 
-// waitOfOwn says what keeps the agent's own addresses in a block.
+// waitOfOwn returns the obstacle to the agent's own addresses in a block.
 func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 	leave := b.vacates() || b.drained && b.Request != None
 	switch {
@@ -60,7 +60,7 @@ func (h *handshake) waitOfOwn(b *block) (WaitReason, []string) {
 		return WaitHandshake, nil
 	case !h.roomToMove:
 		return WaitReplacement, nil
-	case b.retired < b.own: // some cannot be told from a pod's, or have an entry yet
+	case b.retired < b.own: // some look like a pod's, or have an entry yet
 		return WaitAgent, b.byAgent
 	case h.findsLeaving():
 		return WaitHandshake, nil

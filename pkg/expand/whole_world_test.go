@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// poolAgent is an agent, and what it last saw of its CiliumNode.
+// poolAgent is an agent, and its last view of its CiliumNode.
 type poolAgent struct {
 	multipool.Agent
 	assigned  []netip.Prefix
@@ -24,8 +24,8 @@ func (a *poolAgent) sees(assigned []netip.Prefix, requested, version int) {
 	a.Sees(assigned)
 }
 
-// pooledNode is a node whose agent is assigned whole blocks, and its operator. Each of them
-// sees the other's writes late.
+// pooledNode is a node with whole blocks, its agent and its operator. Each of them sees the other's
+// writes late.
 type pooledNode struct {
 	t      *testing.T
 	d      dice
@@ -93,7 +93,7 @@ func (w *pooledNode) step(round int) {
 	}
 }
 
-// startPods gives pods addresses, which their statuses report later.
+// startPods assigns addresses to pods. Their statuses report them later.
 func (w *pooledNode) startPods() {
 	owners := map[string]netip.Addr{}
 	for addr, owner := range w.agent.Live() {
@@ -250,9 +250,9 @@ func (w *pooledNode) takeFromAgent(name string) {
 	}
 }
 
-// TestWholeBlocksInALife lets pods come and go: an address in use is never given to others.
-// Once the pods stay, every pod gets an address and both sides settle: the agent does not
-// return what the operator assigns, even with bound pods that it has lost.
+// TestWholeBlocksInALife lets pods come and go: an address in use is never assigned to others. Once
+// the pods stay, every pod gets an address and both sides settle: the agent does not return what
+// the operator assigns, even with bound pods that it has lost.
 func TestWholeBlocksInALife(t *testing.T) {
 	claims, frees, lost := 0, 0, 0
 	for seed := range rounds(t, 400) {

@@ -31,8 +31,7 @@ func addTapes(f *testing.F, length int) {
 	}
 }
 
-// FuzzHostileWorld does what TestHostileWorld does, from any state and through any course of
-// events.
+// FuzzHostileWorld runs TestHostileWorld from any state and through any course of events.
 func FuzzHostileWorld(f *testing.F) {
 	addTapes(f, 1500)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -45,7 +44,7 @@ func FuzzHostileWorld(f *testing.F) {
 	})
 }
 
-// FuzzConverges does what TestConverges does, from any state.
+// FuzzConverges runs TestConverges from any state.
 func FuzzConverges(f *testing.F) {
 	addTapes(f, 600)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -12,8 +12,8 @@ import (
 
 const cooldown = time.Minute
 
-// world is a node as stored in the API server, the operator's memory, and what only the agent
-// knows.
+// world is a node as stored in the API server, the operator's memory, and the agent's own
+// knowledge.
 type world struct {
 	t      *testing.T
 	d      dice
@@ -28,14 +28,15 @@ type world struct {
 	live map[netip.Addr]string
 	// alsoUsed reports whether an address is in use in another way than in live.
 	alsoUsed func(netip.Addr) bool
-	// stir changes, before each plan, what the node does not control. It reports whether blocks
-	// that were held may leave from now on.
+	// stir changes, before each plan, the conditions that the node does not control. It reports
+	// whether blocks that were held may leave from now on.
 	stir func() (opened bool)
 
 	claims, undrains, drains, reclaims int
 }
 
-// newWorld returns a node in an arbitrary state whose agent is settled and reports correctly.
+// newWorld returns a node in an arbitrary state with an agent that is settled and reports
+// correctly.
 func newWorld(t *testing.T, d dice) *world {
 	w := &world{t: t, d: d, policy: d.policy(), now: noon, state: d.state(), slots: 10, live: map[netip.Addr]string{}}
 	w.alsoUsed, w.stir = func(netip.Addr) bool { return false }, func() bool { return false }
@@ -112,8 +113,8 @@ func (w *world) carryOut(plan Plan) {
 	w.listBlocks()
 }
 
-// supply gives the node blocks of different sizes, and returns how many usable addresses they
-// have.
+// supply assigns blocks of different sizes to the node, and returns the number of their usable
+// addresses.
 func (w *world) supply(c Claim) int {
 	if c == (Claim{}) {
 		return 0
@@ -172,7 +173,7 @@ func (w *world) answer() {
 	}
 }
 
-// allocate gives owner any address that the agent may assign.
+// allocate assigns to owner any address that the agent may assign.
 func (w *world) allocate(owner string) (netip.Addr, bool) {
 	var free []netip.Addr
 	for _, a := range sortedAddrs(w.state.Pool) {
@@ -188,8 +189,8 @@ func (w *world) allocate(owner string) (netip.Addr, bool) {
 	return a, true
 }
 
-// startPods gives every waiting pod an address, as far as there are any, and the agent itself
-// one.
+// startPods assigns an address to every waiting pod, as far as there are any, and one to the agent
+// itself.
 func (w *world) startPods() {
 	known := map[string]bool{}
 	for _, owner := range w.live {

@@ -147,7 +147,7 @@ func (d *draft) selectNodes(p namedPool) {
 	}
 }
 
-// calicoRouting remarks on what Cilium decides for all pools at once, if its default differs.
+// calicoRouting remarks on settings that Cilium has once for all pools, if its default differs.
 func (d *draft) calicoRouting(p namedPool) {
 	if !p.encapsulated {
 		d.lost(strings.TrimSuffix(p.field, "."), "it has no encapsulation. That is a setting of Cilium's for all pools, and its default is a tunnel", "Set Cilium's routingMode to native")
@@ -160,7 +160,7 @@ func (d *draft) calicoRouting(p namedPool) {
 	}
 }
 
-// noteRouting notes once what Cilium does by default, as these pools ask.
+// noteRouting notes once the requests of these pools that are Cilium's default.
 func noteRouting(r *Result, pools []namedPool) {
 	note := func(field, reason, fix string) {
 		r.Remarks = append(r.Remarks, Remark{Object: "IPPools", Field: field, Reason: reason, Fix: fix})

@@ -28,7 +28,7 @@ type ipamConfig struct {
 	KubeVirtVMAddressPersistence string `json:"kubeVirtVMAddressPersistence"`
 }
 
-// calicoConfig is what applies to all IPPools.
+// calicoConfig is the configuration of all IPPools.
 type calicoConfig struct {
 	reserved  []reservation
 	maxBlocks int
@@ -81,8 +81,8 @@ func reservations(r *Result, o Object) []reservation {
 	return all
 }
 
-// ipamConfiguration remarks on the configuration, and returns how many blocks a node may have;
-// 0: not set.
+// ipamConfiguration remarks on the configuration, and returns the limit of blocks per node; 0: not
+// set.
 func ipamConfiguration(r *Result, o Object) int {
 	var spec ipamConfig
 	unknown, err := decode(fields(o.content, "spec"), &spec)

@@ -8,7 +8,7 @@ import (
 )
 
 // operatorPool is an entry of spec.calicoNetwork.ipPools of an Installation
-// (operator.tigera.io/v1), from which Calico's operator creates an IPPool.
+// (operator.tigera.io/v1). Calico's operator creates an IPPool from it.
 type operatorPool struct {
 	Name                 string   `json:"name"`
 	CIDR                 string   `json:"cidr"`
@@ -69,8 +69,8 @@ func (s operatorPool) encapsulated() bool {
 	return err == nil && cidr.Addr().Is4()
 }
 
-// defaultName returns the name that Calico's operator gives an unnamed pool: the first of a
-// family has a fixed one.
+// defaultName returns the name of an unnamed pool as Calico's operator would choose it: the first
+// of a family has a fixed one.
 func (s operatorPool) defaultName(lists ...[]namedPool) string {
 	name := "default-ipv4-ippool"
 	if strings.Contains(s.CIDR, ":") {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ipPoolOf returns an IPPool with Cilium's encapsulation and NAT, so that only what spec
-// contains can be lost.
+// ipPoolOf returns an IPPool with Cilium's encapsulation and NAT, so that only parts of spec can be
+// lost.
 func ipPoolOf(name string, spec ...string) string {
 	return "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: " + name + "}\nspec:\n  vxlanMode: Always\n  natOutgoing: true\n  " + strings.Join(spec, "\n  ")
 }

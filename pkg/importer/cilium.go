@@ -140,7 +140,7 @@ func fromCiliumConfig(r *Result, o Object) {
 	c.convert(r, o)
 }
 
-// values are those of Cilium's chart that matter here.
+// values are the values of Cilium's chart that matter here.
 type values struct {
 	IPAM struct {
 		Mode     string `json:"mode"`

@@ -54,8 +54,8 @@ func convertClusterCIDR(r *Result, o Object) {
 	d.done()
 }
 
-// requirements returns how many labels a ClusterCIDR names: of those that match a node, the one
-// with the most comes first (KEP-2593, Expected Behavior). With several terms it is the
+// requirements returns the number of labels that a ClusterCIDR names: among the matches of a node,
+// the one with the most comes first (KEP-2593, Expected Behavior). With several terms it is the
 // smallest of them.
 func requirements(s *corev1.NodeSelector) int32 {
 	if s == nil || len(s.NodeSelectorTerms) == 0 {

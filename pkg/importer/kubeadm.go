@@ -19,12 +19,12 @@ type nodeCIDRs struct {
 	cidrs string
 	// field is where cidrs are.
 	field string
-	// flags are those of kube-controller-manager.
+	// flags are the flags of kube-controller-manager.
 	flags map[string]string
 }
 
-// Kubernetes converts what assigns podCIDRs to Nodes: kubeadm's ClusterConfiguration, the flags
-// of kube-controller-manager, and the ClusterCIDRs of KEP-2593.
+// Kubernetes converts the sources of Nodes' podCIDRs: kubeadm's ClusterConfiguration, the flags of
+// kube-controller-manager, and the ClusterCIDRs of KEP-2593.
 func Kubernetes(objects []Object) *Result {
 	r := &Result{}
 	for _, o := range objects {
@@ -47,7 +47,7 @@ func Kubernetes(objects []Object) *Result {
 	return r
 }
 
-// findNodeCIDRs returns their sources: first what runs, then what is configured.
+// findNodeCIDRs returns the sources: the running ones first, then the configured ones.
 func findNodeCIDRs(r *Result, objects []Object) []nodeCIDRs {
 	var running, configured []nodeCIDRs
 	for _, o := range objects {

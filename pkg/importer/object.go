@@ -114,7 +114,7 @@ func text(v any) string {
 	return s
 }
 
-// fields follows keys down; nil: there is nothing.
+// fields follows keys down; nil: a key is missing.
 func fields(content map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
 		content, _ = content[k].(map[string]any)

@@ -13,7 +13,7 @@ import (
 // than a CiliumNode can list.
 func usualBits(f ipalloc.Family) int { return f.Bits() - 8 }
 
-// cidrs parses the CIDRs of one field, and remarks on those that are invalid.
+// cidrs parses the CIDRs of one field, and remarks on invalid ones.
 func (d *draft) cidrs(field string, all []string) []netip.Prefix {
 	var read []netip.Prefix
 	for _, s := range all {
@@ -71,7 +71,7 @@ func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
 	return some
 }
 
-// list splits what ConfigMaps and flags write as one string.
+// list splits a list that ConfigMaps and flags write as one string.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })
 }

@@ -28,7 +28,7 @@ type Pool struct {
 	From   string
 }
 
-// Remark reports what happened to a field.
+// Remark reports the fate of a field.
 type Remark struct {
 	// Lost: it could not be carried over. Otherwise it was, and the remark is a note.
 	Lost bool
@@ -36,7 +36,7 @@ type Remark struct {
 	Object, Source string
 	// Field is the path within the object, with its value if that helps.
 	Field string
-	// Reason is why, Fix what to do.
+	// Reason is the cause, Fix the remedy.
 	Reason, Fix string
 	// Pool is the pool concerned; empty: none, or all.
 	Pool string
@@ -66,7 +66,7 @@ func (r Remark) what() string {
 	return s
 }
 
-// Lost counts what could not be carried over.
+// Lost counts the settings that could not be carried over.
 func (r *Result) Lost() int {
 	n := 0
 	for _, m := range r.Remarks {
@@ -85,7 +85,7 @@ type draft struct {
 	also   []string // other objects that it is made from
 }
 
-// newDraft begins a pool with the name of o, or a similar one that is valid.
+// newDraft begins a pool with the name of o, or a similar valid one.
 func newDraft(result *Result, o Object, name string) *draft {
 	d := &draft{result: result, from: o}
 	d.pool.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodIPPool"}

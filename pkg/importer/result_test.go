@@ -41,7 +41,7 @@ ipam: {}
 	}
 }
 
-// Imported pools are compared with those of the cluster.
+// Imported pools are compared with the cluster's.
 func TestCheckExisting(t *testing.T) {
 	objects, err := Read("a.yaml", []byte(ipPoolOf("a", "cidr: 10.1.0.0/16")+"\n---\n"+ipPoolOf("b", "cidr: 10.2.0.0/16")+"\n---\n"+ipPoolOf("c", "cidr: 10.3.0.0/16")))
 	if err != nil {
@@ -59,8 +59,7 @@ func TestCheckExisting(t *testing.T) {
 		"says otherwise: to apply this one would change it", "pools zz and c claim the same addresses, and only zz would")
 }
 
-// The output parses to the same pools, whatever was read: imported text cannot break out of a
-// comment.
+// The output parses to the same pools, for any input: imported text cannot break out of a comment.
 func FuzzImport(f *testing.F) {
 	for _, s := range []string{
 		ipPoolOf("a", "cidr: 10.1.0.0/16", "nodeSelector: a == 'b' || has(c)") + "\n---\n" + reservationOf("10.1.0.3", "10.2.0.0/15"),

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unwrap returns o and, if it is an object of a Helm or GitOps controller, the values of charts
-// in it; of values it returns those of subcharts. Values have no kind.
+// unwrap returns o and, if it is an object of a Helm or GitOps controller, the values of charts in
+// it; for values it returns the values of subcharts. Values have no kind.
 func unwrap(o Object) ([]Object, error) {
 	var all []Object
 	add := func(parent map[string]any, path, key string) error {
@@ -113,7 +113,7 @@ func subcharts(o Object) []Object {
 	return all
 }
 
-// Found describes objects of which nothing could be made, and where their values are instead.
+// Found describes objects that no pool could be made of, and the place of their values instead.
 func Found(objects []Object) string {
 	const most = 5
 	var parts []string

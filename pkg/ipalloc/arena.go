@@ -1,16 +1,16 @@
 package ipalloc
 
-// arena stores values in chunks and identifies them by index, so that a million of them cost
-// the garbage collector almost nothing, and a freed slot is reused without an allocation. It
-// grows without copying, so a value never moves. Index 0 is never used: it means "none". The
-// zero arena is empty and ready to use. It never shrinks.
+// arena stores values in chunks and identifies them by index: a million of them cost the garbage
+// collector almost no work, and a freed slot is reused without an allocation. It grows without
+// copying, so a value never moves. Index 0 is never used: it means "none". The zero arena is empty
+// and ready to use. It never shrinks.
 type arena[T any] struct {
 	chunks []*[chunk]T
 	last   uint32 // the highest index ever handed out
 	free   []uint32
 }
 
-// chunk is how many values are allocated at once.
+// chunk is the number of values allocated at once.
 const chunk = 256
 
 func (a *arena[T]) add(v T) uint32 {

@@ -58,7 +58,7 @@ func restored(blocks []Held) *Space {
 	return s
 }
 
-// batch is how many operations are timed before the state is restored.
+// batch is the number of operations that are timed before the state is restored.
 const batch = 1000
 
 // BenchmarkClaim claims batches beside n held blocks. IPv4's last size almost fills its pool.

@@ -12,8 +12,8 @@ type Cut struct {
 	BlockBits int
 }
 
-// Claim picks a free block, records it for o, and returns it. It allocates
-// nothing but room for more blocks than there ever were.
+// Claim picks a free block, records it for o, and returns it. It allocates only room for more
+// blocks than there ever were.
 //
 // near are the blocks that o's node holds, in any order. If the buddy of one of
 // the same size is free, the lowest such buddy is taken:
@@ -21,12 +21,12 @@ type Cut struct {
 //	|  held  | free |  rest of the pool
 //	 near      buddy
 //
-// No larger chunk is split by that, and the node's blocks stay together.
-// Otherwise it is the lowest free block of all ranges, by address. The answer
-// depends on what is held and reserved, not on how that came to be.
+// No larger chunk is split by that, and the node's blocks stay together. Otherwise it is the lowest
+// free block of all ranges, by address. The answer depends on the blocks and reservations of the
+// moment, not on their history.
 //
-// It returns ErrNotReady before SetReady, and ErrExhausted if no range has a
-// block whose every address is free.
+// It returns ErrNotReady before SetReady, and ErrExhausted if each block of each range has a taken
+// address.
 func (s *Space) Claim(c Cut, o Owner, near []netip.Prefix) (netip.Prefix, error) {
 	if !s.ready {
 		return netip.Prefix{}, ErrNotReady
@@ -42,9 +42,9 @@ func (s *Space) Claim(c Cut, o Owner, near []netip.Prefix) (netip.Prefix, error)
 	return p.cidr(f), nil
 }
 
-// Free returns how many blocks could be claimed now, at most MaxUint64.
-// Addresses in several ranges count once. The time it takes grows with the
-// number of gaps between what is taken, not with their size.
+// Free returns the number of blocks that could be claimed now, at most MaxUint64. Addresses in
+// several ranges count once. The time it takes grows with the number of gaps between taken chunks,
+// not with their size.
 func (s *Space) Free(c Cut) uint64 {
 	var sum uint64
 	for i := range c.Ranges {
@@ -56,8 +56,8 @@ func (s *Space) Free(c Cut) uint64 {
 	return sum
 }
 
-// Total returns how many blocks the ranges can be cut into, at most MaxUint64.
-// Addresses in several ranges count once.
+// Total returns the number of blocks that the ranges can be cut into, at most MaxUint64. Addresses
+// in several ranges count once.
 func (c Cut) Total() uint64 {
 	var sum uint64
 	for i := range c.Ranges {

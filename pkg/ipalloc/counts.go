@@ -4,8 +4,8 @@ package ipalloc
 type Counts struct {
 	// Blocks by Family.
 	Blocks [2]PhaseCounts
-	// Nodes is how many nodes hold a block of the pool, of either family and
-	// in any phase.
+	// Nodes is the number of nodes that hold a block of the pool, of either family and in any
+	// phase.
 	Nodes int
 }
 

@@ -11,7 +11,7 @@ import (
 func ExampleSpace() {
 	s := ipalloc.NewSpace()
 
-	// First, what already exists: blocks, and addresses that are not ours.
+	// First, the existing blocks, and addresses that are not ours.
 	_ = s.Restore(ipalloc.Held{
 		CIDR:  netip.MustParsePrefix("10.0.0.0/27"),
 		Owner: ipalloc.Owner{Pool: "beijing", Node: "node-1"},

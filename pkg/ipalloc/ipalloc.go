@@ -14,7 +14,7 @@ import (
 // Family is an address family.
 type Family uint8
 
-// The two families, in the order in which they are always visited.
+// The two families, always visited in this order.
 const (
 	IPv4 Family = iota
 	IPv6
@@ -39,8 +39,8 @@ func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// Canonical returns the form of a prefix in which equal ranges are equal values: without host
-// bits, and an IPv4-mapped IPv6 range as IPv4.
+// Canonical returns one form for equal ranges: without host bits, and an IPv4-mapped IPv6 range as
+// IPv4.
 func Canonical(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -85,7 +85,7 @@ func (p Phase) String() string {
 	return fmt.Sprintf("Phase(%d)", uint8(p))
 }
 
-// Owner is who holds a block, and in which phase.
+// Owner is the holder of a block, and the block's phase.
 type Owner struct {
 	Pool, Node string
 	Phase      Phase
@@ -102,8 +102,7 @@ type Held struct {
 var (
 	// ErrExhausted means that no free block is left.
 	ErrExhausted = errors.New("no free block left")
-	// ErrNotReady means that the space has not been read completely, so that nothing is known
-	// to be free.
+	// ErrNotReady means that the space has not been read completely: any block may be taken.
 	ErrNotReady = errors.New("address space not read yet")
 )
 

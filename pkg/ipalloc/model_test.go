@@ -23,7 +23,7 @@ type oracle struct {
 // universe is the range of an oracle's 256 addresses.
 var universe = [2]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8::a00/120")}
 
-// span returns the addresses of the universe in p: the first one, and how many.
+// span returns the addresses of the universe in p: the first one, and their number.
 func span(p netip.Prefix) (f Family, from, size int) {
 	f = FamilyOf(p.Addr())
 	if !universe[f].Overlaps(p) {

@@ -3,17 +3,17 @@ package ipalloc
 import "math/bits"
 
 const (
-	// stride is how many bits of a prefix a node covers.
+	// stride is the number of bits of a prefix that a node covers.
 	stride = 6
-	// slotCount is how many nodes can be directly below one.
+	// slotCount is the number of nodes that can be directly below one.
 	slotCount = 1 << stride
 	// nothing stands for "no free chunk": longer than any prefix.
 	nothing = 255
 )
 
-// node stands for the prefixes that are less than stride bits longer than its
-// own, by their places in a heap: 1 is its own prefix, 2i and 2i+1 are the halves
-// of i. What would come next, 64 to 127, are its slots, in which other nodes lie:
+// node stands for the prefixes that are less than stride bits longer than its own, by their places
+// in a heap: 1 is its own prefix, 2i and 2i+1 are the halves of i. The next ones, 64 to 127, are
+// its slots, and other nodes lie in them:
 //
 //	place 1        |               10.0.0.0/24               |
 //	places 2, 3    |    10.0.0.0/25     |   10.0.0.128/25    |
@@ -24,8 +24,8 @@ const (
 // A node fits a line of the processor's cache.
 type node struct {
 	hi, lo uint64 // its prefix, as long as bits says
-	// Sets of places: those that blocks have, those that are reserved, and
-	// those that share an address with what is taken here or in a slot.
+	// Sets of places: held by blocks, reserved, and sharing an address with a block or reservation
+	// here or in a slot.
 	held, reserved, blocked uint64
 
 	below uint64 // set of slots that have a node, as their numbers less slotCount
@@ -70,7 +70,7 @@ func (n *node) prefix() prefix { return prefix{n.hi, n.lo, n.bits} }
 // taken returns the places that are held or reserved.
 func (n *node) taken() uint64 { return n.held | n.reserved }
 
-// taking is a way in which a place is taken.
+// taking is a way of taking a place.
 type taking uint8
 
 const (
@@ -147,15 +147,15 @@ func (n *node) largest(in *slots) uint8 {
 	return largest
 }
 
-// free returns the length of the largest free chunk in a prefix of length bits,
-// in which n is the topmost node; nil: there is none.
+// free returns the length of the largest free chunk in a prefix of length bits. n is the topmost
+// node in it, or nil.
 //
 //	n is nil     n is smaller          n fills it
 //
 //	|      |     | n|  |      |        |  n   |
 //	 bits               bits+1          n's summary
 //
-// In the middle the half without n is free, and nothing larger can be.
+// In the middle the half without n is free, and no larger chunk can be.
 func free(bits uint8, n *node) uint8 {
 	switch {
 	case n == nil:

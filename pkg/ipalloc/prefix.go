@@ -72,7 +72,7 @@ func (p prefix) buddy() prefix {
 	return p
 }
 
-// common returns how many leading bits the addresses of p and q share.
+// common returns the number of leading bits that the addresses of p and q share.
 func (p prefix) common(q prefix) uint8 {
 	if x := p.hi ^ q.hi; x != 0 {
 		return uint8(bits.LeadingZeros64(x))

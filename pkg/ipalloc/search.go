@@ -23,7 +23,8 @@ func (t *trie) lowest(p prefix, bits uint8) (prefix, bool) {
 	return t.lowestIn(p, t.inside(&tr, p), bits)
 }
 
-// takenAbove reports whether p lies in a larger prefix that is taken, given the nodes around p.
+// takenAbove reports whether p lies in a larger prefix that is taken; the trail holds the nodes
+// around p.
 func (tr *trail) takenAbove(p prefix) bool {
 	for _, n := range tr.nodes[:tr.len] {
 		if n.taken()&above[n.place(p)] != 0 {
@@ -33,8 +34,8 @@ func (tr *trail) takenAbove(p prefix) bool {
 	return false
 }
 
-// inside returns the topmost node in p, or nil, given the nodes around p, none of which has p
-// as a place.
+// inside returns the topmost node in p, or nil. The trail holds the nodes around p; none of them
+// has p as a place.
 func (t *trie) inside(tr *trail, p prefix) *node {
 	n := tr.last()
 	if c := t.child(n, n.place(p)); c != nil && p.contains(c.prefix()) {
@@ -43,8 +44,7 @@ func (t *trie) inside(tr *trail, p prefix) *node {
 	return nil
 }
 
-// lowestIn returns the lowest free prefix of length bits in p, in which n is the
-// topmost node, or nil.
+// lowestIn returns the lowest free prefix of length bits in p; n is the topmost node in p, or nil.
 //
 //	low, the first prefix of that length, is beside n: take it
 //	|  low  |       |   n   |       |
@@ -91,8 +91,8 @@ func (t *trie) lowestAt(n *node, place, length uint8) (prefix, bool) {
 	return prefix{}, false
 }
 
-// count returns how many prefixes of length bits are free in p, at most MaxUint64. It visits
-// only nodes with a free one below them.
+// count returns the number of free prefixes of length bits in p, at most MaxUint64. It visits only
+// nodes with a free one below them.
 func (t *trie) count(p prefix, bits uint8) uint64 {
 	tr := t.seek(p)
 	if tr.takenAbove(p) {
@@ -104,7 +104,7 @@ func (t *trie) count(p prefix, bits uint8) uint64 {
 	return t.countIn(p.bits, t.inside(&tr, p), bits)
 }
 
-// countIn counts in a prefix of length in, in which n is the topmost node, or nil.
+// countIn counts in a prefix of length in; n is the topmost node in it, or nil.
 func (t *trie) countIn(in uint8, n *node, bits uint8) uint64 {
 	switch {
 	case free(in, n) > bits:
@@ -130,8 +130,8 @@ func (t *trie) countAt(n *node, place, length uint8) uint64 {
 	return sum
 }
 
-// beside returns how many prefixes of length bits are in a prefix of length in,
-// but not in one of length n inside it, at most MaxUint64.
+// beside returns the number of prefixes of length bits in a prefix of length in, but not in one of
+// length n inside it, at most MaxUint64.
 //
 //	in                                n
 //	|        free        |   free   |   |  2^(bits-in) - 2^(bits-n)
@@ -145,8 +145,8 @@ func beside(in, n, bits uint8) uint64 {
 	return 1<<(bits-in) - 1<<(bits-n) // 2^64 wraps to 0, and the difference is right
 }
 
-// overlaps yields everything that is taken in one way and shares addresses with p, p itself
-// included, as node and place, ordered by address, then length, until yield returns false.
+// overlaps yields the prefixes taken in one way that share addresses with p, p itself included, as
+// node and place, ordered by address, then length, until yield returns false.
 func (t *trie) overlaps(p prefix, by taking, yield func(n *node, place uint8) bool) {
 	tr := t.seek(p)
 	for _, n := range tr.nodes[:tr.len] {
@@ -163,7 +163,7 @@ func (t *trie) overlaps(p prefix, by taking, yield func(n *node, place uint8) bo
 	}
 }
 
-// walk yields what is taken in a place or slot of n, in the order of overlaps.
+// walk yields the taken prefixes in a place or slot of n, in the order of overlaps.
 func (t *trie) walk(n *node, place uint8, by taking, yield func(n *node, place uint8) bool) bool {
 	if place >= slotCount {
 		c := t.child(n, place)

@@ -5,14 +5,13 @@ import (
 	"net/netip"
 )
 
-// Space is the address space of a cluster, both families: the blocks that are
-// held, and what is reserved. What is neither is free. The zero Space is empty,
-// not ready, and may be used.
+// Space is the address space of a cluster, both families: the held blocks, and the reserved CIDRs.
+// All other addresses are free. The zero Space is empty, not ready, and may be used.
 //
-// Its memory follows what it has held at most at one time: about 55 bytes a block
-// that has others beside it, beside the owners' strings. A call visits at most 22
-// nodes; Claim does so for each range and near block, Restore also looks at the
-// reservations inside the block, and Overlapping, Free and Counts say more.
+// Its memory follows the most blocks it has ever held: about 55 bytes for a block with others
+// beside it, beside the owners' strings. A call visits at most 22 nodes; Claim does so for each
+// range and near block, Restore also looks at the reservations inside the block, and Overlapping,
+// Free and Counts say more.
 type Space struct {
 	ready bool
 	tries [2]trie // by Family
@@ -21,17 +20,16 @@ type Space struct {
 // NewSpace returns an empty Space that is not ready.
 func NewSpace() *Space { return &Space{} }
 
-// SetReady declares that everything that exists has been restored and reserved, so that the
-// rest is known to be free. It cannot be undone.
+// SetReady declares that all existing blocks have been restored and all reservations made, so that
+// the rest is known to be free. It cannot be undone.
 func (s *Space) SetReady() { s.ready = true }
 
 // Ready reports whether SetReady was called.
 func (s *Space) Ready() bool { return s.ready }
 
-// Restore records a block that exists already, ready or not. It is for blocks
-// read back from where they are kept, so it never turns one away for what else
-// is there: whatever it returns for a valid CIDR, no later Claim gives out an
-// address of it.
+// Restore records a block that exists already, ready or not. It is for blocks read back from
+// storage, so it turns none away because of other blocks: whatever it returns for a valid CIDR, no
+// later Claim returns an address of it.
 //
 //   - The same block again (CIDR, pool and node): its phase is updated.
 //   - The same CIDR of another pool or node: a *ConflictError. The first owner
@@ -39,8 +37,8 @@ func (s *Space) Ready() bool { return s.ready }
 //   - It shares addresses with blocks of other CIDRs: it is recorded, and a
 //     *ConflictError names the first of them by address, then length.
 //
-// Reserved addresses are no conflict. A CIDR that is invalid, or has bits set
-// beyond its length, is an error, and nothing is recorded.
+// Reserved addresses are no conflict. A CIDR that is invalid, or has bits set beyond its length, is
+// an error, and is not recorded.
 func (s *Space) Restore(h Held) error {
 	f, p, ok := block(h.CIDR)
 	if !ok {
@@ -82,10 +80,10 @@ func (s *Space) Owner(cidr netip.Prefix) (Owner, bool) {
 	return Owner{}, false
 }
 
-// Overlapping returns the blocks that share addresses with cidr, except the one with exactly
-// this CIDR, sorted by address, then length. Without such blocks it returns nil and allocates
-// nothing. It visits everything held or reserved inside cidr. Bits beyond the length of cidr
-// are ignored; an invalid one overlaps nothing.
+// Overlapping returns the blocks that share addresses with cidr, except the one with exactly this
+// CIDR, sorted by address, then length. Without such blocks it returns nil and allocates no memory.
+// It visits everything held or reserved inside cidr. Bits beyond the length of cidr are ignored; an
+// invalid one overlaps no block.
 func (s *Space) Overlapping(cidr netip.Prefix) []Held {
 	if !cidr.IsValid() {
 		return nil
@@ -115,8 +113,8 @@ func (s *Space) Reserve(cidr netip.Prefix) {
 	s.tries[f].reserve(p.masked())
 }
 
-// Unreserve undoes one Reserve of exactly this cidr. It returns false, and does nothing, if
-// cidr is not reserved.
+// Unreserve undoes one Reserve of exactly this cidr. It returns false, and changes no reservation,
+// if cidr is not reserved.
 func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	if !cidr.IsValid() {
 		return false
@@ -125,9 +123,9 @@ func (s *Space) Unreserve(cidr netip.Prefix) bool {
 	return s.tries[f].unreserve(p.masked())
 }
 
-// Reservations returns how many Reserve calls that have not been undone share addresses with
-// cidr. It visits everything held or reserved inside cidr. Bits beyond the length of cidr are
-// ignored, and an invalid one shares none.
+// Reservations returns the number of Reserve calls not undone that share addresses with cidr. It
+// visits everything held or reserved inside cidr. Bits beyond the length of cidr are ignored, and
+// an invalid one shares none.
 func (s *Space) Reservations(cidr netip.Prefix) int {
 	if !cidr.IsValid() {
 		return 0

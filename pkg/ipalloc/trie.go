@@ -2,12 +2,11 @@ package ipalloc
 
 import "math/bits"
 
-// trie holds the taken prefixes of one family: those of blocks, and those that
-// are reserved. Prefixes may lie inside one another. Its nodes look at stride
-// bits at a time: among a million blocks a look-up visits five of them, where
-// one by one it would be twenty, and most of its time is the processor's wait for
-// what it has not cached. Stretches without a fork are skipped. The zero trie is
-// empty and ready to use. It must not be copied.
+// trie holds the taken prefixes of one family, by blocks and by reservations. Prefixes may lie
+// inside one another. Its nodes look at stride bits at a time: among a million blocks a look-up
+// visits five of them instead of twenty, and most of its time is the processor's wait for uncached
+// memory. Stretches without a fork are skipped. The zero trie is empty and ready to use. It must
+// not be copied.
 //
 //	taken: 10.0.0.0/27, 10.0.0.64/26, and 10.0.0.96/32 inside the latter
 //
@@ -17,16 +16,15 @@ import "math/bits"
 //	            slot of 10.0.0.96/30
 //	                10.0.0.96/30   10.0.0.96/32 held
 //
-// Each node knows the largest aligned chunk that is wholly free below it, the
-// summary that a buddy allocator keeps. Free space is where nothing is taken, and
-// is never listed.
+// Each node knows the largest aligned chunk that is wholly free below it, the summary that a buddy
+// allocator keeps. Free space is the rest, and is never listed.
 type trie struct {
 	root     node // of the whole address space
 	nodes    arena[node]
 	slots    arena[slots]
 	several  arena[[slotCount]uint32] // owners of a node with several places held
 	owners   arena[Owner]
-	reserved map[prefix]uint32 // how often; never 0
+	reserved map[prefix]uint32 // number of reservations; never 0
 }
 
 // trail are the nodes around a prefix, from the root down.
@@ -51,8 +49,8 @@ func (t *trie) child(n *node, slot uint8) *node {
 	return t.nodes.at(t.slots.at(n.slots).nodes[s])
 }
 
-// seek returns all nodes around p. The last one has p as one of its places, or p lies in one of
-// its slots, whose topmost node, if any, lies in p or beside it.
+// seek returns all nodes around p. The last one has p as one of its places, or p lies in one of its
+// slots. The topmost node of this slot, if any, lies in p or beside it.
 func (t *trie) seek(p prefix) (tr trail) {
 	for n := &t.root; n != nil && n.around(p); n = t.child(n, n.place(p)) {
 		tr.add(n)
@@ -150,9 +148,9 @@ func (t *trie) unreserve(p prefix) bool {
 	return true
 }
 
-// grow makes the node that has p as one of its places, if need be, and returns
-// the nodes around p. The caller takes the place and then calls settle, as what
-// nodes know of what is free is not right any more.
+// grow makes the node that has p as one of its places, if need be, and returns the nodes around p.
+// The caller takes the place and then calls settle, as the nodes' summaries of free space are not
+// right any more.
 //
 //	the slot is empty     its node lies in p's, or beside: at the fork is a node
 //
@@ -186,7 +184,7 @@ func (t *trie) grow(p prefix) trail {
 	return tr
 }
 
-// aligned returns the length of the node whose places have length bits.
+// aligned returns the length of the node that has the places of length bits.
 func aligned(bits uint8) uint8 { return bits - bits%stride }
 
 // attach puts a node into an empty slot of n; free is the length of the slot's largest free
@@ -201,11 +199,11 @@ func (t *trie) attach(n *node, slot uint8, child uint32, free uint8) {
 	n.below |= 1 << s
 }
 
-// settle updates the last of the nodes around p, which has changed, and those above it: a node
-// without anything taken and without a fork is removed, and what is free is summed up again, up
-// to a slot in which it has not changed.
+// settle updates the last of the nodes around p, which has changed, and the nodes above it. It
+// removes a node without anything taken and without a fork, and sums up free space again, up to a
+// slot that has not changed.
 func (t *trie) settle(p prefix, tr *trail) {
-	blocks := true // what is blocked in n may have changed, too
+	blocks := true // n's blocked places may have changed, too
 	for i := tr.len - 1; i > 0; i-- {
 		n, up := tr.nodes[i], tr.nodes[i-1]
 		if n.taken() == 0 && n.below == 0 {
@@ -228,7 +226,7 @@ func (t *trie) settle(p prefix, tr *trail) {
 	t.sum(&t.root, blocks)
 }
 
-// sum recomputes a node's summary of what is free.
+// sum recomputes a node's summary of free space.
 func (t *trie) sum(n *node, blocks bool) {
 	if blocks {
 		n.block()
@@ -244,7 +242,7 @@ func (t *trie) slotsIn(n *node) *slots {
 	return t.slots.at(n.slots)
 }
 
-// detach removes the node in a slot of n, which has nothing below it.
+// detach removes the node in a slot of n. This node has no nodes below it.
 func (t *trie) detach(n *node, slot uint8) {
 	s := slot % slotCount
 	in := t.slots.at(n.slots)
@@ -256,8 +254,7 @@ func (t *trie) detach(n *node, slot uint8) {
 	}
 }
 
-// skip removes a node, given where its index is stored, puts the only one below it there, and
-// returns that.
+// skip removes the node at the stored index, puts the only one below it there, and returns that.
 func (t *trie) skip(at *uint32) *node {
 	n := t.nodes.at(*at)
 	child := t.slots.at(n.slots).nodes[bits.TrailingZeros64(n.below)]

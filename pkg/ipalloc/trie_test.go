@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// check returns what is wrong with the internal state of s, or nil.
+// check returns the fault of the internal state of s, or nil.
 func (s *Space) check() error {
 	for f := range s.tries {
 		if err := s.tries[f].check(Family(f)); err != nil {
@@ -23,9 +23,8 @@ func (s *Space) check() error {
 // used are the indexes of the arenas that were reached.
 type used struct{ nodes, slots, several, owners map[uint32]bool }
 
-// check checks the invariants of t: every node has a purpose, lies in its slot, and knows what
-// is free; no index of an arena is lost or used twice; the reservations counted are those in
-// nodes.
+// check checks the invariants of t: every node has a purpose, lies in its slot, and knows its free
+// space; no index of an arena is lost or used twice; the reservations counted are in nodes.
 func (t *trie) check(f Family) error {
 	u := used{map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}}
 	reserved := map[prefix]bool{}
@@ -94,7 +93,7 @@ func (t *trie) checkNode(n *node, f Family, u used, reserved map[prefix]bool) er
 	return nil
 }
 
-// checkPlaces compares what n records about its places with the prefixes that they stand for.
+// checkPlaces compares n's records about its places with the prefixes that they stand for.
 func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) error {
 	if (n.held|n.reserved|n.blocked)&1 != 0 {
 		return fmt.Errorf("place 0 is in use: %+v", n)
@@ -138,8 +137,8 @@ func (t *trie) checkPlaces(n *node, f Family, u used, reserved map[prefix]bool) 
 	return nil
 }
 
-// findBlocked adds to blocked the places in one, of which a larger one may be taken, and
-// reports whether it contains anything itself.
+// findBlocked adds the blocked places in a place to blocked, and reports whether it contains
+// anything itself. covered: a larger place may be taken.
 func (n *node) findBlocked(place uint8, covered bool, blocked *uint64) bool {
 	if place >= slotCount {
 		return n.below>>(place-slotCount)&1 != 0
@@ -168,7 +167,7 @@ func (t *trie) freeAt(n *node, place uint8) uint8 {
 	return min(lower, upper)
 }
 
-// freeIn is freeAt for a slot of n, in which c is the topmost node.
+// freeIn is freeAt for a slot of n; c is the topmost node in it.
 func (t *trie) freeIn(c *node, slot uint8, n *node) uint8 {
 	in := n.at(slot).bits
 	switch {

@@ -19,10 +19,10 @@ restore every address in use, do blocks, CiliumNodes and pools agree, is anythin
 stuck?
 
 It is the same as cilium-pool-operator check: it checks findings again after
---again and drops those that are gone. docs/reference/check.md explains each finding.
+--again and drops vanished ones. docs/reference/check.md explains each finding.
 
-Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line, or the
-cluster could not be read.`,
+Exit codes: 0 no findings, 1 findings, 2 wrong command line, or the cluster could
+not be read.`,
 		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

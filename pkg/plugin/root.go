@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/whois"
 )
 
-const about = `Shows who holds which pod addresses, why, and what would change that, in a
-cluster where cilium-pool-operator gives them out.
+const about = `Shows who holds which pod addresses and why, and changes that, in a cluster where
+cilium-pool-operator assigns them.
 
 All commands but drain and migrate only read, with your own rights.`
 
@@ -30,7 +30,7 @@ func New(streams genericiooptions.IOStreams, version string) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, version, nil))
 }
 
-// NewAt returns New's command for a given place.
+// NewAt returns New's command for a place.
 func NewAt(p cli.Place, streams genericiooptions.IOStreams) *cobra.Command {
 	return newCommand(cli.NewEnv(streams, "", &p))
 }
@@ -75,7 +75,7 @@ func optionsCommand() *cobra.Command {
 		Use:   optionsName,
 		Short: "List the flags of all commands: which cluster, user and operator",
 		Long: `Lists the flags that all commands have: kubectl's, which select the cluster and the
-user, and those that say where the operator and Cilium's agents run.`,
+user, and the flags that locate the operator and Cilium's agents.`,
 		Example: cli.Examples("options", "status --context prod", "check --kubeconfig prod.yaml --as viewer"),
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -10,8 +10,8 @@ import (
 // versions are the versions of the plugin and the operator.
 type versions struct {
 	Client string `json:"clientVersion"`
-	// Operator is the version of the operator that leads or led last, and Commit what it was
-	// built from; empty: unknown, and Unknown says why.
+	// Operator is the version of the operator that leads or led last, and Commit its sources;
+	// empty: unknown, and Unknown says why.
 	Operator string `json:"operatorVersion,omitempty"`
 	Commit   string `json:"operatorCommit,omitempty"`
 	Unknown  string `json:"operatorUnknown,omitempty"`

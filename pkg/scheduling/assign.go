@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Cluster is a cluster whose Nodes offer addresses to the scheduler.
+// Cluster is a cluster with Nodes that offer addresses to the scheduler.
 type Cluster struct {
 	state.Cluster
 	// Unscheduled is that of state.Cluster.
@@ -25,9 +25,9 @@ type Assignment struct {
 	Spreading
 	// Candidates are the nodes that Expected refers to, sorted by name.
 	Candidates []Candidate
-	// Needs is what nodes should do, by name.
+	// Needs are the needs of nodes, by name.
 	Needs map[string]NodeNeeds
-	// Pods is how many pods wait.
+	// Pods is the number of waiting pods.
 	Pods int
 	// FirstBlocks are the nodes that wait for their first block, by name.
 	FirstBlocks []FirstBlock
@@ -44,11 +44,11 @@ func (a *Assignment) sooner(t time.Time) {
 	}
 }
 
-// Assign assigns the unscheduled pods to nodes at now, and finds blocks for the nodes that
-// have none. It records what nodes have free: an address that stays unused although pods
-// wait is of no use to them.
+// Assign assigns the unscheduled pods to nodes at now, and finds blocks for the nodes that have
+// none. It records the free addresses of nodes: an address that stays unused although pods wait is
+// of no use to them.
 func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
-	turnover := c.Ledger.Turnover() // first: what moves from here on may be seen twice or not at all
+	turnover := c.Ledger.Turnover() // first: blocks that move from here on may be seen twice or not at all
 	kinds, again := c.Unscheduled.waiting(now)
 	out, pods, free := Assignment{RequeueAt: again}, make([]Group, len(kinds)), FreeBlocks{{}, {}}
 	var bound [][2]int // requests of each candidate's bound pods
@@ -102,10 +102,10 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 	return out
 }
 
-// candidate returns what a Node has for unscheduled pods, what its bound pods request, and
+// candidate returns the room of a Node for unscheduled pods, the requests of its bound pods, and
 // whether it offers any addresses. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
-	claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
+	claims := c.Ledger.Claims(node.Name) // first: a claim that becomes a block meanwhile must not be missed
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
 		return is, requested, false
@@ -133,7 +133,7 @@ func addClaims(room *expand.Room, perBlock, claims int) {
 	}
 }
 
-// addRoom adds what a node has of one family to a candidate.
+// addRoom adds a node's room of one family to a candidate.
 func (c *Cluster) addRoom(is *Candidate, share *state.Share, free FreeBlocks, now time.Time) {
 	f := share.Family
 	is.Room[f] = expand.RoomOf(now, share.Policy, share.State)

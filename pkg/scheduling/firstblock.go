@@ -39,8 +39,8 @@ func (u *Unscheduled) isWithoutBlock(node string) bool {
 	return u.withoutBlock[node]
 }
 
-// firstBlocks returns the nodes that wait for the first block of a family and whose pools
-// have none left.
+// firstBlocks returns the nodes that wait for the first block of a family while their pools have
+// none left.
 func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time) []FirstBlock {
 	var out []FirstBlock
 	free := FreeBlocks{{}, {}}
@@ -48,7 +48,7 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
 		}
-		claims := c.Ledger.Claims(node.Name) // first: one that becomes a block meanwhile must not be missed
+		claims := c.Ledger.Claims(node.Name) // first: a claim that becomes a block meanwhile must not be missed
 		s, first := c.Snapshot(node.Name, node, now), FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]

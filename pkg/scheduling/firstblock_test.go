@@ -125,8 +125,8 @@ func TestFirstBlockIsScarce(t *testing.T) {
 	}
 }
 
-// The first block that a node has got is not recalled for the next node, and no node gets
-// one at the expense of what another node needs: no block moves back and forth.
+// The first block that a node has got is not recalled for the next node, and no node gets one at
+// the expense of another node's needs: no block moves back and forth.
 func TestFirstBlockStays(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n", "x", "y", "z"), fixtures.Noon()
 	for _, name := range []string{"x", "y", "z"} {
@@ -145,7 +145,7 @@ func TestFirstBlockStays(t *testing.T) {
 		if donor == "" {
 			t.Fatalf("nothing is recalled for %s", name)
 		}
-		// The block moves from its node to the waiting one, whose agent starts and settles.
+		// The block moves from its node to the waiting one. The agent there starts and settles.
 		b, _ := c.Ledger.Block(a.Needs[donor].Recall[0])
 		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
 		c.Ledger.Remove(b)

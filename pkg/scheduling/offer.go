@@ -12,11 +12,11 @@ import (
 // NoOffer means that a Node does not have the resource of a family.
 const NoOffer = -1
 
-// Offer is how many addresses of each family a Node offers to pods that request one, or
+// Offer is the number of addresses of each family that a Node offers to pods that request one, or
 // NoOffer.
 type Offer [2]int
 
-// OfferIn reads what a Node offers from its capacity, or its allocatable resources.
+// OfferIn reads the offer of a Node from its capacity, or its allocatable resources.
 func OfferIn(list corev1.ResourceList) Offer {
 	var offer Offer
 	for _, f := range ipalloc.Families() {

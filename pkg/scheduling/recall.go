@@ -23,13 +23,12 @@ type donor struct {
 	releasable []netip.Prefix
 }
 
-// recall adds to the needs of nodes the blocks that they should return at once because
-// pods, or nodes without any block, wait for blocks of full pools: as many as are missing,
-// less those that are already being returned, and less those that have moved since the
-// turnover at the start of the assignment, which may have missed them: of these, it looks
-// again soon. Cordoned nodes come first, then those that
-// can spare the most. No node returns its only block, so a node keeps a first block that it
-// has just got.
+// recall adds to the needs of nodes the blocks that they should return at once because pods, or
+// nodes without any block, wait for blocks of full pools: as many as are missing, less the blocks
+// already being returned, and less the blocks that have moved since the turnover at the start of
+// the assignment, which may have missed them: of these, it looks again soon. Cordoned nodes come
+// first, then the nodes that can spare the most. No node returns its only block, so a node keeps a
+// first block that it has just got.
 func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string]uint64, now time.Time) {
 	for _, f := range ipalloc.Families() {
 		a.Scarce[f] = map[string]bool{}
@@ -62,8 +61,8 @@ func (c *Cluster) recall(a *Assignment, nodes []corev1.Node, turnover map[string
 // others moved.
 const recallDelay = time.Second
 
-// moved counts the blocks of pools that were claimed or freed since an earlier turnover. It
-// must be read after what they moved from.
+// moved counts the blocks of pools that were claimed or freed since an earlier turnover. It must be
+// read after the blocks and claims.
 func (c *Cluster) moved(pools []string, since map[string]uint64) int {
 	n, now := uint64(0), c.Ledger.Turnover()
 	for _, pool := range pools {
@@ -72,14 +71,14 @@ func (c *Cluster) moved(pools []string, since map[string]uint64) int {
 	return int(min(n, math.MaxInt32))
 }
 
-// missing is how many blocks pods and nodes wait for from any of these pools.
+// missing is the number of blocks from any of these pools that pods and nodes wait for.
 type missing struct {
 	pools  []string
 	blocks int
 }
 
-// missingBlocks returns what the candidates lack, in order, and then one block for each
-// node without any, with one entry for all that claim from the same pools.
+// missingBlocks returns the lacks of the candidates, in order, and then one block for each node
+// without any, with one entry for all that claim from the same pools.
 func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	var out []missing
 	of := map[string]int{}
@@ -104,8 +103,8 @@ func missingBlocks(a *Assignment, f ipalloc.Family) []missing {
 	return out
 }
 
-// returning counts the blocks of pools that are on their way back: those that cool down,
-// and those that drain and have no address reported as used.
+// returning counts the blocks of pools that are on their way back: cooling ones, and draining ones
+// without an address reported as used.
 func (c *Cluster) returning(pools []string, f ipalloc.Family) int {
 	n, draining := 0, []crd.Block(nil)
 	for _, pool := range pools {
@@ -168,9 +167,9 @@ func (c *Cluster) donors(pools []string, f ipalloc.Family, a *Assignment, nodes 
 	return out
 }
 
-// spare returns the blocks of a family that a node could return at once, given the pods it
-// should have room for. If the node could return others once time has passed, it makes the
-// pods be assigned again then.
+// spare returns the blocks of a family that a node could return at once, beside the pods it should
+// have room for. If the node could return others once time has passed, it makes the pods be
+// assigned again then.
 func (c *Cluster) spare(node *corev1.Node, f ipalloc.Family, a *Assignment, now time.Time) []netip.Prefix {
 	s, needs := c.Snapshot(node.Name, node, now), a.Needs[node.Name]
 	i := slices.IndexFunc(s.Shares, func(share state.Share) bool { return share.Family == f })

@@ -19,8 +19,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// recalling returns a cluster with a full pool of blocks of two addresses: one on node n,
-// for which pods wait, two on a and three on b. The agents use one address each.
+// recalling returns a cluster with a full pool of blocks of two addresses: one on node n, with pods
+// waiting for it, two on a and three on b. The agents use one address each.
 func recalling() *Cluster {
 	c := clusterOf()
 	c.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon())
@@ -35,7 +35,7 @@ func recalling() *Cluster {
 	return c
 }
 
-// tight returns a pool whose nodes keep no address free.
+// tight returns a pool for nodes that keep no address free.
 func tight(name string, ranges ...string) *v1alpha1.PodIPPool {
 	return fixtures.Edited(fixtures.PodIPPool(name, 1, ranges...), func(s *v1alpha1.PodIPPoolSpec) {
 		s.Expand.MinFree, s.Expand.ThresholdPercent = ptr.To[int32](0), ptr.To[int32](100)
@@ -138,8 +138,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// What moves while pods are assigned may have been missed, so that much less is recalled until
-// they are assigned again.
+// Blocks that move while pods are assigned may have been missed, so that many fewer are recalled
+// until they are assigned again.
 func TestRecallWhileBlocksMove(t *testing.T) {
 	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
 	all[2].Labels = map[string]string{"name": "n"}
@@ -199,7 +199,7 @@ func TestScarce(t *testing.T) {
 	}
 }
 
-// However many sets of pools nodes wait for, a node is asked once for what it can spare.
+// However many sets of pools nodes wait for, a node is asked once for its spare blocks.
 func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c, all, asked := recalling(), nodes("a", "b", "n"), 0
 	c.Taken = func(string, ipalloc.Family) int { asked++; return 0 } // by each Snapshot, as all blocks are of p

@@ -1,9 +1,9 @@
-// Package scheduling is all of what the operator does so that the scheduler binds pods only where
-// an address is left for them: what Nodes offer, pods that no node has addresses for, the nodes
-// that should have room for these, the blocks that others return, and the shortage taint. Nothing
-// of it runs where no family is offered.
+// Package scheduling is the operator's part in scheduling, so that the scheduler binds pods only
+// where an address is left for them: the offers of Nodes, pods that no node has addresses for, the
+// nodes that should have room for these, the blocks that others return, and the shortage taint. It
+// does not run where no family is offered.
 //
-// It decides on what pkg/state knows, as pkg/expand does for one node. It calls no API server,
+// It decides on the state of pkg/state, as pkg/expand does for one node. It calls no API server,
 // reads no clock, and does not log.
 package scheduling
 
@@ -16,14 +16,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// together is how many pods a node that grows for unscheduled pods gets before the next
+// together is the number of pods that a node that grows for unscheduled pods gets before the next
 // node grows: a block has addresses for more than one.
 const together = 8
 
 // Group are pods that are yet to be scheduled and are alike.
 type Group struct {
 	Pods int
-	// Requests is how many addresses of each family each of them requests.
+	// Requests is the number of addresses of each family that each of them requests.
 	Requests [2]int
 	// Suits are the nodes that they can be scheduled to if these have addresses: indexes
 	// of the candidates, ascending.
@@ -33,17 +33,17 @@ type Group struct {
 // Candidate is a node that unscheduled pods can be scheduled to.
 type Candidate struct {
 	Node string
-	// Pods is how many more pods its kubelet admits.
+	// Pods is the number of pods that its kubelet still admits.
 	Pods int
-	// Room is what it has of each family.
+	// Room is its room of each family.
 	Room [2]expand.Room
-	// Pools are those that it claims blocks from, best first.
+	// Pools are the pools that it claims blocks from, best first.
 	Pools [2][]string
-	// PerBlock is how many addresses a block brings it.
+	// PerBlock is the number of addresses in one of its blocks.
 	PerBlock [2]int
 }
 
-// HasFree reports whether the node has what a pod requests.
+// HasFree reports whether the node has the addresses that a pod requests.
 func (c *Candidate) HasFree(requests [2]int) bool {
 	for _, f := range ipalloc.Families() {
 		if requests[f] > 0 && c.Room[f].Free < requests[f] {
@@ -56,25 +56,24 @@ func (c *Candidate) HasFree(requests [2]int) bool {
 // FreeBlocks are the free blocks of pools, by name, for each family.
 type FreeBlocks [2]map[string]uint64
 
-// Spreading says which nodes should have room for which unscheduled pods.
+// Spreading assigns unscheduled pods to the nodes that should have room for them.
 type Spreading struct {
-	// Expected is how many addresses the pods request that each candidate should have
-	// room for.
+	// Expected is the number of addresses that the pods of each candidate request.
 	Expected [][2]int
-	// Missing is how many blocks of each family the pools of each candidate lack for the
+	// Missing is the number of blocks of each family that the pools of each candidate lack for the
 	// pods that are Short.
 	Missing [][2]int
-	// Offered pods find addresses that are free, Growing ones those that nodes are to get,
-	// and Short ones none, as the pools of the nodes that may grow have no free block. The
-	// rest suits no node that may grow.
+	// Offered pods find free addresses, Growing ones find addresses that nodes will get, and Short
+	// ones none, as the pools of the nodes that may grow have no free block. The rest suits no node
+	// that may grow.
 	Offered, Growing, Short int
 }
 
-// Spread assigns unscheduled pods to nodes: first what is free or comes back, so that
-// nothing is claimed for pods that can be scheduled as it is; then what nodes can claim;
-// and last, so that these wait for a block, what nodes could claim if their pools had
-// one. Each pod counts once. Of the nodes that can grow, those with the fewest such pods
-// come first, then those that admit the most pods. It is a pure function of its inputs.
+// Spread assigns unscheduled pods to nodes: first free and returning addresses, so that no block is
+// claimed for pods that can be scheduled as it is; then addresses that nodes can claim; and last,
+// so that these wait for a block, addresses that nodes could claim if their pools had one. Each pod
+// counts once. Of the nodes that can grow, the ones with the fewest such pods come first, then the
+// ones that admit the most pods. It is a pure function of its inputs.
 func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
 	s := spreading{free: FreeBlocks{}, slots: make([]slot, len(nodes))}
 	for _, f := range ipalloc.Families() {
@@ -108,13 +107,13 @@ func Spread(pods []Group, nodes []Candidate, free FreeBlocks) Spreading {
 	return out
 }
 
-// step is what may be assigned to pods.
+// step is the kind of addresses that may be assigned to pods.
 type step int
 
 const (
-	asOffered step = iota // what is free
-	growing               // what can be taken back or claimed, too
-	waiting               // what could be claimed if pools had free blocks, too
+	asOffered step = iota // free addresses
+	growing               // addresses that can be taken back or claimed, too
+	waiting               // addresses that could be claimed if pools had free blocks, too
 )
 
 // spreading is one call of Spread.
@@ -123,7 +122,7 @@ type spreading struct {
 	slots []slot
 }
 
-// slot is a candidate, and what is left of its room.
+// slot is a candidate, and the rest of its room.
 type slot struct {
 	*Candidate
 	admits, pods int
@@ -132,8 +131,8 @@ type slot struct {
 	missing      [2]int // blocks that no pool has
 }
 
-// assign assigns pods to slots, and returns how many. What is free goes to the slots in
-// order. A slot that does not fit does not fit later either: what it can reach only shrinks.
+// assign assigns pods to slots, and returns their number. Free addresses go to the slots in order.
+// A slot that does not fit does not fit later either: its reach only shrinks.
 func (s *spreading) assign(u *Group, by step) int {
 	q := slots{}
 	for _, i := range u.Suits {
@@ -182,7 +181,7 @@ func (q *slots) Pop() any {
 	return last
 }
 
-// fits reports whether a slot has, or can get, what one more pod requests.
+// fits reports whether a slot has, or can get, the addresses that one more pod requests.
 func (s *spreading) fits(p *slot, u *Group, by step) bool {
 	if p.admits <= 0 {
 		return false
@@ -195,7 +194,7 @@ func (s *spreading) fits(p *slot, u *Group, by step) bool {
 	return true
 }
 
-// reach is how many addresses of a family a slot has or can get.
+// reach is the number of addresses of a family that a slot has or can get.
 func (s *spreading) reach(p *slot, f ipalloc.Family, by step) int {
 	room := &p.room[f]
 	if by == asOffered {
@@ -211,7 +210,7 @@ func (s *spreading) reach(p *slot, f ipalloc.Family, by step) int {
 	return room.Free + room.Back + min(blocks*p.PerBlock[f], room.Addresses)
 }
 
-// freeFor is how many free blocks the pools of a slot have, up to most.
+// freeFor is the number of free blocks in the pools of a slot, up to most.
 func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 	n := uint64(0)
 	for _, pool := range p.Pools[f] {
@@ -222,7 +221,7 @@ func (s *spreading) freeFor(p *slot, f ipalloc.Family, most int) int {
 	return int(n)
 }
 
-// take assigns one pod to a slot, which gets what it lacks: it fits.
+// take assigns one pod to a slot, and claims for it if needed: it fits.
 func (s *spreading) take(p *slot, u *Group) {
 	p.admits--
 	p.pods++
@@ -236,7 +235,7 @@ func (s *spreading) take(p *slot, u *Group) {
 	}
 }
 
-// addBlock gives a slot the blocks that come back to it, or one more.
+// addBlock adds to a slot the blocks that come back to it, or one more.
 func (s *spreading) addBlock(p *slot, f ipalloc.Family) {
 	room := &p.room[f]
 	if room.Back > 0 {

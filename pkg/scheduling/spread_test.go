@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// place4 returns a candidate that admits a hundred pods and whose blocks of pool p have ten
-// IPv4 addresses each.
+// place4 returns a candidate that admits a hundred pods and has blocks of pool p with ten IPv4
+// addresses each.
 func place4(name string, edits ...func(*Candidate)) Candidate {
 	c := Candidate{
 		Node: name, Pods: 100, Pools: [2][]string{{"p"}, nil}, PerBlock: [2]int{10, 0},
@@ -40,8 +40,8 @@ func waits(n int, suits ...int) Group {
 	return Group{Pods: n, Requests: [2]int{1, 0}, Suits: suits}
 }
 
-// spreadText formats the nodes that should have room as "name=addresses", and how many pods
-// find it.
+// spreadText formats the nodes that should have room as "name=addresses", and the number of pods
+// that find it.
 func spreadText(nodes []Candidate, s Spreading) string {
 	var parts []string
 	for i, n := range s.Expected {
@@ -170,9 +170,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadAnything checks that each pod counts at most once, on a node that it suits and that
-// has or may get the addresses, and that the same input gives the same result and is not
-// modified.
+// TestSpreadAnything checks that each pod counts at most once, on a node that it suits and that has
+// or may get the addresses, and that the same input leads to the same result and is not modified.
 func TestSpreadAnything(t *testing.T) {
 	grew, short := 0, 0
 	for seed := range uint64(5000) {
@@ -249,8 +248,8 @@ func randomInput(d func(n int) int) (pods []Group, nodes []Candidate, free FreeB
 	return pods, nodes, free
 }
 
-// BenchmarkSpread assigns pods of ten kinds to 20,000 nodes that have an address free, or have
-// to grow.
+// BenchmarkSpread assigns pods of ten kinds to 20,000 nodes that have an address free, or must
+// grow.
 func BenchmarkSpread(b *testing.B) {
 	for name, edit := range map[string]func(*Candidate){"free": hasFree(1), "grow": hasFree(0)} {
 		b.Run(name, func(b *testing.B) {

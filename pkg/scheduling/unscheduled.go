@@ -42,7 +42,7 @@ type UnscheduledPod struct {
 // UID returns the pod's UID.
 func (p UnscheduledPod) UID() types.UID { return p.uid }
 
-// podKind is what a pod requests, and where it may run.
+// podKind is a pod's requests and its possible nodes.
 type podKind struct {
 	requests    [2]uint16
 	affinity    nodeaffinity.RequiredNodeAffinity
@@ -113,13 +113,13 @@ func (k *podKind) Suits(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
-// unusedFor is how long a pod may wait while a suitable node has the addresses it requests
-// and no pod takes any of them. After that, something else, such as CPU, must keep the pod
-// from that node. The scheduler tries again within 10 seconds.
+// unusedFor is the time that a pod may wait while a suitable node has the addresses it requests and
+// no pod takes any of them. After that, something else, such as CPU, must keep the pod from that
+// node. The scheduler tries again within 10 seconds.
 const unusedFor = 30 * time.Second
 
-// Unscheduled stores the pods that no node has addresses for, how many addresses each node
-// should have for them, and the nodes that wait for their first block. It is safe for
+// Unscheduled stores the pods that no node has addresses for, the number of addresses that each
+// node should have for them, and the nodes that wait for their first block. It is safe for
 // concurrent use.
 type Unscheduled struct {
 	// Changed, if set, is called when a node begins or ceases to wait for its first block.
@@ -127,12 +127,12 @@ type Unscheduled struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]UnscheduledPod
-	// needs is what nodes should do for these pods.
+	// needs are the needs of nodes for these pods.
 	needs map[string]NodeNeeds
 	// scarce are the pools of each family that some of these pods, or nodes without a
 	// block, wait for.
 	scarce [2]map[string]bool
-	// free is what nodes had free when pods were last assigned, and since when.
+	// free are the free addresses of nodes when pods were last assigned, and the time since when.
 	free map[string]freeSince
 	// withoutBlock are the nodes that wait for the first block of a family.
 	withoutBlock map[string]bool
@@ -143,10 +143,10 @@ type freeSince struct {
 	at   time.Time
 }
 
-// NodeNeeds is what a node should do for unscheduled pods, and for nodes without a block.
+// NodeNeeds is a node's share for unscheduled pods, and for nodes without a block.
 type NodeNeeds struct {
-	// Expected is how many addresses of each family the node should have room for, beyond
-	// the Requested ones, which its bound pods requested at that time.
+	// Expected is the number of additional addresses per family that unscheduled pods will need on
+	// this node, beyond the Requested ones of its bound pods at that time.
 	Expected, Requested [2]int
 	// Recall are the blocks that the node should return at once unless it needs them.
 	Recall []netip.Prefix
@@ -186,7 +186,7 @@ func (u *Unscheduled) Delete(uid types.UID) bool {
 	return known
 }
 
-// Missing returns the known pods whose UID is not among listed.
+// Missing returns the known pods with a UID that is not among listed.
 func (u *Unscheduled) Missing(listed map[types.UID]bool) []UnscheduledPod {
 	u.mu.Lock()
 	known := slices.Collect(maps.Values(u.pods))
@@ -202,9 +202,9 @@ func (u *Unscheduled) Any() bool {
 	return len(u.pods)+len(u.needs)+len(u.withoutBlock) > 0
 }
 
-// Needs returns how many addresses of a family a node should have room for, given how many
-// its bound pods request now, and the blocks that it should return. Pods that were bound
-// since the node was assigned some no longer count.
+// Needs returns the number of addresses of a family that a node should have room for, if its bound
+// pods request that many now, and the blocks that it should return. Pods that were bound since the
+// node was assigned some no longer count.
 func (u *Unscheduled) Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -232,8 +232,8 @@ func (u *Unscheduled) IsScarce(f ipalloc.Family, pools []*crd.Pool) bool {
 	return len(pools) > 0
 }
 
-// SetNeeds replaces what nodes should do, and returns the nodes for which that has changed.
-// The caller must not modify the map afterwards.
+// SetNeeds replaces the needs of nodes, and returns the nodes with changed ones. The caller must
+// not modify the map afterwards.
 func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
 	u.mu.Lock()
 	was := u.needs
@@ -253,7 +253,7 @@ func (u *Unscheduled) SetNeeds(next map[string]NodeNeeds) (changed []string) {
 	return changed
 }
 
-// waitingKind is how many pods of a kind have or have not waited for unusedFor.
+// waitingKind is the number of pods of a kind that have or have not waited for unusedFor.
 type waitingKind struct {
 	*podKind
 	pods int
@@ -261,7 +261,7 @@ type waitingKind struct {
 	long bool
 }
 
-// Addresses returns how many addresses of each family a pod of the kind requests.
+// Addresses returns the number of addresses of each family that a pod of the kind requests.
 func (k *podKind) Addresses() [2]int { return [2]int{int(k.requests[0]), int(k.requests[1])} }
 
 // waiting returns the pods that wait at now, and when the next ones will have waited for
@@ -292,7 +292,8 @@ func (u *Unscheduled) waiting(now time.Time) (kinds []waitingKind, next time.Tim
 	return kinds, next
 }
 
-// noteFree records what a node has free at now, and returns since when it has had that.
+// noteFree records the free addresses of a node at now, and returns the time since when it has had
+// them.
 func (u *Unscheduled) noteFree(node string, free [2]int, now time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -111,7 +111,7 @@ func TestPodsSuitNodes(t *testing.T) {
 	}
 }
 
-// clusterOf returns a cluster of a pool whose Nodes offer addresses, with these blocks.
+// clusterOf returns a cluster of a pool with Nodes that offer addresses, with these blocks.
 func clusterOf(blocks ...crd.Block) *Cluster {
 	ledger, u := state.ReadyLedger(blocks...), NewUnscheduled()
 	c := &Cluster{Unscheduled: u, Cluster: state.Cluster{
@@ -122,15 +122,15 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 	return c
 }
 
-// offering returns a cluster of pools with blocks of two addresses, whose node n has one
-// block that its agent uses.
+// offering returns a cluster of pools with blocks of two addresses; node n has one block that its
+// agent uses.
 func offering() *Cluster {
 	c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	c.join("n", "10.0.0.1", "10.0.0.2")
 	return c
 }
 
-// join adds a node whose agent uses the first two of these published addresses for itself.
+// join adds a node with an agent that uses the first two of these published addresses for itself.
 func (c *Cluster) join(name string, addrs ...string) {
 	c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined(name, addrs...)))
 }
@@ -153,7 +153,7 @@ func (c *Cluster) wait(now time.Time, pods ...*corev1.Pod) {
 	}
 }
 
-// expected returns how many addresses each node should have room for.
+// expected returns the number of addresses that each node should have room for.
 func expected(a Assignment) map[string][2]int {
 	out := map[string][2]int{}
 	for node, n := range a.Needs {
@@ -164,7 +164,7 @@ func expected(a Assignment) map[string][2]int {
 	return out
 }
 
-// assigned formats what nodes should have room for, and how many pods find room.
+// assigned formats the nodes' expected addresses, and the number of pods that find room.
 func (c *Cluster) assigned(now time.Time, names ...string) string {
 	a := c.Assign(nodes(names...), now)
 	return fmt.Sprint(expected(a), " of ", a.Pods, ": ", a.Offered, " ", a.Growing, " ", a.Short)
@@ -264,7 +264,7 @@ func TestSetNeeds(t *testing.T) {
 	}
 }
 
-// A node's state contains what is expected on the node, and that the node offers addresses.
+// A node's state contains the expected addresses, and that the node offers addresses.
 func TestSnapshotExpectsPods(t *testing.T) {
 	c := offering()
 	c.Unscheduled.SetNeeds(map[string]NodeNeeds{"n": {Expected: [2]int{3, 0}, Recall: fixtures.Prefixes("10.0.0.0/30")}})

@@ -14,11 +14,11 @@ import (
 // in Cilium v1.20.1).
 const agentContainer = "cilium-agent"
 
-// Agents tracks whose agents run steadily, by node. An agent that (re)starts does not
-// restore an address marked for release, and may answer a mark before it has restored its
-// pods. So nothing is marked, and no answer trusted, until the agent has been Ready for a
-// while with the same container. It is safe for concurrent use. Times are this process's
-// own, not the node's, whose clock may be off.
+// Agents tracks the nodes with agents that run steadily. An agent that (re)starts does not restore
+// an address marked for release, and may answer a mark before it has restored its pods. So no
+// address is marked, and no answer trusted, until the agent has been Ready for a while with the
+// same container. It is safe for concurrent use. Times are this process's own, not the node's, as
+// its clock may be off.
 type Agents struct {
 	settle time.Duration
 
@@ -49,10 +49,10 @@ type agentState struct {
 	ended bool
 }
 
-// briefRun bounds how long an agent runs that lacks addresses of a family it was started
-// with: it exits when it allocates the router's address (allocateRouterIPs in
-// daemon/infraendpoints/infra_ip_allocation.go, Cilium v1.20.1), a second after its start
-// on an idle machine.
+// briefRun bounds the run of an agent that lacks addresses of a family it was started with: it
+// exits when it allocates the router's address (allocateRouterIPs in
+// daemon/infraendpoints/infra_ip_allocation.go, Cilium v1.20.1), a second after its start on an
+// idle machine.
 const briefRun = time.Minute
 
 // ReadAgent extracts an AgentPod from an agent's pod.
@@ -118,7 +118,7 @@ func (a *Agents) Delete(key PodKey) {
 	}
 }
 
-// Missing returns the known agent pods whose UID is not among listed.
+// Missing returns the known agent pods with a UID that is not among listed.
 func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	a.mu.RLock()
 	nodes := slices.Collect(maps.Keys(a.byNode))
@@ -134,8 +134,8 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	return out
 }
 
-// Container returns the ID of the container in which the node's agent runs, or "" if it is
-// unknown or one pod is replacing another.
+// Container returns the ID of the container of the node's agent, or "" if it is unknown or one pod
+// is replacing another.
 func (a *Agents) Container(node string) string {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -171,10 +171,9 @@ func isReady(c corev1.PodCondition) bool {
 	return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 }
 
-// MayWaitForFamily reports whether the node's agent may have restarted with a family that
-// it did not run before: without addresses of that family it exits right after its start,
-// and its last report stays in place. If it only takes time to tell, at is when to check
-// again.
+// MayWaitForFamily reports whether the node's agent may have restarted with a family that it did
+// not run before: without addresses of that family it exits right after its start, and its last
+// report stays in place. If the answer only takes time, at is the time of the next check.
 func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at time.Time) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

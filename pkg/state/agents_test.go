@@ -132,8 +132,8 @@ func TestAgentsSetReportsChanges(t *testing.T) {
 	}
 }
 
-// An agent that starts with a family of which its node has no address exits at once. The
-// exit of an agent that ran for long, or was stopped, means nothing.
+// An agent that starts with a family without an address on its node exits at once. The exit of an
+// agent that ran for long, or was stopped, proves no lack.
 func TestAgentMayWaitForFamily(t *testing.T) {
 	const settle = time.Minute
 	ran := func(d time.Duration, code int32) *corev1.ContainerStateTerminated {

@@ -11,13 +11,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Awaiting tracks the nodes that are short of addresses, and the pools that could serve
-// them. When blocks of a pool are freed, it wakes as many nodes as there are free blocks:
-// first nodes whose pods wait, then nodes that lack a reserve, and of each the node that
-// looked longest ago. Once a woken node has been reconciled, it wakes the next one if blocks
-// are left. The zero value tracks none. It is safe for concurrent use.
+// Awaiting tracks the nodes that are short of addresses, and the pools that could serve them. When
+// blocks of a pool are freed, it wakes as many nodes as there are free blocks: first nodes with
+// waiting pods, then nodes that lack a reserve, and of each the node that looked longest ago. Once
+// a woken node has been reconciled, it wakes the next one if blocks are left. The zero value tracks
+// none. It is safe for concurrent use.
 type Awaiting struct {
-	// Free returns how many blocks of a pool can be claimed; nil: one for each node.
+	// Free returns the number of blocks of a pool that can be claimed; nil: one for each node.
 	Free func(pool string, f ipalloc.Family) uint64
 	// Changed, if set, is called with the nodes that Looked wakes.
 	Changed func(nodes []string)
@@ -46,7 +46,7 @@ type waiter struct {
 
 // line are the nodes that wait for blocks of a pool.
 type line struct {
-	// waiters are those that starve, then those that lack a reserve, each sorted by looked.
+	// waiters are the starving nodes, then the nodes that lack a reserve, each sorted by looked.
 	waiters [2]list.List
 	// woken counts the busy nodes that were woken for this pool.
 	woken uint64
@@ -55,8 +55,8 @@ type line struct {
 	freed uint64
 }
 
-// Set replaces what a node waits for: blocks of these pools if it lacks addresses,
-// otherwise nothing. It starves if pods wait for these addresses.
+// Set replaces the waits of a node: for blocks of these pools if it lacks addresses, otherwise
+// none. It starves if pods wait for these addresses.
 func (a *Awaiting) Set(node string, lacks, starves bool, pools [2][]*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +71,7 @@ func (a *Awaiting) Set(node string, lacks, starves bool, pools [2][]*crd.Pool) {
 	a.settle(w)
 }
 
-// Forget records that a node waits for nothing.
+// Forget records that a node does not wait.
 func (a *Awaiting) Forget(node string) { a.Set(node, false, false, [2][]*crd.Pool{}) }
 
 // Has reports whether a node lacks addresses.
@@ -108,7 +108,7 @@ func (a *Awaiting) Looks(node string) {
 	w.busy, w.looked = true, a.freed
 }
 
-// Looked ends a reconcile, whatever came of it, and wakes the nodes that are next in line.
+// Looked ends a reconcile, with any result, and wakes the nodes that are next in line.
 func (a *Awaiting) Looked(node string) {
 	a.mu.Lock()
 	w := a.waiter(node)
@@ -126,8 +126,8 @@ func (a *Awaiting) Looked(node string) {
 	}
 }
 
-// wake wakes nodes for the free blocks of pools. Whoever frees a block, or ends a reconcile,
-// calls it afterwards, so the last of several sees what all of them did.
+// wake wakes nodes for the free blocks of pools. Whoever frees a block, or ends a reconcile, calls
+// it afterwards, so the last of several sees the effects of all.
 func (a *Awaiting) wake(pools []poolFamily) (names []string) {
 	for _, pool := range pools {
 		if !a.mayWake(pool) { // spares the call of Free
@@ -187,8 +187,7 @@ func (a *Awaiting) waiter(node string) *waiter {
 	return a.nodes[node]
 }
 
-// settle puts a node that waits in line for its pools, unless it is busy, and forgets one
-// that does not.
+// settle puts a waiting node in line for its pools, unless it is busy, and forgets any other.
 func (a *Awaiting) settle(w *waiter) {
 	switch {
 	case w.busy:
@@ -201,7 +200,7 @@ func (a *Awaiting) settle(w *waiter) {
 	}
 }
 
-// join puts a node in line behind those that looked earlier.
+// join puts a node in line behind nodes that looked earlier.
 func (a *Awaiting) join(w *waiter, pool poolFamily) *list.Element {
 	if a.lines[pool] == nil { // Wake may have been called while there was no line
 		a.lines[pool] = &line{freed: a.freed}

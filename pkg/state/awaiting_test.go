@@ -20,7 +20,7 @@ func waitsFor(names ...string) (pools [2][]*crd.Pool) {
 }
 
 // Freed blocks wake as many nodes as there are free blocks, starving nodes first, and each
-// that finds nothing makes place for the next.
+// disappointed one makes place for the next.
 func TestAwaiting(t *testing.T) {
 	free, next := map[string]uint64{}, []string(nil)
 	a := Awaiting{
@@ -147,7 +147,7 @@ func (m *awaitingModel) reconcile(name string, outcome int) {
 	}
 	switch outcome {
 	case 0: // an error
-	case 1: // it is gone, or lacks nothing
+	case 1: // it is gone, or has enough
 		n.waits = false
 		m.Forget(name)
 	default:
@@ -164,7 +164,7 @@ func (m *awaitingModel) reconcile(name string, outcome int) {
 	m.Looked(name)
 }
 
-// check fails if blocks are free for a node that is not woken, beyond those that woken nodes
+// check fails if blocks are free for a node that is not woken, beyond the blocks that woken nodes
 // may take.
 func (m *awaitingModel) check() {
 	for pool, free := range m.free {
@@ -180,8 +180,8 @@ func (m *awaitingModel) check() {
 	}
 }
 
-// Whatever woken nodes do, no node is lost: as long as blocks of a pool are free, and nodes
-// have not looked since one was freed, as many nodes are woken. In the end nothing is left.
+// With any behaviour of woken nodes, no node is lost: as long as blocks of a pool are free, and
+// nodes have not looked since one was freed, as many nodes are woken. In the end the line is empty.
 func TestAwaitingLosesNoNode(t *testing.T) {
 	for seed := range uint64(300) {
 		m := &awaitingModel{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), free: map[string]int{}, freed: map[string]int{}, all: map[string]*modelNode{}}

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// NotRunning returns the nodes with a block of a pool whose agents do not run a family, sorted.
-// It walks the blocks of the pool.
+// NotRunning returns the nodes with a block of a pool and an agent that does not run a family,
+// sorted. It walks the blocks of the pool.
 func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	l.mu.Lock()
 	cuts := l.cuts
@@ -41,26 +41,24 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	return slices.Compact(out)
 }
 
-// ciliumNodes is what the ledger remembers of CiliumNodes.
+// ciliumNodes is the ledger's memory of CiliumNodes.
 type ciliumNodes struct {
 	*core
 
-	// foreign are the prefixes taken because a CiliumNode names them: its podCIDRs, what
-	// multi-pool mode has allocated, and, outside of these and its blocks, the addresses in
-	// its pool, reported in use or the agent's own, including stale ones.
+	// foreign are the prefixes taken because a CiliumNode names them: its podCIDRs, the allocations
+	// of multi-pool mode, and, outside of these and its blocks, the addresses in its pool, reported
+	// in use or the agent's own, including stale ones.
 	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes in the latest version known, delivered by the watch or returned
-	// by a write of this process. foreign derives from it. gone marks those that are
-	// deleted.
+	// seen are CiliumNodes in the latest version known, delivered by the watch or returned by a
+	// write of this process. foreign derives from it. gone marks deleted ones.
 	seen map[string]*ciliumnode.View
 	gone map[string]bool
-	// fenced are the blocks cooling down, by UID, whose CiliumNode this process has changed
-	// since, so that an older patch of it conflicts. The value is the block's version at
-	// that time, because a block that has returned to service may be published again.
+	// fenced are the blocks cooling down, by UID, after this process has changed their CiliumNode,
+	// so that an older patch of it conflicts. The value is the block's version at that time,
+	// because a block that has returned to service may be published again.
 	fenced map[types.UID]string
-	// restored are the CiliumNodes that this process restored and whose agents had reported
-	// their usage: such an agent runs in our mode, even if the new CiliumNode does not show
-	// that yet.
+	// restored are the CiliumNodes that this process restored after their agents had reported their
+	// usage: such an agent runs in our mode, even if the new CiliumNode does not show that yet.
 	restored map[string]types.UID
 }
 
@@ -92,8 +90,8 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	return l.setForeign(cn.Name, l.foreignOf(cn.Name))
 }
 
-// RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. What it
-// named stays taken until it is back or ForgetCiliumNode is called.
+// RemoveCiliumNode handles the deletion of a CiliumNode at its resourceVersion. The addresses it
+// named stay taken until it is back or ForgetCiliumNode is called.
 func (c *ciliumNodes) RemoveCiliumNode(cn *ciliumnode.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +107,7 @@ func (c *ciliumNodes) knowsLater(cn *ciliumnode.View) bool {
 	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
 }
 
-// CiliumNodes returns the names of all CiliumNodes, including deleted ones that are not
+// CiliumNodes returns the names of all CiliumNodes, including deleted ones before they are
 // forgotten.
 func (c *ciliumNodes) CiliumNodes() []string {
 	c.mu.Lock()
@@ -117,9 +115,9 @@ func (c *ciliumNodes) CiliumNodes() []string {
 	return slices.Collect(maps.Keys(c.seen))
 }
 
-// MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: those
-// older than the list's version whose UID is not among listed. The result carries the
-// list's resourceVersion.
+// MissingCiliumNodes returns the known CiliumNodes that a list shows to be deleted: older than the
+// list's version, and with a UID that is not among listed. The result carries the list's
+// resourceVersion.
 func (c *ciliumNodes) MissingCiliumNodes(listed map[types.UID]bool, version string) []*ciliumnode.View {
 	var out []*ciliumnode.View
 	inParts(&c.mu, c.CiliumNodes(), func(name string) {
@@ -161,7 +159,7 @@ func (c *ciliumNodes) LastCiliumNode(name string) *ciliumnode.View {
 	return c.seen[name]
 }
 
-// MarkRestored records that a CiliumNode was restored whose agent had reported.
+// MarkRestored records that a CiliumNode was restored after its agent had reported.
 func (c *ciliumNodes) MarkRestored(name string, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,8 +210,8 @@ func (l *Ledger) Fenced(b crd.Block) bool {
 	return noted && version == b.ResourceVersion
 }
 
-// ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including
-// deleted ones that may be restored. It walks them all.
+// ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including deleted
+// CiliumNodes that may be restored. It walks them all.
 func (c *ciliumNodes) ListedFor(ciliumPool string) []netip.Prefix {
 	c.mu.Lock()
 	defer c.mu.Unlock()

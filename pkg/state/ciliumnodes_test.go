@@ -18,8 +18,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A CiliumNode that appears between reading its node and acting on that read is not
-// forgotten: otherwise what it names would be assigned to other nodes.
+// A CiliumNode that appears between reading its node and acting on that read is not forgotten:
+// otherwise its addresses would be assigned to other nodes.
 func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 	l := ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
@@ -130,9 +130,8 @@ func TestStaleAddressIsTaken(t *testing.T) {
 	}
 }
 
-// What a CiliumNode names outside its node's blocks is reported as taken, and as freed once
-// it is no longer named. Its own blocks are not reported, as their claims were reported
-// before.
+// CIDRs that a CiliumNode names outside its node's blocks are reported as taken, and as freed once
+// they are no longer named. Its own blocks are not reported, as their claims were reported before.
 func TestChangedNamesWhatIsForeign(t *testing.T) {
 	l := NewLedger()
 	var freed, taken []netip.Prefix
@@ -253,8 +252,8 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 	}
 }
 
-// The nodes whose agents do not run a family are those with a block of the pool and a CiliumNode
-// that says so.
+// The nodes with agents that do not run a family are the nodes with a block of the pool and a
+// CiliumNode that says so.
 func TestNotRunning(t *testing.T) {
 	agent := func(version string, own ...string) *ciliumnode.View {
 		cn := fixtures.IPv4Agent()

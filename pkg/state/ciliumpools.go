@@ -61,8 +61,8 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	return was.Selector != nil
 }
 
-// pickOtherwise reports whether one selects different pods than the other. nil stands for
-// one that did not exist.
+// pickOtherwise reports whether one selects different pods than the other. nil stands for a missing
+// one.
 func pickOtherwise(a, b *ciliumpool.View) bool {
 	if a == nil {
 		return b.Selector != nil
@@ -104,7 +104,7 @@ func (c *CiliumPools) Picking() []*ciliumpool.View {
 	return out
 }
 
-// Missing returns the known CiliumPodIPPools whose UID is not among listed.
+// Missing returns the known CiliumPodIPPools with a UID that is not among listed.
 func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -13,21 +13,21 @@ import (
 // ErrRefused means that blocks are free, and the API server has refused each of them.
 var ErrRefused = errors.New("the API server has refused every free block")
 
-// maxRefused bounds how many refused CIDRs the ledger remembers.
+// maxRefused bounds the number of refused CIDRs that the ledger remembers.
 const maxRefused = 256
 
-// claims are the claims of blocks, and what they must not pick.
+// claims are the claims of blocks, and the CIDRs they must not pick.
 type claims struct {
 	*core
 	*heldBlocks
 
-	// underWay are the CIDRs, by node, that are reserved for blocks that do not exist yet;
-	// turnover is how many blocks of each pool have been claimed or freed.
+	// underWay are the CIDRs, by node, that are reserved for blocks that do not exist yet; turnover
+	// is the number of blocks of each pool that have been claimed or freed.
 	underWay map[string][]netip.Prefix
 	turnover map[string]uint64
-	// unknown are the claims, by node, whose write was sent but not answered. They stay
-	// taken, and the node's next claim retries the same block, so that one need results in
-	// one block. unknownOf are the nodes of each claim.
+	// unknown are the claims, by node, with a write that was sent but not answered. They stay
+	// taken, and the node's next claim retries the same block, so that one need results in one
+	// block. unknownOf are the nodes of each claim.
 	unknown   map[string][]netip.Prefix
 	unknownOf map[netip.Prefix][]string
 	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
@@ -39,11 +39,11 @@ type claims struct {
 	refused map[netip.Prefix]bool
 }
 
-// Claim picks a block for node from the first of pools that has one, and reserves it in
-// this process. The node owns the block once it is created in the API server. It skips
-// blocks that the node's agent, running in the given container, has closed, and those that
-// the API server has refused: if no other is left, it returns ErrRefused, and the next call
-// tries these again. It returns ipalloc.ErrExhausted if no pool has one left.
+// Claim picks a block for node from the first of pools that has one, and reserves it in this
+// process. The node owns the block once it is created in the API server. It skips blocks that the
+// node's agent, running in that container, has closed, and blocks that the API server has refused:
+// if no other is left, it returns ErrRefused, and the next call tries these again. It returns
+// ipalloc.ErrExhausted if no pool has one left.
 func (c *claims) Claim(f ipalloc.Family, node, agent string, pools []*crd.Pool) (netip.Prefix, *crd.Pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (c *claims) Refuse(node string, cidr netip.Prefix) {
 	c.unhold(node, cidr)
 }
 
-// Claims returns how many blocks of each family are reserved for a node and do not exist yet,
-// as their writes are under way.
+// Claims returns the number of blocks of each family that are reserved for a node and do not exist
+// yet, as their writes are under way.
 func (c *claims) Claims(node string) (n [2]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,14 +128,15 @@ func (c *claims) move(pool string) {
 	}
 }
 
-// Turnover returns how many blocks of each pool, by name, have been claimed or freed so far.
+// Turnover returns the number of blocks of each pool, by name, that have been claimed or freed so
+// far.
 func (c *claims) Turnover() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.turnover)
 }
 
-// MarkUnknown keeps a claim whose write may or may not have succeeded. Only a live read
+// MarkUnknown keeps a claim with a write that may or may not have succeeded. Only a live read
 // resolves it: the watch may still deliver an older block with that CIDR.
 func (c *claims) MarkUnknown(node string, cidr netip.Prefix) {
 	c.mu.Lock()
@@ -145,7 +146,7 @@ func (c *claims) MarkUnknown(node string, cidr netip.Prefix) {
 	}
 }
 
-// UnknownClaims returns the claims of node whose writes may or may not have succeeded.
+// UnknownClaims returns the claims of node with writes that may or may not have succeeded.
 func (c *claims) UnknownClaims(node string) []netip.Prefix {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +171,7 @@ func (c *claims) unhold(node string, cidr netip.Prefix) {
 	}
 }
 
-// release frees what a block or a claim holds.
+// release frees the CIDR of a block or a claim.
 func (c *claims) release(cidr netip.Prefix) {
 	if o, held := c.space.Owner(cidr); held && c.space.Release(cidr) {
 		c.move(o.Pool)
@@ -197,7 +198,7 @@ func (c *claims) setClosed(cidr netip.Prefix, last crd.Block) {
 	}
 }
 
-// removeFrom removes a value from those of a key.
+// removeFrom removes a value from the values of a key.
 func removeFrom[K, V comparable](of map[K][]V, key K, value V) {
 	i := slices.Index(of[key], value)
 	switch {

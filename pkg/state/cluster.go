@@ -17,9 +17,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Cluster is everything known about the cluster, plus the operator settings that determine
-// how to read it. Its methods derive the input of expand.Decide, however the objects were
-// read, and change nothing.
+// Cluster is everything known about the cluster, plus the operator settings that determine how to
+// read it. Its methods derive the input of expand.Decide, however the objects were read, and do not
+// change it.
 type Cluster struct {
 	Ledger *Ledger
 	Pools  *Pools
@@ -33,7 +33,7 @@ type Cluster struct {
 	// Unscheduled are the pods that no node has addresses for (pkg/scheduling); nil: Nodes offer no
 	// addresses to the scheduler.
 	Unscheduled Unscheduled
-	// Awaiting tracks nodes short of addresses; nil if nothing wakes them.
+	// Awaiting tracks nodes short of addresses; nil if they are never woken.
 	Awaiting *Awaiting
 	// Taken returns the percentage of a pool's blocks of a family that are taken; nil: not
 	// known.
@@ -50,18 +50,17 @@ type Cluster struct {
 	Paused bool
 	// IgnoreTaints are keys of taints that mark Nodes without Cilium.
 	IgnoreTaints map[string]bool
-	// StartupTaints are keys of taints that mark Nodes whose labels are not final.
+	// StartupTaints are keys of taints of Nodes with labels that are not final.
 	StartupTaints map[string]bool
-	// ShortageTaint is the key of the taint for Nodes whose pods cannot get an address; "":
-	// none.
+	// ShortageTaint is the key of the taint for Nodes that lack addresses for their pods; "": none.
 	ShortageTaint string
 }
 
-// Unscheduled says what a node should do for pods that no node has addresses for, and for nodes
+// Unscheduled describes a node's share for pods that no node has addresses for, and for nodes
 // without a block.
 type Unscheduled interface {
-	// Needs returns how many addresses of a family the node should have room for, given how many
-	// its bound pods request now, and the blocks that it should return.
+	// Needs returns the number of addresses of a family that the node should have room for, if its
+	// bound pods request that many now, and the blocks that it should return.
 	Needs(node string, f ipalloc.Family, requested int) (expected int, recall []netip.Prefix)
 	// IsScarce reports whether they wait for blocks of every one of these pools.
 	IsScarce(f ipalloc.Family, pools []*crd.Pool) bool
@@ -69,14 +68,14 @@ type Unscheduled interface {
 	SetWithoutBlock(node string, waits bool)
 }
 
-// Policy returns what applies to one family of a node, which may be nil, for one Cilium
-// pool: the pools to claim from, best first, the policy, and why nothing may change ("" if
-// it may).
+// Policy returns the rules for one family of a node, which may be nil, for one Cilium pool: the
+// pools to claim from, best first, the policy, and the reason against any change ("" if there is
+// none).
 func (c *Cluster) Policy(node *corev1.Node, f ipalloc.Family, ciliumPool string) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	return c.policy(node, f, ciliumPool, c.poolsFor(node)[ciliumPool])
 }
 
-// policy is Policy, given the pools for the node that serve the Cilium pool.
+// policy is Policy with the pools for the node that serve the Cilium pool.
 func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string, served []*crd.Pool) (pools []*crd.Pool, policy expand.Policy, paused string) {
 	if node != nil && !c.OptedOut(node) {
 		pools = crd.ForFamily(served, f, ciliumPool)
@@ -85,7 +84,7 @@ func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string,
 		policy = pools[0].Policy
 	} else {
 		policy = c.Defaults.Policy
-		policy.ReclaimDisabled = true // no pool defines what the node needs
+		policy.ReclaimDisabled = true // no pool defines the node's needs
 	}
 	return pools, policy, c.PausedBecause(node, pools)
 }
@@ -113,10 +112,9 @@ func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View
 	return s
 }
 
-// leaveNamed takes the addresses of a block that another node's CiliumNode has come to name since
-// it was claimed, if nothing uses the block here: they are not published then, so the node must
-// neither count on them nor keep a block without others. A block that is to be listed whole loses
-// all.
+// leaveNamed takes the addresses out of a block that another node's CiliumNode has come to name
+// since it was claimed, if the block is unused here: they are not published then, so the node must
+// neither count on them nor keep a block without others. A block to be listed whole loses all.
 func (c *Cluster) leaveNamed(s *expand.State) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -146,7 +144,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 	case pool != nil && !pool.Frozen():
 		s.Usable = c.Publishable(view, pool, b.CIDR)
 	case view != nil:
-		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep what is published
+		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep the published addresses
 	}
 	s.Request = requestOn(b, pool)
 	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
@@ -160,7 +158,7 @@ func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
 		s.CooldownUntil = b.Since.Add(c.Cooldown(b))
 		if view != nil && !b.Created.After(view.Created) {
 			// The agent of a Node that came back, or of a CiliumNode that was created again, may
-			// still have to report that it uses a block of before.
+			// still need to report that it uses a block of before.
 			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(s.CooldownUntil) {
 				s.CooldownUntil = reported
 			}
@@ -177,14 +175,14 @@ func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
 	case pool == nil, pool.Deleting:
 		request = expand.PoolDeleted
 	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
-		request = expand.CIDRDraining // a drain that has begun continues: nothing cancels it
+		request = expand.CIDRDraining // a drain that has begun continues: no change cancels it
 	case pool.Drains(b.CIDR):
 		request = expand.CIDRDraining
 	}
 	return request
 }
 
-// Cooldown returns how long a block cools down: its pool's cooldown or the default one, and
+// Cooldown returns the time that a block cools down: its pool's cooldown or the default one, and
 // longer if its node is gone.
 func (c *Cluster) Cooldown(b crd.Block) time.Duration {
 	pool := c.Pools.Get(b.Pool)
@@ -245,8 +243,8 @@ func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Ad
 	return pool.Usable(cidr)
 }
 
-// withoutExcluded returns the addresses of a block except those of nodes and Services. In
-// modes where agents are assigned whole blocks, no address can be withheld.
+// withoutExcluded returns the addresses of a block except addresses of nodes and Services. In modes
+// where agents are assigned whole blocks, no address can be withheld.
 func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	excluded := exclude.CIDRs(slices.DeleteFunc(c.Ledger.Excluded(block), exclude.Range.Offered))
 	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
@@ -255,7 +253,7 @@ func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, add
 	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return ContainsAddr(excluded, addr) })
 }
 
-// wholeOf returns what an agent that is assigned whole blocks has and requests, for one
+// wholeOf returns the blocks and requests of an agent that is assigned whole blocks, for one
 // family.
 func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
 	if view.BlockDemand == nil {

@@ -12,7 +12,7 @@ import (
 
 // Cooldowns are the blocks that cool down and come back to their pool.
 type Cooldowns struct {
-	// Blocks is how many there are.
+	// Blocks is their number.
 	Blocks int
 	// First is when the first cooldown ends; zero if there is none.
 	First time.Time
@@ -33,7 +33,7 @@ func CooldownsOf(pool *crd.Pool, f ipalloc.Family, blocks iter.Seq[crd.Block]) C
 	return c
 }
 
-// String says how many blocks cool down, and when the first is free again.
+// String describes the number of cooling blocks, and the time when the first is free again.
 func (c Cooldowns) String() string {
 	const free = "free again at %s at the earliest"
 	at := c.First.UTC().Format(time.RFC3339)

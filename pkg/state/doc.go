@@ -3,5 +3,5 @@
 // writes that no watch has shown yet. The operator, the kubectl plugin
 // and the audit derive the input of expand.Decide from it with the same code.
 //
-// It never calls the API server, keeps no clock, and decides nothing.
+// It never calls the API server, keeps no clock, and makes no decision.
 package state

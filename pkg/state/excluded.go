@@ -21,26 +21,26 @@ type exclusions struct {
 	withheld *ipalloc.Space
 	// excluded are the addresses of nodes and Services.
 	excluded exclude.Set
-	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared those that are
+	// offered are the ranges of CiliumLoadBalancerIPPools, by name, and shared the ranges that are
 	// too large a part of a pool to be excluded. cuts are the ranges of all pools.
 	offered map[string][]netip.Prefix
 	shared  exclude.Set
 	cuts    []ipalloc.Cut
 }
 
-// Exclude replaces the addresses of a cluster object that no pod may have. From now on no
-// block that contains any of them is claimed. It returns the newly excluded addresses, and
-// those that are no longer excluded.
+// Exclude replaces the addresses of a cluster object that no pod may have. From now on no block
+// that contains any of them is claimed. It returns the newly excluded addresses, and the ones no
+// longer excluded.
 func (e *exclusions) Exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, removed []netip.Prefix) {
 	e.mu.Lock()
 	defer e.unlock()
 	return e.exclude(by, cidrs)
 }
 
-// ExcludeCiliumNode calls Exclude with what a CiliumNode names, or nothing if it is
-// deleted: the addresses at which other nodes reach its node, and those of its agent that
-// lie in none of the node's own blocks and CIDRs, such as one from an earlier IPAM. It must
-// be called after each change of the CiliumNode or of the node's blocks.
+// ExcludeCiliumNode calls Exclude with the addresses that a CiliumNode names, or none if it is
+// deleted: the addresses that other nodes reach its node at, and the agent's addresses that lie in
+// none of the node's own blocks and CIDRs, such as one from an earlier IPAM. It must be called
+// after each change of the CiliumNode or of the node's blocks.
 func (e *exclusions) ExcludeCiliumNode(name string) (added, removed []netip.Prefix) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -78,13 +78,14 @@ func (e *exclusions) exclude(by exclude.Claimant, cidrs []netip.Prefix) (added, 
 		e.space.Unreserve(p)
 		e.withheld.Unreserve(p)
 	}
-	return append(added, shared...), removed // held blocks keep what is only offered to Services
+	return append(added, shared...), removed // held blocks keep ranges that are only offered to Services
 }
 
-// OfferToServices replaces the ranges from which a CiliumLoadBalancerIPPool assigns addresses to
-// Services. No block of them is claimed from now on; held blocks keep their addresses until a
-// Service gets one. Ranges that share addresses with half of the blocks of a PodIPPool's CIDR are only reported: one
-// object must not take a pool from all nodes. It reports whether what is only reported has changed.
+// OfferToServices replaces the ranges that a CiliumLoadBalancerIPPool assigns to Services. No block
+// of them is claimed from now on; held blocks keep their addresses until a Service gets one. Ranges
+// that share addresses with half of the blocks of a PodIPPool's CIDR are only reported: one object
+// must not take a pool from all nodes. It reports whether the ranges that are only reported have
+// changed.
 func (e *exclusions) OfferToServices(name string, ranges []netip.Prefix) (changed bool) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -133,7 +134,7 @@ func (e *exclusions) Excluded(cidr netip.Prefix) []exclude.Range {
 }
 
 // withoutOwn drops the addresses that an agent uses itself in its node's own blocks and CIDRs,
-// though a cloud provider, or the agent, lists them among those of the node.
+// though a cloud provider, or the agent, lists them among the node's addresses.
 func (e *exclusions) withoutOwn(ranges []exclude.Range) []exclude.Range {
 	return slices.DeleteFunc(ranges, func(r exclude.Range) bool {
 		if r.By.Kind != exclude.Node && r.By.Kind != exclude.CiliumNode {

@@ -103,7 +103,7 @@ func TestClusterAddressesAreWithheld(t *testing.T) {
 }
 
 // A block has no usable address that another node's CiliumNode names, and none at all if it is to
-// be listed whole, unless it is listed already, or something uses it.
+// be listed whole, unless it is listed already, or in use.
 func TestNamedBlockIsNotUsable(t *testing.T) {
 	tests := map[string]struct {
 		crd    bool
@@ -138,9 +138,9 @@ func TestNamedBlockIsNotUsable(t *testing.T) {
 	}
 }
 
-// No block of a range from which Services get addresses is claimed, but a held one keeps its
-// addresses until a Service has one. A CiliumLoadBalancerIPPool that would take half of the blocks
-// of a CIDR of a pool or more takes nothing.
+// No block of a range of Services is claimed, but a held one keeps its addresses until a Service
+// has one. A CiliumLoadBalancerIPPool that would take half of the blocks of a CIDR of a pool or
+// more takes none.
 func TestRangesOfferedToServices(t *testing.T) {
 	ledger := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}

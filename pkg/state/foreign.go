@@ -115,9 +115,9 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	return n
 }
 
-// NamedElsewhere returns what other nodes' CiliumNodes name of cidr, outside their own
-// blocks. It walks all of them if another one names a part of cidr, which is rare.
-// Concurrent changes may or may not be included.
+// NamedElsewhere returns the parts of cidr that other nodes' CiliumNodes name, outside their own
+// blocks. It walks all of them if another one names a part of cidr, which is rare. Concurrent
+// changes may or may not be included.
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {

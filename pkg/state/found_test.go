@@ -44,7 +44,7 @@ func TestLedgerKeepsWhatIsNamedOfARemovedBlock(t *testing.T) {
 	}
 }
 
-// A forgotten CiliumNode keeps nothing taken, whatever is removed later.
+// A forgotten CiliumNode keeps no CIDR taken, with any later removals.
 func TestLedgerKeepsNothingForAForgottenNode(t *testing.T) {
 	removed := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	l := state.ReadyLedger(removed)

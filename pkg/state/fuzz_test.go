@@ -77,8 +77,8 @@ func FuzzReached(f *testing.F) {
 	})
 }
 
-// FuzzForeign reads arbitrary CiliumNodes of a node that also has a block. No other node
-// claims what an agent or a peer would read from one, and all of it is free again once the
+// FuzzForeign reads arbitrary CiliumNodes of a node that also has a block. No other node claims
+// CIDRs that an agent or a peer would read from one, and all of them are free again once the
 // CiliumNode is forgotten.
 func FuzzForeign(f *testing.F) {
 	f.Add("10.0.0.1 10.0.0.9", "10.0.0.2 ::ffff:10.0.0.10", "10.0.0.4/30")
@@ -113,7 +113,7 @@ func FuzzForeign(f *testing.F) {
 	})
 }
 
-// named returns what a CiliumNode names within cidr, parsed independently.
+// named returns the CIDRs that a CiliumNode names within cidr, parsed independently.
 func named(cn *ciliumv2.CiliumNode, cidr netip.Prefix) string {
 	for _, p := range cn.Spec.IPAM.PodCIDRs {
 		if p.IsValid() && p.Overlaps(cidr) && p.Bits() >= 16 && (p.Bits() >= 20 || len(cn.Status.IPAM.Used) == 0) {
@@ -138,9 +138,9 @@ func keysOf[V any](m map[string]V) map[string]struct{} {
 	return out
 }
 
-// FuzzClaims claims for arbitrary nodes from arbitrary pools that share addresses: no two
-// blocks overlap, each lies within one range of the pool named, and nothing is left over
-// while a pool has room.
+// FuzzClaims claims for arbitrary nodes from arbitrary pools that share addresses: no two blocks
+// overlap, each lies within one range of the pool named, and no block is left over while a pool has
+// room.
 func FuzzClaims(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte{255, 128, 3, 0, 0, 0, 17, 34, 51})

@@ -24,7 +24,7 @@ type heldBlocks struct {
 	*core
 
 	blocks map[netip.Prefix]*heldBlock
-	// byNode are the blocks of each node, sorted by address; byPool are those of each pool.
+	// byNode are the blocks of each node, sorted by address; byPool are the blocks of each pool.
 	byNode, byPool map[string][]*heldBlock
 	// nodesOf counts the nodes with a block of each pool.
 	nodesOf map[string]poolNodes
@@ -76,7 +76,8 @@ func (h *heldBlocks) unindex(cidr netip.Prefix) {
 	h.count(held.Node, held.Pool, 1)
 }
 
-// poolNodes is how many nodes have a block of a pool, and how many of these move off it.
+// poolNodes is the number of nodes that have a block of a pool, and the number of these that move
+// off it.
 type poolNodes struct{ all, moving int }
 
 // count keeps nodesOf, before the blocks that a node has of a pool change and after.
@@ -105,7 +106,7 @@ func (h *heldBlocks) hasOf(node, pool string) (has, moves bool) {
 	return has, moves
 }
 
-// MovingOff returns how many nodes move off a pool because it no longer selects them.
+// MovingOff returns the number of nodes that move off a pool because it no longer selects them.
 func (h *heldBlocks) MovingOff(pool string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,10 +121,9 @@ func (h *heldBlocks) MovesOff(node, pool string) bool {
 	return moves
 }
 
-// PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no
-// particular order. It yields each in its state when it is read, and skips those that are
-// deleted meanwhile. It locks the ledger for a few blocks at a time and not while it
-// yields, so the caller may call the ledger.
+// PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no particular
+// order. It yields each in its state when it is read, and skips blocks deleted meanwhile. It locks
+// the ledger for a few blocks at a time and not while it yields, so the caller may call the ledger.
 func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	return func(yield func(crd.Block) bool) {
 		h.mu.Lock()
@@ -140,7 +140,7 @@ func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
 	}
 }
 
-// read copies the blocks of held that are not gone, and returns how many it copied.
+// read copies the blocks of held that are not gone, and returns their number.
 func (h *heldBlocks) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,21 +181,21 @@ func (h *heldBlocks) CIDRs() []netip.Prefix {
 	return slices.Collect(maps.Keys(h.blocks))
 }
 
-// Size returns how many blocks a pool has.
+// Size returns the number of blocks of a pool.
 func (h *heldBlocks) Size(pool string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.byPool[pool])
 }
 
-// SizeInNodes returns how many nodes have a block of a pool.
+// SizeInNodes returns the number of nodes that have a block of a pool.
 func (h *heldBlocks) SizeInNodes(pool string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.nodesOf[pool].all
 }
 
-// partSize is how many records are read under a lock at once: a few microseconds.
+// partSize is the number of records read under a lock at once: a few microseconds.
 const partSize = 64
 
 // inParts calls do for each of keys, and holds the lock for partSize of them at a time.

@@ -63,8 +63,8 @@ func (f *largeFleet) ledgerReads() map[string]holds.Call {
 	}
 }
 
-// longestPart returns the longest time from one block of a pool to the next, in which the
-// iteration may hold the lock.
+// longestPart returns the longest time from one block of a pool to the next, as the iteration may
+// hold the lock for it.
 func (f *largeFleet) longestPart(i int) (longest time.Duration) {
 	last := time.Now()
 	for range f.PoolBlocks(poolName(i)) {

@@ -32,10 +32,10 @@ const (
 	largeBlocks = 50_000
 	// podsPerNode is the kubelet's default limit.
 	podsPerNode = 110
-	// tried is how many arguments a call is tried with, if there are more.
+	// tried is the number of arguments that a call is tried with, if there are more.
 	tried = 1000
-	// partNodes is how many nodes are read under the lock at a time by methods that read
-	// all of them: partSize.
+	// partNodes is the number of nodes read under the lock at a time by methods that read all of
+	// them: partSize.
 	partNodes = 64
 )
 
@@ -84,8 +84,8 @@ func TestEveryHoldIsMeasured(t *testing.T) {
 type store struct {
 	of    any
 	calls map[string]holds.Call
-	// without are methods that only wait for others, or that compare what they have copied
-	// after releasing the lock.
+	// without are methods that only wait for others, or that compare their copies after releasing
+	// the lock.
 	without []string
 }
 

@@ -23,8 +23,8 @@ func ReadyLedger(blocks ...crd.Block) *Ledger {
 	return l
 }
 
-// Ledger is what this process knows about blocks: those that the watch has delivered, and
-// its own writes that the watch has not delivered yet. It is safe for concurrent use.
+// Ledger is this process's knowledge of blocks: blocks that the watch has delivered, and its own
+// writes that the watch has not delivered yet. It is safe for concurrent use.
 type Ledger struct {
 	*core
 	*heldBlocks
@@ -112,7 +112,7 @@ func (l *Ledger) Upsert(b crd.Block) {
 	}
 }
 
-// maxGone bounds how many deleted blocks the ledger remembers. Late events arrive within
+// maxGone bounds the number of deleted blocks that the ledger remembers. Late events arrive within
 // seconds, long before this many blocks are deleted.
 const maxGone = 1 << 16
 
@@ -168,7 +168,7 @@ func (l *Ledger) set(b crd.Block) {
 	}
 	// An overlap is no reason to drop a block: Overlaps reports it later.
 	_ = l.space.Restore(ipalloc.Held{CIDR: b.CIDR, Owner: owner})
-	if isNew { // it covers what the node's CiliumNode names
+	if isNew { // it covers addresses that the node's CiliumNode names
 		l.setForeign(b.Node, l.foreignOf(b.Node))
 	}
 }
@@ -178,11 +178,11 @@ func (l *Ledger) drop(b crd.Block) {
 	l.unindex(b.CIDR)
 	delete(l.shown, b.UID)
 	l.release(b.CIDR)
-	// The block no longer covers what the node's CiliumNode names.
+	// The block no longer covers addresses that the node's CiliumNode names.
 	l.setForeign(b.Node, l.foreignOf(b.Node))
 }
 
-// wake makes those who wait for a block look again.
+// wake makes waiters for a block look again.
 func (l *Ledger) wake(uid types.UID) {
 	if next, ok := l.awaited[uid]; ok {
 		close(next)
@@ -213,7 +213,7 @@ func (l *Ledger) WaitShown(ctx context.Context, uid types.UID) error {
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.wake(uid) // nothing stays behind; others that wait look again
+			l.wake(uid) // no record stays behind; other waiters look again
 			return ctx.Err()
 		}
 	}

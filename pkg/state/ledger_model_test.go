@@ -197,7 +197,7 @@ func (m *ledgerModel) resolve(node string) {
 	}
 }
 
-// settle completes everything that is under way.
+// settle completes all pending work.
 func (m *ledgerModel) settle() {
 	for _, node := range modelNodes {
 		m.send(node)
@@ -209,7 +209,7 @@ func (m *ledgerModel) settle() {
 	}
 }
 
-// checkClaims checks that the claims under way are exactly what is held and has no block.
+// checkClaims checks that the claims under way are exactly the held CIDRs without a block.
 func (m *ledgerModel) checkClaims(t *testing.T) {
 	t.Helper()
 	want, got := map[netip.Prefix]string{}, map[netip.Prefix]string{}

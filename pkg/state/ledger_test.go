@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pool's blocks are exactly its own, whatever is added and removed.
+// A pool's blocks are exactly its own, after any additions and removals.
 func TestPoolBlocks(t *testing.T) {
 	l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1), fixtures.Block("10.0.0.4/30", "q", "n", 2), fixtures.Block("10.0.0.8/30", "p", "m", 3))
 	walk := func(pool string) (out []string) {
@@ -36,7 +36,7 @@ func TestPoolBlocks(t *testing.T) {
 	}
 }
 
-// The order in which our own writes and the watch report a block must not matter.
+// The order of our own writes' and the watch's reports of a block must not matter.
 func TestLedgerOrderOfNews(t *testing.T) {
 	const cidr = "10.0.0.0/30"
 	first := fixtures.Block(cidr, "p", "a", 1)
@@ -305,7 +305,7 @@ func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	}
 }
 
-// What CiliumNodes name is taken as long as any of them names it.
+// CIDRs that CiliumNodes name are taken as long as any of them names them.
 func TestLedgerForeign(t *testing.T) {
 	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/29"))}
 	cut, _ := pools[0].Cut(ipalloc.IPv4)
@@ -348,8 +348,8 @@ func TestLedgerForeign(t *testing.T) {
 	expectFree("a block that came and went", 2)
 }
 
-// A block whose object is removed by force stays taken while its CiliumNode names it, as of
-// the last write even if the watch is late.
+// A block object that is removed by force stays taken while its CiliumNode names it, as of the last
+// write even if the watch is late.
 func TestLedgerBlockRemovedByForce(t *testing.T) {
 	upsert := func(version string, blocks ...string) func(*Ledger) {
 		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", version, blocks...))) }

@@ -40,7 +40,7 @@ func newFleet(pools, blocks int) *fleet {
 	return newFleetIn(8, pools, blocks)
 }
 
-// newFleetIn is newFleet with ranges of the given prefix length.
+// newFleetIn is newFleet with ranges of another prefix length.
 func newFleetIn(size, pools, blocks int) *fleet {
 	f := &fleet{Ledger: state.NewLedger(), listed: map[types.UID]bool{}}
 	f.pools = state.NewPools(fixtures.Defaults(), f.Ledger)
@@ -79,8 +79,8 @@ func newFleetIn(size, pools, blocks int) *fleet {
 	return f
 }
 
-// NamedElsewhere finds what other CiliumNodes name of a block, whatever else reserves a
-// part of it.
+// NamedElsewhere finds the addresses of a block that other CiliumNodes name, with any other
+// reservations in it.
 func TestNamedElsewhere(t *testing.T) {
 	const block = "10.0.0.0/28"
 	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.View {
@@ -115,8 +115,8 @@ func TestNamedElsewhere(t *testing.T) {
 	}
 }
 
-// The blocks of a pool are read in parts, so the ledger may change meanwhile: a block that
-// is deleted is left out, one that changes is included, and none appears twice.
+// The blocks of a pool are read in parts, so the ledger may change meanwhile: a deleted block is
+// left out, a changed one is included, and none appears twice.
 func TestPoolBlocksWhileTheyChange(t *testing.T) {
 	f := newFleet(1, 2_000)
 	seen := map[netip.Prefix]crd.Block{}
@@ -138,10 +138,10 @@ func TestPoolBlocksWhileTheyChange(t *testing.T) {
 	}
 }
 
-// BenchmarkLock reports how long calls take, with 200 pools and with one, at half of, all
-// of and twice 50,000 blocks. They hold the ledger's lock for nearly all of that time,
-// except for poolBlocks and missingNodes, which hold it for 64 records at a time, and
-// resolvePools, which holds the lock of the pools.
+// BenchmarkLock reports the duration of calls, with 200 pools and with one, at half of, all of and
+// twice 50,000 blocks. They hold the ledger's lock for nearly all of that time, except for
+// poolBlocks and missingNodes, which hold it for 64 records at a time, and resolvePools, which
+// holds the lock of the pools.
 func BenchmarkLock(b *testing.B) {
 	for _, pools := range []int{200, 1} {
 		for _, blocks := range []int{25_000, 50_000, 100_000} {

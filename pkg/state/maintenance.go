@@ -9,9 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// applyWindows adds to the state of one family of a node what maintenance windows hold back
-// at now: reclaims by the windows of the node's ruling pool, requested drains by those of
-// the block's own pool. Windows never hold back a block deleted by hand.
+// applyWindows adds to the state of one family of a node the holds of maintenance windows at now:
+// on reclaims by the windows of the node's ruling pool, on requested drains by the windows of the
+// block's own pool. Windows never hold back a block that a person deleted.
 func (c *Cluster) applyWindows(s *expand.State, pools []*crd.Pool, now time.Time) {
 	if len(pools) > 0 {
 		s.ReclaimHold = pools[0].Maintenance.Hold(now)

@@ -19,9 +19,9 @@ import (
 // modeWait is when to look again whether agents are configured for the operator's mode.
 const modeWait = time.Minute
 
-// OtherMode returns the IPAM mode in which the agent of a node starts next, if it would not
-// find the node's blocks there; "": it would. A node that moves from or to another mode is
-// listed for both, was adopted from that mode, or is paused meanwhile.
+// OtherMode returns the IPAM mode that the agent of a node starts in next, if it would not find the
+// node's blocks there; "": it would. A node that moves from or to another mode is listed for both,
+// was adopted from that mode, or is paused meanwhile.
 func (c *Cluster) OtherMode(node *corev1.Node) string {
 	if c.AnyMode || node == nil {
 		return ""
@@ -41,8 +41,7 @@ func (c *Cluster) OtherMode(node *corev1.Node) string {
 	return next
 }
 
-// OtherMode are the nodes whose agents start next in a mode in which they would not find their
-// blocks.
+// OtherMode are the nodes with agents that start next in a mode without their blocks.
 type OtherMode struct {
 	Mode  string
 	Nodes []string // sorted
@@ -64,7 +63,7 @@ func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
 	return others, n
 }
 
-// Says describes what happens to the nodes, for users.
+// Says describes the consequences for the nodes, for users.
 func (o OtherMode) Says(operator ciliumnode.Mode) string {
 	const most = 5
 	names := strings.Join(o.Nodes[:min(len(o.Nodes), most)], ", ")
@@ -74,7 +73,8 @@ func (o OtherMode) Says(operator ciliumnode.Mode) string {
 	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", names, o.Mode, operator)
 }
 
-// holdForMode holds back reclaims and drains of a node whose agent starts next in another mode.
+// holdForMode holds back reclaims and drains of a node with an agent that starts next in another
+// mode.
 func holdForMode(s *expand.State, hold expand.Hold) {
 	s.ReclaimHold = hold
 	for i := range s.Blocks {

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// An agent that is configured for a mode in which it does not find its blocks is found, on all
-// nodes or on those of a CiliumNodeConfig; a move to or from another mode is none.
+// An agent that is configured for a mode without its blocks is found, on all nodes or on the nodes
+// of a CiliumNodeConfig; a move to or from another mode is none.
 func TestOtherMode(t *testing.T) {
 	old := func(mode string) ciliumconfig.Override {
 		return ciliumconfig.Override{Defaults: map[string]string{"ipam": mode}, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"old": "true"}}}

@@ -17,9 +17,9 @@ func OfferResource(f ipalloc.Family) corev1.ResourceName {
 	return v1alpha1.IPv6Resource
 }
 
-// AddressRequests returns how many addresses of each family a pod requests, as the
-// scheduler counts: what its containers and sidecars request together, or what one init
-// container requests together with the sidecars before it, whichever is more.
+// AddressRequests returns the numbers of addresses, by family, that a pod requests, as the
+// scheduler counts: the requests of its containers and sidecars together, or of one init container
+// together with the sidecars before it, whichever is more.
 func AddressRequests(spec *corev1.PodSpec) (requests [2]uint16) {
 	for _, f := range ipalloc.Families() {
 		resource := OfferResource(f)

@@ -19,8 +19,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// KeepResources reduces resources of a Node to those that decisions need: how many pods the kubelet
-// admits, and how many addresses the Node offers.
+// KeepResources reduces resources of a Node to the needs of decisions: the number of pods that the
+// kubelet admits, and the numbers of addresses that the Node offers.
 func KeepResources(list corev1.ResourceList) corev1.ResourceList {
 	kept := maps.Clone(list)
 	maps.DeleteFunc(kept, func(name corev1.ResourceName, _ resource.Quantity) bool {
@@ -29,8 +29,8 @@ func KeepResources(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// MaxPods returns how many pods the node's kubelet admits: status.allocatable.pods, or else
-// capacity.pods. 0: the Node specifies neither.
+// MaxPods returns the number of pods that the node's kubelet admits: status.allocatable.pods, or
+// else capacity.pods. 0: the Node specifies neither.
 func MaxPods(n *corev1.Node) int {
 	if n == nil {
 		return 0
@@ -60,14 +60,14 @@ func (k PodKey) UID() types.UID { return k.uid }
 // BoundPod holds the fields of a bound pod that decisions need.
 type BoundPod struct {
 	PodKey
-	expand.Pod // Created only in modes in which agents have several pools
+	expand.Pod // Created only in modes with several pools per agent
 
 	// needs: the pod needs an address.
 	needs   bool
-	request PoolRequest // in modes in which agents have several pools
+	request PoolRequest // in modes with several pools per agent
 }
 
-// ReadPodWithRequest reads a pod of a mode in which agents have several pools.
+// ReadPodWithRequest reads a pod of a mode with several pools per agent.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
 	p.Created = pod.CreationTimestamp.Time
@@ -233,8 +233,8 @@ func (p *Pods) Ended(node string, now time.Time) (names []string, until time.Tim
 	return names, until
 }
 
-// PoolRequests returns what the pods on a node request, through their own annotations,
-// their namespaces, or the CiliumPodIPPools that select pods.
+// PoolRequests returns the requests of the pods on a node, through their own annotations, their
+// namespaces, or the CiliumPodIPPools that select pods.
 func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequests {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -246,8 +246,8 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	return asked
 }
 
-// SetNamespace stores what a namespace requests for its pods, which is nothing if it is
-// deleted. If that has changed, it returns the nodes of its pods.
+// SetNamespace stores the requests of a namespace for its pods, none if it is deleted. If that has
+// changed, it returns the nodes of its pods.
 func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 	if !p.setNamespace(name, w) {
 		return nil
@@ -288,7 +288,7 @@ func (p *Pods) eachNode(do func(node string, pods []BoundPod)) {
 	}
 }
 
-// Missing returns the known pods whose UID is not among listed.
+// Missing returns the known pods with a UID that is not among listed.
 func (p *Pods) Missing(listed map[types.UID]bool) []BoundPod {
 	var out []BoundPod
 	p.eachNode(func(node string, pods []BoundPod) {

@@ -22,11 +22,11 @@ const (
 	requireAnnotation = "ipam.cilium.io/require-pool-match"
 )
 
-// noPool stands for the pool of a pod to which agents assign no address. No pool name
-// contains a slash.
+// noPool stands for the pool of a pod that agents assign no address to. No pool name contains a
+// slash.
 const noPool = "/"
 
-// PoolRequest is what a pod or a namespace requests about Cilium pools.
+// PoolRequest is a pod's or a namespace's request for Cilium pools.
 type PoolRequest struct {
 	// pools are the pools that annotations name, by family; "": none.
 	pools [2]string
@@ -81,8 +81,7 @@ func KeepPoolRequests(annotations map[string]string) map[string]string {
 // that request the default pool are left out.
 type PoolRequests map[string]*[2]string
 
-// add adds a pod, given its own request, that of its namespace, and the CiliumPodIPPools
-// that select pods.
+// add adds a pod by its own request, its namespace's, and the CiliumPodIPPools that select pods.
 func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
 	picked := pickedFor(name, pod, namespace, picking)
 	var asked [2]string
@@ -114,9 +113,9 @@ func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.Vi
 	return picked
 }
 
-// poolFor returns the pool from which an agent assigns a pod its address, "" for the
-// default one (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1). If more than one
-// selects the pod, the agent refuses.
+// poolFor returns the pool of a pod's address, "" for the default one
+// (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1). If more than one selects the pod, the
+// agent refuses.
 func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
 	pool := cmp.Or(pod.pools[f], namespace.pools[f])
 	switch {

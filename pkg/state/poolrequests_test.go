@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pod's own annotations take precedence over those of its namespace, and those of a
-// family over those for both, as in Cilium.
+// A pod's own annotations take precedence over its namespace's, and annotations of a family over
+// annotations for both, as in Cilium.
 func TestAsked(t *testing.T) {
 	tests := map[string]struct {
 		pod, namespace map[string]string

@@ -41,9 +41,9 @@ func (p *Pools) CiliumPools() []string {
 	return out
 }
 
-// Pools is what this process knows about PodIPPools, with overlaps between them resolved.
-// All of it derives from the current objects and the flags, so a restart changes nothing.
-// It is safe for concurrent use; the pools it returns are read-only.
+// Pools is this process's knowledge of PodIPPools, with overlaps between them resolved. All of it
+// derives from the current objects and the flags, so a restart makes no difference. It is safe for
+// concurrent use; the pools it returns are read-only.
 type Pools struct {
 	defaults crd.Defaults
 	ledger   *Ledger
@@ -63,7 +63,8 @@ type poolVersion struct {
 	deleting   bool
 }
 
-// NewPools returns an empty Pools. It reserves in the ledger what may never be claimed.
+// NewPools returns an empty Pools. It reserves in the ledger the addresses that may never be
+// claimed.
 func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	return &Pools{
 		defaults: defaults, ledger: ledger,
@@ -73,8 +74,8 @@ func NewPools(defaults crd.Defaults, ledger *Ledger) *Pools {
 	}
 }
 
-// Set stores a pool, and freezes one that cannot be parsed. It reports whether anything
-// except the status has changed.
+// Set stores a pool, and freezes an unreadable one. It reports whether anything except the status
+// has changed.
 func (p *Pools) Set(obj *v1alpha1.PodIPPool) bool {
 	version := poolVersion{obj.UID, obj.Generation, obj.DeletionTimestamp != nil}
 	p.mu.Lock()
@@ -149,8 +150,8 @@ func (p *Pools) Touching(prefixes []netip.Prefix) []string {
 	return names
 }
 
-// Invalid returns what is wrong with the spec of a pool, or nil. Get shows whether the pool
-// serves nevertheless.
+// Invalid returns the fault of the spec of a pool, or nil. Get shows whether the pool serves
+// nevertheless.
 func (p *Pools) Invalid(name string) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -45,8 +45,8 @@ func TestPoolsSetReportsWhatMatters(t *testing.T) {
 	}
 }
 
-// An invalid edit has the same effect on a pool before and after a restart: the pool
-// assigns nothing, and other pools serve its nodes.
+// An invalid edit has the same effect on a pool before and after a restart: the pool assigns no
+// block, and other pools serve its nodes.
 func TestPoolsInvalidEdit(t *testing.T) {
 	pools := NewPools(fixtures.Defaults(), ReadyLedger())
 	obj, other := fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.PodIPPool("q", 1, "10.0.1.0/29")
@@ -76,7 +76,7 @@ func TestPoolsInvalidEdit(t *testing.T) {
 	}
 }
 
-// A pool whose thresholds contradict each other continues to serve, and reports what is wrong.
+// A pool with thresholds that contradict each other continues to serve, and reports the fault.
 func TestPoolsWrongThreshold(t *testing.T) {
 	pools := NewPools(fixtures.Defaults(), ReadyLedger())
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
@@ -126,8 +126,8 @@ func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
 	}
 }
 
-// The older pool assigns what two pools share, whichever holds a block there, when the block
-// goes, and after a restart.
+// The older pool assigns addresses that two pools share, whichever holds a block there, when the
+// block goes, and after a restart.
 func TestPoolsOverlap(t *testing.T) {
 	give := func(p *Pools, name string) []netip.Prefix {
 		if p.Get(name) == nil {
@@ -165,7 +165,7 @@ func TestPoolsOverlap(t *testing.T) {
 	}
 }
 
-// What a pool reserves is withheld exactly as long as the pool reserves it.
+// A reserved range is withheld exactly as long as the pool reserves it.
 func TestPoolsReserved(t *testing.T) {
 	ledger := ReadyLedger()
 	pools := NewPools(fixtures.Defaults(), ledger)

@@ -13,8 +13,8 @@ import (
 // Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
 // pool, the sooner its idle blocks are reclaimed. It is safe for concurrent use.
 type Pressure struct {
-	// Changed, if set, receives the nodes that hold an idle block of a pool when a change of
-	// its pressure has changed how long that block waits.
+	// Changed, if set, receives the nodes that hold an idle block of a pool when a change of its
+	// pressure has changed the block's wait.
 	Changed func(nodes []string)
 
 	mu    sync.Mutex
@@ -58,8 +58,8 @@ func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
 	return p.taken[poolFamily{pool, f}]
 }
 
-// SetIdle records the pools whose pressure shortens how long an idle block of a node waits,
-// by family; none: the node holds no idle block.
+// SetIdle records the pools with a pressure that shortens the wait of an idle block of a node, by
+// family; none: the node holds no idle block.
 func (p *Pressure) SetIdle(node string, pools [2][]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

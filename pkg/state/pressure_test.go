@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// When the pressure of a pool changes, only nodes with an idle block of it are reconciled,
-// and only if it changes how long that block waits.
+// When the pressure of a pool changes, only nodes with an idle block of it are reconciled, and only
+// if it changes the block's wait.
 func TestPressureWakesIdleNodes(t *testing.T) {
 	p := NewPressure()
 	of := func(pools ...string) [2][]string { return [2][]string{ipalloc.IPv4: pools} }

@@ -25,10 +25,10 @@ func (c *Cluster) poolsFor(node *corev1.Node) map[string][]*crd.Pool {
 	return out
 }
 
-// ciliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default
-// one, "", first, then those that its CiliumNode lists or requests, that its pods request,
-// and those of blocks that it holds. Each has its own blocks and its own demand. As long as
-// the node has no CiliumNode, those that PodIPPools serve there count too.
+// ciliumPoolsOf returns the Cilium pools to decide on for one family of a node: the default one,
+// "", first, then the pools that its CiliumNode lists or requests, that its pods request, and the
+// pools of blocks that it holds. Each has its own blocks and its own demand. As long as the node
+// has no CiliumNode, the pools that PodIPPools serve there count too.
 func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string][]*crd.Pool) []string {
 	if !c.Defaults.CiliumPools {
 		return []string{""}
@@ -50,9 +50,9 @@ func (c *Cluster) ciliumPoolsOf(s *Snapshot, f ipalloc.Family, served map[string
 	return slices.Sorted(maps.Keys(names))
 }
 
-// CiliumPoolOf returns the Cilium pool that a block is for: the one that it is listed for,
-// because its agent knows it under that name, otherwise the one that its PodIPPool serves.
-// The two differ if a PodIPPool was recreated for another Cilium pool.
+// CiliumPoolOf returns the Cilium pool that a block is for: the pool that it is listed for, because
+// its agent knows it under that name, otherwise the pool that its PodIPPool serves. The two differ
+// if a PodIPPool was recreated for another Cilium pool.
 func (c *Cluster) CiliumPoolOf(b crd.Block, view *ciliumnode.View) string {
 	if !c.Defaults.CiliumPools {
 		return ""
@@ -78,7 +78,7 @@ func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
 	})
 }
 
-// FreeIn returns how many blocks of a family can be claimed from a pool.
+// FreeIn returns the number of blocks of a family that can be claimed from a pool.
 func (c *Cluster) FreeIn(pool string, f ipalloc.Family) uint64 {
 	if p := c.Pools.Get(pool); p != nil && !p.Paused {
 		if cut, ok := p.Cut(f); ok {
@@ -103,8 +103,8 @@ func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.
 	return mine, others
 }
 
-// releaseOf returns the release entries that concern a Cilium pool: those of its own
-// blocks, and for the default pool also those of no block.
+// releaseOf returns the release entries that concern a Cilium pool: entries of its own blocks, and
+// for the default pool also entries of no block.
 func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, others []crd.Block) map[netip.Addr]expand.ReleaseStatus {
 	if len(others) == 0 && ciliumPool == "" || len(all) == 0 {
 		return all
@@ -119,9 +119,9 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 	return out
 }
 
-// podsFor returns the pods that count for one family and Cilium pool: those that request
-// it, and those whose address shows that it is their pool. No pod requests a family that
-// the agent does not use.
+// podsFor returns the pods that count for one family and Cilium pool: pods that request it, and
+// pods with an address that shows that it is their pool. No pod requests a family that the agent
+// does not use.
 func (c *Cluster) podsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
 	if !c.Defaults.CiliumPools {
 		return pods

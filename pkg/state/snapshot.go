@@ -51,7 +51,7 @@ type Snapshot struct {
 	// Overdue is why the node gets its first block although its labels are not final; "": they
 	// are, or it has one.
 	Overdue string
-	// Unserved is what its agent and pods need, and no PodIPPool gives it.
+	// Unserved is the needs of its agent and pods that no PodIPPool serves.
 	Unserved []Unserved
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
 	// node.
@@ -65,15 +65,15 @@ type Share struct {
 	CiliumPool string
 	Pools      []*crd.Pool // to claim from, best first; the first rules the node
 	Policy     expand.Policy
-	Paused     string // why nothing may change; "": it may
+	Paused     string // the reason against any change; "": none
 	State      expand.State
 }
 
-// Snapshot collects what is known about a node at now. node is nil if the Node does not
-// exist. It changes nothing: two calls without events in between return the same.
+// Snapshot collects the known state of a node at now. node is nil if the Node does not exist. It
+// has no side effect: two calls without events in between return the same.
 //
-// A running operator adds what only it knows: turns to drain, and blocks of a node whose
-// labels came late.
+// A running operator adds its own knowledge: turns to drain, and blocks of a node with labels that
+// came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
 	s := &Snapshot{
 		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name).WithConfigured(c.inPool),
@@ -140,8 +140,8 @@ func hasEntry(s *expand.State) bool {
 	return false
 }
 
-// labelsWait bounds how long a node waits for its labels: the component that sets them may
-// be one of the pods that wait for an address.
+// labelsWait bounds the time that a node waits for its labels: the component that sets them may be
+// one of the pods that wait for an address.
 const labelsWait = 5 * time.Minute
 
 // awaitLabels sets why a node does not get its first block yet. Labels choose the pool, and
@@ -173,8 +173,8 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 }
 
 // EndsWait reports whether a pod that tolerates the startup taints of its node waits for an
-// address: it may be the one that sets the labels, so the node does not wait for them. A pod of a
-// DaemonSet is on every node, and would end every wait.
+// address: it may set the labels, so the node does not wait for them. A pod of a DaemonSet is on
+// every node, and would end every wait.
 func (c *Cluster) EndsWait(node *corev1.Node, pods []corev1.Pod) bool {
 	isStartup := func(t *corev1.Taint) bool { return c.StartupTaints[t.Key] }
 	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
@@ -231,9 +231,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 }
 
 // withoutForeign leaves out the pods that another CNI plugin serves: their addresses lie in no
-// PodIPPool or block, and the CiliumNode does not name them. Pods without an address count once
-// an agent is seen that can give them one: until then the node gets what an agent needs to
-// start. Pods that request addresses of the scheduler stay.
+// PodIPPool or block, and the CiliumNode does not name them. Pods without an address count once an
+// agent is seen that can assign them one: until then the node gets the addresses that an agent
+// needs to start. Pods that request addresses of the scheduler stay.
 func (c *Cluster) withoutForeign(s *Snapshot, f ipalloc.Family, pods []expand.Pod) []expand.Pod {
 	isForeign := func(p expand.Pod) bool {
 		if p.Requests[f] > 0 || len(p.IPs) == 0 {
@@ -264,7 +264,7 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 
 func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
 
-// RequestedBy returns how many addresses of each family pods request.
+// RequestedBy returns the numbers of addresses, by family, that pods request.
 func RequestedBy(pods []expand.Pod) (n [2]int) {
 	for i := range pods {
 		for f, requests := range pods[i].Requests {
@@ -289,7 +289,7 @@ func (s *Snapshot) Runs(f ipalloc.Family) bool {
 	return slices.ContainsFunc(s.Shares, func(share Share) bool { return share.Family == f })
 }
 
-// Ruling returns the name of the pool whose policy applies, or "".
+// Ruling returns the name of the pool with the policy that applies, or "".
 func (s *Share) Ruling() string {
 	if len(s.Pools) == 0 {
 		return ""

@@ -123,8 +123,8 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 	}
 }
 
-// Pods that another CNI plugin serves are no demand, nor are pods that wait where no agent has
-// been seen: a node without Cilium gets at most what an agent needs to start.
+// Pods that another CNI plugin serves are no demand, nor are pods that wait where no agent has been
+// seen: a node without Cilium gets at most the addresses that an agent needs to start.
 func TestSnapshotWithoutForeignPods(t *testing.T) {
 	agent := func(c *Cluster) { c.Agents.Set(ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon()) }
 	for name, test := range map[string]struct {
@@ -228,7 +228,7 @@ func TestSnapshotOfAnEntryAlone(t *testing.T) {
 	}
 }
 
-// Only in crd mode can an agent still have to report that it runs in that mode.
+// Only an agent in crd mode can have its report still to come.
 func TestSnapshotAdopting(t *testing.T) {
 	adopted := fixtures.Block("10.0.0.0/30", "p", "n", 1)
 	adopted.AdoptedFrom = "cluster-pool"

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// core is what all parts of a ledger share: its lock, and the addresses that are taken.
+// core is shared by all parts of a ledger: its lock, and the addresses that are taken.
 type core struct {
 	mu    sync.Mutex
 	space *ipalloc.Space
@@ -32,7 +32,7 @@ func (c *core) unlock() {
 	}
 }
 
-// Free returns how many blocks can currently be claimed from cut.
+// Free returns the number of blocks that can currently be claimed from cut.
 func (c *core) Free(cut ipalloc.Cut) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

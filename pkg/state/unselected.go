@@ -11,8 +11,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// requestUnselected requests the drain of blocks whose pools no longer select the node,
-// which may be nil, and are configured to drain such blocks.
+// requestUnselected requests the drain of blocks of pools that no longer select the node, which may
+// be nil, and are configured to drain such blocks.
 func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
 	if !c.mayMoveOff(share, node) {
 		return
@@ -25,8 +25,8 @@ func (c *Cluster) requestUnselected(share *Share, node *corev1.Node) {
 	}
 }
 
-// requestOfEarlierNode keeps blocks of an earlier Node of the same name from returning to
-// service if nothing uses them and their pools do not select the present one.
+// requestOfEarlierNode keeps blocks of an earlier Node of the same name from returning to service
+// if they are unused and their pools do not select the present one.
 func (c *Cluster) requestOfEarlierNode(share *Share, s *Snapshot) {
 	for i := range share.State.Blocks {
 		b := &share.State.Blocks[i]
@@ -39,9 +39,9 @@ func (c *Cluster) requestOfEarlierNode(share *Share, s *Snapshot) {
 	}
 }
 
-// isOfEarlierNode reports whether a block cools down because an earlier Node of the name is
-// gone, or was claimed for a Node that went and came back before this was seen, and nothing uses
-// it. In kubernetes mode the agent may run with the latter.
+// isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
+// or was claimed for a Node that went and came back before this was seen, and is unused. In
+// kubernetes mode the agent may run with the latter.
 func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
 	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
 	fixed := s.CiliumNode != nil && s.CiliumNode.BlockDemand != nil && s.CiliumNode.BlockDemand.Fixed
@@ -68,8 +68,7 @@ func (c *Cluster) unselects(b *expand.Block, node *corev1.Node) bool {
 	return pool != nil && !pool.Frozen() && pool.DrainUnselected && !pool.Selector.Matches(labels.Set(node.Labels))
 }
 
-// replaced reports whether a leaving block is one that no agent has read yet: other rules
-// apply to that drain.
+// replaced reports whether no agent has read a leaving block yet: other rules apply to that drain.
 func replaced(b *expand.Block) bool {
 	return b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged
 }

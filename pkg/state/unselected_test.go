@@ -100,9 +100,9 @@ func TestUnselectedWholeBlocks(t *testing.T) {
 	}
 }
 
-// Blocks of an earlier Node of the name return to the present one only if their pools select
-// it, whatever these do with nodes that they no longer select. A block no younger than the
-// CiliumNode cools down until its agent has had time to report.
+// Blocks of an earlier Node of the name return to the present one only if their pools select it,
+// with any policy for unselected nodes. A block no younger than the CiliumNode cools down until its
+// agent has had time to report.
 func TestBlocksOfEarlierNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		zone   string

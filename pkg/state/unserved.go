@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// Unserved is a family of a Cilium pool that a node needs, and of which it has no address and
-// no PodIPPool gives it one.
+// Unserved is a family of a Cilium pool that a node needs without an address of it and without a
+// PodIPPool for it.
 type Unserved struct {
 	Family ipalloc.Family
 	// CiliumPool is the Cilium pool that pods ask for; "": the default one. The agent starts only
@@ -24,7 +24,7 @@ type Unserved struct {
 	AtRestart bool
 	// Pods are the pods that ask for it and have no address, sorted.
 	Pods []string
-	// Requested is how many addresses the agent asks for.
+	// Requested is the number of addresses the agent asks for.
 	Requested int
 	// Says describes it, for users.
 	Says string
@@ -33,8 +33,8 @@ type Unserved struct {
 // OfAgent reports whether the agent needs it for itself.
 func (u *Unserved) OfAgent() bool { return u.CiliumPool == "" }
 
-// unserved returns what the agent and the pods of a node need, and no PodIPPool gives the node.
-// It returns none for a node without any PodIPPool, and where the operator changes nothing.
+// unserved returns the needs of the agent and the pods of a node that no PodIPPool serves. It
+// returns none for a node without any PodIPPool, and where the operator does not change it.
 func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.Time) []Unserved {
 	if s.Node == nil || len(served) == 0 || c.OptedOut(s.Node) || !s.AgentSeen || s.OtherIPAM || s.Adopting || s.OtherMode+s.Awaits+c.PausedBecause(s.Node, nil) != "" {
 		return nil
@@ -94,8 +94,8 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 	return u
 }
 
-// requested returns what pods without an address, and the agent, ask of Cilium pools other than
-// the default one, by pool, for a family that the agent runs.
+// requested returns the requests of pods without an address, and of the agent, for Cilium pools
+// other than the default one, by pool, for a family that the agent runs.
 func (s *Snapshot) requested(f ipalloc.Family) map[string]*Unserved {
 	view := s.CiliumNode
 	if view == nil || view.BlockDemand == nil || !view.BlockDemand.Reported() || !view.BlockDemand.Uses(f) {
@@ -149,8 +149,8 @@ func (c *Cluster) saysUnserved(node string, f ipalloc.Family, ciliumPool string)
 	return says
 }
 
-// UnservedPods returns the pods that ask for what no PodIPPool gives them, and a description of
-// that for users.
+// UnservedPods returns the pods with requests that no PodIPPool serves, and a description of that
+// for users.
 func (s *Snapshot) UnservedPods() map[string]string {
 	out := map[string]string{}
 	for i := range s.Unserved {

@@ -94,7 +94,7 @@ func TestUnservedFamily(t *testing.T) {
 	}
 }
 
-// A pod that asks for a Cilium pool gets an address only if a PodIPPool gives it to the node.
+// A pod that asks for a Cilium pool gets an address only if a PodIPPool serves it on the node.
 func TestUnservedPods(t *testing.T) {
 	const unpicked = "agents give no ipv4 address to a pod that several CiliumPodIPPools select, or that accepts only one that selects it (ipam.cilium.io/require-pool-match) where none does"
 	elsewhere := fixtures.Edited(fixtures.PodIPPool("reds", 1, "10.6.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {

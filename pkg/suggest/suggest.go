@@ -1,5 +1,4 @@
-// Package suggest finds the names that somebody may have meant. It knows nothing of what they
-// name.
+// Package suggest finds the names that somebody may have meant. It does not know the named objects.
 package suggest
 
 import (
@@ -16,8 +15,8 @@ func OneOf(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// DidYouMean returns the names most similar to one that does not exist, as the end of a
-// message; "": none is similar.
+// DidYouMean returns the names most similar to an unknown one, as the end of a message; "": none is
+// similar.
 func DidYouMean(name string, names []string) string {
 	if near := Similar(name, names); len(near) > 0 {
 		return ". Did you mean " + OneOf(near) + "?"
@@ -25,8 +24,7 @@ func DidYouMean(name string, names []string) string {
 	return ""
 }
 
-// Similar returns up to three names that are similar to one that does not exist, the most
-// similar first.
+// Similar returns up to three names that are similar to an unknown one, the most similar first.
 func Similar(name string, names []string) []string {
 	type candidate struct {
 		name string
@@ -47,8 +45,8 @@ func Similar(name string, names []string) []string {
 	return out
 }
 
-// distance returns how many letters must be inserted, deleted, replaced, or swapped with the
-// next one (optimal string alignment).
+// distance returns the number of letters that must be inserted, deleted, replaced, or swapped with
+// the next one (optimal string alignment).
 func distance(a, b string) int {
 	d := make([][]int, len(a)+1)
 	for i := range d {

@@ -1,4 +1,4 @@
-// Package termsafe keeps what terminals obey out of what tools print: agents and people
+// Package termsafe keeps terminal control characters out of the output of tools: agents and people
 // write names and owners into objects, and such text may hold escape sequences.
 //
 // It knows nothing of what is printed.
@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Writer shows characters that a terminal obeys as \u001b and the like, which is
-// what JSON has for them, too. Each Write must end between two characters.
+// Writer shows characters that a terminal obeys as \u001b and the like, as JSON does. Each Write
+// must end between two characters.
 func Writer(to io.Writer) io.Writer { return writer{to} }
 
 type writer struct{ to io.Writer }

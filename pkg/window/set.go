@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// foresight is how far a set looks for its next close. What is open for longer is checked again
-// by then.
+// foresight is the time that a set looks ahead for its next close. A window open for longer is
+// checked again by then.
 const foresight = 8 * 24 * time.Hour
 
 // Set is a set of windows. It is open while any of them is. The nil Set is always open, one

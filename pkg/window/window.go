@@ -1,7 +1,7 @@
-// Package window reports whether a maintenance window is open, and until when. It
-// owns what a schedule, a duration and a time zone mean together.
+// Package window reports whether a maintenance window is open, and until when. It owns the joint
+// meaning of a schedule, a duration and a time zone.
 //
-// It reads no clock, and it does not know what a window is for.
+// It reads no clock, and it does not know the purpose of a window.
 package window
 
 import (

@@ -24,19 +24,18 @@ type Options struct {
 	NodeName string
 	// IPAM is the mode it runs in. Empty: CRD.
 	IPAM IPAM
-	// PreAllocate is how many addresses it keeps free in multi-pool mode
+	// PreAllocate is the number of addresses it keeps free in multi-pool mode
 	// (ipam-multi-pool-pre-allocation). Zero: 8.
 	PreAllocate int
-	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4; modes other
-	// than CRD allow nothing else.
+	// Families the agent allocates for (enable-ipv4, enable-ipv6). Empty: IPv4; modes other than
+	// CRD allow no others.
 	Families []Family
-	// UpdateRate is the minimum time between two writes of what it uses
+	// UpdateRate is the minimum time between two writes of its report
 	// (ipam-cilium-node-update-rate). Zero: 15 s.
 	UpdateRate time.Duration
-	// PollInterval is how often a starting agent checks whether it has a pool (crd.go:227).
-	// Zero: 5 s.
+	// PollInterval is the interval of a starting agent's checks for a pool (crd.go:227). Zero: 5 s.
 	PollInterval time.Duration
-	// CrashBackoff is how long an agent that failed to start stays down. Zero: 10 s, kubelet's
+	// CrashBackoff is the time that an agent that failed to start stays down. Zero: 10 s, kubelet's
 	// first backoff.
 	CrashBackoff time.Duration
 	// Seed makes the choice of addresses repeatable.
@@ -48,8 +47,7 @@ type Options struct {
 	EncryptionKey int
 	// Pod keeps a Pod object for the agent, as its DaemonSet and kubelet do.
 	Pod bool
-	// PodExists reports whether a pod whose endpoint is to be restored still exists. Nil: all
-	// do.
+	// PodExists reports whether a pod with an endpoint to restore still exists. Nil: all do.
 	PodExists func(pod types.NamespacedName) bool
 	// Hold, if set, is called before each step of a start; it may block.
 	Hold func(ctx context.Context, step Step)
@@ -92,8 +90,8 @@ const (
 // ErrNotReady is returned while the agent is down or still starting.
 var ErrNotReady = errors.New("agent is not ready")
 
-// Agent is a cilium-agent and the disk of its node: while Run runs it is up;
-// when Run runs again it restores what it had.
+// Agent is a cilium-agent and the disk of its node: while Run runs it is up; when Run runs again it
+// restores its endpoints.
 type Agent struct {
 	client client.Client
 	hub    *Hub
@@ -110,7 +108,7 @@ type Agent struct {
 	kill  context.CancelFunc
 }
 
-// endpoint is what a pod on the node has.
+// endpoint holds the addresses of a pod on the node.
 type endpoint struct{ v4, v6 netip.Addr }
 
 // New returns an agent that is down, on a node with an empty disk. The client

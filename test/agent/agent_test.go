@@ -39,7 +39,7 @@ type bed struct {
 	events []Event
 }
 
-// newBed creates the Node, runs hub and agent until the test ends, and waits for nothing.
+// newBed creates the Node, runs hub and agent until the test ends, and does not wait.
 func newBed(t *testing.T, opts Options) *bed {
 	c, err := NewClient(shared.Cluster(t).Config())
 	if err != nil {
@@ -239,8 +239,7 @@ func TestHandshakeAndRestart(t *testing.T) {
 	}
 }
 
-// The window in which a starting agent acks addresses of pods that it has not
-// restored.
+// A starting agent acks addresses of pods that it has not restored.
 func TestStartingAgentAcksItsPods(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan struct{}, 8)
 	runs := 0

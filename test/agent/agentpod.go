@@ -92,8 +92,8 @@ func (a *Agent) agentPod() *corev1.Pod {
 	}
 }
 
-// setConditions sets the conditions that kubelet sets, with Ready as given,
-// and keeps the time of those that stay.
+// setConditions sets kubelet's conditions, with a value for Ready, and keeps the time of unchanged
+// ones.
 func setConditions(pod *corev1.Pod, ready corev1.ConditionStatus) {
 	before := map[corev1.PodConditionType]corev1.PodCondition{}
 	for _, condition := range pod.Status.Conditions {

@@ -153,9 +153,9 @@ func (s *Store) nextAny(family Family, owner string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// reservedFor lists the pool entries that carry owner's name (crd.go:594). Like the real agent
-// it ignores the handshake and what is allocated, and a key that is not an address ends the
-// search with an error.
+// reservedFor lists the pool entries that carry owner's name (crd.go:594). Like the real agent it
+// ignores the handshake and its own allocations, and a key that is not an address ends the search
+// with an error.
 func (s *Store) reservedFor(family Family, owner string) []string {
 	if owner == "" {
 		return nil

@@ -43,14 +43,14 @@ func (a *Agent) Add(_ context.Context, namespace, name string) (v4, v6 netip.Add
 	return v4, v6, nil
 }
 
-// Exhausted is ErrExhausted of an agent in crd mode, with what the agent has.
+// Exhausted is ErrExhausted of an agent in crd mode, with the agent's numbers.
 type Exhausted struct {
 	Err error
-	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool is how many
-	// addresses that has, and Leaving how many of these are being released.
+	// Seen is the resourceVersion of the CiliumNode that the agent has seen; Pool is the number of
+	// addresses in it, and Leaving the number of these that are being released.
 	Seen          string
 	Pool, Leaving int
-	// Endpoints and Own are how many addresses pods and the agent itself have.
+	// Endpoints and Own are the numbers of addresses of pods and of the agent itself.
 	Endpoints, Own int
 }
 
@@ -61,7 +61,7 @@ func (e *Exhausted) Error() string {
 		e.Err, e.Endpoints, e.Own, e.Pool, e.Leaving, e.Seen)
 }
 
-// exhausted adds what the agent has to ErrExhausted. a.mu is held.
+// exhausted adds the agent's numbers to ErrExhausted. a.mu is held.
 func (a *Agent) exhausted(err error) error {
 	s, ok := a.store.(*Store)
 	if !ok || !errors.Is(err, ErrExhausted) {
@@ -98,8 +98,7 @@ func (a *Agent) Del(_ context.Context, namespace, name string) error {
 	return nil
 }
 
-// Addresses returns what the agent has allocated, address to owner; nothing
-// while it is not ready.
+// Addresses returns the agent's allocations, address to owner; none while it is not ready.
 func (a *Agent) Addresses() map[netip.Addr]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -94,7 +94,7 @@ func (a *Agent) mutate(cn *ciliumv2.CiliumNode, node *corev1.Node, router, healt
 		return !slices.Contains(a.opts.Families, family) || router[family].IsValid()
 	})
 	cn.Spec.Addresses = append(cn.Spec.Addresses, nodeAddresses(node)...)
-	for _, family := range []Family{IPv4, IPv6} { // also one that it ran before: local_node_sync.go:234
+	for _, family := range []Family{IPv4, IPv6} { // also a family that it ran before: local_node_sync.go:234
 		if addr := router[family]; addr.IsValid() {
 			cn.Spec.Addresses = append(cn.Spec.Addresses,
 				ciliumv2.NodeAddress{Type: addressing.NodeCiliumInternalIP, IP: addr.String()})

@@ -19,7 +19,7 @@ import (
 
 // KubeletOptions configure a Kubelet.
 type KubeletOptions struct {
-	// Workers is how many pods are processed concurrently. Zero: 16.
+	// Workers is the number of pods that are processed concurrently. Zero: 16.
 	Workers int
 	// Retry is the wait after a failed CNI call or write. Zero: 10 s, as kubelet
 	// has it.
@@ -29,9 +29,9 @@ type KubeletOptions struct {
 	OnAdd func(pod *corev1.Pod, err error)
 }
 
-// Kubelet stands in for the kubelets of all nodes whose agents are attached: pods
-// bound there get their addresses by CNI ADD and run; pods that are being deleted,
-// or have finished, release them by CNI DEL.
+// Kubelet stands in for the kubelets of all nodes with attached agents: pods bound there get their
+// addresses by CNI ADD and run; pods that are being deleted, or have finished, release them by CNI
+// DEL.
 type Kubelet struct {
 	client client.WithWatch
 	opts   KubeletOptions
@@ -73,7 +73,7 @@ func NewKubelet(c client.WithWatch, opts KubeletOptions) *Kubelet {
 	}
 }
 
-// Attach gives the pods bound to the agent's node to it.
+// Attach passes the pods bound to the agent's node to it.
 func (k *Kubelet) Attach(a *Agent) {
 	k.mu.Lock()
 	k.agents[a.Name()] = a

@@ -22,11 +22,10 @@ const defaultPool = "default"
 // poolSession is a run in multi-pool mode: the watch that feeds the model, and
 // its writes (multiPoolManager).
 //
-// Unlike a real agent it writes only once it has seen its own last write. A real
-// agent whose watch lags behind its write for longer than its update rate may
-// allocate addresses of a CIDR that it has returned, which the operator does not
-// protect against (docs/modes.md). Here update rates are seconds, and API servers
-// are down for longer.
+// Unlike a real agent it writes only once it has seen its own last write. A real agent with a watch
+// that lags behind its write for longer than its update rate may allocate addresses of a CIDR that
+// it has returned. The operator does not protect against that (docs/modes.md). Here update rates
+// are seconds, and API servers are down for longer.
 type poolSession struct {
 	client  client.Client
 	hub     *Hub
@@ -58,7 +57,7 @@ func (s *poolSession) ready() bool     { return s.store.ready() }
 func (s *poolSession) open()           {}
 func (s *poolSession) restored()       { s.store.restored() }
 
-// watch ignores versions older than what a real agent lists when it starts.
+// watch ignores versions older than the list of a real agent at its start.
 func (s *poolSession) watch(from *ciliumv2.CiliumNode) (cancel func()) {
 	s.mu.Lock()
 	s.from = versionOf(from)
@@ -134,7 +133,7 @@ func (s *poolSession) caughtUp(ctx context.Context) bool {
 	return s.seen == nil || versionOf(s.seen) >= s.from
 }
 
-// next returns the CiliumNode to write, or nil if nothing changes.
+// next returns the CiliumNode to write, or nil if it has not changed.
 func (s *poolSession) next() *ciliumv2.CiliumNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Session is a Store with the watch that feeds it and the status writes that it requests: what
-// newNodeStore sets up (crd.go:91) for one run of an agent.
+// Session is a Store with the watch that feeds it and the status writes that it requests: the
+// objects of newNodeStore (crd.go:91) for one run of an agent.
 type Session struct {
 	Store *Store
 

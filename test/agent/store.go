@@ -40,18 +40,17 @@ type StoreOptions struct {
 	Trigger func(reason string)
 }
 
-// Store is what one run of an agent knows and has allocated: nodeStore and
-// its crdAllocators (crd.go:59, crd.go:665). It is safe for concurrent use
-// and holds no goroutine, clock or client.
+// Store is the knowledge and the allocations of one run of an agent: nodeStore and its
+// crdAllocators (crd.go:59, crd.go:665). It is safe for concurrent use and holds no goroutine,
+// clock or client.
 //
-// Keys of the pool and of the allocations are the strings of the API object,
-// not addresses: that two spellings of one address count twice is part of
-// what it shows.
+// Keys of the pool and of the allocations are the strings of the API object, not addresses: two
+// spellings of one address must count twice.
 type Store struct {
 	opts StoreOptions
 
 	mu sync.Mutex
-	// seen is what the informer's cache holds, own is what the agent works on: the same, plus
+	// seen is the object in the informer's cache, own is the agent's working copy: the same, plus
 	// its answers that are not written yet.
 	seen, own *ciliumv2.CiliumNode
 	// allocators is nil until Open.
@@ -59,7 +58,7 @@ type Store struct {
 	excluded   map[netip.Addr]bool
 }
 
-// NewStore returns a Store that has seen nothing.
+// NewStore returns a Store that has seen no object.
 func NewStore(opts StoreOptions) *Store {
 	if len(opts.Families) == 0 {
 		opts.Families = []Family{IPv4}
@@ -93,8 +92,8 @@ func (s *Store) Observe(cn *ciliumv2.CiliumNode) {
 	}
 }
 
-// workingCopy copies what an agent changes: the answers in release-ips. The
-// rest stays shared with the informer's cache (crd.go:132 copies it all).
+// workingCopy copies the part that an agent changes: the answers in release-ips. The rest stays
+// shared with the informer's cache (crd.go:132 copies it all).
 func workingCopy(cn *ciliumv2.CiliumNode) *ciliumv2.CiliumNode {
 	own := *cn
 	own.Status.IPAM.ReleaseIPs = maps.Clone(cn.Status.IPAM.ReleaseIPs)
@@ -112,8 +111,8 @@ func (s *Store) Seen() string {
 	return s.own.ResourceVersion
 }
 
-// pool returns the resourceVersion of the CiliumNode that the agent works on, how many
-// addresses it has, and how many of these are being released.
+// pool returns the resourceVersion of the CiliumNode that the agent works on, the number of its
+// addresses, and the number of these that are being released.
 func (s *Store) pool() (seen string, addresses, leaving int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

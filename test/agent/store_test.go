@@ -28,7 +28,7 @@ func ciliumNode(version string, p pool, r release) *ciliumv2.CiliumNode {
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// recorder records the reasons for which a Store requests writes.
+// recorder records a Store's reasons for requested writes.
 type recorder struct{ reasons []string }
 
 func (r *recorder) trigger(reason string) { r.reasons = append(r.reasons, reason) }

@@ -29,7 +29,7 @@ type allocator interface {
 	Allocated() map[netip.Addr]string
 }
 
-// way is what differs between the modes in one run of an agent.
+// way is the part that differs between the modes in one run of an agent.
 type way interface {
 	pool() allocator
 	// watch feeds the pool with the CiliumNode, starting with the version that the agent has

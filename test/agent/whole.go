@@ -14,7 +14,7 @@ import (
 type wholeStore struct {
 	// trigger requests a write. It must not block, nor call back.
 	trigger func(reason string)
-	// patience is how long a pod that does not retry counts as waiting.
+	// patience is the time that a pod that does not retry counts as waiting.
 	patience time.Duration
 
 	mu      sync.Mutex
@@ -78,7 +78,7 @@ func (s *wholeStore) Release(addr netip.Addr) {
 	s.trigger("release of IP " + addr.String())
 }
 
-// Exclude does nothing: no address of a node lies in its blocks.
+// Exclude is empty: no address of a node lies in its blocks.
 func (s *wholeStore) Exclude(netip.Addr) {}
 
 // Allocated returns the allocated addresses and their owners.
@@ -108,7 +108,7 @@ func (s *wholeStore) restored() {
 	s.trigger("restore finished")
 }
 
-// update drops unneeded CIDRs, and returns what to write.
+// update drops unneeded CIDRs, and returns the write.
 func (s *wholeStore) update() (cidrs []netip.Prefix, requested int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

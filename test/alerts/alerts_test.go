@@ -41,7 +41,7 @@ type groups struct {
 	Groups []group `yaml:"groups"`
 }
 
-// tool returns the path at which make installs a tool of hack/tools, whose go.mod specifies
+// tool returns the path of a tool of hack/tools that make has installed; the go.mod there specifies
 // its version.
 func tool(t *testing.T, name, module string) string {
 	t.Helper()
@@ -185,8 +185,8 @@ func note(t *testing.T, data []byte, fires, quiet map[string]bool) {
 	}
 }
 
-// Each alert has an anchor on the page of symptoms, in an entry that says what breaks and what
-// to do, and a row of its table with its severity. Each anchor belongs to an alert.
+// Each alert has an anchor on the page of symptoms, in an entry with the damage and the fix, and a
+// row of its table with its severity. Each anchor belongs to an alert.
 func TestRunbooks(t *testing.T) {
 	const path = "docs/troubleshooting.md"
 	page := read(t, path)

@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// metric is what docs/reference/metrics.md says about a metric; other tests compare that page with the
-// code, and with what a running operator exports.
+// metric is the entry of a metric in docs/reference/metrics.md; other tests compare that page with
+// the code, and with the metrics that a running operator exports.
 type metric struct {
 	labels []string
-	own    bool // one of ours, whose labels the page lists
+	own    bool // one of ours, with labels that the page lists
 }
 
 // nameLabel is the label of a selector that has the name of its metric.
@@ -43,8 +43,8 @@ func documented(t *testing.T) map[string]metric {
 	return found
 }
 
-// check reports what a query uses but no component exports: metrics, labels, and
-// values of the labels that have only a few.
+// check reports the parts of a query that no component exports: metrics, labels, and values of the
+// labels that have only a few.
 func check(t *testing.T, where, query string, known map[string]metric, page string) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)

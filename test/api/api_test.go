@@ -1,5 +1,5 @@
-// Package api tests the CRDs on a real API server: what it accepts, what it refuses with which
-// message, and what kubectl shows.
+// Package api tests the CRDs on a real API server: accepted objects, refused ones with their
+// messages, and kubectl's output.
 //
 // Only this suite finds a CRD rule that is missing, too strict, or has the wrong message.
 package api
@@ -86,11 +86,11 @@ func expect(t *testing.T, err error, want string) {
 
 var refusedValue = regexp.MustCompile(`(Invalid value: )"[^"]*": `)
 
-// withoutValues removes the values that were refused: of those, API servers of Kubernetes 1.32
-// give the type instead.
+// withoutValues removes the refused values: API servers of Kubernetes 1.32 print the type instead
+// of some.
 func withoutValues(text string) string { return refusedValue.ReplaceAllString(text, "$1") }
 
-// kubectlPath returns the path at which make controlplane installs kubectl.
+// kubectlPath returns the path of the kubectl that make controlplane installs.
 func kubectlPath() string {
 	dir := os.Getenv("CPO_BIN_DIR")
 	if dir == "" {

@@ -118,8 +118,8 @@ conditions:
 	}
 }
 
-// A block in service shows its phase even if its status was never written: read, listed and
-// watched objects have the default, and applying the same again changes nothing.
+// A block in service shows its phase even if its status was never written: read, listed and watched
+// objects have the default, and applying the same again makes no change.
 func TestBlockInServiceSaysSo(t *testing.T) {
 	client := resource(t, "podipblocks")
 	const manifest = `apiVersion: cilium-pool.io/v1alpha1

@@ -199,8 +199,7 @@ func TestPoolCIDRs(t *testing.T) {
 	}
 }
 
-// The largest possible pool must stay within what the API server spends on the rules of one
-// object.
+// The largest possible pool must stay within the API server's budget for the rules of one object.
 func TestPoolOfLargestSize(t *testing.T) {
 	ipv4, ipv6, reserved := slash24s(128), make([]string, 128), make([]string, 64)
 	for i := range ipv6 {

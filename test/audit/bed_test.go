@@ -130,7 +130,7 @@ func (b *bed) check(args ...string) outcome {
 
 func (b *bed) run(args ...string) outcome {
 	b.Helper()
-	path := operator(b.T) // may have to be built, which does not count towards the patience
+	path := operator(b.T) // may need a build, which does not count towards the patience
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)

@@ -375,7 +375,7 @@ func nodeFaults() map[audit.Reason]fault {
 	}
 }
 
-// newcomer creates a Node whose agent waits for addresses.
+// newcomer creates a Node with an agent that waits for addresses.
 func (p *place) newcomer(name, pool string) {
 	p.Helper()
 	p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}}})
@@ -391,8 +391,8 @@ var elsewhere = map[audit.Reason]string{
 	audit.BlockMalformed:       "the API server refuses such blocks: see pkg/audit",
 }
 
-// plantAll plants faults, each on its own node, and returns how many there are, their reasons,
-// and the expected findings; untimed are those expected without --stuck-after.
+// plantAll plants faults, each on its own node, and returns their number, their reasons, and the
+// expected findings; untimed are the findings expected without --stuck-after.
 func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[R]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
 	b.Helper()
 	planted = map[audit.Reason]bool{}
@@ -415,8 +415,8 @@ func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNo
 	return n, planted, all, untimed
 }
 
-// All faults are planted at once, each at its own place: each is found, by reason and object,
-// and nothing else is.
+// All faults are planted at once, each at its own place: each is found, by reason and object, and
+// no others are.
 func TestPlantedFaults(t *testing.T) {
 	b := newBed(t)
 	b.pool("main", nil, "10.0.0.0/16")

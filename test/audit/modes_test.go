@@ -28,8 +28,8 @@ import (
 
 const podCIDRAnnotation = "network.cilium.io/ipv4-pod-cidr"
 
-// assigned creates a node of pool main whose agent is assigned a whole block, with a
-// pod on its third address.
+// assigned creates a node of pool main with an agent that is assigned a whole block, and a pod on
+// its third address.
 func (b *bed) assigned(mode ciliumnode.Mode, name, cidr string) *ciliumv2.CiliumNode {
 	b.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "main"}}}
@@ -86,8 +86,7 @@ func (p *place) podGone() {
 	p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 }
 
-// faultsAlike returns the faults that are planted in the same way in both modes in which
-// agents are assigned whole blocks.
+// faultsAlike returns the faults that are planted in the same way in both modes with whole blocks.
 func faultsAlike(kind string) map[string]fault {
 	return map[string]fault{
 		"PodsShareAddress": {
@@ -228,8 +227,8 @@ func kubernetesFaults() map[string]fault {
 	}
 }
 
-// All faults of a mode in which agents are assigned whole blocks are planted at
-// once, as in TestPlantedFaults. The operator's Lease carries the mode.
+// All faults of a mode with whole blocks are planted at once, as in TestPlantedFaults. The
+// operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
 	for mode, more := range map[ciliumnode.Mode]map[string]fault{
 		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.Kubernetes: kubernetesFaults(),

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-// The role in the page grants only reading. Without any part of it check fails and reports why,
-// or says what it did not look at.
+// The role in the page grants only reading. Without any part of it check fails and reports why, or
+// names the part that it did not look at.
 func TestRights(t *testing.T) {
 	b := newBed(t)
 	optional := map[string]string{

@@ -1,6 +1,6 @@
-// Command bgp-router is a router that nodes peer with. It accepts the routes that they
-// announce, prints each change, and can install them in the kernel of its network
-// namespace. It announces nothing itself.
+// Command bgp-router is a router that nodes peer with. It accepts the routes that they announce,
+// prints each change, and can install them in the kernel of its network namespace. It announces no
+// route itself.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
-// restartTime is how long routes are kept at most while their speaker is away, in seconds;
+// restartTime is the longest time that routes are kept while their speaker is away, in seconds;
 // less if the speaker requests less (RFC 4724).
 const restartTime = 120
 

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Argo CD prunes what a chart no longer renders, and obeys Helm's resource-policy only when an
-// Application is deleted; a Flux Kustomization with the rendered chart never obeys it. A
-// pruned CRD would delete all its objects, and a pruned pool would drain.
+// Argo CD prunes objects that a chart no longer renders, and obeys Helm's resource-policy only when
+// an Application is deleted; a Flux Kustomization with the rendered chart never obeys it. A pruned
+// CRD would delete all its objects, and a pruned pool would drain.
 func TestGitOpsDoesNotPrune(t *testing.T) {
 	for _, major := range majors() {
 		all := renderBy(t, major, "-f", "../../examples/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool")
@@ -34,9 +34,9 @@ func TestGitOpsDoesNotPrune(t *testing.T) {
 	}
 }
 
-// Argo CD renders again once the API server serves the CRDs. Then the chart renders the pools
-// of its values itself, which must not restart the operator. It has no hooks, whose order Argo
-// CD would change.
+// Argo CD renders again once the API server serves the CRDs. Then the chart renders the pools of
+// its values itself, which must not restart the operator. It has no hooks, as Argo CD would change
+// their order.
 func TestArgoSecondSync(t *testing.T) {
 	args := []string{"-f", "../../examples/values-pools.yaml", "--include-crds"}
 	first := render(t, args...)

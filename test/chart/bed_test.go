@@ -29,7 +29,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 )
 
-// bed is a test's own cluster, with Cilium's CRDs but nothing of ours.
+// bed is a test's own cluster, with Cilium's CRDs but none of ours.
 type bed struct {
 	*testing.T
 	*harness.Bed

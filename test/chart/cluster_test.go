@@ -92,8 +92,8 @@ func TestEveryObjectIsAccepted(t *testing.T) {
 	b.podSecurity()
 }
 
-// podSecurity uses the API server's own admission to find what of "restricted" the pods
-// violate: the host network, its ports and probes of the host's loopback, and nothing else.
+// podSecurity uses the API server's own admission to find the pods' violations of "restricted": the
+// host network, its ports and probes of the host's loopback, and no others.
 func (b *bed) podSecurity() {
 	b.Helper()
 	for _, level := range []string{"restricted", "privileged"} {
@@ -127,7 +127,7 @@ func (b *bed) podSecurity() {
 	}
 }
 
-// Before anything is installed, the chart checks what Helm can see of the cluster.
+// Before the installation, the chart checks the parts of the cluster that Helm can see.
 func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
 	config := &corev1.ConfigMap{
@@ -226,8 +226,8 @@ func wantAll(t *testing.T, text string, want ...string) {
 	}
 }
 
-// The commands of docs/operations.md that remove everything leave nothing behind, and hang on
-// no finalizer, although the operator's nodes still hold blocks.
+// The commands of docs/operations.md that remove everything leave no object behind, and hang on no
+// finalizer, although the operator's nodes still hold blocks.
 func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
 
 func removeEverything(b *bed) {

@@ -114,7 +114,8 @@ func normal(value any) any {
 	return value
 }
 
-// Cilium's own chart, from its Go module, renders the examples into what the operator needs.
+// Cilium's own chart, from its Go module, renders the examples into the settings that the operator
+// needs.
 func TestExampleValuesOfCilium(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	if err != nil {
@@ -161,7 +162,7 @@ func TestExampleValuesOfCilium(t *testing.T) {
 }
 
 // In the other modes agents run in that mode without a range of their own, and cilium-operator
-// allocates nothing.
+// allocates no address.
 func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	if err != nil {
@@ -213,7 +214,7 @@ func TestReadmeListsExamples(t *testing.T) {
 	}
 }
 
-// What Artifact Hub shows of the chart is true: its CRDs exist, and the API server accepts the
+// The chart's page on Artifact Hub is true: its CRDs exist, and the API server accepts the
 // examples.
 func TestArtifactHub(t *testing.T) {
 	data, err := os.ReadFile(chart + "/Chart.yaml")

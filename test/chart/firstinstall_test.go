@@ -41,8 +41,8 @@ func daemonSet(name, container string, env ...corev1.EnvVar) *appsv1.DaemonSet {
 }
 
 // Where Cilium replaces kube-proxy, its agents serve the Service "kubernetes" only after this
-// operator has run. The chart finds the address to set, and refuses the Service where it
-// cannot work; it sets nothing by itself.
+// operator has run. The chart finds the address to set, and refuses the Service where it cannot
+// work; it does not set it by itself.
 func TestFindsTheAPIServer(t *testing.T) {
 	b := newBed(t, helm4)
 	expect := func(when, want string, args ...string) {
@@ -84,8 +84,7 @@ func TestFindsTheAPIServer(t *testing.T) {
 	expect("one that is tolerated", "", "--set", "tolerations[0].key=example.org/starting,tolerations[0].operator=Exists")
 }
 
-// Objects do not depend on what Helm finds in the cluster, such as the number of nodes; the
-// notes do.
+// Objects do not depend on Helm's view of the cluster, such as the number of nodes; the notes do.
 func TestObjectsDoNotDependOnTheCluster(t *testing.T) {
 	objectsDoNotDependOnTheCluster(newBed(t, helm4))
 }
@@ -136,8 +135,8 @@ func objectsDoNotDependOnTheCluster(b *bed) {
 	}
 }
 
-// Helm does not own a pool created by kubectl, and its own error does not say what to do. The
-// chart explains how to proceed, and the way it names works.
+// Helm does not own a pool created by kubectl, and its own error does not name a fix. The chart
+// explains how to proceed, and the way it names works.
 func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) { poolsOfKubectlAreNotTakenOver(newBed(t, helm4)) }
 
 func poolsOfKubectlAreNotTakenOver(b *bed) {
@@ -163,8 +162,8 @@ func poolsOfKubectlAreNotTakenOver(b *bed) {
 	b.helm("upgrade", release, chart, "-f", values)
 }
 
-// The operator owns what it writes to pools and blocks: Helm, when it applies the same values
-// again, sees nothing to revert.
+// The operator owns its writes to pools and blocks: Helm, when it applies the same values again,
+// sees no difference to revert.
 func TestUpgradesAfterTheOperatorHasRun(t *testing.T) {
 	upgradesAfterTheOperatorHasRun(newBed(t, helm4))
 }

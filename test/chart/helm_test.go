@@ -1,8 +1,7 @@
-// Package chart tests the Helm chart and the examples: what they render to, what they refuse,
-// and, on the real API server, that the operator works with exactly the rights that the chart
-// gives it.
+// Package chart tests the Helm chart and the examples: their objects, their refusals, and, on the
+// real API server, that the operator works with exactly the rights of the chart.
 //
-// Only this suite finds what an installation lacks: a right, a value that reaches no flag, an
+// Only this suite finds gaps of an installation: a missing right, a value that reaches no flag, an
 // upgrade that deletes pools.
 package chart
 

@@ -114,7 +114,7 @@ func parse(t *testing.T, data []byte, into any) {
 	}
 }
 
-// Moving a tag of a base image must not change what is built.
+// Moving a tag of a base image must not change the build.
 func TestBaseImagesArePinned(t *testing.T) {
 	data, err := os.ReadFile(root + "/Dockerfile")
 	if err != nil {

@@ -82,7 +82,7 @@ func poolsOfAFirstInstallation(b *bed) {
 	metrics, health := freePorts(b.T)
 	values := []string{"-f", writeFile(b.T, fmt.Sprintf(initialValues, metrics, health)), "--wait", "--timeout"}
 	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.68.0.0/26\"}]}}"
-	// No Deployment controller runs: nothing becomes ready.
+	// No Deployment controller runs: no pod becomes ready.
 	if _, err := b.tryHelm(append([]string{"install", release, chart, second}, append(values, "3s")...)...); err == nil {
 		b.Fatal("an installation whose Deployment is never ready succeeded")
 	}

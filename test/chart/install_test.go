@@ -194,9 +194,9 @@ func (b *bed) pool() *v1alpha1.PodIPPool {
 	return p
 }
 
-// The operator, with the ServiceAccount's token and the Deployment's arguments, does
-// everything it can do. The API server's audit log shows that nothing was denied, and that no
-// granted right is unused.
+// The operator, with the ServiceAccount's token and the Deployment's arguments, does everything it
+// can do. The API server's audit log shows that no request was denied, and that no granted right is
+// unused.
 func TestRightsAreEnoughAndNoMore(t *testing.T) {
 	b := newBed(t, helm4)
 	ctx, cancel := context.WithCancel(t.Context())

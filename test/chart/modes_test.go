@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// In the other modes, too, neither roles nor policies refuse what the operator writes;
+// In the other modes, too, neither roles nor policies refuse the operator's writes;
 // TestRightsAreEnoughAndNoMore checks this for crd mode.
 func TestNothingIsRefusedInMultiPoolMode(t *testing.T) {
 	b := newBed(t, helm4)
-	op := b.installMode("multi-pool", "--cooldown=30s", "--ack-timeout=1m") // how long a pod without an address counts
+	op := b.installMode("multi-pool", "--cooldown=30s", "--ack-timeout=1m") // so long a pod without an address counts
 	b.node("n1", "beijing")
 	b.isAssigned("n1", 1)
 	b.AgentRequests("n1", 8, 1)

@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// attempt is a write, and the message with which it is refused; "" if it is allowed.
+// attempt is a write, and the message of its refusal; "" if it is allowed.
 type attempt struct {
 	who    string
 	kind   client.Object
@@ -186,8 +186,8 @@ func write(ctx context.Context, c client.Client, o client.Object, status bool, p
 	return c.Patch(ctx, o, raw)
 }
 
-// The policies allow what the operator, the plugin, users with the editor roles and
-// Kubernetes' controllers write, and refuse everything else with a reason.
+// The policies allow the writes of the operator, the plugin, users with the editor roles and
+// Kubernetes' controllers, and refuse all others with a reason.
 func TestPolicies(t *testing.T) {
 	b := policyBed(t)
 	clients := map[string]client.Client{
@@ -213,7 +213,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// try makes a dry run, in which the API server also applies its policies.
+// try makes a dry run: the API server applies its policies to it, too.
 func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Object) error {
 	c = client.NewDryRunClient(c)
 	if a.create != nil {
@@ -237,7 +237,7 @@ func (b *bed) inForce(clients map[string]client.Client, objects []client.Object)
 	}
 }
 
-// What editors do by hand and with the plugin needs no exception.
+// The writes of editors, with kubectl and with the plugin, need no exception.
 func TestEditorsUnderPolicies(t *testing.T) {
 	b := policyBed(t)
 	c := b.as(editor)
@@ -305,7 +305,7 @@ func (b *bed) installMode(mode string, args ...string) *running {
 	return b.startOperator(args...)
 }
 
-// The example policy refuses pods that name their node, but only those of tenants.
+// The example policy refuses tenants' pods that name their node, and no others.
 func TestPodsDoNotChooseTheirNode(t *testing.T) {
 	b := policyBed(t)
 	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {

@@ -200,8 +200,7 @@ func right(verb, group, resource, subresource string) string {
 	return verb + " " + resource
 }
 
-// usedRights reads from the audit log what the operator did, and fails if a request was
-// denied.
+// usedRights reads the operator's requests from the audit log, and fails if one was denied.
 func (b *bed) usedRights() []string {
 	b.Helper()
 	log, err := os.ReadFile(filepath.Join(b.cluster.Dir(), "audit.log"))
@@ -235,7 +234,7 @@ func (b *bed) usedRights() []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// grantedRights returns what the chart's roles grant to the operator.
+// grantedRights returns the rights that the chart's roles grant to the operator.
 func (b *bed) grantedRights() []string {
 	b.Helper()
 	clusterWide, local := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}

@@ -19,7 +19,7 @@ import (
 // mutates is the API that Helm finds in a cluster of Kubernetes 1.36.
 const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 
-// requestsOf returns how many addresses each container of a pod requests, init containers
+// requestsOf returns the numbers of addresses that the containers of a pod request, init containers
 // first: IPv4 and IPv6. Limits must be equal.
 func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
 	t.Helper()
@@ -123,7 +123,7 @@ func TestPodsRequestAddresses(t *testing.T) {
 	}
 }
 
-// What the chart renders depends on the values, and on what the API server serves.
+// The chart's objects depend on the values, and on the APIs that the API server serves.
 func TestSchedulingIsRendered(t *testing.T) {
 	tests := map[string]struct {
 		args     []string

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// With the CRDs of another version the operator reports it, with the rights that the chart
-// gives it, and is still Ready. With its own CRDs it reports nothing.
+// With the CRDs of another version the operator reports it, with the rights of the chart, and is
+// still Ready. With its own CRDs it makes no report.
 func TestCRDsOfAnotherVersion(t *testing.T) {
 	b := newBed(t, helm4)
 	metrics, health := freePorts(t)

@@ -107,7 +107,7 @@ func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
 func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	if values.Ref != nil {
-		return // a duration, whose rule is expressed differently
+		return // a duration has a rule of another form
 	}
 	limits := func(s apiextensionsv1.JSONSchemaProps) map[string]any {
 		m := map[string]any{"type": s.Type, "minimum": s.Minimum, "maximum": s.Maximum, "maxItems": s.MaxItems, "minItems": s.MinItems}
@@ -264,7 +264,7 @@ func operator(t *testing.T) string {
 	return harness.Program(t, "cilium-pool-operator")
 }
 
-// The chart has the same CRDs as the code, apart from what Helm needs.
+// The chart has the same CRDs as the code, apart from Helm's additions.
 func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	want, err := crds.All()
 	if err != nil {
@@ -292,7 +292,7 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The README's table of values is what the generator makes from values.yaml.
+// The README's table of values is the generator's output for values.yaml.
 func TestReadmeIsFresh(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"values.yaml", "values.schema.json", "README.md"} {
@@ -319,8 +319,8 @@ func TestReadmeIsFresh(t *testing.T) {
 	}
 }
 
-// values.schema.json has each value and nothing else, and allows no unknown properties
-// wherever it names one.
+// values.schema.json has each value and no others, and allows no unknown properties wherever it
+// names one.
 func TestSchemaIsComplete(t *testing.T) {
 	data, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
@@ -400,8 +400,8 @@ func TestAddressesOnTheHost(t *testing.T) {
 	}
 }
 
-// Taints that Nodes keep until the operator has run do not keep it off: those of the values, and
-// of Nodes without a network, whatever tolerations the values set.
+// Taints that Nodes keep until the operator has run do not keep it off: the values' taints, and the
+// taint of Nodes without a network, with any tolerations in the values.
 func TestOperatorToleratesTaints(t *testing.T) {
 	before := []string{corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, "node.cilium.io/agent-not-ready",
 		"cilium-pool.io/no-addresses"} // of the examples, where the value was cleared while Nodes had it

@@ -36,8 +36,7 @@ func source(t *testing.T, dir string) []*ast.File {
 	return parsed
 }
 
-// sources returns the syntax trees of all files of the program below the given folders, by
-// path.
+// sources returns the syntax trees of all files of the program below some folders, by path.
 func sources(t *testing.T, folders ...string) map[string]*ast.File {
 	t.Helper()
 	parsed := map[string]*ast.File{}
@@ -57,8 +56,8 @@ func sources(t *testing.T, folders ...string) map[string]*ast.File {
 	return parsed
 }
 
-// constants returns the values of a package's string constants whose name, or whose type's
-// name, starts with one of the prefixes.
+// constants returns the values of a package's string constants with a name, or a type's name, that
+// starts with one of the prefixes.
 func constants(t *testing.T, dir string, prefixes ...string) []string {
 	t.Helper()
 	var values []string

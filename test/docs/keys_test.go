@@ -72,15 +72,15 @@ func hasField(of reflect.Type, path []string) bool {
 var (
 	// dotted matches a key of values or a field of an object; a bracket or a value may follow.
 	dotted = regexp.MustCompile(`^([a-z]\w*(?:\.[a-z][\w-]*)+)(?:\[|=|:|$)`)
-	// kinds are the kinds whose fields the pages name.
+	// kinds are the kinds with fields that the pages name.
 	kinds = []any{
 		v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
 		corev1.Node{}, corev1.Pod{}, appsv1.Deployment{}, apiextensionsv1.CustomResourceDefinition{},
 	}
 )
 
-// Chart values and fields that pages name exist: those of our chart, of Cilium's, and
-// of the spec of a PodIPPool, which shares names with the values.
+// Chart values and fields that pages name exist: our chart's, Cilium's, and the fields of a
+// PodIPPool's spec, which shares names with the values.
 func TestKeysInPages(t *testing.T) {
 	ours, ciliums := values(t, filepath.Join(root, "charts/cilium-pool-operator/values.yaml")), values(t, filepath.Join(ciliumModule(t), "install/kubernetes/cilium/values.yaml"))
 	known := func(path []string) bool {

@@ -21,7 +21,7 @@ var (
 // repository is the address of the repository's files on the main branch.
 const repository = "https://github.com/cilium-pool/cilium-pool-operator/blob/main/"
 
-// anchors returns what a link can point to in a page, in GitHub's form.
+// anchors returns the link targets of a page, in GitHub's form.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(prose(page), -1) {

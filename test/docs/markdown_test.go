@@ -1,7 +1,7 @@
 // Package docs compares the documentation with the code: metrics, events, flags, dependencies
 // and links.
 //
-// Only this suite finds pages that no longer describe what the code does.
+// Only this suite finds pages that no longer describe the code.
 package docs
 
 import (
@@ -19,7 +19,7 @@ const root = "../.."
 // generated folders contain no documentation of ours.
 var generated = []string{".git", ".cache", ".run", "dist"}
 
-// files returns the repository's files whose name matches, relative to its root.
+// files returns the repository's files with matching names, relative to its root.
 func files(t *testing.T, match func(name string) bool) []string {
 	t.Helper()
 	var found []string

@@ -15,10 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller"
 )
 
-// metric is what docs/reference/metrics.md says about a metric.
+// metric is the entry of a metric in docs/reference/metrics.md.
 type metric struct{ Type, Labels string }
 
-// registered collects what is registered with it.
+// registered collects the metrics registered with it.
 type registered struct {
 	t       *testing.T
 	metrics map[string]metric

@@ -26,8 +26,8 @@ var (
 	anyPod = regexp.MustCompile(`logs (ds|daemonset|deploy|deployment)/`)
 )
 
-// commandsOf returns the commands of a page that kubectl runs: each on one line, without what
-// follows in a pipe that is no grep.
+// commandsOf returns the commands of a page that kubectl runs: each on one line, without the rest
+// of a pipe that is no grep.
 func commandsOf(t *testing.T, path string) []string {
 	t.Helper()
 	text := read(t, path)

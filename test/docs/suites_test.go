@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/contributing/testing.md says for each suite how to run it and what only it finds.
+// docs/contributing/testing.md says for each suite how to run it and why it exists.
 func TestEachSuiteSaysWhy(t *testing.T) {
-	noSuites := []string{"test/cilium", "test/fakeapi", "test/fixtures", "test/harness"} // what suites share
+	noSuites := []string{"test/cilium", "test/fakeapi", "test/fixtures", "test/harness"} // shared by suites
 	var documented []string
 	for _, row := range table(read(t, "docs/contributing/testing.md"), "Suites") {
 		documented = append(documented, code(row[0]))

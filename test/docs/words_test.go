@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// plain maps words that pages, the chart, the examples and printed messages avoid to what they
-// say instead. The glossary of docs/concepts.md has the terms.
+// plain maps words that pages, the chart, the examples and printed messages avoid to their
+// replacements. The glossary of docs/concepts.md has the terms.
 var plain = map[string]string{
 	`nobody|somebody|anybody`:                  "name the actor",
 	`(?:is|are|was|were|be|been|being) told`:   "assigned, reported, logged, configured or listed",

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workflow is what a file of .github/workflows specifies for its steps.
+// workflow is the part of a file of .github/workflows about its steps.
 type workflow struct {
 	Jobs map[string]struct {
 		Strategy struct {
@@ -30,7 +30,7 @@ var (
 	pinned     = regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
 )
 
-// makefiles are the Makefile and those it includes.
+// makefiles are the Makefile and its included files.
 func makefiles(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -88,7 +88,8 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// make test leaves out tests of long loops: docs/contributing/testing.md lists them, and what they add.
+// make test leaves out tests of long loops: docs/contributing/testing.md lists them, and their
+// purpose.
 func TestListOfLongTests(t *testing.T) {
 	page := read(t, "docs/contributing/testing.md")
 	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {

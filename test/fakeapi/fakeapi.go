@@ -1,5 +1,5 @@
-// Package fakeapi is a fake API server with what watches of it have delivered: for tests of
-// one controller that need each call to fail, or its response to be lost.
+// Package fakeapi is a fake API server with the deliveries of its watches: for tests of one
+// controller that need each call to fail, or its response to be lost.
 package fakeapi
 
 import (
@@ -35,14 +35,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// Cluster is a fake API server whose watches do not lag, unless Lags is set.
+// Cluster is a fake API server with watches that do not lag, unless Lags is set.
 type Cluster struct {
 	T     *testing.T
 	Mode  ciliumnode.Mode
 	API   client.WithWatch
 	Clock *clocktesting.FakePassiveClock
-	// Ledger and Pools are what a process has read from it since Restart. The rest is what its
-	// controllers share.
+	// Ledger and Pools are the objects that a process has read from it since Restart. The rest is
+	// shared by its controllers.
 	Ledger   *state.Ledger
 	Pools    *state.Pools
 	Pressure *state.Pressure
@@ -73,7 +73,7 @@ type Fate int
 // The fates of a write.
 const (
 	Done    Fate = iota
-	Refused      // it fails, and nothing has changed
+	Refused      // it fails, and no object has changed
 	Unheard      // it is done, and the response is lost
 )
 
@@ -106,7 +106,7 @@ func (b *Cluster) Defaults() crd.Defaults {
 	return defaults
 }
 
-// Restart starts a new process that has read what the API server holds.
+// Restart starts a new process that has read all objects of the API server.
 func (b *Cluster) Restart() {
 	b.T.Helper()
 	b.Ledger = state.NewLedger()
@@ -276,8 +276,8 @@ func (b *Cluster) Show(obj client.Object, err error) {
 	}
 }
 
-// EventsOf returns the events with a reason that were sent since the last call, whatever
-// its reason, or since the last restart.
+// EventsOf returns the events with a reason that were sent since the last call for any reason, or
+// since the last restart.
 func (b *Cluster) EventsOf(reason string) []string {
 	var out []string
 	for len(b.recorder.Events) > 0 {
@@ -328,7 +328,7 @@ func (b *Cluster) CiliumNode() *ciliumnode.View {
 	return b.Mode.View(cn)
 }
 
-// Blocks returns those that the API server holds.
+// Blocks returns the API server's blocks.
 func (b *Cluster) Blocks() []crd.Block {
 	b.T.Helper()
 	list := &v1alpha1.PodIPBlockList{}
@@ -370,7 +370,7 @@ func (b *Cluster) Check(when string) {
 // it: the fake API server counts separately for each object.
 const Latest = "x"
 
-// Watch delivers what the watch of CiliumNodes has to show.
+// Watch delivers the waiting events of the watch of CiliumNodes.
 func (b *Cluster) Watch() {
 	b.T.Helper()
 	if b.Lags {
@@ -386,7 +386,7 @@ func (b *Cluster) Watch() {
 	}
 }
 
-// Lag makes the watch of CiliumNodes show the present state, and nothing after.
+// Lag makes the watch of CiliumNodes show the present state, and no later one.
 func (b *Cluster) Lag() {
 	b.T.Helper()
 	b.Watch()
@@ -401,7 +401,7 @@ func RequestOf(name string) reconcile.Request {
 // RawMerge returns a JSON merge patch.
 func RawMerge(body string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(body)) }
 
-// CiliumPools returns what a watch would have delivered.
+// CiliumPools returns the pools that a watch would have delivered.
 func (b *Cluster) CiliumPools() *state.CiliumPools {
 	b.T.Helper()
 	out, list := state.NewCiliumPools(), &ciliumv2alpha1.CiliumPodIPPoolList{}

@@ -111,13 +111,13 @@ func (b *Bed) Delete(o client.Object) {
 	b.on(o, "deleting", b.Client.Delete(b.Ctx, o, client.GracePeriodSeconds(0)))
 }
 
-// Remove deletes an object, whatever its finalizers say.
+// Remove deletes an object, with any finalizers.
 func (b *Bed) Remove(o client.Object) {
 	b.TB.Helper()
 	b.on(o, "removing", Remove(b.Ctx, b.Client, o))
 }
 
-// Wipe deletes all objects of these lists, whatever their finalizers say.
+// Wipe deletes all objects of these lists, with any finalizers.
 func (b *Bed) Wipe(lists ...client.ObjectList) {
 	b.TB.Helper()
 	b.Must(Wipe(b.Ctx, b.Client, lists...))

@@ -1,5 +1,5 @@
-// Package harness is what the suites share: waiting for a condition, the
-// operator's program, and a test's cluster (Bed) with its nodes and pods.
+// Package harness is shared by the suites: waiting for a condition, the operator's program, and a
+// test's cluster (Bed) with its nodes and pods.
 package harness
 
 import (
@@ -21,14 +21,14 @@ import (
 // Patience bounds every wait of a test; a test never sleeps through it.
 const Patience = 90 * time.Second
 
-// Until calls holds until it returns nil. Where ctx ends first, the error has
-// the cause and what holds said last.
+// Until calls holds until it returns nil. Where ctx ends first, the error has the cause and the
+// last answer of holds.
 func Until(ctx context.Context, every time.Duration, holds func(context.Context) error) error {
 	return poll(ctx, func(time.Duration) time.Duration { return every }, holds)
 }
 
-// slowest is how far Soon slows down. Conditions that a test waits for may hold for as
-// little as a second.
+// slowest is the longest pause of Soon. Conditions that a test waits for may hold for as little as
+// a second.
 const slowest = 100 * time.Millisecond
 
 // Soon is Until for conditions that mostly take milliseconds and sometimes seconds. It
@@ -164,9 +164,8 @@ func build(name, path string) error {
 	return nil
 }
 
-// Wipe deletes all objects of the kinds of these lists, whatever their finalizers say, but the
-// API server's own Service. It reads metadata only, as their types may not hold what a test has
-// written.
+// Wipe deletes all objects of the kinds of these lists, with any finalizers, but the API server's
+// own Service. It reads metadata only, as their types may not hold a test's writes.
 func Wipe(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, of := range lists {
 		kind, err := c.GroupVersionKindFor(of)
@@ -192,7 +191,7 @@ func Wipe(ctx context.Context, c client.Client, lists ...client.ObjectList) erro
 	return nil
 }
 
-// Remove deletes an object, whatever its finalizers say.
+// Remove deletes an object, with any finalizers.
 func Remove(ctx context.Context, c client.Client, o client.Object) error {
 	if len(o.GetFinalizers()) > 0 {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))

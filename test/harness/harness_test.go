@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A long wait costs little, and yet ends soon after what it waits for.
+// A long wait costs little, and yet ends soon after its condition.
 func TestSoonSlowsDown(t *testing.T) {
 	for _, test := range []struct {
 		after, late time.Duration

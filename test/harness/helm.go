@@ -37,8 +37,7 @@ func HelmPath(major string) (string, error) {
 	return path, nil
 }
 
-// Helm runs a Helm with a home of its own, which is an empty folder, and returns what it
-// prints.
+// Helm runs a Helm with an empty folder as its home, and returns its output.
 func Helm(ctx context.Context, major, home string, args ...string) (string, error) {
 	path, err := HelmPath(major)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// BoundPod is a pod that a scheduler has bound to a node. Its name ends with a
-// hyphen where the API server is to complete it.
+// BoundPod is a pod that a scheduler has bound to a node. Its name ends with a hyphen where the API
+// server completes it.
 func BoundPod(node, name string, labels map[string]string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Labels: labels},

@@ -35,9 +35,9 @@ func Bind(role string, to rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// OperatorRights returns what the chart says of the rights of each mode's operator, whose
-// ServiceAccount in ChartNamespace has the name of the mode: accounts, roles, and the
-// policies that limit its writes. Those let it set shortageTaint.
+// OperatorRights returns the chart's rights of each mode's operator; its ServiceAccount in
+// ChartNamespace has the name of the mode: accounts, roles, and the policies that limit its writes.
+// Those let it set shortageTaint.
 func OperatorRights(ctx context.Context, shortageTaint string) ([]*unstructured.Unstructured, error) {
 	var rights []*unstructured.Unstructured
 	for _, mode := range ciliumnode.Modes() {

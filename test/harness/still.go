@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Still returns what holds when no block, pool or CiliumNode was written for a
-// moment, as far as its calls can tell.
+// Still returns a condition: no block, pool or CiliumNode was written for a moment, as far as its
+// calls can see.
 func Still(c client.Client, moment time.Duration) func(context.Context) error {
 	last, since := "", time.Now()
 	return func(ctx context.Context) error {

@@ -28,7 +28,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 			e.start(quick())
 			e.bareNode("gateway-1", nil)
 			files := e.manifests()
-			for range 2 { // the second time against what the first operator left
+			for range 2 { // the second time against the objects of the first operator
 				for _, f := range files {
 					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
 				}

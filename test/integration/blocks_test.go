@@ -36,9 +36,8 @@ func TestBlockMadeByHandIsPinned(t *testing.T) {
 	})
 }
 
-// TestOverlappingBlockIsNeverPublished relies on the checker, which judges each version of
-// both CiliumNodes meanwhile, so that nothing of the block is published or listed even for a
-// moment.
+// TestOverlappingBlockIsNeverPublished relies on the checker, which judges each version of both
+// CiliumNodes meanwhile, so that no address of the block is published or listed even for a moment.
 func TestOverlappingBlockIsNeverPublished(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -45,8 +45,8 @@ func (e *env) ciliumPool(name, want string) *ciliumv2alpha1.CiliumPodIPPool {
 	return obj
 }
 
-// The operator maintains a CiliumPodIPPool for each pool that PodIPPools serve, and does not
-// change those of others.
+// The operator maintains a CiliumPodIPPool for each pool that PodIPPools serve, and does not change
+// other ones.
 func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -85,7 +85,7 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 		t.Errorf("it is %+v", blue.Spec)
 	}
 
-	// A CiliumPodIPPool that is deleted by hand is recreated.
+	// A deleted CiliumPodIPPool is recreated.
 	e.Delete(blue)
 	e.ciliumPool("blue", "[192.0.2.0/32] 27")
 

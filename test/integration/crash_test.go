@@ -137,7 +137,7 @@ func TestTwoOperatorsAtOnce(t *testing.T) {
 	e.settlesDown()
 }
 
-// lifeOfTwoNodes takes two nodes through everything that moves blocks.
+// lifeOfTwoNodes takes two nodes through all events that move blocks.
 func (e *env) lifeOfTwoNodes() {
 	e.TB.Helper()
 	for _, n := range []string{"n1", "n2"} {
@@ -188,8 +188,8 @@ func (e *env) lifeOfTwoNodes() {
 	})
 }
 
-// settlesDown waits until every node has exactly the blocks it needs and nothing
-// changes any more.
+// settlesDown waits until every node has exactly the blocks it needs and no object changes any
+// more.
 func (e *env) settlesDown() {
 	e.TB.Helper()
 	e.Eventually("no block is left over", func() error {
@@ -219,7 +219,7 @@ func (e *env) published() int {
 	return n
 }
 
-// still returns a function that returns an error unless nothing has changed for a while.
+// still returns a function that returns an error unless no object has changed for a while.
 func (e *env) still() func() error {
 	holds := harness.Still(e.Client, 2*time.Second)
 	return func() error { return holds(e.Ctx) }

@@ -56,8 +56,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 }
 
-// A node keeps its blocks of a cordoned range, including those whose drain is undone;
-// further blocks come from other ranges.
+// A node keeps its blocks of a cordoned range, including blocks with an undone drain; further
+// blocks come from other ranges.
 func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -175,8 +175,8 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	e.Gone(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
 }
 
-// A pool that is phased out reports how many blocks are left, and finally that it can
-// be deleted. It is never reported as exhausted.
+// A pool that is phased out reports the number of blocks left, and finally that it can be deleted.
+// It is never reported as exhausted.
 func TestPoolPhasedOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -186,7 +186,7 @@ func TestPoolPhasedOut(t *testing.T) {
 	e.pool("new", nil, "10.2.0.0/24")
 	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	drain := func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain }
-	e.change("new", drain) // so that nothing can take over the node
+	e.change("new", drain) // so that no pool can take over the node
 	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.change("old", drain)
 	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonPhasingOut)

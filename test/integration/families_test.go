@@ -83,8 +83,8 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e.usedArePublished("n1")
 }
 
-// IPv6 is drained and removed from a pool whose agents run IPv4 only, except for one that is
-// restarted with IPv6 in the middle of it and keeps what it uses.
+// IPv6 is drained and removed from a pool with agents that run IPv4 only, except for one that is
+// restarted with IPv6 in the middle of it and keeps its addresses in use.
 func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -165,7 +165,7 @@ func (e *env) router6(node string) string {
 	return ""
 }
 
-// A family in which no node holds a block can be removed from a pool.
+// A family can be removed from a pool if no node holds a block of it.
 func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -1,8 +1,8 @@
 // Package integration runs the operator's controllers against the real API server, with
 // simulated agents and kubelets, through the whole life of pools, blocks and nodes.
 //
-// Only this suite finds what the real API server does to the controllers: conflicts, late
-// watches, validation, field managers.
+// Only this suite finds effects of the real API server on the controllers: conflicts, late watches,
+// validation, field managers.
 package integration
 
 import (
@@ -73,8 +73,8 @@ type env struct {
 	log     *zap.Logger
 }
 
-// newEnv runs the test in parallel with others, on its own control plane, from which it
-// removes what earlier tests left.
+// newEnv runs the test in parallel with others, on its own control plane, and removes the leftovers
+// of earlier tests there.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
@@ -101,7 +101,7 @@ func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
 	return e
 }
 
-// wipe removes what earlier tests left.
+// wipe removes the leftovers of earlier tests.
 func (e *env) wipe() {
 	e.TB.Helper()
 	e.Wipe(&corev1.PodList{}, &corev1.NodeList{}, &ciliumv2.CiliumNodeList{}, &ciliumv2alpha1.CiliumPodIPPoolList{},
@@ -164,7 +164,7 @@ func testLogger(t *testing.T) *zap.Logger {
 	return logger
 }
 
-// quick returns settings under which everything happens within seconds.
+// quick returns settings that let everything happen within seconds.
 func quick() config.Settings {
 	policy := expand.DefaultPolicy()
 	policy.IdleFor = 300 * time.Millisecond
@@ -186,7 +186,7 @@ type operator struct {
 // start runs an operator in this process until it is stopped or the test ends.
 func (e *env) start(s config.Settings) *operator { return e.startWith(s, nil) }
 
-// startWith runs an operator whose writes go through wrap.
+// startWith runs an operator with writes through wrap.
 func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Client) *operator {
 	e.TB.Helper()
 	s.Registry = prometheus.NewRegistry()

@@ -30,7 +30,7 @@ func TestOverlappingPools(t *testing.T) {
 	if b := e.Blocks("n2")[0]; !blockIn(b, "10.9.0.0/26") {
 		t.Errorf("n2 has %s, want one from the range that does not overlap", b.Spec.CIDR)
 	}
-	// The older pool takes over a range from which the younger one has assigned a block.
+	// The older pool takes over a range after the younger one has assigned a block of it.
 	e.change("older", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.9.0.0/26"})
 	})

@@ -18,7 +18,7 @@ import (
 
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// zones creates a pool for all nodes, and one that outranks it in zone beijing.
+// zones creates a pool for all nodes, and another that outranks it in zone beijing.
 func (e *env) zones() {
 	e.TB.Helper()
 	e.pool("all", nil, "10.1.0.0/24")

@@ -161,7 +161,7 @@ func TestEmptyReportIsNotTrusted(t *testing.T) {
 	e.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
 		Spec: v1alpha1.PodIPBlockSpec{CIDR: "10.1.0.64/27", PoolName: "all", NodeName: "n1"}})
 	e.hasBlocks("n1", 2)
-	// The operator makes a settled agent that has reported nothing report, by a mark on an
+	// The operator makes a settled agent report that has reported no address, by a mark on an
 	// address that the agent does not have. No address of its pool may be marked.
 	e.AgentPod("n1") // which runs, and never reports
 	e.never("an address is marked without a report", func() bool {
@@ -254,8 +254,7 @@ func TestOptedOutNode(t *testing.T) {
 	if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
 		t.Errorf("a node that opted out has a CiliumNode: %v", err)
 	}
-	// A node that opts out later, and whose CiliumNode is deleted, returns its
-	// blocks.
+	// A node that opts out later, and loses its CiliumNode, returns its blocks.
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
 	e.bareNode("n3", nil)
 	e.hasBlocks("n3", 1) // by now the operator has seen the change

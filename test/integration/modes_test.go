@@ -74,7 +74,7 @@ func TestMultiPoolMode(t *testing.T) {
 	e.isAssigned("n1", 1)
 }
 
-// A pod asks for a Cilium pool whose name is wrong: it is told so, and so is its Node.
+// A pod asks for a Cilium pool with a wrong name: an event says so to it, and to its Node.
 func TestPodAsksForNoPool(t *testing.T) {
 	e := newBlueEnv(t)
 	pod := harness.BoundPod("n1", "web", nil)
@@ -103,7 +103,7 @@ func newBlueEnv(t *testing.T) *env {
 	return e
 }
 
-// Pods whose namespace requests one of Cilium's pools get blocks of the PodIPPools that serve
+// Pods in a namespace that requests one of Cilium's pools get blocks of the PodIPPools that serve
 // it, listed under its name; so does an agent that requests it.
 func TestCiliumPools(t *testing.T) {
 	e := newBlueEnv(t)

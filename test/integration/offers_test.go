@@ -21,8 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// markWatch checks, as each address is marked for release, that its Node does not offer more
-// than what is left.
+// markWatch checks, as each address is marked for release, that its Node offers no more than the
+// rest.
 type markWatch struct {
 	*env
 	marked atomic.Int64
@@ -107,9 +107,8 @@ func (e *env) requestingPods(node, prefix string, n int) {
 	}
 }
 
-// TestOffers checks that a Node offers its addresses through growth and reclaim, with a
-// kubelet that zeroes them, with an operator that is down, and with one that no longer offers
-// any.
+// TestOffers checks that a Node offers its addresses through growth and reclaim, with a kubelet
+// that zeroes them, with an operator that is down, and with an operator that no longer offers any.
 func TestOffers(t *testing.T) {
 	e := newEnv(t)
 	s, marks := quick(), &markWatch{env: e}

@@ -30,7 +30,7 @@ var (
 // podsPerNode is more than one /29 holds, and less than two hold.
 const podsPerNode = 4
 
-// planned is a cluster whose address plan changes while its pods run.
+// planned is a cluster with an address plan that changes while its pods run.
 type planned struct {
 	*env
 	size  int // number of nodes
@@ -179,8 +179,7 @@ func (p *planned) drainCIDR() {
 	p.moveOff(oldA)
 }
 
-// takeOut removes the range that the drain has just filled, and the one that it
-// emptied.
+// takeOut removes the range that the drain has just filled, and the range that it emptied.
 func (p *planned) takeOut() {
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = slices.DeleteFunc(pool.Spec.IPv4.CIDRs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR != lastA })
@@ -188,8 +187,7 @@ func (p *planned) takeOut() {
 	p.moveOff(oldA, nextA)
 }
 
-// replace gives a pool of another block size precedence over an old one, drains the old one,
-// and deletes it.
+// replace lets a pool of another block size outrank an old one, drains the old one, and deletes it.
 func (p *planned) replace() {
 	p.pool("b-large", sized(28, zone("b"), priority(10)), largeB)
 	p.change("b", setDrain(oldB))

@@ -66,7 +66,7 @@ func (e *env) event(name, reason string) {
 	e.eventSays(name, reason, "")
 }
 
-// eventSays waits for an event about an object whose note contains a text.
+// eventSays waits for an event about an object with a text in its note.
 func (e *env) eventSays(name, reason, text string) {
 	e.TB.Helper()
 	e.Eventually("event "+reason+" on "+name+" "+text, func() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// keepFew keeps the pods numbered 0, 20, 40, …, whose addresses are scattered.
+// keepFew keeps the pods numbered 0, 20, 40, …, with scattered addresses.
 func keepFew(name string) bool { return strings.HasSuffix(name, "0") && !strings.HasSuffix(name, "10") }
 
 func TestReclaimCompactsScatteredUse(t *testing.T) {
@@ -30,8 +30,7 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.hasBlocks("n1", 5)
 	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
 	e.DeletePods("load", few)
-	// What remains is one block in service, and the addresses of the two pods and the
-	// router.
+	// One block in service remains, and the addresses of the two pods and the router.
 	e.eventuallyOn("the node is down to what is in use", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if n := len(cn.Spec.IPAM.Pool); n > 33 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
 			return fmt.Errorf("%d addresses, release-ips %v", n, cn.Status.IPAM.ReleaseIPs)

@@ -23,8 +23,7 @@ import (
 // shortageTaint is the taint that the chart's policies let the operators set.
 const shortageTaint = "example.org/no-addresses"
 
-// granted contains the control planes on which the operator of each mode has the chart's
-// rights.
+// granted contains the control planes that grant the operator of each mode the chart's rights.
 var granted sync.Map // of *controlplane.Cluster to *sync.Once
 
 var rights = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
@@ -58,7 +57,7 @@ func (e *env) grant() {
 		e.Eventually(fmt.Sprintf("the operator of %s mode has its rights", mode), func() error {
 			return c.List(e.Ctx, &v1alpha1.PodIPBlockList{})
 		})
-		if mode == ciliumnode.Kubernetes { // whose policy was installed together with the others
+		if mode == ciliumnode.Kubernetes { // its policy was installed together with the others
 			continue
 		}
 		e.Eventually(fmt.Sprintf("the policies of %s mode are in force", mode), func() error {

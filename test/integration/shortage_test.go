@@ -29,7 +29,7 @@ func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
 	e.eventSays("n1", event.ReasonBlockClaimed, "of pool second on node n1: claimed, as the node wants ")
 	e.eventSays("n1", event.ReasonBlockClaimed, "; pool first, which comes first, has no block for it")
 	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
-	for _, pool := range []string{"first", "second"} { // the node has what its pods need
+	for _, pool := range []string{"first", "second"} { // the node has enough addresses for its pods
 		e.condition(pool, v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	}
 

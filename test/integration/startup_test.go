@@ -138,9 +138,8 @@ func answers(ctx context.Context, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// Helm and GitOps install Cilium and the operator in any order. Until all CRDs exist
-// the operator is alive and Ready, and logs what it waits for; then it starts by
-// itself.
+// Helm and GitOps install Cilium and the operator in any order. Until all CRDs exist the operator
+// is alive and Ready, and logs the missing ones; then it starts by itself.
 func TestStartsBeforeItsCRDs(t *testing.T) {
 	e := newEmptyCluster(t)
 	port, err := controlplane.FreePort("127.0.0.1")
@@ -165,8 +164,8 @@ func TestStartsBeforeItsCRDs(t *testing.T) {
 	e.says(p, "decisions begin")
 }
 
-// If Cilium runs in another IPAM mode, the operator would write what agents ignore: it exits
-// with an error, even if Cilium is installed later.
+// If Cilium runs in another IPAM mode, the operator's writes would have no reader: it exits with an
+// error, even if Cilium is installed later.
 func TestRefusesAnotherMode(t *testing.T) {
 	e := newEmptyCluster(t)
 	e.install(e.ours...)

@@ -57,7 +57,7 @@ const strangeNode = `{
 const strangePool = "10.0.0.0/8"
 
 // TestFieldsOfOtherVersionsStay lets a node of another Cilium version grow, shrink and drain.
-// What the operator did not write stays exactly as it was.
+// Fields that the operator did not write stay exactly as they were.
 func TestFieldsOfOtherVersionsStay(t *testing.T) {
 	t.Parallel()
 	cluster := planes.Cluster(t)
@@ -197,7 +197,7 @@ func isOurs(ip string) bool {
 	return netip.MustParsePrefix(strangePool).Contains(netip.MustParseAddr(ip))
 }
 
-// same checks that nothing but the operator's fields has changed.
+// same checks that only the operator's fields have changed.
 func (a *strangeAgent) same(step string) {
 	a.TB.Helper()
 	if diff := cmp.Diff(a.was, a.notOurs()); diff != "" {
@@ -251,8 +251,8 @@ func (a *strangeAgent) answersUntil(what string, done func() bool) {
 	})
 }
 
-// keepUnknownFields makes the API server keep every field of a CiliumNode, as the CRDs of
-// other versions keep those that they know, until the test ends.
+// keepUnknownFields makes the API server keep every field of a CiliumNode, as the CRDs of other
+// versions keep the fields that they know, until the test ends.
 func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	install := func(ctx context.Context, loose bool) {

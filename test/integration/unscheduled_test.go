@@ -33,9 +33,9 @@ func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
 	}
 }
 
-// schedule binds pods with a name prefix to nodes as the scheduler does, by addresses alone,
-// in one pass. It marks the pods that fit nowhere as Unschedulable with the reason, and
-// returns their number. A pod with a nodeSelector fits only the node that it names.
+// schedule binds pods with a name prefix to nodes as the scheduler does, by addresses alone, in one
+// pass. It marks the pods that fit no node as Unschedulable with the reason, and returns their
+// number. A pod with a nodeSelector fits only the node that it names.
 func (e *env) schedule(prefix string) (left int, err error) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := e.Client.List(e.Ctx, nodes); err != nil {
@@ -82,7 +82,7 @@ func (e *env) schedule(prefix string) (left int, err error) {
 	return left, nil
 }
 
-// unschedulable sets the condition that the scheduler sets on a pod that fits nowhere.
+// unschedulable sets the scheduler's condition for a pod that fits no node.
 func (e *env) unschedulable(p *corev1.Pod, why string) error {
 	if len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Message == why {
 		return nil
@@ -105,7 +105,7 @@ func (e *env) allScheduled(prefix string) {
 	})
 }
 
-// tight makes nodes keep nothing free, so that only unscheduled pods make them grow.
+// tight makes nodes keep no address free, so that only unscheduled pods make them grow.
 func tight(p *v1alpha1.PodIPPool) {
 	zero, all := int32(0), int32(100)
 	p.Spec.Expand = v1alpha1.ExpandPolicy{MinFree: &zero, ThresholdPercent: &all}

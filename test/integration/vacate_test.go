@@ -14,9 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// The first CIDR of a pool drains, including the block in which the agent has its own
-// addresses. They stay in the pool, and their block with the node, until the agent restarts:
-// then it takes others, and the CIDR is empty. No pod loses its address.
+// The first CIDR of a pool drains, including the block with the agent's own addresses. They stay in
+// the pool, and their block with the node, until the agent restarts: then it takes others, and the
+// CIDR is empty. No pod loses its address.
 func TestVacate(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// putBackWithin bounds how long a CiliumNode that was deleted by hand and recreated may lack
-// addresses: its agent may recreate it without any, and the operator restores them in more than
-// one write.
+// putBackWithin bounds the time that a CiliumNode that a person deleted and that was recreated may
+// lack addresses: its agent may recreate it without any, and the operator restores them in more
+// than one write.
 const putBackWithin = 30 * time.Second
 
-// askAgents checks periodically that what agents hold is in their nodes' pools.
+// askAgents checks periodically that agents' addresses are in their nodes' pools.
 func (c *Checker) askAgents(ctx context.Context) {
 	for ctx.Err() == nil {
 		if harness.Sleep(ctx, c.opts.AgentsEvery) != nil {
@@ -25,8 +25,8 @@ func (c *Checker) askAgents(ctx context.Context) {
 	}
 }
 
-// AskAgents checks once that what the agents hold is in their nodes' pools. An address counts
-// as held if it was held both before the state it is compared with was written, and afterwards.
+// AskAgents checks once that the agents' addresses are in their nodes' pools. An address counts as
+// held if it was held both before the state it is compared with was written, and afterwards.
 func (c *Checker) AskAgents(ctx context.Context) error {
 	before := c.opts.Agents()
 	if err := c.Sync(ctx); err != nil {

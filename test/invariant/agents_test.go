@@ -14,7 +14,7 @@ import (
 
 func TestAgents(t *testing.T) {
 	tests := map[string]struct {
-		// asked is what the agent of node a answers, each time it is asked.
+		// asked is the answer of node a's agent, each time it is asked.
 		asked [][]string
 		want  []string
 	}{

@@ -25,14 +25,14 @@ type Options struct {
 	// Agents, if set, returns the addresses that each node's agent and pods hold at that
 	// moment.
 	Agents func() map[string][]netip.Addr
-	// Client, if set, is used for lists and watches instead of the API server: one that keeps
+	// Client, if set, is used for lists and watches instead of the API server: a client that keeps
 	// versions from before a restart leaves no gaps.
 	Client Reader
-	// AgentsEvery is how often Agents is asked. Zero: 2 s.
+	// AgentsEvery is the interval of asking Agents. Zero: 2 s.
 	AgentsEvery time.Duration
-	// Judges, if set, selects the violations that are recorded, for as long as the Checker
-	// runs: in modes whose rules another judge knows. It must not block, nor call the Checker.
-	// Nil: all. For what a test breaks by hand, use Exempt.
+	// Judges, if set, selects the violations that are recorded, for as long as the Checker runs: in
+	// modes with rules that another judge knows. It must not block, nor call the Checker. Nil: all.
+	// For deliberate violations of a test, use Exempt.
 	Judges func(Violation) bool
 	// OnChange, if set, is called with every version, in order, after it was judged.
 	// It must not block, nor call the Checker.
@@ -66,7 +66,7 @@ type Violation struct {
 	Rule int
 	// Subject is a node or a block.
 	Subject string
-	// Text says what happened, with the resourceVersions.
+	// Text describes the event, with the resourceVersions.
 	Text string
 	// Version is the resourceVersion of the step that broke the rule.
 	Version uint64
@@ -172,16 +172,14 @@ func (c *Checker) begin(ctx context.Context) error {
 	return nil
 }
 
-// Violations returns all violations so far, oldest first. One that lasts is reported
-// once.
+// Violations returns all violations so far, oldest first. A lasting one is reported once.
 func (c *Checker) Violations() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Violation(nil), c.violations...)
 }
 
-// Sync waits until everything that was written before the call has been judged,
-// or ctx ends.
+// Sync waits until all writes before the call have been judged, or ctx ends.
 func (c *Checker) Sync(ctx context.Context) error {
 	at, err := c.now(ctx)
 	if err != nil {

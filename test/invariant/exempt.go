@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Exemption names what a test breaks by hand: one rule, for one subject, in one way.
+// Exemption names a deliberate violation of a test: one rule, for one subject, in one way.
 type Exemption struct {
 	Rule int
 	// Subject is the violation's subject, such as "CiliumNode n1".
@@ -17,7 +17,7 @@ type Exemption struct {
 	Text string
 }
 
-// errStaleExemption means that an exemption excused nothing.
+// errStaleExemption means that an exemption excused no violation.
 var errStaleExemption = errors.New("an exemption excused nothing")
 
 // exempt is an active exemption.
@@ -26,9 +26,9 @@ type exempt struct {
 	used bool
 }
 
-// Exempt excuses what e names in versions written from now until end is called. Both wait until
-// earlier versions have been judged, or ctx ends. end fails if nothing was excused: then the
-// test did not break what it claims to.
+// Exempt excuses the violations that e names in versions written from now until end is called. Both
+// wait until earlier versions have been judged, or ctx ends. end fails if no violation was excused:
+// then the test did not break the rule it claims to.
 func (c *Checker) Exempt(ctx context.Context, e Exemption) (end func(context.Context) error, err error) {
 	if e.Rule == 0 || e.Subject == "" || e.Text == "" {
 		return nil, fmt.Errorf("an exemption without a bound: %+v", e)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestExemptionIsNarrow checks that an exemption excuses its rule, its subject and its text, in
-// versions written while it is active, and nothing else.
+// versions written while it is active, and no others.
 func TestExemptionIsNarrow(t *testing.T) {
 	w := newWorld(t)
 	checker := w.watch(invariant.Options{})

@@ -35,7 +35,7 @@ const (
 type history struct {
 	pending eventHeap
 	passed  map[Kind]uint64
-	// applied is the version up to which versions have been returned.
+	// All versions up to applied have been returned.
 	applied uint64
 }
 

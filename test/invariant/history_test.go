@@ -39,7 +39,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	checker := w.watch(invariant.Options{})
 	w.Must(cluster.KillAPIServer())
 	w.Must(cluster.StartAPIServer(w.Ctx))
-	w.Must(checker.Sync(w.Ctx)) // The watches are back, and nothing was written meanwhile.
+	w.Must(checker.Sync(w.Ctx)) // The watches are back, and there was no write meanwhile.
 	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "10.9.0.1") })
 	w.Must(checker.Sync(w.Ctx))
 	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
@@ -48,7 +48,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	if gaps := checker.Stats().Gaps; gaps != 0 {
 		t.Errorf("%d gaps, though nothing was written meanwhile", gaps)
 	}
-	// What is written before the watches are back may be missed, but not an IP in two pools.
+	// Writes before the watches are back may be missed, but not an IP in two pools.
 	w.Must(cluster.KillAPIServer())
 	w.Must(cluster.StartAPIServer(w.Ctx))
 	w.cilium("b", func(cn *ciliumv2.CiliumNode) { publish(cn, "172.16.0.1") })

@@ -145,9 +145,9 @@ func (j *judgement) wrongBlock(addr netip.Addr, was *view) string {
 }
 
 // putBack returns the deleted CiliumNode for a version that recreates it: that version, but no
-// later one, may contain what the deleted one did. It may also contain what users wrote into an
-// earlier one, because a lagging leader restores the last version it has seen. Nil: it is not
-// such a version.
+// later one, may contain the content of the deleted one. It may also contain users' writes into an
+// earlier one, because a lagging leader restores the last version it has seen. Nil: it is not such
+// a version.
 func (j *judgement) putBack() *view {
 	if j.old != nil {
 		return nil
@@ -202,7 +202,7 @@ func (j *judgement) removed() {
 	}
 }
 
-// usedBy returns what used an address in the previous version; "": nothing.
+// usedBy returns the user of an address in the previous version; "": none.
 func (j *judgement) usedBy(addr netip.Addr) string {
 	if owner, ok := j.old.used[addr]; ok {
 		return owner + " (status.ipam.used)"

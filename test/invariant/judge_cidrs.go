@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec are judged:
-// creating or removing a block by hand while the CiliumNode does not change breaks no rule.
+// podCIDRs is rule 3 and, for foreign entries, rule 7. Only changes of the spec are judged: a
+// person's creating or removing a block while the CiliumNode does not change breaks no rule.
 func (j *judgement) podCIDRs() {
 	var before []netip.Prefix
 	if j.old != nil {

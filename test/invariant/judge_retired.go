@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// retired is rule 2 for addresses in the pool whose entries become released: the agent does not
-// take them again when it restarts. They must be the agent's own, in a block that has to leave,
-// and the pool must have another address for each of them.
+// retired is rule 2 for addresses in the pool with entries that become released: the agent does not
+// take them again when it restarts. They must be the agent's own, in a block that must leave, and
+// the pool must have another address for each of them.
 func (j *judgement) retired() {
 	if j.old == nil {
 		return
@@ -53,8 +53,8 @@ func (j *judgement) notToRetire(addr netip.Addr) string {
 	return ""
 }
 
-// roomToMove counts the addresses of a family that the agent has to give up when it restarts,
-// and those that it may take instead.
+// roomToMove counts the addresses of a family that the agent must release when it restarts, and the
+// addresses that it may take instead.
 func (j *judgement) roomToMove(ipv4 bool) (moving, free int) {
 	for addr := range j.now.pool {
 		_, used := j.now.used[addr]

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lookEvery is how long a version may wait before the idle kinds that hold it back are
-	// asked whether they have anything to deliver.
+	// lookEvery is the time that a version may wait before the idle kinds that hold it back are
+	// asked for events.
 	lookEvery = 200 * time.Millisecond
 	// lookShare bounds the time spent on asking to 1/lookShare of the total.
 	lookShare = 10

@@ -16,18 +16,18 @@ import (
 // model is the state of the whole cluster at one version.
 type model struct {
 	objects map[Kind]map[string]client.Object
-	// views are the CiliumNodes, parsed; deleted are the last states of deleted ones whose Node
-	// exists.
+	// views are the CiliumNodes, parsed; deleted are the last states of deleted ones while their
+	// Node exists.
 	views, deleted map[string]*view
 	// byHand are the addresses outside blocks in CiliumNodes that were since deleted, by node,
 	// while their Node exists and no block has covered them.
 	byHand map[string]map[netip.Addr]bool
 	// remade is when a deleted CiliumNode was recreated.
 	remade map[string]time.Time
-	// published maps an address to the nodes whose pools contain it.
+	// published maps an address to the nodes with pools that contain it.
 	published map[netip.Addr][]string
 	blocks    map[netip.Prefix]*block
-	// holds is how many blocks of a family a node has.
+	// holds is the number of blocks of a family that a node has.
 	holds map[holder]int
 	// sizes counts blocks by prefix length.
 	sizes  map[int]int
@@ -44,14 +44,14 @@ type block struct {
 	name, node string
 	cidr       netip.Prefix
 	draining   bool
-	// vacated: it has had to leave at least once, so a write decided on then may arrive late.
+	// vacated: it needed to leave at least once, so a write decided on then may arrive late.
 	vacated bool
-	// cooling: it is cooling down, at least since the given time; from is the version in which
-	// that was first seen.
+	// cooling: it is cooling down, at least since that time; from is the version where that was
+	// first seen.
 	cooling bool
 	since   time.Time
 	from    uint64
-	// made is the version in which it was created. Zero: it existed before.
+	// made is the version of its creation. Zero: it existed before.
 	made uint64
 }
 
@@ -228,7 +228,7 @@ func (m *model) blocksOver(addr netip.Addr) []*block {
 }
 
 // heldBy returns the node's own block that contains an address, or nil. Of several it is the
-// oldest, because nothing of the others may be published.
+// oldest, because no address of the others may be published.
 func (m *model) heldBy(node string, addr netip.Addr) *block {
 	var first *block
 	for _, b := range m.blocksOver(addr) {
@@ -241,7 +241,7 @@ func (m *model) heldBy(node string, addr netip.Addr) *block {
 
 // overlapped returns an older block that overlaps b, or nil.
 func (m *model) overlapped(b *block) *block {
-	if len(m.sizes) < 2 { // those of one size do not overlap
+	if len(m.sizes) < 2 { // blocks of one size do not overlap
 		return nil
 	}
 	for _, other := range m.blocks {
@@ -252,7 +252,7 @@ func (m *model) overlapped(b *block) *block {
 	return nil
 }
 
-// inPool returns a PodIPPool whose CIDRs contain an address; "": none.
+// inPool returns a PodIPPool with a CIDR that contains an address; "": none.
 func (m *model) inPool(addr netip.Addr) string {
 	for name, o := range m.objects[KindPool] {
 		pool, ok := o.(*v1alpha1.PodIPPool)

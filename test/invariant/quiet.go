@@ -71,8 +71,8 @@ func (c *Checker) noticeRest(change Change) {
 	}
 }
 
-// notOfAgent returns what a version of a CiliumNode changes that its agent does not write; "":
-// nothing. Answers to the handshake are the agent's, but in a settled cluster there are none.
+// notOfAgent returns a change of a CiliumNode's version that is not its agent's; "": none. Answers
+// to the handshake are the agent's, but in a settled cluster there are none.
 func (m *model) notOfAgent(change Change) string {
 	old, now := m.views[change.Name], newView(change)
 	switch {

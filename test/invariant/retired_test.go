@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// Only the agent's own addresses may retire, in a block that has to leave, while the agent can
-// take others.
+// Only the agent's own addresses may retire, in a block that must leave, while the agent can take
+// others.
 func TestRetiredAddresses(t *testing.T) {
 	router := func(w *world) { w.status("a", func(cn *ciliumv2.CiliumNode) { use(cn, "10.9.0.1", "router") }) }
 	tests := map[string]struct {

@@ -9,23 +9,23 @@ import (
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 )
 
-// Stats count what was observed since Watch.
+// Stats are counters since Watch.
 type Stats struct {
 	// Versions observed, by kind.
 	Versions map[Kind]int
-	// Claims are created blocks; Expansions are those of nodes that already had one of the same
-	// family.
+	// Claims are created blocks; Expansions are the claims of nodes that already had a block of the
+	// same family.
 	Claims, Expansions int
-	// Drains that began; Undrains are those that ended with the block in service again,
-	// Reclaims those that ended with its object deleted.
+	// Drains that began; Undrains are drains that ended with the block in service again, Reclaims
+	// drains that ended with its object deleted.
 	Drains, Undrains, Reclaims int
 	// Addresses that were added to pools, removed from them, and marked for release.
 	Published, Removed, Marked int
-	// AgentChecks is how often agents were asked what they hold.
+	// AgentChecks is the number of times that agents were asked for their addresses.
 	AgentChecks int
-	// Gaps is how often versions were missed: an API server that has just started reports
-	// nothing earlier, and what is written before the watch is back is missed. The state after
-	// that is judged, the changes that led to it are not.
+	// Gaps is the number of times that versions were missed: an API server that has just started
+	// reports no earlier ones, and writes before the watch is back are missed. The state after that
+	// is judged, the changes that led to it are not.
 	Gaps int
 }
 

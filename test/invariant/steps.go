@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Judge checks rules 1, 2, 3 and 7 on versions passed to it in the order in which they
-// were stored. It is not safe for concurrent use.
+// Judge checks rules 1, 2, 3 and 7 on versions passed to it in the order of storage. It is not safe
+// for concurrent use.
 type Judge struct {
 	model    *model
 	cooldown time.Duration

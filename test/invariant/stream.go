@@ -32,12 +32,12 @@ type stream struct {
 	known map[string]uint64
 	// last is the newest version delivered by the watch.
 	last uint64
-	// upTo is the version up to which everything is known to have been delivered.
+	// All events up to upTo, a version, are known to have been delivered.
 	upTo    uint64
 	changed chan struct{} // closed, and replaced, with each delivery
 }
 
-// sink receives what streams deliver.
+// sink receives the events of streams.
 type sink interface {
 	arrived(e event)
 	passed(k Kind, version uint64)
@@ -67,7 +67,7 @@ func exactly(at uint64) client.ListOption {
 	}}
 }
 
-// watch delivers what comes after a version until ctx ends. If the API server no longer has
+// watch delivers the events after a version until ctx ends. If the API server no longer has
 // everything since then, the gap is counted and the state after it is accepted.
 func (s *stream) watch(ctx context.Context, from uint64) {
 	for ctx.Err() == nil {
@@ -97,7 +97,7 @@ func (s *stream) watchOnce(ctx context.Context, from uint64) (uint64, error) {
 	return from, err
 }
 
-// Follow calls each for what comes after a version, bookmarks included, until the watch ends or
+// Follow calls each for the events after a version, bookmarks included, until the watch ends or
 // each fails. It returns the version of the last object. The end of ctx is not an error.
 func Follow(
 	ctx context.Context, c Reader, list client.ObjectList, from string,
@@ -125,9 +125,9 @@ func Follow(
 	return from, nil
 }
 
-// bridge accepts the current state and returns its version. Versions were missed only if it
-// differs from the state that was delivered last: an API server that has just started has no
-// earlier versions, but usually nothing happened.
+// bridge accepts the current state and returns its version. Versions were missed only if it differs
+// from the state that was delivered last: an API server that has just started has no earlier
+// versions, but usually there were no writes.
 func (s *stream) bridge(ctx context.Context, from uint64) uint64 {
 	list := s.kind.newList()
 	if err := s.client.List(ctx, list); err != nil {
@@ -198,8 +198,8 @@ func (s *stream) deliver(o client.Object, deleted bool, from origin) {
 	s.changed = make(chan struct{})
 }
 
-// catchUp waits until everything written before the call has been delivered: until what was
-// delivered matches a fresh list, or is newer.
+// catchUp waits until all writes before the call have been delivered: until the delivered state
+// matches a fresh list, or is newer.
 func (s *stream) catchUp(ctx context.Context) error {
 	list := s.kind.newMetadataList()
 	if err := s.client.List(ctx, list); err != nil {

@@ -10,8 +10,7 @@ import (
 
 // view is a CiliumNode as the rules see it, parsed here and not by the code under test.
 type view struct {
-	// pool holds each address, whatever its notation; keys that are not addresses are in
-	// unreadable.
+	// pool holds each address, in any notation; keys that are not addresses are in unreadable.
 	pool       map[netip.Addr]bool
 	unreadable map[string]bool
 	podCIDRs   []netip.Prefix

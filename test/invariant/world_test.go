@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// world writes by hand what operators and agents write.
+// world writes in place of operators and agents.
 type world struct {
 	*harness.Bed
 	cfg *rest.Config

@@ -90,8 +90,8 @@ func (c *cluster) serve() string {
 	return strings.TrimSpace(line)
 }
 
-// This is the whole path, from an API server through the plugin's watches to a browser: the
-// page shows what exists, follows changes, and finds a pod.
+// This is the whole path, from an API server through the plugin's watches to a browser: the page
+// shows the objects, follows changes, and finds a pod.
 func TestOfACluster(t *testing.T) {
 	c := newCluster(t)
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
@@ -116,7 +116,7 @@ func TestOfACluster(t *testing.T) {
 	if err := c.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	b.keys("t") // the table says in words what cells show by colour
+	b.keys("t") // the table says in words the meaning of the cells' colours
 	b.until(`[...document.querySelectorAll("tbody tr")].some(r => /10\.20\.0\.8\/29.*\t1\t6\t/.test(r.innerText))`)
 	b.keys("r")
 	b.find("web-0", "web-0")

@@ -199,7 +199,7 @@ func (b *bed) find(what, says string) {
 	b.Helper()
 	b.keys("/")
 	b.until(`document.activeElement.id === "search"`)
-	// chromedp also sends the character, whatever happened to the key.
+	// chromedp also sends the character, in spite of the key's handler.
 	_, err := browser.Eval[string](b.page, `document.querySelector("#search").value = ""`)
 	b.must(err)
 	b.keys(what)
@@ -243,7 +243,7 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.querySelector("#keys").open`)
 	b.keys(kb.Escape)
 	b.until(`!document.querySelector("#keys").open`)
-	// Tab alone reaches the map, whose focus is visible.
+	// Tab alone reaches the map, and its focus is visible.
 	for range 30 {
 		b.keys(kb.Tab)
 		there, err := browser.Eval[bool](b.page, `document.activeElement.matches("canvas.map")`)

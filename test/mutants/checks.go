@@ -16,8 +16,8 @@ import (
 // check is one way to catch a fault.
 type check struct {
 	name string
-	// of returns the package whose program the check runs on a mutant, or "" if the
-	// check does not apply to it.
+	// of returns the package with the program that the check runs on a mutant, or "" if the check
+	// does not apply to it.
 	of func(m mutant) string
 	// catch runs the program with a mutant, or without one if it is "". It returns the test or
 	// rule that found a fault, or "".
@@ -107,7 +107,7 @@ func command(ctx context.Context, dir, mutant, name string, args ...string) (out
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), planted+"="+mutant)
-	if filepath.IsAbs(name) { // what it leaves behind ends with the program
+	if filepath.IsAbs(name) { // its leftovers end with the program
 		cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(name))
 	}
 	cmd.Stdout, cmd.Stderr = &buf, &buf

@@ -1,11 +1,11 @@
 // Command mutants plants known faults in the operator's code, one at a time, and reports which
-// check catches each. A fault that no check catches is a finding: a test is missing, or a
-// guard does nothing.
+// check catches each. A fault that no check catches is a finding: a test is missing, or a guard has
+// no effect.
 //
 // The faults are in list, one file per package. They are planted by Go's build overlay: no
 // file of the checkout is touched.
 //
-// Only this suite finds what all the other suites overlook.
+// Only this suite finds faults that all the other suites overlook.
 package main
 
 import (
@@ -28,8 +28,7 @@ type options struct {
 	checks []string
 	all    bool
 	key    bool
-	// protocol selects only those that make a step which the model of the protocol does not
-	// have.
+	// protocol selects only mutants with a step that the model of the protocol does not have.
 	protocol bool
 }
 

@@ -21,9 +21,9 @@ type mutant struct {
 	// Protocol marks the faults of the address protocol: claim, publish, handshake, cooldown
 	// and fence. They measure the mapping of the code onto the model.
 	Protocol bool `json:"protocol"`
-	// Rule is the number of the rule (docs/contributing/architecture.md) that the fault
-	// breaks, or demand (nodes get what they need), idle (blocks are returned),
-	// or asked (settings are obeyed).
+	// Rule is the number of the rule (docs/contributing/architecture.md) that the fault breaks, or
+	// demand (nodes get the addresses they need), idle (blocks are returned), or asked (settings
+	// are obeyed).
 	Rule string `json:"rule"`
 	// Fault describes the fault in one line.
 	Fault string `json:"fault"`

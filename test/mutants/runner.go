@@ -51,7 +51,7 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) error {
 	return nil
 }
 
-// try returns the checks that caught a mutant: the first, or all that do.
+// try returns the checks that caught a mutant: the first, or all.
 func (r *runner) try(ctx context.Context, m mutant) ([]string, error) {
 	var by []string
 	for _, c := range r.checks {
@@ -83,7 +83,8 @@ func (r *runner) try(ctx context.Context, m mutant) ([]string, error) {
 	return by, nil
 }
 
-// checkSound returns an error if a check fails without a mutant: such a check catches nothing.
+// checkSound returns an error if a check fails without a mutant: such a check proves nothing about
+// mutants.
 func (r *runner) checkSound(ctx context.Context, c check, pkg, program string) error {
 	key := c.name + " " + pkg
 	if r.sound[key] {

@@ -15,8 +15,8 @@ import (
 // planted is the environment variable that names the mutant to run.
 const planted = "MUTANT"
 
-// weave writes to dir the files from which Go builds one program with all mutants,
-// one of which is active at a time. It returns Go's overlay file.
+// weave writes to dir the files of one program with all mutants, with one of them active at a time.
+// It returns Go's overlay file.
 //
 // A function that mutants change is written once unchanged, once for each mutant,
 // and once more under its own name, to choose between them:

@@ -196,8 +196,8 @@ func (w *world) cmdEntry(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, cn)
 }
 
-// budget APP ALLOWED creates a PodDisruptionBudget for pods with the label app=APP, or changes
-// how many disruptions it allows.
+// budget APP ALLOWED creates a PodDisruptionBudget for pods with the label app=APP, or changes the
+// number of disruptions it allows.
 func (w *world) cmdBudget(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "budget APP ALLOWED")
 	allowed, err := strconv.ParseInt(args[1], 10, 32)
@@ -304,7 +304,7 @@ var (
 )
 
 // plain writes the last output to the file got. It replaces ages in seconds by 0s, and runs of
-// spaces, whose lengths depend on ages, by two spaces.
+// spaces, as their lengths depend on ages, by two spaces.
 func cmdPlain(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 1, "plain stdout|stderr")
 	out := seconds.ReplaceAllString(ts.ReadFile(args[0]), "0s")
@@ -334,7 +334,7 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// admin gives the following commands all rights.
+// admin runs the following commands with all rights.
 func (w *world) cmdAdmin(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 0, "admin")
 	ts.Setenv("KUBECONFIG", w.admin)

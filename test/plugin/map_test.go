@@ -163,7 +163,7 @@ func TestMapIsLive(t *testing.T) {
 	until(t, events, "a block that went", func(c change) bool { return len(c.Gone) == 1 && c.Gone[0] == cidr })
 }
 
-// Without the rights to list and watch, the command reports what is missing.
+// Without the rights to list and watch, the command reports the missing ones.
 func TestMapWithoutRights(t *testing.T) {
 	w := newWorld(t)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "unprivileged"}}

@@ -36,8 +36,7 @@ func allocated(words []string) []ipamtypes.IPAMPoolAllocation {
 	return entries
 }
 
-// lists NODE CIDR... [POOL CIDR...] checks what its CiliumNode lists, in the format
-// of assign.
+// lists NODE CIDR... [POOL CIDR...] checks the lists in its CiliumNode, in the format of assign.
 func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "lists NODE CIDR... [POOL CIDR...]")
 	cn := &ciliumv2.CiliumNode{}
@@ -48,8 +47,8 @@ func (w *world) cmdLists(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// request NODE N writes what an agent writes that has started in multi-pool mode: it requests
-// N addresses, and removes the report of crd mode.
+// request NODE N writes as an agent that has started in multi-pool mode: it requests N addresses,
+// and removes the report of crd mode.
 func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 2, "request NODE N")
 	n, err := strconv.Atoi(args[1])
@@ -63,7 +62,7 @@ func (w *world) cmdRequest(ts *testscript.TestScript, neg bool, args []string) {
 	w.updateStatus(ts, cn)
 }
 
-// names NODE ADDRESSES PODCIDRS ALLOCATED checks how many of each a CiliumNode has.
+// names NODE ADDRESSES PODCIDRS ALLOCATED checks the number of each in a CiliumNode.
 func (w *world) cmdNames(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "names NODE ADDRESSES PODCIDRS ALLOCATED")
 	cn := &ciliumv2.CiliumNode{}

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
-// given MODE NODE POOL CIDR... creates a Node with an agent in that IPAM mode, and its
-// CiliumNode with what the mode has assigned to it.
+// given MODE NODE POOL CIDR... creates a Node with an agent in that IPAM mode, and its CiliumNode
+// with the assignments of the mode.
 func (w *world) cmdGiven(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "given MODE NODE POOL CIDR...")
 	mode, name := args[0], args[1]

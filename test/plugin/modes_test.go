@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// assigned MODE NODE POOL CIDR... creates a Node whose agent has been Ready for an
-// hour, runs in multi-pool or kubernetes mode, and is assigned these blocks. The
-// first has the router's address.
+// assigned MODE NODE POOL CIDR... creates a Node with an agent that has been Ready for an hour,
+// runs in multi-pool or kubernetes mode, and is assigned these blocks. The first has the router's
+// address.
 func (w *world) cmdAssigned(ts *testscript.TestScript, neg bool, args []string) {
 	arguments(ts, neg, args, 4, "assigned MODE NODE POOL CIDR...")
 	mode, name, pool := args[0], args[1], args[2]

@@ -73,7 +73,7 @@ func pages(t *testing.T, dir string) map[string]string {
 // words matches the words of a command line, quoted ones as one.
 var words = regexp.MustCompile(`'[^']*'|\S+`)
 
-// Each command, at any level, has examples, whose commands and flags exist.
+// Each command, at any level, has examples with commands and flags that exist.
 func TestExamples(t *testing.T) {
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
 	all := []*cobra.Command{cmd}

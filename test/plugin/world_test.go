@@ -24,7 +24,7 @@ import (
 
 // world is the cluster that scripts fill and the command reads.
 type world struct {
-	ctx     context.Context //nolint:containedctx // commands of scripts are given none
+	ctx     context.Context //nolint:containedctx // commands of scripts are passed none
 	cluster *controlplane.Cluster
 	client  client.Client
 	// reader is a kubeconfig with the rights to read in docs/kubectl/README.md, admin

@@ -70,9 +70,9 @@ type fixedLife struct {
 
 func (f *fixedLife) one(of ...string) string { return of[f.random.IntN(len(of))] }
 
-// node returns a Node as the API server accepts it: at most one podCIDR of each family in its
-// spec. Annotations may contain anything but a CIDR of another family, from which Cilium
-// creates a useless allocator.
+// node returns a Node as the API server accepts it: at most one podCIDR of each family in its spec.
+// Annotations may contain anything but a CIDR of another family, as Cilium creates a useless
+// allocator from it.
 func (f *fixedLife) node() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{}}}
 	v4 := func() string { return f.one("10.0.0.0/29", "10.0.0.9/29", "10.0.1.0/31", "10.0.2.7/32") }

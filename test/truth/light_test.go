@@ -53,10 +53,10 @@ func startLight(t *testing.T, c client.WithWatch, hub *agent.Hub, node string) *
 	return l
 }
 
-// hint makes the light one choose what the real one just chose.
+// hint makes the light one follow the choice of the real one.
 type hint struct {
-	// took are the addresses that the real one has now and had not before; lost are those that
-	// it has no more: one with two spellings was allocated a second time and released, because
+	// took are the addresses that the real one has now and had not before; lost are the addresses
+	// that it has no more: one with two spellings was allocated a second time and released, because
 	// the other family had none left.
 	took, lost []netip.Addr
 	// had are the addresses it had before.
@@ -65,7 +65,7 @@ type hint struct {
 	badKey bool
 }
 
-// pick returns what the real one took. If that is impossible, it returns any: the comparison
+// pick returns the choice of the real one. If that is impossible, it returns any: the comparison
 // afterwards shows the difference.
 func (h *hint) pick(candidates []string) string {
 	for _, took := range []func(netip.Addr) bool{

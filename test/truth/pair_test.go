@@ -178,7 +178,7 @@ func (p *pair) rest() {
 	p.settle()
 }
 
-// differ describes what there is still to wait for, or returns "".
+// differ describes the remaining difference, or returns "".
 func (p *pair) differ() string {
 	realCN, lightCN := p.get(p.realNode()), p.get(p.lightNode())
 	seen := p.real.call(request{Do: "seen"})
@@ -193,8 +193,8 @@ func (p *pair) differ() string {
 	case seen.Attempts == 0 || p.light.gate.attempts() == 0:
 		return fmt.Sprintf("attempts at the gate: %d and %d", seen.Attempts, p.light.gate.attempts())
 	}
-	// A patch may leave an empty map. The next write of an agent drops it, even one that changes
-	// nothing else, and Cilium's may have one more of these to do than the light one.
+	// A patch may leave an empty map. The next write of an agent drops it, even a write without
+	// another change, and Cilium's may have one more of these to do than the light one.
 	return cmp.Diff(realCN.Status, lightCN.Status, cmpopts.IgnoreUnexported(ciliumv2.NodeStatus{}), cmpopts.EquateEmpty())
 }
 
@@ -235,14 +235,14 @@ func (p *pair) compareAllocated() {
 	}
 }
 
-// took calls allocate on Cilium, and passes what it took to the light one.
+// took calls allocate on Cilium, and passes the result to the light one.
 func (p *pair) took(allocate func() (v4, v6 netip.Addr, err error)) (v4, v6 netip.Addr, err error) {
 	before := p.real.allocated()
 	v4, v6, err = allocate()
 	after := p.real.allocated()
 	p.light.hint = hint{
-		// What it reports as taken may not be new: it may already be allocated, by its owner
-		// or in another spelling.
+		// An address that it reports as taken may not be new: it may already be allocated, by its
+		// owner or in another spelling.
 		took: append(without(after, before), v4, v6), lost: without(before, after),
 		had: before, badKey: errors.Is(err, agent.ErrBadKey),
 	}

@@ -109,7 +109,7 @@ func (l *poolLife) assignTo(pool string) {
 	})
 }
 
-// list returns whether a CIDR is listed, and under which pool.
+// list returns whether a CIDR is listed, and its pool.
 func (l *poolLife) list(cn *ciliumv2.CiliumNode, c netip.Prefix) (listed bool, pool string) {
 	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
 		for _, p := range entry.CIDRs {
@@ -175,8 +175,8 @@ func (l *poolLife) loseList() {
 	l.edit(func(cn *ciliumv2.CiliumNode) { cn.Spec.IPAM.Pools.Allocated = nil })
 }
 
-// disturb writes what only agents should write: the requested addresses, and the report of an
-// agent in crd mode.
+// disturb writes the fields of agents: the requested addresses, and the report of an agent in crd
+// mode.
 func (l *poolLife) disturb() {
 	l.edit(func(cn *ciliumv2.CiliumNode) {
 		if l.random.IntN(2) == 0 {
@@ -205,7 +205,7 @@ func (l *poolLife) recreate() {
 	l.put(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 }
 
-// restart crashes both agents, and makes them restore what they had.
+// restart crashes both agents, and makes them restore their endpoints.
 func (l *poolLife) restart() {
 	_ = l.tell(poolRequest{Do: "crash"}, done(l.light.crash))
 	for range l.random.IntN(4) {
@@ -214,8 +214,8 @@ func (l *poolLife) restart() {
 	l.boot()
 }
 
-// boot starts both agents. While they wait for their pools, CIDRs are only added: which of
-// them an agent has counted before another is removed depends on the order of a map.
+// boot starts both agents. While they wait for their pools, CIDRs are only added: the order of a
+// map decides whether an agent has counted one before another is removed.
 func (l *poolLife) boot() {
 	for _, pool := range []string{"default", "blue", "parked"} {
 		l.know(pool, true)
@@ -228,7 +228,7 @@ func (l *poolLife) boot() {
 	for n := 0; !l.light.ready() && l.differs == ""; n++ {
 		pick(l, l.passSome, l.relabel, func() { l.see(true) }, func() { l.see(true) },
 			func() { l.assignTo("default") }, func() { l.assignTo("blue") }, func() { l.refuse("conflict") })()
-		if n > 100 { // Pools without a reserve have what the others wait for.
+		if n > 100 { // Pools without a reserve have the addresses that the others wait for.
 			_ = l.tell(poolRequest{Do: "crash"}, done(l.light.crash))
 			l.loseList()
 			l.boot()

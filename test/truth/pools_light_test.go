@@ -21,9 +21,8 @@ const (
 	poolPatience = 5 * time.Minute  // pendingAllocationTTL
 )
 
-// lightPools is an agent in multi-pool mode as this repository models it, multipool.Pools,
-// with the simulator's clock, watch and writes around it, but at the moments at which Cilium
-// acts.
+// lightPools is an agent in multi-pool mode as this repository models it, multipool.Pools, with the
+// simulator's clock, watch and writes around it, but at Cilium's own moments.
 type lightPools struct {
 	api   nodeAPI
 	known map[string]bool // CiliumPodIPPools
@@ -60,7 +59,7 @@ func (l *lightPools) crash() { l.model = nil }
 // ready reports whether the agent has its allocators (newMultiPoolAllocators).
 func (l *lightPools) ready() bool { return l.model != nil && l.filled && l.written }
 
-// see processes what the watch shows next (multiPoolManager.ciliumNodeUpdated).
+// see processes the next event of the watch (multiPoolManager.ciliumNodeUpdated).
 func (l *lightPools) see(last bool) {
 	cn, any := l.api.see(last)
 	if !any || cn == nil || l.model == nil {
@@ -134,8 +133,8 @@ func (l *lightPools) update() {
 	l.written = true
 }
 
-// next allocates an address of a family. Cilium takes any address of the CIDR from which it
-// allocates; the model takes the lowest, and then the one that Cilium took.
+// next allocates an address of a family. Cilium takes any address of its current CIDR; the model
+// takes the lowest, and then Cilium's choice.
 func (l *lightPools) next(pool string, f ipalloc.Family, owner string, took netip.Addr, quietly bool) (netip.Addr, error) {
 	if !quietly {
 		defer l.trigger()
@@ -188,8 +187,7 @@ func (l *lightPools) restored() {
 	l.trigger()
 }
 
-// allocated returns the addresses in use as in Cilium's dump: those of pools other than
-// default with their pool.
+// allocated returns the addresses in use as in Cilium's dump: with their pool if it is not default.
 func (l *lightPools) allocated() []string {
 	var out []string
 	for pool := range l.known {

@@ -113,7 +113,7 @@ func newPoolLife(t *testing.T, seed uint64) *poolLife {
 	return l
 }
 
-// tell makes both do the same, and compares their states.
+// tell makes both take the same step, and compares their states.
 func (l *poolLife) tell(req poolRequest, light func(resp poolResponse) error) error {
 	if l.differs != "" {
 		return errDiffers
@@ -228,7 +228,7 @@ func (l *poolLife) start(reserve map[string]int, ipv6, synced bool) {
 	}
 }
 
-// families returns the families that the agent runs, in the order in which it allocates
+// families returns the families that the agent runs, in its order of allocation
 // (pkg/ipam/allocator.go, AllocateNext).
 func (l *poolLife) families() []ipalloc.Family {
 	if l.ipv6 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What an operator must know about agents, each shown on Cilium's own agent and on the light
+// Facts about agents that an operator must know, each shown on Cilium's own agent and on the light
 // one.
 
 var smallPool = map[string]string{"10.0.0.1": "", "10.0.0.2": "", "fd00::1": "", "fd00::2": ""}
@@ -25,8 +25,8 @@ func (p *pair) wantUsed(want int) {
 	}
 }
 
-// An agent that is starting acks the address of a pod it has not restored,
-// reports that nothing is used, and then drops the pod.
+// An agent that is starting acks the address of a pod it has not restored, reports no address in
+// use, and then drops the pod.
 func TestAckBeforeRestore(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, shared.Cluster(t))
@@ -67,8 +67,8 @@ func TestMarkBeforeStart(t *testing.T) {
 	p.wantRelease("10.0.0.1", "ready-for-release")
 }
 
-// An agent that still waits for its pool refuses addresses that are not in it, and thereby
-// reports that nothing is used.
+// An agent that still waits for its pool refuses addresses that are not in it, and thereby reports
+// no address in use.
 func TestWaitingAgentReportsNothingUsed(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, shared.Cluster(t))

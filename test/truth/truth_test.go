@@ -111,7 +111,7 @@ func (l *life) addToPool() {
 	pool := map[string]string{}
 	for range 1 + l.random.IntN(4) {
 		key, owner := one(l, addresses), ""
-		// Cilium never returns from an ADD whose own entry is the node's IP.
+		// Cilium never returns from an ADD if its own entry is the node's IP.
 		if l.random.IntN(6) == 0 && key != nodeIP.String() {
 			owner = one(l, owners)
 		}
@@ -193,7 +193,7 @@ func (l *life) recreate() {
 	l.create(map[string]string{one(l, addresses): "", one(l, addresses): "", one(l, addresses): ""})
 }
 
-// restart crashes both agents and makes them restore what they had; edits fall into each gap.
+// restart crashes both agents and makes them restore their endpoints; edits fall into each gap.
 func (l *life) restart() {
 	l.rest()
 	l.step("crash")
@@ -209,8 +209,8 @@ func (l *life) restart() {
 	l.boot(had...)
 }
 
-// boot starts both agents and makes them restore their endpoints. At first it keeps them
-// waiting for their pool, because the time at which Cilium's agent reads it is unknown.
+// boot starts both agents and makes them restore their endpoints. At first it keeps them waiting
+// for their pool, because the time of the read by Cilium's agent is unknown.
 func (l *life) boot(had ...endpoint) {
 	l.t.Helper()
 	l.edit(false, `{"spec":{"ipam":{"min-allocate":100}}}`)

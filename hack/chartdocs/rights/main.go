@@ -1,6 +1,5 @@
-// Command rights writes the table of what the chart lets the operator do, mode by
-// mode, into SECURITY.md, from the roles that the chart renders to. What a right is
-// for is said in the comment above its rule.
+// Command rights writes a table of the operator's rights, mode by mode, into SECURITY.md, from the
+// roles that the chart renders. The purpose of a right is the comment above its rule.
 //
 //	rights HELM charts/cilium-pool-operator SECURITY.md
 package main
@@ -23,7 +22,7 @@ const begin, end = "<!-- rights: begin -->\n", "<!-- rights: end -->\n"
 
 var modes = []string{"crd", "multi-pool", "kubernetes"}
 
-// switches are values that give the operator more or fewer rights.
+// switches are values that add or remove rights of the operator.
 var switches = []string{
 	"nodes.shortageTaint=KEY", "nodes.condition=false", "cilium.keepPodIPPools=false",
 	"metrics.secure=false", "leaderElection.enabled=false", aPool,
@@ -32,7 +31,7 @@ var switches = []string{
 // aPool is a pool in the values, of a chart rendered where the CRDs are not served.
 const aPool = "pools.name.ipv4.blockSize=27,pools.name.ipv4.cidrs[0].cidr=10.0.0.0/16"
 
-// label is what the table says for a switch.
+// label is the table's text for a switch.
 func label(s string) string {
 	if s == aPool {
 		return "`pools` in a first installation"
@@ -76,7 +75,7 @@ type right struct {
 	verbs           []string
 }
 
-// table has a row for each object, in the order in which they are first met.
+// table has a row for each object, in the order of the roles.
 type table struct {
 	rows  map[string]*row
 	order []string
@@ -87,7 +86,7 @@ type row struct {
 	cells    [3]cell // by mode
 }
 
-// cell are verbs, and the conditions on which they are granted; "": always.
+// cell are verbs, and the conditions that grant them; "": always.
 type cell struct {
 	verbs      map[string][]string // by condition
 	conditions []string
@@ -219,7 +218,7 @@ func render(helm, chart, mode, value string) ([]right, error) {
 	return read(out)
 }
 
-// role is what is needed of a ClusterRole or Role.
+// role holds the needed fields of a ClusterRole or Role.
 type role struct {
 	Metadata struct{ Namespace string }
 	Rules    []yaml.Node
@@ -272,7 +271,7 @@ func readRule(node *yaml.Node, namespace string) ([]right, error) {
 	return rights, nil
 }
 
-// object names what a rule is about.
+// object names the subject of a rule.
 func object(group, resource string, names []string, namespace string) string {
 	resource, subresource, _ := strings.Cut(resource, "/")
 	if group != "" {

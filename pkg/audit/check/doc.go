@@ -1,3 +1,3 @@
-// Package check is the command check: its flags, what it prints and its exit
-// codes. The operator and the kubectl plugin both have it.
+// Package check is the command check: its flags, output and exit codes. The operator and the
+// kubectl plugin both have it.
 package check

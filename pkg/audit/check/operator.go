@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
-// Operator is what the cluster says of the operator: its mode and its settings.
+// Operator is the operator's mode and settings, as the cluster shows them.
 type Operator struct {
 	clusterread.Found
 	// Settings are the operator's, or the default ones: then NoSettings says why.

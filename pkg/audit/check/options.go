@@ -18,9 +18,9 @@ import (
 // ModeUsage is the usage of the flag --mode in read-only commands.
 const ModeUsage = "the operator's --mode: crd, multi-pool or kubernetes; empty: as its Lease says, else as Cilium's ConfigMap cilium-config does, else crd"
 
-// unlessPublished is the usage of flags whose default is for an operator that has not
-// published its settings.
-const unlessPublished = "; if not given: as its Lease says"
+// unlessPublished is the usage of flags with a default for operators that have not published their
+// settings.
+const unlessPublished = "; unset: as its Lease says"
 
 // Options are the command line of check, except how to reach the API server.
 type Options struct {
@@ -47,7 +47,7 @@ func NewOptions(where clusterread.Where) *Options {
 	}
 }
 
-// SettingsOf are those of an operator, as an audit needs them.
+// SettingsOf returns the settings of an operator, as an audit needs them.
 func SettingsOf(s config.Settings) audit.Settings {
 	return audit.Settings{
 		Cooldown: s.Defaults.Cooldown, NodeGoneCooldown: s.Defaults.NodeGoneCooldown,
@@ -81,10 +81,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	s := &o.settings
 	o.given = fs.Changed
 	fs.StringVarP(&o.output, "output", "o", o.output, "text or json")
-	fs.StringVar(&o.failOn, "fail-on", o.failOn, "what gives exit code 1: warning (any finding) or error (errors alone)")
-	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "how long after a look the cluster is looked at again")
+	fs.StringVar(&o.failOn, "fail-on", o.failOn, "findings for exit code 1: warning (any) or error (errors alone)")
+	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "time after a look until the next one")
 	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
-	fs.DurationVar(&s.StuckAfter, "stuck-after", s.StuckAfter, "how long something that should pass by itself may stand")
+	fs.DurationVar(&s.StuckAfter, "stuck-after", s.StuckAfter, "longest time of a state that should pass by itself")
 	fs.DurationVar(&s.Cooldown, "cooldown", s.Cooldown, "the operator's --cooldown"+unlessPublished)
 	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown"+unlessPublished)
 	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node"+unlessPublished)
@@ -104,7 +104,7 @@ func (o *Options) LeaseIn(namespace string) {
 	}
 }
 
-// Validate reports everything that is wrong with the command line.
+// Validate reports all errors of the command line.
 func (o *Options) Validate() error {
 	var p problems
 	if o.output != "text" && o.output != "json" {

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
-// An operator that is paused, or runs in shadow, repairs nothing.
+// An operator that is paused, or runs in shadow, makes no repair.
 func TestSettingsOf(t *testing.T) {
 	for name, test := range map[string]struct{ paused, shadow, want bool }{
 		"it acts": {}, "paused": {paused: true, want: true}, "shadow": {shadow: true, want: true},

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Progress prints to a terminal how far reading is, if it takes long.
+// Progress prints to a terminal the number of objects read, if reading takes long.
 type Progress struct {
 	to      io.Writer // nil: not a terminal
 	begun   time.Time
 	printed bool
 }
 
-// NewProgress prints nothing if to is not a terminal.
+// NewProgress returns a silent Progress if to is not a terminal.
 func NewProgress(to io.Writer) *Progress {
 	p := &Progress{begun: time.Now()}
 	if f, ok := to.(*os.File); ok {
@@ -25,7 +25,7 @@ func NewProgress(to io.Writer) *Progress {
 	return p
 }
 
-// Read prints how many objects of a kind have been read.
+// Read prints the number of objects of a kind that have been read.
 func (p *Progress) Read(kind string, n int) {
 	if p.to != nil && time.Since(p.begun) > 2*time.Second {
 		p.printed = true

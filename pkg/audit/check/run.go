@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
-// RequestTimeout is how long one request to the API server may take.
+// RequestTimeout bounds one request to the API server.
 const RequestTimeout = time.Minute
 
 // Run audits the cluster, prints the findings, and returns the exit code: 0 no

@@ -41,8 +41,8 @@ func (a asked) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// What says which pool of Cilium's pods request is read where the caller needs it,
-// and agents have several.
+// The objects that select a pod's Cilium pool are read where the caller needs them, and agents have
+// several pools.
 func TestReadAsks(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode         ciliumnode.Mode

@@ -7,12 +7,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 )
 
-// Patience is how long to observe before a finding is reported.
+// Patience is the time to observe before a finding is reported.
 type Patience struct {
-	// Again is how long after a read the cluster is read again.
+	// Again is the time between the end of a read and the next read.
 	Again time.Duration
-	// WatchFor is for how long, at least, to keep reading the cluster, to distinguish
-	// slow progress from none. Zero: read again only to confirm findings.
+	// WatchFor is the least time to keep reading the cluster, to distinguish slow progress from
+	// none. Zero: read again only to confirm findings.
 	WatchFor time.Duration
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 )
 
-// server answers lists of CiliumNodes page by page; of all else it has nothing.
+// server answers lists of CiliumNodes page by page; all other lists are empty.
 type server struct {
 	client.Reader
 	nodes func(look int) []ciliumv2.CiliumNode
@@ -122,7 +122,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// One look is enough where nothing is found; else another one has the last word.
+// One look is enough without findings; else another one has the last word.
 func TestLook(t *testing.T) {
 	both := func(int) []ciliumv2.CiliumNode {
 		return []ciliumv2.CiliumNode{node("a", "10.0.0.1"), node("b", "10.0.0.1")}

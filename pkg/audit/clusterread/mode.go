@@ -24,8 +24,8 @@ const (
 
 // Where says where to find the mode of a cluster.
 type Where struct {
-	// LeaseNamespace and LeaseName are those of the operator's Lease. If one is empty, the
-	// chart's default counts, or else the only Lease of an operator.
+	// LeaseNamespace and LeaseName name the operator's Lease. If one is empty, the chart's default
+	// counts, or else the only Lease of an operator.
 	LeaseNamespace, LeaseName string
 	// CiliumNamespace has Cilium's settings.
 	CiliumNamespace string
@@ -34,7 +34,7 @@ type Where struct {
 // Found is the mode of a cluster.
 type Found struct {
 	Mode ciliumnode.Mode
-	// By is where the mode was found; "": nowhere, and it is crd.
+	// By is the source of the mode; "": there is none, and the mode is crd.
 	By string
 	// Denied is a source of the mode that may not be read; "": none.
 	Denied string
@@ -81,7 +81,7 @@ func FindIn(ctx context.Context, c client.Reader, w Where, mode ciliumnode.Mode,
 	return found, err
 }
 
-// readLease reads what the operator publishes: its mode, and its settings.
+// readLease reads the mode and the settings that the operator publishes.
 func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode string, err error) {
 	found = Found{Mode: ciliumnode.CRD, Lease: client.ObjectKey{
 		Namespace: cmp.Or(w.LeaseNamespace, LeaseNamespace), Name: cmp.Or(w.LeaseName, LeaseName),
@@ -115,8 +115,8 @@ func held(lease *coordinationv1.Lease) bool {
 	return time.Since(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
-// otherLease returns the Lease of the operator that is not where the chart puts it by default,
-// by its label; nil: there is none, or it may not be looked for. One that is held is preferred.
+// otherLease finds by its label the Lease of an operator that the chart's default does not name;
+// nil: there is none, or the list is forbidden. A held one is preferred.
 func otherLease(ctx context.Context, c client.Reader, w Where) (*coordinationv1.Lease, error) {
 	list := &coordinationv1.LeaseList{}
 	switch err := c.List(ctx, list, client.InNamespace(w.LeaseNamespace), client.HasLabels{v1alpha1.ModeLabel}); {

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 )
 
-// says is a cluster of one Lease and one ConfigMap. "": it is not there; "-": it
-// says nothing; "!": it may not be read.
+// says is a cluster of one Lease and one ConfigMap. "": it is not there; "-": it is empty; "!": it
+// may not be read.
 type says struct {
 	client.Reader
 	lease, config string

@@ -39,14 +39,14 @@ type Reader struct {
 	AgentSelector  labels.Selector
 	// Mode is how agents are assigned their blocks.
 	Mode ciliumnode.Mode
-	// Asks: in multi-pool mode, read what selects the Cilium pool of pods: namespaces,
+	// Asks: in multi-pool mode, read the objects that select the Cilium pool of pods: namespaces,
 	// CiliumPodIPPools, and labels of pods.
 	Asks bool
 	// Config: read how the agents are configured too.
 	Config bool
-	// PageSize is how many objects are asked for at once. Zero: 500.
+	// PageSize is the number of objects in one request. Zero: 500.
 	PageSize int64
-	// Progress, if set, receives how many objects of a kind have been read.
+	// Progress, if set, receives the number of objects of a kind that have been read.
 	Progress func(kind string, n int)
 	// Now returns the time. Nil: time.Now.
 	Now func() time.Time
@@ -169,10 +169,10 @@ func (r *Reader) readServices(ctx context.Context, s *audit.Snapshot) error {
 	return err
 }
 
-// asks reports whether to read which of several pools each pod requests.
+// asks reports whether to read the Cilium pool that each pod requests.
 func (r *Reader) asks() bool { return r.Asks && r.Mode.ManyPools() }
 
-// readAsks reads what selects the Cilium pool of pods. A cluster may have no
+// readAsks reads the objects that select the Cilium pool of pods. A cluster may have no
 // CiliumPodIPPools.
 func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
 	if !r.asks() {
@@ -207,8 +207,8 @@ func needsAddress() fields.Selector {
 	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
 }
 
-// list reads all pages of a list. A continue token that has expired costs the
-// consistency of the list, and nothing else: the API server gives another.
+// list reads all pages of a list. An expired continue token costs only the consistency of the list:
+// the API server sends another.
 func list[T any, L interface {
 	*T
 	client.ObjectList
@@ -219,7 +219,7 @@ func list[T any, L interface {
 	}
 	next, n := "", 0
 	for {
-		page := L(new(T)) // each its own: what take keeps points into it
+		page := L(new(T)) // each its own: take keeps pointers into it
 		err := r.Client.List(ctx, page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...)
 		if token, ok := goOn(err); ok {
 			next = token

@@ -22,8 +22,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Reconciler handles manual changes to blocks: it adds the finalizer to a block
-// created by hand, and reports overlaps.
+// Reconciler handles manual changes to blocks: it adds the finalizer to a block that a person
+// created, and reports overlaps.
 type Reconciler struct {
 	Cache  client.Reader
 	Client client.Client

@@ -15,8 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// look lets the block controller look at a block once, and returns what it
-// writes.
+// look lets the block controller look at a block once, and returns its writes.
 func look(b *fakeapi.Cluster, name string, paused bool) []string {
 	b.T.Helper()
 	b.Calls = nil

@@ -65,9 +65,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return result, err
 }
 
-// reportWrites reports on the first pool that serves a Cilium pool, by name, that the API
-// server refuses a write of the CiliumPodIPPool, whose error is err, and when it no longer
-// does. Where no pool serves it, there is no object to report on.
+// reportWrites reports on the first pool that serves a Cilium pool, by name, that the API server
+// refuses a write of the CiliumPodIPPool, and when it no longer does; err is the write's error.
+// Where no pool serves it, there is no object to report on.
 func (r *Reconciler) reportWrites(name string, serving []*crd.Pool, err error) {
 	key := "ciliumpool/" + name
 	if len(serving) == 0 {

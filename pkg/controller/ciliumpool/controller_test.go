@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// keeps lets the controller look at Cilium's pool of a name until it writes
-// nothing any more, and returns what it has written.
+// keeps lets the controller look at Cilium's pool of a name until it writes no more, and returns
+// its writes.
 func keeps(b *fakeapi.Cluster, name string, change func(*Reconciler)) []string {
 	b.T.Helper()
 	b.Calls = nil
@@ -89,7 +89,7 @@ func ofIPv6(obj *ciliumv2alpha1.CiliumPodIPPool) *ciliumv2alpha1.CiliumPodIPPool
 	return obj
 }
 
-// What people add to one of ours stays.
+// People's additions to one of ours stay.
 func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
 	obj := ofIPv6(fixtures.CiliumPodIPPool("default", 0))
 	obj.Labels["announce"] = "pods"
@@ -106,8 +106,8 @@ func TestCiliumPoolKeepsWhatPeopleAdd(t *testing.T) {
 	}
 }
 
-// One that a PodIPPool serves which the watch has not shown stays, and with it what
-// people have written into it.
+// A CiliumPodIPPool stays while a PodIPPool serves it that the watch has not shown, and so do
+// people's additions to it.
 func TestCiliumPoolServedUnseen(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.MultiPool, fixtures.BluePool("10.8.0.0/28"), fixtures.CiliumPodIPPool("blue", 30))
 	b.Pools.Delete("blues")

@@ -1,5 +1,5 @@
-// Package common has what the controllers share: their writes and refusals, their metrics, and
-// when they try again.
+// Package common is shared by the controllers: their writes and refusals, their metrics, and their
+// retries.
 package common
 
 import (
@@ -47,13 +47,13 @@ func RefusalIn(err error) *Refusal {
 	return refused
 }
 
-// Note says which write is refused, quotes the API server and says what to do.
+// Note names the refused write, quotes the API server and advises.
 func (e *Refusal) Note() string {
 	return fmt.Sprintf("the API server refuses the write %q of %s %s: %s. %s. The operator tries again by itself",
 		e.Write, e.Kind, e.Name, termsafe.Line(e.answer()), e.advice())
 }
 
-// answer is the API server's message, without what the operator's functions add.
+// answer is the API server's message, without additions of the operator's functions.
 func (e *Refusal) answer() string {
 	var status apierrors.APIStatus
 	if errors.As(e.Err, &status) {

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 )
 
-// Reasons of events. docs/reference/events.md says what to do about each.
+// Reasons of events. docs/reference/events.md has the advice for each.
 const (
 	ReasonBlockClaimed               = "BlockClaimed"
 	ReasonBlockDraining              = "BlockDraining"
@@ -52,7 +52,7 @@ type Recorder struct {
 	often    flowcontrol.PassiveRateLimiter
 	refusals refusals
 
-	// Last is what was last reported, in events or in the log.
+	// Last is the last report, in events or in the log.
 	Last Last
 }
 

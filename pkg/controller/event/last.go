@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Last is what was last reported about each object, so that nothing is reported twice.
-// It is safe for concurrent use.
+// Last is the last report about each object, so that none is repeated. It is safe for concurrent
+// use.
 type Last struct {
 	mu sync.Mutex
 	// notes are those about each object: one or a few, none of them empty.

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 )
 
-// refusalChanged is the minimum time between two reports with different messages: those of
-// webhooks may differ each time.
+// refusalChanged is the minimum time between two reports with different messages: webhooks'
+// messages may differ each time.
 const refusalChanged = 5 * time.Minute
 
 // refusals are the writes that were refused at the last attempt, by the reconcile that sends
@@ -42,10 +42,9 @@ func newRefusals(c clock.PassiveClock) refusals {
 	}
 }
 
-// Writes reports what became of the writes of a reconcile, whose error is err: that the API
-// server refuses one, on the object that about returns, and, once all are done, that it no
-// longer does. Any other error decides nothing: a conflict or a timeout says neither. The key
-// names the reconcile.
+// Writes reports the result of a reconcile's writes: that the API server refuses one, on the object
+// that about returns, and, once all are done, that it no longer does; err is their error. Any other
+// error decides nothing: a conflict or a timeout says neither. The key names the reconcile.
 func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
 	refused := common.RefusalIn(err)
 	switch {
@@ -60,10 +59,10 @@ func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) run
 	}
 }
 
-// ForgetWrites drops what is known of a reconcile whose object is gone.
+// ForgetWrites drops the memory of a reconcile after its object is gone.
 func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
 
-// actionOf differs for what SendWith must not merge.
+// actionOf differs for events that SendWith must not merge.
 func actionOf(refused *common.Refusal) string {
 	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// BenchmarkPublication delivers CiliumNodes whose block is alternately published and withdrawn,
-// and reports how many pools and nodes each one queues.
+// BenchmarkPublication delivers CiliumNodes with a block that is alternately published and
+// withdrawn, and reports the numbers of pools and nodes that each one queues.
 func BenchmarkPublication(b *testing.B) {
 	f := newCounted(b, 200)
 	for _, block := range fixtures.ManyBlocks(200, 50_000) {

@@ -16,9 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// The cache keeps what decisions read of a Node: whether it is paused, whether Cilium runs
-// there, which pool it belongs to, whether it is cordoned, and the shortage that its condition
-// reports.
+// The cache keeps the parts of a Node that decisions read: whether it is paused, whether Cilium
+// runs there, its pool, whether it is cordoned, and the shortage in its condition.
 func TestStrippedNodeIsDecidedOnAlike(t *testing.T) {
 	tests := map[string]func(n *corev1.Node){
 		"plain":              func(*corev1.Node) {},

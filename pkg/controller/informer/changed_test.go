@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// counted is a feed with pools p0, p1 and so on, each 10.i.0.0/16, that counts what it queues.
+// counted is a feed with pools p0, p1 and so on, each 10.i.0.0/16, that counts its queued items.
 // Node w0 waits for blocks of p0, and so on.
 type counted struct {
 	*Feed
@@ -40,8 +40,7 @@ func newCounted(t testing.TB, pools int) *counted {
 	return f
 }
 
-// news returns what has been queued since the last call. By then the nodes have been
-// reconciled.
+// news returns the items queued since the last call. By then the nodes have been reconciled.
 func (f *counted) news() string {
 	for _, name := range f.nodes {
 		f.Awaiting.Looks(name)

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// knownEvery is how often to check whether the API server serves a kind that it did not
-// serve before.
+// knownEvery is the interval of checks whether the API server serves a kind that it did not serve
+// before.
 const knownEvery = 30 * time.Second
 
 // later watches a kind once the API server serves it.

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In modes without Cilium pools the feed keeps nothing about the pools that pods request.
+// In modes without Cilium pools the feed keeps no pool requests of pods.
 func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()
@@ -91,8 +91,8 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 	}
 }
 
-// Only in multi-pool mode are namespaces watched. One that requests another pool than before
-// queues all nodes.
+// Only in multi-pool mode are namespaces watched. A namespace that requests another pool than
+// before queues all nodes.
 func TestNamespacesAreWatched(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := NewFeed()
@@ -120,8 +120,8 @@ func TestStrippedNamespace(t *testing.T) {
 	}
 }
 
-// An API server that does not serve CiliumPodIPPools delays nothing, and is asked again until
-// it does.
+// An API server that does not serve CiliumPodIPPools delays no start, and is asked again until it
+// does.
 func TestCiliumPoolsComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var known atomic.Bool

@@ -90,7 +90,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// managerOf returns a manager that never asks what the API server serves.
+// managerOf returns a manager that never asks for the API server's kinds.
 func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 	t.Helper()
 	scheme, err := apiclient.Scheme()

@@ -1,4 +1,4 @@
-// Package informer brings what watches show into pkg/state and queues what it
-// concerns: state first, then the queues, so that a reconcile never runs on less than
-// what woke it. It stores objects in the form that decisions need, and decides nothing.
+// Package informer brings the watches' events into pkg/state and queues the affected objects: state
+// first, then the queues, so that a reconcile never runs on less than the event that woke it. It
+// stores objects in the form of decisions, and makes none.
 package informer

@@ -18,7 +18,7 @@ func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
 	f.queueHolders(f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs))
 }
 
-// excludeCiliumNode does so for what a CiliumNode names, which depends on the blocks of
+// excludeCiliumNode does so for the CIDRs that a CiliumNode names, which depend on the blocks of
 // its node.
 func (f *Feed) excludeCiliumNode(name string) { f.queueHolders(f.Ledger.ExcludeCiliumNode(name)) }
 
@@ -44,7 +44,7 @@ func (f *Feed) loadBalancerPool(p *ciliumv2.CiliumLoadBalancerIPPool) {
 
 func (f *Feed) offer(name string, ranges []netip.Prefix) {
 	if f.Ledger.OfferToServices(name, ranges) {
-		f.AllPools() // nothing else has changed that would queue them
+		f.AllPools() // no other change would queue them
 	}
 }
 
@@ -52,7 +52,7 @@ func (f *Feed) loadBalancerPoolGone(p *ciliumv2.CiliumLoadBalancerIPPool) {
 	f.offer(p.Name, nil)
 }
 
-// serviceAddresses is what is kept of a Service.
+// serviceAddresses is the kept part of a Service.
 type serviceAddresses struct {
 	name  string // namespace/name
 	uid   types.UID
@@ -75,8 +75,8 @@ func (f *Feed) serviceStore() Store {
 	}
 }
 
-// service records the addresses of a Service. One of no addresses ends those of the same
-// Service alone, not those of a later one with its name.
+// service records the addresses of a Service. A Service without addresses ends the addresses of the
+// same Service alone, not of a later one with its name.
 func (f *Feed) service(s serviceAddresses) {
 	f.mu.Lock()
 	known, there := f.services[s.name]

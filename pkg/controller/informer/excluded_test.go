@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A standby keeps the deleted CiliumNode of a Node that exists, which it may have to restore.
+// A standby keeps the deleted CiliumNode of a Node that exists, as it may have to restore it.
 func TestStandbyForgetsGoneNodes(t *testing.T) {
 	feed := NewFeed()
 	feed.Ledger, feed.Awaiting, feed.Elected = state.ReadyLedger(), &state.Awaiting{}, make(chan struct{})
@@ -70,7 +70,7 @@ func TestFeedExcludes(t *testing.T) {
 		}
 		return s
 	}
-	// show shows the store the list of Services, or what has become of one.
+	// show shows the store the list of Services, or the change of one.
 	show := func(event func(any) error, s *corev1.Service) func() {
 		return func() {
 			if err := event(s); err != nil {

@@ -46,10 +46,10 @@ const (
 	reassignDelay = 500 * time.Millisecond
 )
 
-// Feed first updates the ledger and the other stores from the watches, and only then
-// queues the affected objects, so that no decision is made on less than what queued it.
+// Feed first updates the ledger and the other stores from the watches, and only then queues the
+// affected objects, so that no decision is made on less than the event that queued it.
 type Feed struct {
-	Cache cache.Cache // of the kinds whose objects the reconcilers read
+	Cache cache.Cache // of the kinds that the reconcilers read
 	// From lists and watches the other kinds.
 	From   Sources
 	Ledger *state.Ledger
@@ -65,8 +65,8 @@ type Feed struct {
 	// Awaiting are the nodes to reconcile when addresses of their pools come free.
 	Awaiting *state.Awaiting
 	Now      func() time.Time
-	// Elected is closed once this process leads. A standby queues nothing: names would
-	// pile up as nodes come and go. Nil: it leads.
+	// Elected is closed once this process leads. A standby does not queue: names would pile up as
+	// nodes come and go. Nil: it leads.
 	Elected <-chan struct{}
 	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
@@ -77,11 +77,11 @@ type Feed struct {
 	unscheduled          queue                // nil without Unscheduled
 	connected            chan struct{}        // closed once all queues exist
 	names                map[string]bool      // all Nodes; true: it starves
-	services             map[string]types.UID // those with excluded addresses, as namespace/name
+	services             map[string]types.UID // Services with excluded addresses, as namespace/name
 	order                *order               // of nodes
 }
 
-// Sources are what reflectors list and watch.
+// Sources are listed and watched by reflectors.
 type Sources struct {
 	Pods, Unscheduled, Agents, CiliumNodes toolscache.ListerWatcher
 	// CiliumPools are CiliumPodIPPools, and HasCiliumPools reports whether the API
@@ -140,7 +140,7 @@ func (f *Feed) source(set func(queue)) source.Source {
 func (f *Feed) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("feed")
 	select {
-	case <-f.connected: // otherwise the first events would queue nothing
+	case <-f.connected: // otherwise the first events would queue no object
 	case <-ctx.Done():
 		return nil
 	}
@@ -193,7 +193,7 @@ func (f *Feed) Begin() {
 	f.allCiliumPools()
 }
 
-// queueAll queues everything that exists, because a standby has queued nothing.
+// queueAll queues all objects, because a standby has queued none.
 func (f *Feed) queueAll() {
 	f.allNodes()
 	f.AllPools()

@@ -50,7 +50,7 @@ func (q listening) Add(r reconcile.Request) { q.add(r.Name) }
 
 func (q listening) AddAfter(r reconcile.Request, _ time.Duration) { q.add(r.Name) }
 
-// By the time a node is queued, the ledger has what queued it.
+// By the time a node is queued, the ledger has the change that queued it.
 func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
@@ -74,7 +74,7 @@ func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	}
 }
 
-// delays records the delay with which pools are queued.
+// delays records the delay of queued pools.
 type delays struct {
 	queue
 	after *[]string

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// podEvents is a ListerWatcher with given watches.
+// podEvents is a ListerWatcher with prepared watches.
 type podEvents struct{ watches chan watch.Interface }
 
 func (p podEvents) listerWatcher() *toolscache.ListWatch {
@@ -45,8 +45,8 @@ func versioned(p *corev1.Pod, version int) *corev1.Pod {
 	return p
 }
 
-// The first list reaches the store object by object. What is gone by its end, such as objects of an
-// attempt that broke off, is dropped then, and later events arrive as usual.
+// The first list reaches the store object by object. Objects missing at its end, such as objects of
+// an attempt that broke off, are dropped then, and later events arrive as usual.
 func TestFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed, _ := podBed()

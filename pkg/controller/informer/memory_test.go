@@ -25,9 +25,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// BenchmarkMemory stores many objects of a kind as the watches deliver them, decoded one by
-// one, and reports for each how many bytes stay in memory, and in how many allocations, each of
-// which the garbage collector visits. In a cluster a node has a Node, a CiliumNode, an agent's pod
+// BenchmarkMemory stores many objects of a kind as the watches deliver them, decoded one by one,
+// and reports for each the number of bytes that stay in memory, and the number of allocations, as
+// the garbage collector visits each. In a cluster a node has a Node, a CiliumNode, an agent's pod
 // and one or more blocks.
 //
 //	go test -run '^$' -bench Memory -benchtime 1x ./pkg/controller/informer
@@ -77,13 +77,13 @@ func BenchmarkMemory(b *testing.B) {
 
 func live() (bytes, allocations int64) {
 	runtime.GC()
-	runtime.GC() // what finalizers and weak pointers kept
+	runtime.GC() // memory that finalizers and weak pointers kept
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc), int64(m.HeapObjects)
 }
 
-// memoryFeed is a feed that queues nothing, with the indexers of the cache.
+// memoryFeed is a feed that does not queue, with the indexers of the cache.
 type memoryFeed struct {
 	*Feed
 	options  cache.Options
@@ -97,7 +97,7 @@ func newMemoryFeed(b *testing.B) *memoryFeed {
 	return f
 }
 
-// cache stores what controller-runtime's cache keeps of an object.
+// cache stores the part of an object that controller-runtime's cache keeps.
 func (f *memoryFeed) cache(b *testing.B, obj client.Object) {
 	kind, transform := fmt.Sprintf("%T", obj), f.options.DefaultTransform
 	for of, by := range f.options.ByObject {

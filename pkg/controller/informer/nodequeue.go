@@ -40,7 +40,7 @@ func (f *Feed) QueueNodes(names []string) {
 	}
 }
 
-// queueNode has a node reconciled, on request before those that are queued otherwise.
+// queueNode has a node reconciled, on request before nodes that are queued otherwise.
 func (f *Feed) queueNode(name string, first bool) {
 	if first && f.leads() {
 		f.order.addFirst(request(name))
@@ -48,11 +48,11 @@ func (f *Feed) queueNode(name string, first bool) {
 	f.QueueNode(name)
 }
 
-// order is in which order a work queue hands out its items. The work queue calls it under
-// its lock, and never pushes an item that is waiting.
+// order is the order of a work queue's items. The work queue calls it under its lock, and never
+// pushes an item that is waiting.
 type order struct {
 	mu sync.Mutex
-	// preferred are items that are to be handed out first, waiting or not yet pushed.
+	// preferred are items to hand out first, waiting or not yet pushed.
 	preferred   map[reconcile.Request]bool
 	first, rest *list.List
 	// inRest are the elements of rest.

@@ -26,7 +26,7 @@ func queuing(t *testing.T) *Feed {
 	return f
 }
 
-// drain returns all that the queue of nodes hands out, in its order.
+// drain returns all items of the queue of nodes, in its order.
 func (f *Feed) drain() string {
 	var out []string
 	for f.nodes.Len() > 0 {

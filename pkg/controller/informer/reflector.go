@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Store stores what a reflector lists and watches.
+// Store stores the objects that a reflector lists and watches.
 type Store interface {
 	toolscache.ReflectorStore
 	// HasSyncedChecker returns a checker that is done once the initial list has been stored.
@@ -22,7 +22,7 @@ type Store interface {
 type records[O client.Object, R any] struct {
 	// read extracts the fields that decisions need.
 	read func(O) R
-	// there and gone pass on what the watch delivers.
+	// there and gone pass on the watch's deliveries.
 	there, gone func(R)
 	// missing returns the records that are deleted according to a list of a version,
 	// which has their UID not among listed.
@@ -37,10 +37,10 @@ type record[R any] struct {
 	is  R
 }
 
-// Transformer reduces each object of a streamed list to its record on arrival. It passes those
-// of the first list on at once, and returns their UIDs: a Reflector collects a whole list, and
-// the records of 100,000 pods would take a quarter more memory. Later lists wait for their end,
-// because decisions go on, and a list that breaks off would take them back in time.
+// Transformer reduces each object of a streamed list to its record on arrival. It passes objects of
+// the first list on at once, and returns their UIDs: a Reflector collects a whole list, and the
+// records of 100,000 pods would take a quarter more memory. Later lists wait for their end, because
+// decisions go on, and a list that breaks off would take them back in time.
 func (s *records[O, R]) Transformer() toolscache.TransformFunc {
 	return func(obj any) (any, error) {
 		r, err := s.record(obj)
@@ -105,7 +105,7 @@ func (s *records[O, R]) Replace(list []any, version string) error {
 	return nil
 }
 
-// Resync does nothing: records do not expire.
+// Resync is empty: records do not expire.
 func (s *records[O, R]) Resync() error { return nil }
 
 // HasSyncedChecker returns a checker that is done once a first list has been stored.

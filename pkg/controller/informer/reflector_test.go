@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// podBed returns a feed that a reflector of pods fills, and what it queues.
+// podBed returns a feed that a reflector of pods fills, and its queue.
 func podBed() (feed *Feed, queued map[string]bool) {
 	feed, queued = NewFeed(), map[string]bool{}
 	feed.Pods, feed.Agents, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
@@ -35,8 +35,8 @@ func names(pods *state.Pods, node string) []string {
 	return out
 }
 
-// After a broken watch, a list lacks what was deleted in the meantime, and has a recreated
-// object under another UID.
+// After a broken watch, a list lacks objects deleted in the meantime, and has a recreated object
+// under another UID.
 func TestReplaceForgetsWhatHasGone(t *testing.T) {
 	feed, queued := podBed()
 	s := feed.podStore()
@@ -78,8 +78,8 @@ func TestReplaceForgetsAgents(t *testing.T) {
 	}
 }
 
-// A CiliumNode that was deleted and recreated while the watch was down exists; one that was
-// only deleted does not, and is remembered.
+// A CiliumNode that was deleted and recreated while the watch was down exists; a CiliumNode that
+// was only deleted does not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
 	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
@@ -107,8 +107,8 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	}
 }
 
-// A CiliumNode whose version is known, from the response to a write, is not read again, and its
-// node is queued all the same.
+// A CiliumNode with a version known from the response to a write is not read again, and its node is
+// queued all the same.
 func TestCiliumNodeKnownFromAWrite(t *testing.T) {
 	feed, queued := podBed()
 	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
@@ -127,7 +127,7 @@ func TestCiliumNodeKnownFromAWrite(t *testing.T) {
 	}
 }
 
-// A list older than the response to a write deletes nothing: the addresses of the node stay
+// A list older than the response to a write deletes no CiliumNode: the addresses of the node stay
 // excluded.
 func TestReplaceWithAnOlderList(t *testing.T) {
 	feed, _ := podBed()

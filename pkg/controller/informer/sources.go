@@ -18,7 +18,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// SourcesFrom returns what the feed lists and watches itself, over a connection of its own.
+// SourcesFrom returns the sources that the feed lists and watches itself, over a connection of its
+// own.
 func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace string, agents labels.Selector) (Sources, error) {
 	own, err := apiclient.OwnConnection(mgr.GetConfig())
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Stores that reflectors fill, for the kinds of which only the fields that decisions
-// need are kept.
+// Reflector stores of extracted fields, not whole objects.
 
 func (f *Feed) ciliumNodeStore() Store {
 	read := func(obj client.Object) *ciliumnode.View {
@@ -60,8 +59,8 @@ func (f *Feed) unscheduledStore() Store {
 	}
 }
 
-// scheduled drops an unscheduled pod that is bound or gone. The two watches of pods are
-// not in step: one that is bound must not count twice.
+// scheduled drops an unscheduled pod that is bound or gone. The two watches of pods are not in
+// step: a bound pod must not count twice.
 func (f *Feed) scheduled(pod types.UID) {
 	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
 		f.queueUnscheduled(reassignDelay)

@@ -20,8 +20,8 @@ func unscheduled(name, uid string) *corev1.Pod {
 	return p
 }
 
-// Pods for which the scheduler finds no addresses are assigned soon. Other changes follow later
-// while some wait, and not at all otherwise.
+// Pods without addresses from the scheduler are assigned soon. Other changes follow later while
+// some wait, and not at all otherwise.
 func TestUnscheduledPodsAreQueued(t *testing.T) {
 	feed, _ := podBed()
 	var after []string

@@ -63,7 +63,7 @@ func (w Watch) fill(ctx context.Context) {
 	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
 }
 
-// Watches returns everything that the Feed watches.
+// Watches returns all watches of the Feed.
 func (f *Feed) Watches(logger logr.Logger) []Watch {
 	watches := []Watch{
 		{Object: &corev1.Pod{}, From: f.From.Pods, Store: f.podStore()},

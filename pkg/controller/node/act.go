@@ -28,8 +28,8 @@ import (
 // Every write of the CiliumNode is conditional on the version that the plan is based
 // on, which is older than every claim it publishes.
 //
-// A write that fails keeps back what depends on it and no more: see carryOn. It records
-// in plans by how many addresses their claims fell short.
+// A write that fails keeps back its dependents and no more: see carryOn. It records in plans the
+// number of addresses that their claims fell short.
 func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	if err := r.actOnPhases(ctx, o, plans, done); err != nil {
 		return err
@@ -86,9 +86,9 @@ func (p *familyPlan) keepBack(err error, published, claimed int) {
 	p.plan.Capacity -= published
 }
 
-// toList returns the blocks that podCIDRs may name: all that the node holds of the
-// planned families, except those that overlap a block published earlier. Anything
-// already published but not listed may belong to another block, which is read live.
+// toList returns the blocks that podCIDRs may name: all blocks of the node in the planned families,
+// except blocks that overlap one published earlier. Anything already published but not listed may
+// belong to another block, which is read live.
 func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change, done *outcome) error {
 	for _, b := range r.Ledger.NodeBlocks(o.Name) {
 		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
@@ -243,11 +243,10 @@ func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.View) *cilium
 	return written
 }
 
-// publishable returns the planned addresses whose blocks, read live, still belong to the
-// node and are in the planned phase. The CiliumNode was read earlier, so if a block leaves
-// service after this, the patch conflicts. Nothing is added to a block that overlaps
-// another, nor to one whose Cilium pool is unknown or that could go at any moment, as it
-// lacks the finalizer.
+// publishable returns the planned addresses of blocks that, read live, still belong to the node and
+// are in the planned phase. The CiliumNode was read earlier, so if a block leaves service after
+// this, the patch conflicts. No address is added to a block that overlaps another, or that has no
+// known Cilium pool, or that could go at any moment, as it lacks the finalizer.
 func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	addrs := p.plan.Publish
 	var out []netip.Addr
@@ -274,19 +273,19 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 	return out, nil
 }
 
-// inBlock returns those of addrs that lie in a block.
+// inBlock returns the addresses of addrs that lie in a block.
 func inBlock(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(addr netip.Addr) bool { return !block.Contains(addr) })
 }
 
-// outside returns those of addrs that do not lie in a block.
+// outside returns the addresses of addrs that do not lie in a block.
 func outside(block netip.Prefix, addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), block.Contains)
 }
 
-// stillPublishable returns what a change publishes of the blocks that podCIDRs may list,
-// except addresses that another node's CiliumNode names and that are unused here. A block
-// published as a whole is published or left out as a whole: one address in use keeps all.
+// stillPublishable returns the part of a change that publishes blocks podCIDRs may list, except
+// unused addresses that another node's CiliumNode names. A block published as a whole is published
+// or left out as a whole: one address in use keeps all.
 func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change, done *outcome) []netip.Addr {
 	var out []netip.Addr
 	for _, block := range change.Blocks {
@@ -316,7 +315,7 @@ func (o *observation) uses(addr netip.Addr) bool {
 	return slices.ContainsFunc(o.Pods, func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }
 
-// actOnBlocks starts the cooldown of blocks and releases those that have cooled down.
+// actOnBlocks starts the cooldown of blocks and releases cooled ones.
 func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for _, p := range plans {
 		if err := done.carryOn(r.coolDown(ctx, o, p.plan.Free, done)); err != nil {
@@ -348,10 +347,9 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 	return nil
 }
 
-// notRunWith returns those of blocks that no agent runs with. An agent may still use a
-// block assigned to its Node before the Node was deleted and created again, until that
-// agent restarts. Its CiliumNode names the block; changes to it do not trigger a
-// reconcile here.
+// notRunWith returns the blocks that no agent runs with. An agent may still use a block assigned to
+// its Node before the Node was deleted and created again, until that agent restarts. Its CiliumNode
+// names the block; changes to it do not trigger a reconcile here.
 func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) ([]expand.Free, error) {
 	if len(blocks) == 0 || o.CiliumNode == nil {
 		return blocks, nil
@@ -369,10 +367,10 @@ func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []ex
 	return free, nil
 }
 
-// givenBack fails if blocks that are assigned whole, and that are about to cool down
-// because the agent returned them, are on the agent's list, read live: the watch may
-// lag behind another process that assigned them. If the CiliumNode were deleted then,
-// nothing would record that the agent has them.
+// givenBack fails if blocks that are assigned whole, and that are about to cool down because the
+// agent returned them, are on the agent's list, read live: the watch may lag behind another process
+// that assigned them. If the CiliumNode were deleted then, no object would record that the agent
+// has them.
 func (r *Reconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
 	if len(blocks) == 0 || o.CiliumNode == nil || o.CiliumNode.BlockDemand == nil {
 		return nil

@@ -85,8 +85,8 @@ func (b *bed) report(addrs ...string) {
 	}
 }
 
-// A node that another IPAM serves is left alone, with or without pods, even if its CIDRs fit
-// the grid of its pool. Nothing is written until blocks cover all of its CIDRs.
+// A node that another IPAM serves is left alone, with or without pods, even if its CIDRs fit the
+// grid of its pool. The operator does not write until blocks cover all of its CIDRs.
 func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 	tests := map[string][]client.Object{
 		"cluster-pool or kubernetes":        {byClusterPool("10.0.0.0/30")},
@@ -115,7 +115,7 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 	}
 }
 
-// claimFor returns what the ledger would claim for another node where cidr is a candidate.
+// claimFor returns the ledger's claim for another node where cidr is a candidate.
 func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.Prefix, error) {
 	for {
 		got, _, err := l.Claim(ipalloc.IPv4, node, "", []*crd.Pool{pool})
@@ -125,14 +125,14 @@ func claimFor(l *state.Ledger, node string, pool *crd.Pool, cidr string) (netip.
 	}
 }
 
-// Blocks of any size and position behave like any other: they are published in one patch,
-// including addresses in use that no pool would publish, and nothing else happens until the
-// agent reports. Then the node grows in blocks of the pool's size.
+// Blocks of any size and position behave like any other: they are published in one patch, including
+// addresses in use that no pool would publish, and there is no other write until the agent reports.
+// Then the node grows in blocks of the pool's size.
 func TestAdoptedBlocks(t *testing.T) {
 	tests := map[string]struct {
 		cn     *ciliumv2.CiliumNode
 		blocks []string
-		// first is what the first patch publishes, and listed the podCIDRs after it.
+		// first are the addresses of the first patch, and listed the podCIDRs after it.
 		first, listed []string
 	}{
 		"cluster-pool": {
@@ -257,8 +257,7 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	}
 }
 
-// A Node recreated under the same name gets its adopted blocks back, whatever the state of its
-// migration.
+// A Node recreated under the same name gets its adopted blocks back, in any state of its migration.
 func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
 	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
@@ -294,7 +293,7 @@ func TestAdoptionInterrupted(t *testing.T) {
 	}
 }
 
-// In shadow mode the operator writes nothing and reports what it would change.
+// In shadow mode the operator does not write, and reports the changes it would make.
 func TestShadowWritesNothing(t *testing.T) {
 	gone := lastSeen("node-uid")
 	gone.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
@@ -367,8 +366,8 @@ func TestAllocatedStaysTaken(t *testing.T) {
 	}
 }
 
-// If the watch has not delivered an adopted block yet, and another process has published it,
-// the operator must not take the node's pool for one filled by hand: the agent would answer no
+// If the watch has not delivered an adopted block yet, and another process has published it, the
+// operator must not take the node's pool for one that people filled: the agent would answer no
 // mark.
 func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
 	cn := fixtures.Publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")

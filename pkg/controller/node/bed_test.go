@@ -32,14 +32,14 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 	return b
 }
 
-// restart starts a new process, with what the API server holds.
+// restart starts a new process, with the API server's objects.
 func (b *bed) restart() {
 	b.T.Helper()
 	b.Restart()
 	b.connect()
 }
 
-// connect starts a process whose informers have synced.
+// connect starts a process with synced informers.
 func (b *bed) connect() {
 	b.T.Helper()
 	own, err := NewMetrics(prometheus.NewRegistry())
@@ -77,7 +77,7 @@ func (b *bed) ensureCiliumNode() {
 	}
 }
 
-// settle reconciles node n until a reconcile writes nothing.
+// settle reconciles node n until a reconcile does not write.
 func (b *bed) settle() {
 	b.T.Helper()
 	for range 50 {

@@ -22,8 +22,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// BlockClient reads and writes the PodIPBlocks of nodes. What a write returns goes into
-// the ledger at once.
+// BlockClient reads and writes the PodIPBlocks of nodes. The result of a write goes into the ledger
+// at once.
 type BlockClient struct {
 	// Cache reads from the informers, Live from the API server; Writer writes.
 	Cache  client.Reader
@@ -48,12 +48,11 @@ func (c *BlockClient) read(ctx context.Context, name string) (*crd.Block, error)
 	return &b, err
 }
 
-// blocksPerPage is how many blocks are read at a time where all are: as many as kubectl
-// reads.
+// blocksPerPage is the number of blocks read at a time when all are: the same as kubectl's.
 const blocksPerPage = 500
 
-// readOverlapping takes into the ledger the live blocks that overlap any of cidrs: the
-// watch may lag, and nothing fences what a CiliumNode is created with.
+// readOverlapping takes into the ledger the live blocks that overlap any of cidrs: the watch may
+// lag, and no fence protects the creation of a CiliumNode.
 func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix) error {
 	if len(cidrs) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 		}
 		for i := range page.Items {
 			b, err := crd.BlockFrom(&page.Items[i])
-			if err == nil && slices.ContainsFunc(cidrs, b.CIDR.Overlaps) { // the informer reports what is malformed
+			if err == nil && slices.ContainsFunc(cidrs, b.CIDR.Overlaps) { // the informer reports malformed ones
 				c.Ledger.Assume(b)
 			}
 		}
@@ -99,8 +98,7 @@ func (c *BlockClient) unchanged(ctx context.Context, b crd.Block) (bool, error) 
 	return same && live.Finalized && c.Ledger.Shown(b.UID), nil
 }
 
-// resolveUnknown settles earlier claims of a node whose outcome is unknown, before it
-// claims more.
+// resolveUnknown settles earlier claims of a node with an unknown outcome, before it claims more.
 func (c *BlockClient) resolveUnknown(ctx context.Context, node string) error {
 	var failed error
 	for _, cidr := range c.Ledger.UnknownClaims(node) {

@@ -41,8 +41,7 @@ func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// Blocks from all pages enter the ledger if they overlap one of the given CIDRs, and no others
-// do.
+// Blocks from all pages enter the ledger if they overlap one of the CIDRs, and no others do.
 func TestReadOverlapping(t *testing.T) {
 	b := newBed(t)
 	b.r.Blocks.Live = pages{t: t, blocks: [][]string{{"10.0.0.0/30", "10.0.0.4/30"}, {"10.0.0.8/30"}, {}, {"10.0.0.12/30"}}}

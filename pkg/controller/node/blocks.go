@@ -27,15 +27,14 @@ import (
 const (
 	// seenWithin bounds the wait for the watch to deliver our own claims.
 	seenWithin = 5 * time.Second
-	// claimTries bounds how many blocks one reconcile tries after losing claims to
-	// another writer, refusedTries how many of a pool after the API server refuses them.
+	// claimTries bounds the number of blocks that one reconcile tries after losing claims to
+	// another writer, refusedTries the number of a pool after the API server refuses them.
 	claimTries   = 16
 	refusedTries = 2
 )
 
-// claim creates the blocks of a plan. It returns the addresses that may be published
-// for them, also together with an error, and records in the plan by how many addresses
-// it fell short.
+// claim creates the blocks of a plan. It returns the addresses that may be published for them, also
+// together with an error, and records in the plan the number of addresses that it fell short.
 //
 // A block is created before its first address is published, and published only after
 // the watch has delivered everything up to its creation and no overlapping block: of
@@ -49,7 +48,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 	var addrs []netip.Addr
 	var failed error
 	pools := p.Pools
-	if p.Replaces() { // a block of a lower pool would have to be replaced as well
+	if p.Replaces() { // a block of a lower pool would need a replacement as well
 		pools = pools[:1]
 	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
@@ -170,8 +169,8 @@ func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Fam
 	return crd.Block{}, pool, err
 }
 
-// claimedBefore checks who owns a block that already exists: it may be ours, from a
-// write whose response was lost.
+// claimedBefore checks the owner of a block that already exists: it may be ours, from a write with
+// a lost response.
 func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
 	live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
 	if err != nil {
@@ -223,9 +222,9 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	return nil
 }
 
-// giveUp deletes a block that has cooled down, so that other nodes can claim it: only
-// if its CiliumNode, read live, names nothing of it, and has changed since the block
-// left service, so that no older patch can still publish it.
+// giveUp deletes a block that has cooled down, so that other nodes can claim it: only if its
+// CiliumNode, read live, names no address of it, and has changed since the block left service, so
+// that no older patch can still publish it.
 func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
 	b, err := o.block(cidr)
 	if err != nil {
@@ -294,10 +293,9 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 	return slices.ContainsFunc(v.NonCanonical, cidr.Contains)
 }
 
-// restoreOrphanedBlocks recreates blocks whose objects were removed by force while the
-// CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign.
-// It uses the current CiliumNode, or the last one seen, and reports whether it has
-// recreated one.
+// restoreOrphanedBlocks recreates blocks after their objects were removed by force while the
+// CiliumNode still lists them, if they lie on a pool's grid. Anything else is foreign. It uses the
+// current CiliumNode, or the last one seen, and reports whether it has recreated one.
 func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, view *ciliumnode.View, done *outcome) (bool, error) {
 	if len(view.Unadopted(crd.CIDRs(o.Blocks))) > 0 { // another IPAM's
 		return false, nil
@@ -327,10 +325,10 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 	return restored, nil
 }
 
-// awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already
-// publishes in part because another process wrote it. Without that block, the addresses
-// look like pool entries added by hand, which the agent may be asked to release. Blocks
-// on the grid were handled earlier.
+// awaitAdopted fails while the cache lacks an adopted block that the CiliumNode already publishes
+// in part because another process wrote it. Without that block, the addresses look like pool
+// entries that a person added, and the agent may be asked to release them. Blocks on the grid were
+// handled earlier.
 func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
 		return o, nil

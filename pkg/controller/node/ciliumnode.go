@@ -79,8 +79,8 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	if restored, err := r.restoreOrphanedBlocks(ctx, o, was, done); err != nil || restored {
 		return nil, err
 	}
-	// Do not restore as foreign content what another node holds by now, nor a block of
-	// this node that the watch delivered late.
+	// Do not restore as foreign content CIDRs that another node holds by now, nor a block of this
+	// node that the watch delivered late.
 	if err := r.Blocks.readOverlapping(ctx, uncovered(was.Named(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 		ciliumPool := r.CiliumPoolOf(b, was)
 		share := was.Of(ciliumPool)
 		if !share.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
-			continue // what was published earlier stays, and nothing of this block is added
+			continue // addresses published earlier stay, and no others of this block are added
 		}
 		change.Add(b.CIDR, ciliumPool)
 		held, err := r.Blocks.unchanged(ctx, b)
@@ -121,7 +121,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	return nil, r.requestReport(ctx, o)
 }
 
-// uncovered returns those of named that lie in none of blocks.
+// uncovered returns the CIDRs of named that lie in none of blocks.
 func uncovered(named, blocks []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range named {
@@ -161,8 +161,8 @@ func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *out
 	return o.unless(err == nil), done.carryOn(err)
 }
 
-// readRuns reads what the agent runs with if the Node names no podCIDR of a family: people
-// may have deleted the Node under the agent, and made it again. A Node without blocks is
+// readRuns reads the CIDRs that the agent runs with if the Node names no podCIDR of a family:
+// people may have deleted the Node under the agent, and made it again. A Node without blocks is
 // new.
 func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
 	lacks := func(f state.Share) bool { return f.State.BlockDemand != nil && len(f.State.BlockDemand.Assigned) == 0 }

@@ -157,8 +157,8 @@ func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 	}
 }
 
-// The operator reports that it recreated a CiliumNode if it does not remember the deleted one.
-// A Node that joins again had none, nor had one that people made a block for before it joined.
+// The operator reports that it recreated a CiliumNode if it does not remember the deleted one. A
+// Node that joins again had none, nor had a Node that people made a block for before it joined.
 func TestRecreationIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason expand.Reason
@@ -230,8 +230,8 @@ func TestOptedOutNode(t *testing.T) {
 	})
 }
 
-// A block whose object was removed by force is recreated as long as the CiliumNode, read live,
-// lists it.
+// A block object that was removed by force is recreated as long as the CiliumNode, read live, lists
+// the block.
 func TestForciblyRemovedBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
@@ -356,8 +356,8 @@ func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 	}
 }
 
-// What the operator remembers of a CiliumNode's marks and answers does not apply to its
-// successor, whoever created that.
+// The operator's memory of a CiliumNode's marks and answers does not apply to its successor,
+// whoever created that.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
 	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
@@ -373,7 +373,7 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	}
 }
 
-// Nor does it after a pause, during which the operator sees nothing.
+// Nor does it after a pause, as the operator is blind during it.
 func TestMemoryEndsWithAPause(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
@@ -389,7 +389,7 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	}
 }
 
-// An agent that runs steadily and has not reported what it uses is asked to, once.
+// An agent that runs steadily and has not reported addresses in use is asked to, once.
 func TestSilentAgentIsAsked(t *testing.T) {
 	for name, test := range map[string]struct {
 		paused, settled bool

@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// blueBed is node n, whose agent has what it requests from the default pool, and a pool that
+// blueBed is node n, with an agent that has its requests from the default pool, and a pool that
 // serves the Cilium pool blue.
 func blueBed(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
@@ -103,8 +103,8 @@ func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	}
 }
 
-// If a PodIPPool is deleted while one of its blocks is being claimed, nothing tells which
-// Cilium pool the block is for. It is listed under none, not even the default pool.
+// If a PodIPPool is deleted while one of its blocks is being claimed, the Cilium pool of the block
+// is unknown. It is listed under none, not even the default pool.
 func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b := blueBed(t)
 	b.agentWrites(asksBlue)
@@ -119,7 +119,7 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// Such a block waits for the pod whose status still names it, without delaying anything else on
+// Such a block waits for the pod with a status that still names it, without delaying the rest of
 // its node.
 func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
@@ -196,7 +196,7 @@ func TestPodsRequestACiliumPool(t *testing.T) {
 	tests := map[string]struct {
 		pod, namespace map[string]string
 		picks          []*ciliumpool.View
-		want           int // how many more blocks of blue
+		want           int // number of additional blocks of blue
 	}{
 		"no request":                  {},
 		"the pod":                     {pod: blue, want: 2},
@@ -233,7 +233,7 @@ func TestPodsRequestACiliumPool(t *testing.T) {
 	}
 }
 
-// What the agent returns cools down and is released like any other block. While it is listed
+// Blocks that the agent returns cool down and are released like any other block. While it is listed
 // under any Cilium pool, it stays.
 func TestCiliumPoolBlocksReturned(t *testing.T) {
 	b := blueBed(t)

@@ -104,8 +104,8 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 }
 
-// A node whose pool is exhausted is woken by anything freed from then on, even while it
-// publishes what it got.
+// A node with an exhausted pool is woken by any block freed from then on, even while it publishes
+// its new one.
 func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
@@ -128,7 +128,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	}
 }
 
-// A node that was woken and finds nothing is woken by what is freed while it looks.
+// A node that was woken in vain is woken by blocks freed while it looks.
 func TestReconcileListensWhileItLooks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	for _, name := range []string{"a", "b", "c"} {
@@ -153,7 +153,7 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 	}
 }
 
-// A node whose pods wait, or that has no block, precedes those that lack a reserve.
+// A node with waiting pods, or without a block, precedes nodes that lack a reserve.
 func TestNodesThatStarveAreWokenFirst(t *testing.T) {
 	held, started := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.Publishing(fixtures.CiliumNode("n", ""))
 	started.Spec.BootID = "boot"
@@ -182,8 +182,8 @@ func TestNodesThatStarveAreWokenFirst(t *testing.T) {
 	}
 }
 
-// A claim whose response was lost, and that is not tried again, ends as soon as the API server
-// reports that there is no such block.
+// A claim with a lost response that is not tried again ends as soon as the API server reports that
+// there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.Fate = func(write string) fakeapi.Fate {
@@ -212,7 +212,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	}
 }
 
-// Nodes for which it exhausted the pool then look again.
+// Nodes that found the pool exhausted because of it then look again.
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	woken := 0
@@ -229,7 +229,7 @@ func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 	}
 }
 
-// A block's update is conditional on the version on which it was decided.
+// A block's update is conditional on the version of the decision.
 func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	get := func(b *bed) *v1alpha1.PodIPBlock {
 		obj := &v1alpha1.PodIPBlock{}

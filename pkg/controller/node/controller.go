@@ -49,7 +49,7 @@ type Reconciler struct {
 
 	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
 	WaitShown func(context.Context, types.UID) error
-	// OfferFamilies are the families of which Nodes offer their addresses to pods.
+	// OfferFamilies are the families that Nodes offer addresses of to pods.
 	OfferFamilies []ipalloc.Family
 	// SetsNoTaint: takes the shortage taint off Nodes, but never sets it, because the operator's
 	// own Pod does not tolerate it.
@@ -60,12 +60,12 @@ type Reconciler struct {
 	memory memory
 }
 
-// familyPlan is what was decided for one family of a node.
+// familyPlan is the decision for one family of a node.
 type familyPlan struct {
 	*state.Share
 	plan expand.Plan
-	// short is by how many addresses the claims fell short as no pool has a free block,
-	// kept by how many claims and publishing fell short as a write failed with an error.
+	// short is the number of addresses that the claims fell short as no pool has a free block, kept
+	// the number that claims and publishing fell short as a write failed with an error.
 	short, kept int
 	failed      error
 	// turns are the reclaims that Pacing allowed and that have not begun.
@@ -97,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// 3. Decide.
 	plans := r.decide(ctx, o)
 	defer r.returnTurns(plans)
-	// 4. Offer to pods what stays, then act. A node grows even if its offer fails.
+	// 4. Offer the remaining addresses to pods, then act. A node grows even if its offer fails.
 	offerErr := r.offer(ctx, o, plans, done)
 	if len(plans) > 0 {
 		if err = r.act(ctx, o, plans, done); err == nil {
@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	err = errors.Join(done.failed, err)
-	// 5. Report, also what fails for good.
+	// 5. Report, also lasting failures.
 	if err == nil || r.lasts(o.Name, err) {
 		err = errors.Join(err, r.report(ctx, o, plans))
 	}
@@ -124,14 +124,14 @@ func (r *Reconciler) lasts(node string, err error) bool {
 	return common.RefusalIn(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= common.MaxBackoff
 }
 
-// outcome is what became of the writes of a reconcile.
+// outcome is the result of a reconcile's writes.
 type outcome struct {
 	failed error // writes that failed and did not stop the rest
 	again  requeue
 }
 
-// carryOn records a failed write that does not stop the rest. It returns err if the plan
-// is out of date: then nothing of it may be carried out any more.
+// carryOn records a failed write that does not stop the rest. It returns err if the plan is out of
+// date: then no more of it may be carried out.
 func (done *outcome) carryOn(err error) error {
 	if lostRace(err) {
 		return err
@@ -153,12 +153,12 @@ func (q *requeue) by(at time.Time, because string) {
 	}
 }
 
-// pollFor has a node reconciled again in a while for something of which no event tells.
+// pollFor has a node reconciled again in a while because of a change without an event.
 func (r *Reconciler) pollFor(done *outcome, because string) {
 	done.again.by(r.Clock.Now().Add(common.LongestWait), because)
 }
 
-// repairs are what a node may need before anything is decided on, in this order.
+// repairs are the repairs that a node may need before any decision, in this order.
 var repairs = []struct {
 	name string
 	when func(*observation) bool
@@ -187,8 +187,8 @@ func (o *observation) unless(wrote bool) *observation {
 	return o
 }
 
-// prepare repairs a node until nothing is left to repair. It returns the node as observed after
-// its last write, and what became of its last repairs.
+// prepare repairs a node until no repair is left. It returns the node as observed after its last
+// write, and the result of its last repairs.
 func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation, *outcome, error) {
 	for range maxRepairs {
 		next, done := o, &outcome{}
@@ -252,7 +252,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 		return nil
 	}
 	r.forgetShares(o)
-	shares := slices.Clone(o.Shares) // to which the rates and holds of this moment are added
+	shares := slices.Clone(o.Shares) // with the rates and holds of this moment
 	for i := range shares {
 		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
 	}
@@ -268,7 +268,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			r.memory.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
 			continue
 		}
-		if !fo.State.Gone && o.CiliumNode != nil { // else nothing begins, and no turn is used up
+		if !fo.State.Gone && o.CiliumNode != nil { // else no drain begins, and no turn is used up
 			r.giveTurns(w, &fo.State, now)
 		}
 		fo.State.MayPark = mayPark(fo, plans)
@@ -296,8 +296,7 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	return plans
 }
 
-// forgetShares drops what is remembered of families and Cilium pools that no longer concern
-// the node.
+// forgetShares drops the memory of families and Cilium pools that no longer concern the node.
 func (r *Reconciler) forgetShares(o *observation) {
 	for _, f := range ipalloc.Families() {
 		if !o.Runs(f) {
@@ -360,7 +359,7 @@ func (o *observation) uid() types.UID {
 	return o.CiliumNode.UID
 }
 
-// forget drops what is known of a node that is gone.
+// forget drops the memory of a node that is gone.
 func (r *Reconciler) forget(node string) {
 	r.Ledger.ForgetCiliumNode(node)
 	r.Pacing.ForgetNode(node)

@@ -37,8 +37,7 @@ func TestReconcileFirstBlocks(t *testing.T) {
 	b.settled()
 }
 
-// Nothing is decided before all informers have synced: until then it is unknown what other
-// nodes hold.
+// No decision is made before all informers have synced: until then other nodes' blocks are unknown.
 func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Ledger = state.NewLedger()
@@ -52,8 +51,8 @@ func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 	}
 }
 
-// Whichever write is the last one, or loses its response, the rules hold and the node ends up
-// with what it should have.
+// Whichever write is the last one, or loses its response, the rules hold and the node ends up in
+// its right state.
 func TestReconcileSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.CRD, 4, func(b *bed) {
 		if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {
@@ -62,8 +61,8 @@ func TestReconcileSurvivesEveryWrite(t *testing.T) {
 	})
 }
 
-// A pool that cannot serve does not keep a node from another pool that selects it, whatever
-// their priorities.
+// A pool that cannot serve does not keep a node from another pool that selects it, at any
+// priorities.
 func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 	good, first := fixtures.PodIPPool("good", 1, "10.0.0.0/28"), func(p *v1alpha1.PodIPPool) *v1alpha1.PodIPPool {
 		p.Spec.Priority = 10
@@ -89,8 +88,8 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 	}
 }
 
-// If no other pool selects the node, it keeps the blocks that an invalid pool gave it, and
-// reports what it lacks.
+// If no other pool selects the node, it keeps its blocks of an invalid pool, and reports its
+// shortage.
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))

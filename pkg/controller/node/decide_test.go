@@ -12,8 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// If two nodes see the same budget and the first one uses it up, the second one reclaims
-// nothing.
+// If two nodes see the same budget and the first one uses it up, the second one reclaims no block.
 func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
 	for name, taken := range map[string]bool{"the budget is there": false, "another node was faster": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,21 +13,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// difference is what this process would change on a node if it were not in shadow mode.
+// difference is the changes this process would make on a node if it were not in shadow mode.
 type difference struct {
-	// adopt counts CIDRs that another IPAM has assigned to the node and no block holds,
-	// claim the families for which it would get another block.
+	// adopt counts CIDRs that another IPAM has assigned to the node and no block holds, claim the
+	// families that would get another block.
 	adopt, claim int
 	// drain and free count blocks that would start to drain or to cool down.
 	drain, free int
 }
 
-// kinds returns the counts by value of the label what.
+// kinds returns the counts by value of the label "what".
 func (d difference) kinds() map[string]int {
 	return map[string]int{"adopt": d.adopt, "claim": d.claim, "drain": d.drain, "free": d.free}
 }
 
-// String is "" where nothing would change.
+// String is "" without a difference.
 func (d difference) String() string {
 	if d == (difference{}) {
 		return ""
@@ -35,8 +35,7 @@ func (d difference) String() string {
 	return fmt.Sprintf("adopt %d, claim %d, drain %d, free %d", d.adopt, d.claim, d.drain, d.free)
 }
 
-// dryRun reports the plan of the node without writing. It runs in place of everything
-// that writes.
+// dryRun reports the plan of the node without writing. It runs in place of all writes.
 func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Result {
 	if o.Node == nil && o.CiliumNode == nil && len(o.Blocks) == 0 {
 		r.forget(o.Name)
@@ -50,8 +49,8 @@ func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Resul
 	return reconcile.Result{RequeueAfter: again}
 }
 
-// difference decides as usual, for a node whose CIDRs all have their blocks. Addresses
-// they lack in the pool are no difference: the old IPAM serves them.
+// difference decides as usual, for a node with blocks for all its CIDRs. Addresses they lack in the
+// pool are no difference: the old IPAM serves them.
 func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 	if o.Node == nil {
 		return difference{free: notCoolingDown(o.Blocks)}, 0

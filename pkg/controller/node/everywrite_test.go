@@ -9,7 +9,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// settled checks that nothing is written any more, by this process or a new one.
+// settled checks that no write is left, by this process or a new one.
 func (b *bed) settled() {
 	b.T.Helper()
 	for _, when := range []string{"settled", "after a restart"} {
@@ -20,8 +20,8 @@ func (b *bed) settled() {
 	}
 }
 
-// survivesEveryWrite makes each of the given number of writes of a joining node fail, or lose
-// its response. The rules must hold at that point, and atEnd at the end.
+// survivesEveryWrite makes each of a number of writes of a joining node fail, or lose its response.
+// The rules must hold at that point, and atEnd at the end.
 func survivesEveryWrite(t *testing.T, mode ciliumnode.Mode, writes int, atEnd func(*bed)) {
 	t.Helper()
 	for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {

@@ -82,9 +82,9 @@ func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 	}
 }
 
-// An address of a family that the agent does not run is removed once it has been marked for
-// some time and the agent has reported since. Whether a pod has it is read live, because the
-// watch of pods may lag; here it delivers nothing.
+// An address of a family that the agent does not run is removed once it has been marked for some
+// time and the agent has reported since. The pods are read live, because the watch of pods may lag;
+// here it delivers no event.
 func TestFamilyNotRunIsRemoved(t *testing.T) {
 	const pod, free, report = "fd00::1", "fd00::2", "ff0e::db8:0:1"
 	finished := fixtures.Pod("c", "4", "n", "10.0.0.3", free)
@@ -133,7 +133,7 @@ func TestFamilyNotRunIsRemoved(t *testing.T) {
 			}
 			b.settle()
 			b.Clock.SetTime(b.Clock.Now().Add(b.Defaults().Policy.AckTimeout))
-			b.settle() // entries of what has left go
+			b.settle() // entries of former users go
 			b.compareIPv6("once the agent has answered", test.left, nil)
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A node whose pools are full before it has a block counts as waiting for its first block until
-// it has one or is gone. A node that only needs more blocks does not.
+// A node with full pools and without a block counts as waiting for its first block until it has one
+// or is gone. A node that only needs more blocks does not.
 func TestNodeWithoutBlockIsCounted(t *testing.T) {
 	other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "m", "uid-m")
 	other.UID, other.Finalizers = "uid-other", nil

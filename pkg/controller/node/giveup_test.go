@@ -197,7 +197,7 @@ func TestReconcileCoolsDownByReason(t *testing.T) {
 	}
 }
 
-// While the cache lags behind our last write to a CiliumNode, nothing is decided.
+// While the cache lags behind our last write to a CiliumNode, no decision is made.
 func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
 	b.Lag()

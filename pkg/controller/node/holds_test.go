@@ -14,9 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
 )
 
-// BenchmarkHolds reports how long the lock on what drains wait for is held at most, with a
-// drain on each of 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the
-// lookup of one node.
+// BenchmarkHolds reports the longest hold of the lock on drains' waits, with a drain on each of
+// 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the lookup of one node.
 func BenchmarkHolds(b *testing.B) {
 	const pools, nodes = 200, 3125
 	w, cidr := newWaiting(), fixtures.Prefix("10.0.0.0/28")

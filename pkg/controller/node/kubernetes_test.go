@@ -121,7 +121,7 @@ func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b.settled()
 }
 
-// Nothing drains while the Node exists, whoever requests it.
+// No block drains while the Node exists, on anybody's request.
 func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
@@ -272,9 +272,9 @@ func TestKubernetesSecondBlockGoes(t *testing.T) {
 	}
 }
 
-// A block drains because its range does; its Node is deleted and recreated while no operator
-// runs. The next leader assigns another block to the new Node. Of the two, the one that the
-// Node names stays, whether or not the drain is canceled.
+// A block drains because its range does; its Node is deleted and recreated while no operator runs.
+// The next leader assigns another block to the new Node. Of the two, the block that the Node names
+// stays, whether or not the drain is canceled.
 func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 	const old, assigned = "10.0.0.0/30", "10.0.0.8/30"
 	bedOf := func(t *testing.T, lifted bool, phase ipalloc.Phase, objects ...client.Object) *bed {

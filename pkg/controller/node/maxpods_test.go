@@ -20,7 +20,7 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 	}{
 		"a bound":  {maxPods: "3", want: 3}, // 3 pods, and 2 addresses for the agent
 		"no bound": {want: 16},              // maxBlocksPerNode
-		// As many as with no pod: nothing there can give these an address.
+		// As many as with no pod: no agent there can assign these an address.
 		"no agent": {want: 2, withoutAgent: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// memory is what the reconciler remembers of nodes between reconciles. Losing it costs
-// time, never an address.
+// memory is the reconciler's memory of nodes between reconciles. Losing it costs time, never an
+// address.
 type memory struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeState
 }
 
-// nodeState is what is remembered of one node.
+// nodeState is the memory of one node.
 type nodeState struct {
 	// conflicts counts consecutive write conflicts. failing is since when other writes have
 	// failed in each reconcile; zero: the last one succeeded.
@@ -31,7 +31,7 @@ type nodeState struct {
 	failing   time.Time
 	// shares are in no order. A node has one, or a few in multi-pool mode.
 	shares []shareState
-	// requested is the CiliumNode whose agent was last asked for a report.
+	// requested is the CiliumNode of the agent that was last asked for a report.
 	requested types.UID
 	// first are its blocks while its agent has not started yet.
 	first firstBlocks
@@ -44,7 +44,7 @@ type nodeState struct {
 	offered offered
 }
 
-// shareState is what is remembered of one of Cilium's pools on a node.
+// shareState is the memory of one of Cilium's pools on a node.
 type shareState struct {
 	// ciliumPool is "" for the default one.
 	ciliumPool string
@@ -92,7 +92,7 @@ func (m *memory) shareOf(node, ciliumPool string) *shareState {
 	return &n.shares[len(n.shares)-1]
 }
 
-// recall returns what Decide asked to remember of a share.
+// recall returns the memory of a share for Decide.
 func (m *memory) recall(o *observation, share *state.Share) expand.Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,9 +119,8 @@ func (m *memory) remember(o *observation, share *state.Share, next expand.Memory
 	}
 }
 
-// forgetShares drops what is remembered of Cilium pools that no longer concern a node: a
-// block that comes later must not be taken for one that was there before. It returns the
-// shares.
+// forgetShares drops the memory of Cilium pools that no longer concern a node: a block that comes
+// later must not be taken for an earlier one. It returns the shares.
 func (m *memory) forgetShares(o *observation) (gone []state.ShareKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +159,7 @@ func (m *memory) noteParked(o *observation, cidr netip.Prefix, parking expand.Pa
 	}
 }
 
-// forget drops what is remembered of a node that is gone.
+// forget drops the memory of a node that is gone.
 func (m *memory) forget(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +186,8 @@ func (m *memory) clearRequest(node string) {
 	}
 }
 
-// endsWait returns what noteEndsWait recorded for the question, if that was the last one.
+// endsWait returns the answer that noteEndsWait recorded for the question, if that was the last
+// one.
 func (m *memory) endsWait(node string, question uint64) (ends, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,8 +206,8 @@ func (m *memory) noteEndsWait(node string, question uint64, ends bool) {
 	w.question, w.ends = question, ends
 }
 
-// nextBackoff is how long to wait after a lost race: twice as long with each consecutive
-// one, up to 64 times.
+// nextBackoff is the wait after a lost race: twice as long with each consecutive one, up to 64
+// times.
 func (m *memory) nextBackoff(node string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,7 +217,7 @@ func (m *memory) nextBackoff(node string) time.Duration {
 	return wait
 }
 
-// failing records that writes of a node failed at now, and returns for how long they have.
+// failing records that writes of a node failed at now, and returns the time for which they have.
 func (m *memory) failing(node string, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,7 +50,7 @@ func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
 	count("delete", len(p.Delete))
 }
 
-// sized records what a node needs and has, over all Cilium pools.
+// sized records the needs and holdings of a node, over all Cilium pools.
 func (m *Metrics) sized(node string, plans []familyPlan) {
 	var demand, capacity [2]int
 	for _, p := range plans {
@@ -77,7 +77,7 @@ func (m *Metrics) short(node string, f ipalloc.Family, n int) {
 	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
 }
 
-// offers records how many addresses of a family a Node should offer.
+// offers records the number of addresses of a family that a Node should offer.
 func (m *Metrics) offers(node string, f ipalloc.Family, n int) {
 	if n == scheduling.NoOffer {
 		m.offered.DeleteLabelValues(node, f.String())
@@ -94,7 +94,7 @@ func (m *Metrics) forget(node string, f ipalloc.Family) {
 	m.waiting.forget(node, f)
 }
 
-// shadowed records what the operator would change on a node.
+// shadowed records the changes that the operator would make on a node.
 func (m *Metrics) shadowed(node string, d difference) {
 	for what, n := range d.kinds() {
 		m.shadow.WithLabelValues(node, what).Set(float64(n))

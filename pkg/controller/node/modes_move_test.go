@@ -29,9 +29,9 @@ func (b *bed) raw() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// An operator that starts in multi-pool mode lists every block of a node whose agent still runs
-// in crd mode at once, and changes nothing that this agent reads. A draining block is listed if
-// a pod has an address in it; otherwise the agent could not restore the pod.
+// An operator that starts in multi-pool mode lists every block of a node at once while its agent
+// still runs in crd mode, and does not change the fields that this agent reads. A draining block is
+// listed if a pod has an address in it; otherwise the agent could not restore the pod.
 func TestFromCRDToMultiPool(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
@@ -58,7 +58,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 		t.Errorf("release entries %v: an agent that restarts would not restore these addresses in crd mode", after.Status.IPAM.ReleaseIPs)
 	}
 
-	// The agent restarts in its new mode and returns what it does not need.
+	// The agent restarts in its new mode and returns unneeded blocks.
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
 	b.settle()
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -160,8 +160,8 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	}
 }
 
-// Back in crd mode every block of the node is published, and nothing is requested back from an
-// agent that still runs in multi-pool mode.
+// Back in crd mode every block of the node is published, and none is requested back from an agent
+// that still runs in multi-pool mode.
 func TestFromMultiPoolToCRD(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))

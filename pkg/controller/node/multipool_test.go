@@ -66,8 +66,8 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 	b.settled()
 }
 
-// Whichever write is the last one, or loses its response, the rules hold and the node ends up
-// with what it should have.
+// Whichever write is the last one, or loses its response, the rules hold and the node ends up in
+// its right state.
 func TestMultiPoolSurvivesEveryWrite(t *testing.T) {
 	survivesEveryWrite(t, ciliumnode.MultiPool, 4, func(b *bed) {
 		if len(b.listed()) != 2 || len(b.Blocks()) != 2 {
@@ -189,8 +189,8 @@ func TestMultiPoolReleasesNothingThatIsListed(t *testing.T) {
 	}
 }
 
-// A leader that was paused before it sent the patch resumes after the block went to another
-// node, although nothing else has happened to the CiliumNode.
+// A leader that was paused before it sent the patch resumes after the block went to another node,
+// although the CiliumNode has not changed otherwise.
 func TestMultiPoolLateLeaderLoses(t *testing.T) {
 	b := returned(t)
 	old := b.CiliumNode()
@@ -274,8 +274,8 @@ func TestMultiPoolCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
-// If the operator does not remember the CiliumNode, the agent may still have every block the
-// node holds, so all of them are listed, whatever the demand.
+// If the operator does not remember the CiliumNode, the agent may still have every block the node
+// holds, so all of them are listed, at any demand.
 func TestMultiPoolForgottenCiliumNode(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
 		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
@@ -299,7 +299,7 @@ func TestMultiPoolForciblyRemovedBlockIsRecreated(t *testing.T) {
 	b.Check("at the end")
 }
 
-// Whatever CiliumNodes name, in any field, is taken.
+// All CIDRs that CiliumNodes name, in any field, are taken.
 func TestMultiPoolClaimsNothingNamed(t *testing.T) {
 	other := fixtures.CiliumNode("m", "", "10.0.0.4/30")
 	other.Spec.IPAM.Pools.Allocated = []ipamtypes.IPAMPoolAllocation{
@@ -332,7 +332,7 @@ func TestMultiPoolReturnsAClaimNamedElsewhere(t *testing.T) {
 	b.Check("at the end")
 }
 
-// In a block that is listed whole no address can be withheld, so one with a reserved address is
+// In a block that is listed whole no address can be withheld, so a block with a reserved address is
 // not assigned, even if only the remainder is to be published.
 func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	for mode, want := range map[ciliumnode.Mode]netip.Prefix{ciliumnode.CRD: fixtures.Prefix("10.0.0.0/30"), ciliumnode.MultiPool: fixtures.Prefix("10.0.0.4/30")} {
@@ -347,8 +347,8 @@ func TestMultiPoolReservedAddressKeepsItsBlock(t *testing.T) {
 	}
 }
 
-// A block is released only if the list, read live, allows it: the watch may lag behind what
-// another process wrote.
+// A block is released only if the list, read live, allows it: the watch may lag behind another
+// process's write.
 func TestMultiPoolBelievesNoOldList(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))

@@ -13,15 +13,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// keepPodAddresses keeps the addresses of pods out of what is about to be marked, asked
-// about or removed of a family that the node's agent does not run. An agent that runs it refuses
-// the mark of an address in use, however late the watch of pods is. One that does not
-// refuses nothing; but once restarted with the family, it takes up again the addresses
-// that its pods had, and a pod whose address is marked or gone by then loses its network,
-// in both families (Cilium v1.20.1, daemon/cmd/endpoint_restore.go, allocateIPsLocked).
-// So the statuses of pods are read live, and the mark of an address that one names is
-// withdrawn. Nothing is marked while there is a pod that the watch has not shown, and whose
-// status names no address yet.
+// keepPodAddresses keeps the addresses of pods out of the marks, requests and removals of a family
+// that the node's agent does not run. An agent that runs it refuses the mark of an address in use,
+// however late the watch of pods is. An agent that does not run it refuses no mark; but once
+// restarted with the family, it takes up again the addresses that its pods had, and a pod with an
+// address marked or gone by then loses its network, in both families (Cilium v1.20.1,
+// daemon/cmd/endpoint_restore.go, allocateIPsLocked). So the statuses of pods are read live, and
+// the mark of an address that one names is withdrawn. No address is marked while there is a pod
+// that the watch has not shown, and that has no address in its status yet.
 func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	leaves := func(p familyPlan) bool {
 		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
@@ -57,9 +56,8 @@ func (r *Reconciler) podsOf(ctx context.Context, node string) ([]corev1.Pod, err
 	return pods.Items, nil
 }
 
-// keep takes addresses in use out of what is about to be marked and removed, with unseen all
-// out of what is to be marked, and withdraws marks of addresses in use. It reports whether
-// there were any.
+// keep takes addresses in use out of the marks and removals, with unseen all addresses out of the
+// marks, and withdraws marks of addresses in use. It reports whether there were any.
 func (p *familyPlan) keep(used map[netip.Addr]bool, unseen bool) bool {
 	inUse := func(addr netip.Addr) bool { return used[addr] }
 	left, cleared := len(p.plan.Mark)+len(p.plan.Remove), len(p.plan.Clear)

@@ -16,11 +16,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// observation is everything known of one node when a decision is made. It is not changed once it
-// is made: what a write shows is observed anew.
+// observation is everything known of one node when a decision is made. It is not changed once it is
+// made: the effect of a write is observed anew.
 type observation struct {
 	*state.Snapshot
-	// replacing are the pools of which a block would replace the node's first ones.
+	// replacing are the pools with blocks that would replace the node's first ones.
 	replacing [2][]*crd.Pool
 }
 
@@ -32,7 +32,7 @@ func (o *observation) with(change func(*state.Snapshot)) *observation {
 	return &observation{Snapshot: &s, replacing: o.replacing}
 }
 
-// withGone returns the observation of a node of which only the blocks are left, to cool down.
+// withGone returns the observation of a node with only blocks left, to cool down.
 func (o *observation) withGone() *observation {
 	return o.with(func(s *state.Snapshot) {
 		for i := range s.Shares {
@@ -41,21 +41,21 @@ func (o *observation) withGone() *observation {
 	})
 }
 
-// paused reports whether nothing may change on the node. A pause of one family, or of
-// the pools that serve one Cilium pool, affects only that share.
+// paused reports whether the node must not change. A pause of one family, or of the pools that
+// serve one Cilium pool, affects only that share.
 func (o *observation) paused() bool {
 	return len(o.Shares) > 0 && !slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.Paused == "" })
 }
 
-// pausedFor reports whether nothing may change in the share a CIDR belongs to: its
-// family, for a Cilium pool.
+// pausedFor reports whether the share a CIDR belongs to must not change: its family, for a Cilium
+// pool.
 func (o *observation) pausedFor(cidr netip.Prefix, ciliumPool string) bool {
 	return slices.ContainsFunc(o.Shares, func(f state.Share) bool {
 		return f.Paused != "" && f.Family == ipalloc.FamilyOf(cidr.Addr()) && f.CiliumPool == ciliumPool
 	})
 }
 
-// gone reports whether all that remains is to cool down the node's blocks.
+// gone reports whether the node's blocks only need to cool down.
 func (o *observation) gone() bool {
 	return slices.ContainsFunc(o.Shares, func(f state.Share) bool { return f.State.Gone })
 }
@@ -69,7 +69,7 @@ func (o *observation) block(cidr netip.Prefix) (crd.Block, error) {
 	return o.Blocks[i], nil
 }
 
-// observe collects what the caches know of a node.
+// observe collects the caches' objects of a node.
 func (r *Reconciler) observe(ctx context.Context, name string) (*observation, error) {
 	node := &corev1.Node{}
 	switch err := r.Cache.Get(ctx, types.NamespacedName{Name: name}, node); {
@@ -93,8 +93,8 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 }
 
 // endsWait reports whether a pod ends the node's wait for its labels. It reads the pods once for
-// each change of the taints and of the pods without an address: the watch leaves out what pods
-// tolerate.
+// each change of the taints and of the pods without an address: the watch leaves out pods'
+// tolerations.
 func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error) {
 	if o.Awaits == "" {
 		return false, nil

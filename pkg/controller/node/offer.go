@@ -20,11 +20,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// offerInterval is how long a Node's offer stands at least, unless a mark waits for the
-// next one: pods that come and go together cause one write.
+// offerInterval is the least time that a Node's offer stands, unless a mark waits for the next one:
+// pods that come and go together cause one write.
 const offerInterval = time.Second
 
-// offered is what a Node offers to pods, in a version of the Node.
+// offered is a Node's offer to pods, in a version of the Node.
 type offered struct {
 	uid                   types.UID
 	version               string
@@ -33,9 +33,9 @@ type offered struct {
 	at time.Time
 }
 
-// offer writes how many addresses the Node offers to pods that request one. The offer
-// excludes what plans mark for release, and comes before the marks: a pod is bound only
-// where an address is left for it. If the write fails, nothing is marked.
+// offer writes the number of addresses that the Node offers to pods that request one. The offer
+// excludes the plans' marks for release, and comes before the marks: a pod is bound only where an
+// address is left for it. If the write fails, no address is marked.
 func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	if o.Node == nil || r.Paused {
 		return nil
@@ -77,8 +77,8 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	return nil
 }
 
-// offerOf returns how many addresses of a family a Node should offer. If known is false,
-// it keeps what it offers: its CiliumNode is about to be restored.
+// offerOf returns the number of addresses of a family that a Node should offer. If known is false,
+// it keeps its offer: its CiliumNode is about to be restored.
 func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Family) (n int, known bool) {
 	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f })
 	switch {
@@ -125,7 +125,7 @@ func (r *Reporter) writeOffer(ctx context.Context, node, version string, change 
 	return patched, nil
 }
 
-// offeredBy reads what a Node offers.
+// offeredBy reads the offer of a Node.
 func offeredBy(node *corev1.Node) offered {
 	return offered{
 		uid: node.UID, version: node.ResourceVersion,
@@ -142,8 +142,8 @@ func (m *memory) noteOffer(node *corev1.Node, now time.Time) {
 	m.stateOf(node.Name).offered = is
 }
 
-// lastOffer returns what a Node offers, by its latest known version: the cache may lag
-// behind our own last write.
+// lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our
+// own last write.
 func (m *memory) lastOffer(node *corev1.Node) offered {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -64,7 +64,7 @@ func (b *bed) changeStatus(mod func(*corev1.NodeStatus)) {
 func TestOfferPrecedesMarks(t *testing.T) {
 	b := offering(t)
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	var at []int // what the Node offers as addresses are marked
+	var at []int // the Node's offer as addresses are marked
 	b.Before = func(call string) {
 		if call == writeMarks {
 			at = append(at, scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4])
@@ -77,8 +77,7 @@ func TestOfferPrecedesMarks(t *testing.T) {
 	b.offersOf(4)
 }
 
-// If the lower offer cannot be written, nothing is marked, and the node's other changes
-// proceed.
+// If the lower offer cannot be written, no address is marked, and the node's other changes proceed.
 func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b := offering(t)
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -105,7 +104,7 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b.offersOf(4)
 }
 
-// Of two leaders, the one that decided on an older Node conflicts.
+// Of two leaders, the leader that decided on an older Node conflicts.
 func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b := offering(t)
 	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
@@ -124,8 +123,8 @@ func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b.offersOf(4)
 }
 
-// Pods that come and go together cause one write, a second after the last one. Those that need
-// no address lower the offer.
+// Pods that come and go together cause one write, a second after the last one. Pods that need no
+// address lower the offer.
 func TestOffersAreCoalesced(t *testing.T) {
 	b := offering(t)
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
@@ -246,7 +245,7 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b.offersOf(10)
 }
 
-// Nodes without an agent in crd mode that runs the family offer nothing. A missing CiliumNode
+// Nodes without an agent in crd mode that runs the family offer no address. A missing CiliumNode
 // does not lower an offer.
 func TestOfferOf(t *testing.T) {
 	reported := expand.State{Family: ipalloc.IPv4}

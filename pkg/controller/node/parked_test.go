@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// parkBed is node n with two blocks of 6 addresses: one that stays, and one that was deleted
-// while a pod has an address in it.
+// parkBed is node n with two blocks of 6 addresses: a staying one, and one that was deleted while a
+// pod has an address in it.
 func parkBed(t *testing.T) *bed {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30"),
 		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
@@ -96,7 +96,7 @@ func TestParks(t *testing.T) {
 	}
 	b.Check("at the end")
 
-	b.restart() // nothing is to be done again
+	b.restart() // no further step
 	b.park("c")
 	for range 3 {
 		if writes := b.later(); len(writes) > 0 {
@@ -117,7 +117,7 @@ func TestParksNothingByDefault(t *testing.T) {
 	}
 }
 
-// An operator that parks nothing itself still lists parked blocks again.
+// An operator that does not park still lists parked blocks again.
 func TestUnparksWithoutTheFlag(t *testing.T) {
 	b := parkBed(t)
 	for len(b.parked()) == 0 {

@@ -20,7 +20,7 @@ import (
 
 var errDenied = apierrors.NewForbidden(things, "x", errors.New("denied request: not here"))
 
-// A write that fails, for good or for long, stops nothing that does not depend on it.
+// A write that fails, for good or for long, stops only its dependents.
 func TestReconcileCarriesOn(t *testing.T) {
 	held := func(cidr string) *v1alpha1.PodIPBlock { return fixtures.BlockObject(cidr, ipalloc.InService) }
 	bare := func() client.Object { return fixtures.Publishing(fixtures.CiliumNode("n", "")) }

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// notInTime is a watch that delivers nothing within the time that a claim waits.
+// notInTime is a watch that delivers no event within the time that a claim waits.
 func notInTime(context.Context, types.UID) error { return context.DeadlineExceeded }
 
 // A claim is published only after the watch has delivered it, now or later.
@@ -46,7 +46,7 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	}
 }
 
-// If the watch delivers a claim along with a block of another size that overlaps it, nothing of
+// If the watch delivers a claim along with a block of another size that overlaps it, no address of
 // the claim is published.
 func TestReconcilePublishesNoClaimThatOverlaps(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
@@ -84,8 +84,8 @@ func TestReconcilePublishesNothingItMayNotList(t *testing.T) {
 	}
 }
 
-// A block that is gone is not added to podCIDRs even if its addresses are published, like those
-// of a block that the watch has not delivered.
+// A block that is gone is not added to podCIDRs even if its addresses are published, as if they
+// were of a block that the watch has not delivered.
 func TestReconcileListsNothingThatIsGone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", ""), "10.0.0.1", "10.0.0.2"))
 	b.r.Ledger.Upsert(b.ReadBlock(fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)))
@@ -100,7 +100,7 @@ func TestReconcileListsNothingThatIsGone(t *testing.T) {
 	}
 }
 
-// The published addresses of a block that overlaps another stay. Nothing is added to it even if
+// The published addresses of a block that overlaps another stay. No address is added to it even if
 // it is in use, and it is not added to podCIDRs.
 func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 	tests := map[string]struct {
@@ -127,7 +127,7 @@ func TestReconcileAddsNothingToABlockThatOverlaps(t *testing.T) {
 	}
 }
 
-// A block that overlaps one published earlier gives its addresses back.
+// A block that overlaps one published earlier returns its addresses.
 func TestReconcileReleasesABlockThatOverlaps(t *testing.T) {
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.9")

@@ -14,19 +14,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// writesOf is the key of what is reported about the writes of a node.
+// writesOf is the key of reports about the writes of a node.
 func writesOf(node string) string { return "node/" + node }
 
-// reportWrites reports on the object concerned that the API server refuses a write of a
-// reconcile, whose error is err, and when it no longer does.
+// reportWrites reports on the object concerned that the API server refuses a write of a reconcile,
+// and when it no longer does; err is the write's error.
 func (r *Reconciler) reportWrites(ctx context.Context, node string, err error) {
 	r.Events.Writes(writesOf(node), err, func(refused *common.Refusal) runtime.Object {
 		return r.concerned(ctx, node, refused)
 	})
 }
 
-// concerned is the object that people look at: the block that was to be written, or the
-// Node, also for its CiliumNode and for a block that was to be created.
+// concerned is the object that people look at: the block to be written, or the Node, also for its
+// CiliumNode and for a block to be created.
 func (r *Reconciler) concerned(ctx context.Context, node string, refused *common.Refusal) runtime.Object {
 	blocks := r.Ledger.NodeBlocks(node)
 	if i := slices.IndexFunc(blocks, func(b crd.Block) bool { return refused.Kind == "PodIPBlock" && b.Name == refused.Name }); i >= 0 {

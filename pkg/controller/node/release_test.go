@@ -47,7 +47,7 @@ func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
 		}
 	})
 	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
-		cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more are to be published
+		cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more to publish
 		cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
 		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
 			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining)))
@@ -231,8 +231,8 @@ func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object
 func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // Objects from the cache share their conditions with every reader, and the client decodes a
-// response into the given object without clearing it first. So a live read needs an object of
-// its own.
+// response into the passed object without clearing it first. So a live read needs an object of its
+// own.
 func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 	shared := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
 	shared.ResourceVersion = "1"

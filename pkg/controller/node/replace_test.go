@@ -123,8 +123,8 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 	b.Check("at the end")
 }
 
-// If a pool has a block, but not enough of them for the node's pods, the node gets that one.
-// Its first blocks stay in service beside it, and nothing is tried over and over.
+// If a pool has a block, but not enough of them for the node's pods, the node gets that one. Its
+// first blocks stay in service beside it, and no write is tried over and over.
 func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
 	for i := range 5 {
@@ -145,7 +145,7 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b.Check("settled")
 }
 
-// A node whose first blocks belong to another pool waits for a block of the pool that rules it.
+// A node with first blocks of another pool waits for a block of the pool that rules it.
 func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/30"))
 	b.r.Ledger.Upsert(fixtures.Block("10.1.0.0/30", "z", "m", 1))
@@ -160,7 +160,7 @@ func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	}
 }
 
-// Whatever may be in use stays.
+// Addresses that may be in use stay.
 func TestFirstBlocksStay(t *testing.T) {
 	tests := map[string]struct {
 		z       []string

@@ -32,19 +32,18 @@ const (
 	reasonEnough        = "EnoughAddresses"
 )
 
-// shortage is what a node lacks.
+// shortage is the lack of addresses of a node.
 type shortage struct {
 	// unmet means that pods wait for an address; otherwise only the reserve that the
 	// pool requires is missing.
 	unmet bool
-	// someOnly: only pods that ask for a Cilium pool that nothing serves wait. Others can start.
+	// someOnly: only pods that ask for an unserved Cilium pool wait. Others can start.
 	someOnly bool
 	reason   string
 	message  string
 }
 
-// report reports, to users and schedulers, what a node lacks and what its drains wait
-// for.
+// report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
 func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
 	r.noteWithoutBlock(o.Name, plans)
 	if o.Node == nil {
@@ -70,18 +69,18 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	lack = withUnserved(lack, o.Unserved)
 	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
 	err := r.sendUnservedPods(ctx, o)
-	if r.Paused { // a pause promises that nothing is written about nodes
+	if r.Paused { // a pause promises no write about nodes
 		return err
 	}
 	return errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
 }
 
-// reportPlans reports what the plans lack and wait for, and has the node woken once a pool has a
-// block for it.
+// reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has
+// a block for it.
 func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
 	now := r.Clock.Now()
 	var short [2]int
-	missed := o.replacing // the pools of which a free block would help
+	missed := o.replacing // the pools with free blocks that would help
 	for _, p := range plans {
 		short[p.Family] += p.unmet()
 		if p.short > 0 && p.failed == nil && p.Paused == "" {
@@ -96,8 +95,8 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 	r.Awaiting.Set(o.Name, lack != nil || len(missed[0])+len(missed[1]) > 0, starves, missed)
 }
 
-// pausedPlans are plans that are not carried out: what the paused families of a node
-// have and need.
+// pausedPlans are plans that are not carried out: the holdings and needs of the paused families of
+// a node.
 func (o *observation) pausedPlans(now time.Time) []familyPlan {
 	var plans []familyPlan
 	for i := range o.Shares {
@@ -109,7 +108,7 @@ func (o *observation) pausedPlans(now time.Time) []familyPlan {
 	return plans
 }
 
-// asPublished is a state in which nothing more can be published.
+// asPublished is a state that leaves no more addresses to publish.
 func asPublished(s expand.State) expand.State {
 	s.Blocks = slices.Clone(s.Blocks)
 	for i := range s.Blocks {
@@ -122,13 +121,13 @@ func asPublished(s expand.State) expand.State {
 	return s
 }
 
-// waiting is how many pods wait for an address on the node.
+// waiting is the number of pods that wait for an address on the node.
 func (p *familyPlan) waiting() int {
 	return p.plan.Demand - p.plan.Capacity - p.plan.ServedElsewhere
 }
 
-// lacks is how many addresses the node needs and cannot get. If it is paused, the
-// reserve does not count.
+// lacks is the number of addresses the node needs and cannot get. If it is paused, the reserve does
+// not count.
 func (p *familyPlan) lacks() int {
 	switch {
 	case p.Paused != "":
@@ -139,7 +138,7 @@ func (p *familyPlan) lacks() int {
 	return max(p.plan.Shortage, p.short+p.kept)
 }
 
-// unmet is how many addresses pods wait for and cannot get; the reserve does not count.
+// unmet is the number of addresses pods wait for and cannot get; the reserve does not count.
 func (p *familyPlan) unmet() int {
 	if p.lacks() == 0 {
 		return 0
@@ -147,8 +146,8 @@ func (p *familyPlan) unmet() int {
 	return max(0, p.plan.Shortage, p.waiting()-max(0, p.plan.Claim.Addresses-p.short-p.kept))
 }
 
-// noteWithoutBlock records whether the node waits for the first block of a family, for which
-// other nodes return one that is idle.
+// noteWithoutBlock records whether the node waits for the first block of a family. Other nodes
+// return an idle one for it.
 func (r *Reconciler) noteWithoutBlock(node string, plans []familyPlan) {
 	if r.Unscheduled != nil {
 		r.Unscheduled.SetWithoutBlock(node, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
@@ -187,7 +186,7 @@ func lacking(plans []familyPlan) *shortage {
 	return s
 }
 
-// lack describes why one family of a node lacks addresses, and how many.
+// lack describes why one family of a node lacks addresses, and their number.
 func (p *familyPlan) lack() (reason, message string) {
 	what := p.Family.String()
 	if p.CiliumPool != "" {
@@ -211,7 +210,7 @@ func (p *familyPlan) lack() (reason, message string) {
 		what, p.plan.Shortage)
 }
 
-// poolNames lists the pools of a node, each with the reason if it assigns nothing.
+// poolNames lists the pools of a node, each with the reason if it assigns no block.
 func poolNames(p *familyPlan) string {
 	if len(p.Pools) == 0 {
 		return "none"
@@ -232,9 +231,9 @@ func poolNames(p *familyPlan) string {
 	return strings.Join(names, ", ")
 }
 
-// unselected reports a Node that no pool selects, in addition to what its blocks lack.
-// With addresses from before, or from another IPAM, its pods keep running: nothing is
-// unmet until these run out.
+// unselected reports a Node that no pool selects, in addition to the shortage of its blocks. With
+// addresses from before, or from another IPAM, its pods keep running: no need is unmet until these
+// run out.
 func (o *observation) unselected(lack *shortage) *shortage {
 	none := o.CiliumNode == nil || len(o.CiliumNode.Named())+len(o.CiliumNode.NonCanonical) == 0
 	return &shortage{
@@ -243,7 +242,7 @@ func (o *observation) unselected(lack *shortage) *shortage {
 	}
 }
 
-// withUnserved adds to a shortage what no PodIPPool gives the node.
+// withUnserved adds to a shortage the node's requests that no PodIPPool serves.
 func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	for i := range unserved {
 		u := &unserved[i]
@@ -261,8 +260,8 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 	return lack
 }
 
-// sendUnservedPods reports to pods, once each, that no PodIPPool gives their node the Cilium
-// pool that they ask for.
+// sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they
+// ask for on their node.
 func (r *Reconciler) sendUnservedPods(ctx context.Context, o *observation) error {
 	unserved, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
 	names := slices.Sorted(maps.Keys(unserved))
@@ -283,9 +282,9 @@ func (r *Reconciler) sendUnservedPods(ctx context.Context, o *observation) error
 	return nil
 }
 
-// cooldowns describes the full pools that could serve what a node lacks: how many blocks cool
-// down, and until when. The condition of the Node does not say so: each block that comes or goes
-// would be a write about every node that starves.
+// cooldowns describes the full pools that could serve the node's shortage: the number of cooling
+// blocks, and the end of their cooldown. The condition of the Node does not say so: each block that
+// comes or goes would be a write about every node that starves.
 func (r *Reconciler) cooldowns(plans []familyPlan) string {
 	var text string
 	for _, p := range plans {
@@ -297,7 +296,7 @@ func (r *Reconciler) cooldowns(plans []familyPlan) string {
 	return text
 }
 
-// adviceFor returns what to do about a shortage.
+// adviceFor returns the advice about a shortage.
 func adviceFor(reason string) string {
 	switch reason {
 	case reasonPaused:

@@ -29,7 +29,7 @@ func TestLacking(t *testing.T) {
 	tests := map[string]struct {
 		plans []familyPlan
 		short [2]int
-		want  *shortage // message: what it must contain
+		want  *shortage // message: text that it must contain
 	}{
 		"nothing decided": {},
 		"enough":          {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},

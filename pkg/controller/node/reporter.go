@@ -26,7 +26,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Topics of what is reported about a node once.
+// Topics of reports that are sent once about a node.
 const (
 	topicShortage = "shortage"
 	topicLabels   = "labels"
@@ -102,8 +102,8 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 	return unused + " and the node's other blocks cover what its agent requests"
 }
 
-// sendBlock reports on the Node what becomes of one of its blocks. The block's own object
-// may be gone before anybody reads the event.
+// sendBlock reports on the Node the fate of one of its blocks. The block's own object may be gone
+// before anybody reads the event.
 func (r *Reporter) sendBlock(o *observation, b crd.Block, kind, what string) {
 	node := o.Node
 	if node == nil { // as the kubelet refers to a Node, and kubectl describe finds it
@@ -133,8 +133,8 @@ func (r *Reporter) sendClaimed(o *observation, p *familyPlan, b crd.Block) {
 	r.sendBlock(o, b, event.ReasonBlockClaimed, what)
 }
 
-// sendShortage reports a shortage when its reason changes; nil: there is none. The event adds
-// what full pools get back.
+// sendShortage reports a shortage when its reason changes; nil: there is none. The event adds the
+// blocks that full pools get back.
 func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns func() string) {
 	reason := ""
 	if lack != nil {
@@ -189,8 +189,8 @@ func logHolder(ctx context.Context, what string, b crd.Block, reason string, mor
 	log.FromContext(ctx).Info(what, append([]any{"block", b.CIDR.String(), "node", b.Node, "pool", b.Pool, "reason", reason}, more...)...)
 }
 
-// logPlan logs a decision and its inputs once, although every reconcile repeats it for
-// a node whose writes conflict or that cannot get addresses.
+// logPlan logs a decision and its inputs once, although every reconcile repeats it for a node with
+// conflicting writes or without addresses to get.
 func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) {
 	line := ""
 	if !p.Empty() {

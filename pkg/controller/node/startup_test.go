@@ -90,7 +90,7 @@ func TestLabelsAreOverdue(t *testing.T) {
 	}
 }
 
-// A node that has addresses proceeds whatever its taints.
+// A node that has addresses proceeds with any taints.
 func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 	tests := map[string]struct {
 		mode    ciliumnode.Mode

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// setTaint gives the Node the shortage taint while its pods cannot get an address, and
-// takes it off afterwards. A Node that registered with the taint keeps it until it serves
-// pods: autoscalers take a node whose startup taint is gone for one that is complete.
+// setTaint puts the shortage taint on the Node while its pods cannot get an address, and takes it
+// off afterwards. A Node that registered with the taint keeps it until it serves pods: autoscalers
+// take a node without its startup taint for a complete one.
 func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
 	short := lack != nil && lack.unmet && !lack.someOnly
 	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
@@ -23,9 +23,8 @@ func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []famil
 	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint)
 }
 
-// servesPods reports whether the node has all addresses that it gets for now: those of its
-// first block, and those for unscheduled pods. Where Nodes offer addresses, they count once
-// they are offered.
+// servesPods reports whether the node has all addresses that it gets for now: of its first block,
+// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered.
 func (r *Reconciler) servesPods(o *observation, plans []familyPlan) bool {
 	if r.OptedOut(o.Node) {
 		return true
@@ -42,7 +41,7 @@ func (r *Reconciler) servesPods(o *observation, plans []familyPlan) bool {
 	return true
 }
 
-// grows reports whether the plan has just given the node addresses.
+// grows reports whether the plan has just assigned addresses to the node.
 func (p *familyPlan) grows() bool {
 	return len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0
 }

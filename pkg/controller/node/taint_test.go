@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// registered is a bed whose node n has just registered with the shortage taint.
+// registered is a bed with node n, which has just registered with the shortage taint.
 func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Family) *bed {
 	t.Helper()
 	node := fixtures.Node()
@@ -52,7 +52,7 @@ func (b *bed) settleOffers() {
 // offers them to all pods that wait for it.
 func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
-	at := -1 // what the Node offers when the taint goes
+	at := -1 // the Node's offer when the taint goes
 	b.Before = func(call string) {
 		if call == "patch Node" {
 			at = scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4]
@@ -77,7 +77,7 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	}
 }
 
-// Without a block there is nothing to offer, whatever addresses of its own the agent has.
+// Without a block there is no offer, with any addresses of the agent's own.
 func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
 	for name, families := range map[string][]ipalloc.Family{"offers": {ipalloc.IPv4}, "no offers": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -103,12 +103,12 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 	return block
 }
 
-// Where Nodes offer nothing, one published address is enough.
+// Where Nodes have no offers, one published address is enough.
 func TestTaintGoesWithFirstBlock(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
 	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
 	b.settle()
-	b.settle() // what was published has been read back
+	b.settle() // the published addresses have been read back
 	if taints := b.node().Spec.Taints; len(taints) > 0 || len(b.CiliumNode().Pool) == 0 {
 		t.Errorf("taints are %v, with %d addresses", taints, len(b.CiliumNode().Pool))
 	}
@@ -124,7 +124,7 @@ func TestOptedOutNodeLosesTaint(t *testing.T) {
 	}
 }
 
-// An operator whose Pod does not tolerate the taint takes it off a Node that is still short.
+// An operator with a Pod that does not tolerate the taint takes it off a Node that is still short.
 func TestUntoleratedTaintIsRemoved(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
 	b.r.SetsNoTaint = true

@@ -9,11 +9,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// moveWait is how long a node waits before it asks again whether it may move off a pool,
-// unless another one has moved and makes it ask.
+// moveWait is the time after which a node asks again whether it may move off a pool, unless another
+// one has moved and makes it ask.
 const moveWait = time.Minute
 
-// pace adds to one family of a node how many reclaims the rates leave it. It uses up no
+// pace adds to one family of a node the number of reclaims that the rates leave it. It uses up no
 // turns.
 func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 	s := &fo.State
@@ -26,8 +26,8 @@ func (r *Reconciler) pace(fo *state.Share, now time.Time) {
 	}
 }
 
-// holdMoves limits how many nodes move off a pool that no longer selects them, at a time. A
-// node keeps its place from before its first block drains until its last one has left.
+// holdMoves limits the number of nodes that move, at a time, off a pool that no longer selects
+// them. A node keeps its place from before its first block drains until its last one has left.
 func (r *Reconciler) holdMoves(node string, shares []state.Share, now time.Time) {
 	moves := map[string]bool{} // by pool, whether it may move off it
 	for i := range shares {
@@ -61,9 +61,9 @@ func (r *Reconciler) holdMoves(node string, shares []state.Share, now time.Time)
 	r.Pacing.KeepMoves(node, moves)
 }
 
-// giveTurns limits requested drains to the rate of their pools. A drain keeps its turn
-// until it starts, across windows too: a drain without a replacement would use up a
-// turn in each window, and leave none for one that could proceed.
+// giveTurns limits requested drains to the rate of their pools. A drain keeps its turn until it
+// starts, across windows too: a drain without a replacement would use up a turn in each window, and
+// leave none for another that could proceed.
 func (r *Reconciler) giveTurns(w state.ShareKey, s *expand.State, now time.Time) {
 	var asked []netip.Prefix
 	for i := range s.Blocks {

@@ -180,8 +180,8 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 	}
 }
 
-// reclaimable is a node with two blocks and demand for one, whose agent has been settled since
-// before noon.
+// reclaimable is a node with two blocks and demand for one, with an agent that has been settled
+// since before noon.
 func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
 	t.Helper()
 	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
@@ -209,8 +209,7 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 	}
 }
 
-// A reclaim whose write is refused does not count towards its pool's hourly limit, so the next
-// attempt begins it.
+// A refused reclaim does not count towards its pool's hourly limit, so the next attempt begins it.
 func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
@@ -231,7 +230,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 			}
 		}
 	}
-	for range 4 { // after each loss the block has to be idle anew
+	for range 4 { // after each loss the block must be idle anew
 		b.settle()
 		b.Clock.SetTime(b.Clock.Now().Add(11 * time.Minute))
 	}
@@ -243,7 +242,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// A reclaim whose response is lost may have begun, so it counts.
+// A reclaim with a lost response may have begun, so it counts.
 func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.Maintenance.BlocksPerHour = &one
@@ -266,7 +265,7 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	}
 }
 
-// A drain whose request is withdrawn before it begins gives its turn to the next one.
+// A drain that is withdrawn before it begins leaves its turn to the next one.
 func TestTurnOfADrainThatIsOffComesBack(t *testing.T) {
 	one, pool := int32(1), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	pool.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain // and there is no other range

@@ -55,7 +55,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	}
 }
 
-// A node whose agent is configured for IPv6 says so while no pool has IPv6: nothing starts there.
+// A node with an agent configured for IPv6 says so while no pool has IPv6: no agent starts there.
 func TestFamilyWithoutPoolIsReported(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	b.r.Reporter.NodeCondition, b.r.ShortageTaint, b.r.Cilium = true, "short", &ciliumconfig.Latest{}
@@ -76,7 +76,7 @@ func TestFamilyWithoutPoolIsReported(t *testing.T) {
 	}
 }
 
-// A pod that asks for a Cilium pool that nothing serves is told so once, and its Node says so. No
+// An event says once to a pod that it asks for an unserved Cilium pool, and its Node says so. No
 // taint keeps other pods off the node.
 func TestPodWithoutPoolIsReported(t *testing.T) {
 	pod := fixtures.Pod("web", "1", "n")
@@ -119,7 +119,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 	}
 }
 
-// A node that holds what it needs has no shortage, and still gets no more.
+// A node with enough addresses has no shortage, and still gets no more.
 func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool(),
 		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// waiting aggregates by pool what the drains of all nodes wait for, on each scrape: the
-// number of series grows with pools and reasons, not with nodes.
+// waiting aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number
+// of series grows with pools and reasons, not with nodes.
 type waiting struct {
 	blocks, marks *prometheus.Desc
 
@@ -21,7 +21,7 @@ type waiting struct {
 	nodes map[string]map[state.ShareKey]nodeWaiting // by node, none of them empty
 }
 
-// nodeWaiting is what one family of a node waits for.
+// nodeWaiting is the obstacles to one family of a node.
 type nodeWaiting struct {
 	blocks map[waitKey]int
 	// pool rules the node; its agent has answered no mark since unanswered.
@@ -76,8 +76,8 @@ func (w *waiting) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// set records what a plan says about one family of a node. poolOf returns the pool of
-// the blocks it names.
+// set records the waits of a plan for one family of a node. poolOf returns the pool of the blocks
+// it names.
 func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
 	n := nodeWaiting{pool: p.Ruling()}
 	for _, wait := range p.plan.Waits {
@@ -139,7 +139,7 @@ func (w *waiting) forgetNode(node string) {
 	delete(w.nodes, node)
 }
 
-// drop removes some of what a node waits for. The caller holds w.mu.
+// drop removes some of the waits of a node. The caller holds w.mu.
 func (w *waiting) drop(node string, which func(state.ShareKey) bool) {
 	maps.DeleteFunc(w.nodes[node], func(key state.ShareKey, _ nodeWaiting) bool { return which(key) })
 	if len(w.nodes[node]) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// What drains wait for is summed per pool over all nodes; when a node goes, its share goes too.
+// Drains' waits are summed per pool over all nodes; when a node goes, its share goes too.
 func TestDrainWaits(t *testing.T) {
 	w := newWaiting()
 	poolOf := func(wait expand.Wait) string {
@@ -58,7 +58,7 @@ func TestUnansweredMarks(t *testing.T) {
 		name    string
 		entries entries
 		mark    bool
-		want    time.Duration // since noon; below 0: nothing is owed
+		want    time.Duration // since noon; below 0: no debt
 	}{
 		{"nothing is marked", nil, false, -1},
 		{"a mark is to be set", nil, true, 1},

@@ -31,8 +31,8 @@ type Pacing struct {
 	hours   map[string]*rate.Limiter
 	// turns are the drains that were allowed to begin, with the pool that allowed each.
 	turns map[state.ShareKey]map[netip.Prefix]string
-	// moves are the nodes that may move off a pool, by pool, and waiting are those that may
-	// not yet.
+	// moves are the nodes that may move off a pool, by pool, and waiting are the nodes that may not
+	// yet.
 	moves, waiting map[string]map[string]bool
 }
 
@@ -58,8 +58,8 @@ func perMinute(n float64) *rate.Limiter {
 // unlimited stands for no limit.
 const unlimited = 1 << 20
 
-// Budget returns how many reclaims a node may start now under its ruling pool. If the pool
-// has used up its hour, it also returns how long to wait.
+// Budget returns the number of reclaims that a node may start now under its ruling pool. If the
+// pool has used up its hour, it also returns the wait.
 func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +105,8 @@ func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
 	return limiters
 }
 
-// Turn allows a drain to begin, or returns how long it must wait. A drain that has been
-// allowed needs no further turn while it keeps its turn.
+// Turn allows a drain to begin, or returns the wait. A drain that has been allowed needs no further
+// turn while it keeps its turn.
 func (p *Pacing) Turn(w state.ShareKey, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
 
 // Moves are the moves that have begun, whichever process allowed them.
 type Moves interface {
-	// MovingOff returns how many nodes move off a pool, and MovesOff whether a node does.
+	// MovingOff returns the number of nodes that move off a pool, and MovesOff whether a node does.
 	MovingOff(pool string) int
 	MovesOff(node, pool string) bool
 }
@@ -187,8 +187,8 @@ func roomFor(pool *crd.Pool, moves map[string]bool, begun Moves) bool {
 	return moving < pool.MaxUnselected
 }
 
-// KeepMoves ends the moves of a node off all pools except those in may that it may move off
-// now. It registers the node as waiting for the others in may.
+// KeepMoves ends the moves of a node off all pools except pools in may that it may move off now. It
+// registers the node as waiting for the others in may.
 func (p *Pacing) KeepMoves(node string, may map[string]bool) {
 	p.mu.Lock()
 	next := p.endMoves(node, may)
@@ -205,8 +205,8 @@ func (p *Pacing) KeepMoves(node string, may map[string]bool) {
 	p.wake(next)
 }
 
-// endMoves drops what is recorded about the moves of a node, except those off kept pools,
-// and returns a waiting node for each place that this frees. The caller holds p.mu.
+// endMoves drops the records about the moves of a node, except moves off kept pools, and returns a
+// waiting node for each place that this frees. The caller holds p.mu.
 func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
 	for _, waiting := range p.waiting {
 		delete(waiting, node)
@@ -289,7 +289,7 @@ func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	return l
 }
 
-// untilNext returns how long until an exhausted limiter allows one more.
+// untilNext returns the time until an exhausted limiter allows one more.
 func untilNext(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	return max(turnWait, time.Duration(missing/float64(l.Limit())*float64(time.Second)))

@@ -55,7 +55,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 	}
 }
 
-// A pool whose blocks BGP does not advertise is reported once.
+// A pool is reported once if BGP does not advertise its blocks.
 func TestUnfitCiliumPoolIsReported(t *testing.T) {
 	b := newBedIn(t, ciliumnode.MultiPool, fixtures.Finalized(fixtures.PodIPPool("p", 1, "10.0.0.0/28")), fixtures.HandMade(fixtures.CiliumPodIPPool("default", 27)))
 	r := b.r

@@ -31,7 +31,7 @@ import (
 // unrecordedRetry is when to look again whether the record of a pool has been written.
 const unrecordedRetry = 2 * time.Second
 
-// servedEvery is how often a pool without a free block is reconciled without an event.
+// servedEvery is the interval of reconciles of a pool without a free block and without an event.
 const servedEvery = 10 * time.Minute
 
 // Reconciler maintains the status of pools, and keeps a deleted pool until its
@@ -50,7 +50,7 @@ type Reconciler struct {
 	Idle     bool
 	Pressure *state.Pressure
 	Pacing   *pacing.Pacing
-	// CiliumPools are what agents know of the Cilium pools that PodIPPools serve.
+	// CiliumPools are the agents' views of the Cilium pools that PodIPPools serve.
 	CiliumPools *state.CiliumPools
 	// Cilium is how agents are configured.
 	Cilium *ciliumconfig.Latest
@@ -106,8 +106,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// finalize adds the finalizer to a pool and removes it from a deleted one whose
-// blocks are gone. It reports whether the pool is gone with it.
+// finalize adds the finalizer to a pool and removes it from a deleted one once its blocks are gone.
+// It reports whether the pool is gone with it.
 func (r *Reconciler) finalize(ctx context.Context, obj *v1alpha1.PodIPPool, empty bool) (bool, error) {
 	has := slices.Contains(obj.Finalizers, v1alpha1.Finalizer)
 	var patch client.Patch
@@ -243,11 +243,11 @@ func nodesLine(nodes []string, n int) string {
 	return line
 }
 
-// writesOf is the key of what is reported about the writes of a pool.
+// writesOf is the key of reports about the writes of a pool.
 func writesOf(pool string) string { return "pool/" + pool }
 
-// reportWrites reports on a pool that the API server refuses a write, whose error is err,
-// and when it no longer does.
+// reportWrites reports on a pool that the API server refuses a write, and when it no longer does;
+// err is the write's error.
 func (r *Reconciler) reportWrites(key string, pool *v1alpha1.PodIPPool, err error) {
 	r.Events.Writes(key, err, func(*common.Refusal) runtime.Object { return pool })
 }

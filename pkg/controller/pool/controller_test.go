@@ -16,7 +16,7 @@ import (
 
 const updateStatus = "update PodIPPool status"
 
-// poolLook reconciles pool p once, and returns what is written.
+// poolLook reconciles pool p once, and returns its writes.
 func (b *bed) poolLook() []string {
 	b.T.Helper()
 	b.Calls = nil

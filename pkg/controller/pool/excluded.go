@@ -13,9 +13,9 @@ import (
 // ReasonExcluded says that the pool covers addresses of nodes or Services.
 const ReasonExcluded = "ExcludedFromPods"
 
-// setExcluded reports the addresses of nodes and Services that a pool covers, and which
-// of them lie in blocks that nodes hold, according to holder. A pool that covers none
-// has no such condition. whole: agents give pods any address of a block.
+// setExcluded reports the addresses of nodes and Services that a pool covers, and which of them lie
+// in blocks that nodes hold, according to holder. A pool that covers none has no such condition.
+// whole: pods get any address of a block from agents.
 func setExcluded(obj *v1alpha1.PodIPPool, whole bool, excluded, shared []exclude.Range, holder func(exclude.Range) string, now time.Time) {
 	if len(excluded)+len(shared) == 0 {
 		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolCoversCluster)

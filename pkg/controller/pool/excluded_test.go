@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pool reports what it covers, and does not count blocks that are never assigned.
+// A pool reports the addresses it covers, and does not count blocks that are never assigned.
 func TestPoolReportsClusterAddresses(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	ledger := state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// The pressure is the utilisation of a pool, except of one that assigns nothing.
+// The pressure is the utilisation of a pool, except of a pool that assigns no block.
 func TestPressure(t *testing.T) {
 	half := withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29", "10.0.0.8/29"), v1alpha1.AllocationDrain)
 	for name, test := range map[string]struct {

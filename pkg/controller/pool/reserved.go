@@ -21,7 +21,7 @@ const (
 	ReasonNoneSkipped = "NoneHeld"
 )
 
-// namedBlocks bounds how many blocks a message names.
+// namedBlocks bounds the number of blocks that a message names.
 const namedBlocks = 5
 
 // setReserved reports the blocks that nodes held before a range was reserved. A

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A block is routed as a whole, so one that overlaps a reserved range is not
-// claimed, unless the pool publishes the remainder.
+// A block is routed as a whole, so a block that overlaps a reserved range is not claimed, unless
+// the pool publishes the remainder.
 func TestReservedBlocksAreSkipped(t *testing.T) {
 	for policy, want := range map[v1alpha1.ReservedBlockPolicy]struct {
 		first netip.Prefix

@@ -17,7 +17,7 @@ import (
 
 // served is how the nodes of a pool without a free block are served.
 type served struct {
-	// looked: the Nodes were read, whose labels may change without an event of the pool.
+	// looked: the Nodes were read, as their labels may change without an event of the pool.
 	looked bool
 	// starving are the nodes that the pool selects, sorted, that report that their pods
 	// wait and that no pool has a block for them.
@@ -30,7 +30,7 @@ type served struct {
 	withheld [2][]state.Withholder
 }
 
-// readServed reads how the nodes of a pool are served. One that has free blocks serves them.
+// readServed reads how the nodes of a pool are served. A pool with free blocks serves them.
 func (r *Reconciler) readServed(ctx context.Context, pool *crd.Pool, families []state.FamilyUsage) (served, error) {
 	var s served
 	families = slices.DeleteFunc(slices.Clone(families), func(f state.FamilyUsage) bool { return f.Status.Blocks.Free > 0 })

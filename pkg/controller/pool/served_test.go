@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// starving is a Node, some of whose pods wait for a block.
+// starving is a Node with some pods that wait for a block.
 func starving(name string, status corev1.ConditionStatus, reason string) *corev1.Node {
 	n := fixtures.Node()
 	n.Name, n.UID = name, types.UID(name)
@@ -28,8 +28,8 @@ func starving(name string, status corev1.ConditionStatus, reason string) *corev1
 	return n
 }
 
-// A pool without a free block is Ready while its nodes are served, whoever serves them, and says
-// what comes back to it and who takes over.
+// A pool without a free block is Ready while its nodes are served, by any pool, and names the
+// blocks that come back to it and the pool that takes over.
 func TestFullPool(t *testing.T) {
 	full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
 	cordoned := withPolicy(fixtures.PodIPPool("p", 1, "10.0.0.0/29"), v1alpha1.AllocationCordon)

@@ -37,7 +37,7 @@ const (
 	ReasonEmpty      = "Empty"
 )
 
-// poolUsage is how much of a pool is held, and by whom.
+// poolUsage is the held part of a pool, and its holders.
 type poolUsage struct {
 	state.PoolUsage
 	// idle: the operator is paused or runs in shadow, and changes no node.
@@ -140,7 +140,7 @@ func setReady(set setCondition, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid
 	}
 }
 
-// deleted says what a deleted pool waits for.
+// deleted names the obstacle to a deleted pool.
 func (u *poolUsage) deleted() string {
 	if u.Held == 0 {
 		return "deleted; its finalizer goes once the operator sees no block of it and may write the pool"

@@ -242,7 +242,7 @@ func TestPoolConditions(t *testing.T) {
 	}
 }
 
-// If nothing has changed, nothing is written, however much later.
+// Without a change there is no write, however much later.
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)

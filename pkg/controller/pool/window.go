@@ -46,7 +46,7 @@ func windowIs(m *crd.Maintenance, now time.Time) (status metav1.ConditionStatus,
 	return metav1.ConditionFalse, ReasonWindowClosed, "no block begins to leave its node until the next window opens at " + until
 }
 
-// untilWindow is how long until a window of the pool opens or closes; 0: unknown.
+// untilWindow is the time until a window of the pool opens or closes; 0: unknown.
 func untilWindow(pool *crd.Pool, now time.Time) time.Duration {
 	if pool == nil {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 )
 
-// Reconciler assigns unscheduled pods to nodes. It writes nothing.
+// Reconciler assigns unscheduled pods to nodes. It does not write.
 type Reconciler struct {
 	scheduling.Cluster
 
@@ -30,8 +30,8 @@ type Reconciler struct {
 	Clock      clock.PassiveClock
 }
 
-// Reconcile assigns all pods anew, whatever the request, and queues the nodes for which the
-// number of addresses they should have room for, or the blocks they should return, changed.
+// Reconcile assigns all pods anew, for any request, and queues the nodes with a changed number of
+// addresses they should have room for, or with changed blocks they should return.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if err := r.Ledger.WaitReady(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -68,7 +68,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, common.Register(r, m.pods)
 }
 
-// assigned records what unscheduled pods wait for.
+// assigned records the waits of unscheduled pods.
 func (m *Metrics) assigned(a *scheduling.Assignment) {
 	for what, n := range map[string]int{
 		"scheduler": a.Offered, "growth": a.Growing, "block": a.Short, "node": a.Pods - a.Offered - a.Growing - a.Short,

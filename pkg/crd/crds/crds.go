@@ -1,5 +1,5 @@
-// Package crds embeds the generated CustomResourceDefinitions, so that a binary can
-// install them or compare them with those in a cluster.
+// Package crds embeds the generated CustomResourceDefinitions, for binaries that install them or
+// compare them with a cluster's.
 package crds
 
 import (

@@ -52,7 +52,7 @@ func described(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 	}
 }
 
-// Every rule says how to fix what it refuses.
+// Every rule says how to fix a refused object.
 func TestEveryRuleHasMessage(t *testing.T) {
 	for _, crd := range all(t) {
 		for _, version := range crd.Spec.Versions {

@@ -16,8 +16,8 @@ import (
 // API server serves the schema it was built with.
 const SchemaAnnotation = "cilium-pool.io/schema"
 
-// Schema identifies what the versions of a CRD accept and default. Descriptions and
-// printer columns do not count.
+// Schema identifies the fields and defaults of all versions of a CRD. Descriptions and printer
+// columns do not count.
 func Schema(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
 	body, err := json.Marshal(crd.Spec.Versions)
 	if err != nil {

@@ -2,8 +2,8 @@ package v1alpha1
 
 // Conditions of a PodIPPool and of a PodIPBlock.
 const (
-	// PoolReady is True while the spec is in force and nodes are served: by the pool, or
-	// by the next one that selects them.
+	// PoolReady is True while the spec is in force and nodes are served: by the pool, or by the
+	// next pool that selects them.
 	PoolReady = "Ready"
 	// PoolOverlapping is True while an older pool assigns a part of the pool.
 	PoolOverlapping = "Overlapping"
@@ -33,12 +33,11 @@ const (
 	BlockDraining = "Draining"
 	// BlockCoolingDown is True while a returned block cools down.
 	BlockCoolingDown = "CoolingDown"
-	// BlockConflict is True while a block overlaps one that was there before.
+	// BlockConflict is True while a block overlaps an older one.
 	BlockConflict = "Conflict"
 )
 
-// NodeAddressShortage is the type of the condition of Nodes whose pods cannot get an
-// address.
+// NodeAddressShortage is the type of the condition of Nodes that lack addresses for their pods.
 const NodeAddressShortage = "PodAddressShortage"
 
 // NodePoolsExhausted is the reason of NodeAddressShortage where no pool that serves the

@@ -9,23 +9,23 @@ const (
 	OptOutLabel = "cilium-pool.io/ignore"
 	// PausedAnnotation on a Node, set to "true", stops all change on it.
 	PausedAnnotation = "cilium-pool.io/paused"
-	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that the labels by
-	// which it selects nodes are trusted, be they ones that kubelets may set.
+	// TrustedLabelsAnnotation on a PodIPPool, set to "true", says that its node selector may use
+	// labels that kubelets may set.
 	TrustedLabelsAnnotation = "cilium-pool.io/trusted-labels"
 	// OwnRangesAnnotation on a PodIPPool, set to "true", says that its ranges are assigned
 	// to its users, though they are not private or shared address space.
 	OwnRangesAnnotation = "cilium-pool.io/own-ranges"
-	// AdoptedLabel on a block names the IPAM mode that gave it to its node before
-	// it was ours, until the move is finished. While the node's agent has not
-	// reported, the operator publishes the block and does nothing else there.
+	// AdoptedLabel on a block names the IPAM mode that assigned it to its node before it was ours,
+	// until the move is finished. While the node's agent has not reported, the operator only
+	// publishes the block there.
 	AdoptedLabel = "cilium-pool.io/adopted-from"
 	// ModeLabel on the operator's Lease names the mode that the operator runs in.
 	ModeLabel = "cilium-pool.io/mode"
 	// SettingsAnnotation on the operator's Lease has the version and the settings of
 	// the operator that leads or led last, as JSON.
 	SettingsAnnotation = "cilium-pool.io/settings"
-	// CreatedPoolsAnnotation on the ConfigMap of a first installation's pools lists,
-	// separated by spaces, those that the operator has created, or found.
+	// CreatedPoolsAnnotation on the ConfigMap of a first installation's pools lists, separated by
+	// spaces, the pools that the operator has created, or found.
 	CreatedPoolsAnnotation = "cilium-pool.io/created-pools"
 	// IPv4Resource and IPv6Resource are extended resources: a Node offers so many
 	// addresses of the family, and a pod requests one.

@@ -2,10 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodIPBlock is a block of pod addresses that one node holds. Creating it is
-// the claim. Deleting it by hand requests a graceful drain: it goes once no pod
-// on its node uses an address of it. One created by hand pins the block to its
-// node.
+// PodIPBlock is a block of pod addresses that one node holds. Creating it is the claim. Deleting it
+// requests a graceful drain: it goes once no pod on its node uses an address of it. A block that
+// you create is pinned to its node.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pib,categories={cilium-pool}
@@ -27,8 +26,8 @@ type PodIPBlock struct {
 	// spec says who holds which addresses. Immutable.
 	// +required
 	Spec PodIPBlockSpec `json:"spec"`
-	// status says whether the block is in service. Nothing of it is stored at a claim:
-	// the API server fills in that it is.
+	// status says whether the block is in service. A claim stores none of it: the API server fills
+	// in that it is.
 	// +kubebuilder:default={}
 	// +optional
 	Status PodIPBlockStatus `json:"status,omitzero"`
@@ -68,8 +67,8 @@ type PodIPBlockSpec struct {
 	// +required
 	NodeName string `json:"nodeName"`
 
-	// nodeUID is the UID the Node had at the claim. A new Node of the same name
-	// keeps the blocks whose pools select it, and those in use.
+	// nodeUID is the UID the Node had at the claim. A new Node of the same name keeps the blocks of
+	// the pools that select it, and all blocks in use.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
@@ -77,10 +76,9 @@ type PodIPBlockSpec struct {
 
 // PodIPBlockStatus is a convenience: the operator can lose it and do no harm.
 type PodIPBlockStatus struct {
-	// phase sums up the conditions: InService until the block drains, Draining until
-	// nothing of it is published, CoolingDown until it is deleted. More phases may
-	// come. To wait for a block in service: kubectl wait
-	// --for=jsonpath='{.status.phase}'=InService.
+	// phase sums up the conditions: InService until the block drains, Draining until none of its
+	// addresses is published, CoolingDown until it is deleted. More phases may come. To wait for a
+	// block in service: kubectl wait --for=jsonpath='{.status.phase}'=InService.
 	// +kubebuilder:default=InService
 	// +optional
 	Phase BlockPhase `json:"phase,omitempty"`
@@ -129,7 +127,7 @@ type BlockPhase string
 const (
 	// PhaseInService: its node uses it.
 	PhaseInService BlockPhase = "InService"
-	// PhaseDraining: its node gives it back.
+	// PhaseDraining: its node returns it.
 	PhaseDraining BlockPhase = "Draining"
 	// PhaseCoolingDown: its node has returned it, and no other node has it yet.
 	PhaseCoolingDown BlockPhase = "CoolingDown"
@@ -139,7 +137,7 @@ const (
 const (
 	// ReasonReclaim: the node has more blocks than it needs.
 	ReasonReclaim = "Reclaim"
-	// ReasonDeleted: the block was deleted by hand.
+	// ReasonDeleted: a person deleted the block.
 	ReasonDeleted = "Deleted"
 	// ReasonCIDRDraining: its range has the allocation policy Drain, or was taken out of the pool.
 	ReasonCIDRDraining = "CIDRDraining"
@@ -157,7 +155,7 @@ const WaitsFor = "WaitsFor"
 
 // Reasons of the condition CoolingDown.
 const (
-	// ReasonReturned: its node gave it back by the handshake.
+	// ReasonReturned: its node returned it by the handshake.
 	ReasonReturned = "Returned"
 	// ReasonNodeGone: its node was deleted; the machine may still be running.
 	ReasonNodeGone = "NodeGone"

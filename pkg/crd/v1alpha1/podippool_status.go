@@ -2,13 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodIPPoolStatus is what the operator sees of a pool.
+// PodIPPoolStatus is the state of a pool, as the operator observes it.
 type PodIPPoolStatus struct {
 	// observedGeneration is the generation of the spec this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// nodes is how many nodes hold a block of this pool, be it in service, draining or
+	// nodes is the number of nodes that hold a block of this pool, be it in service, draining or
 	// cooling down.
 	// +optional
 	Nodes int32 `json:"nodes"`
@@ -17,9 +17,9 @@ type PodIPPoolStatus struct {
 	// share. Absent while the spec cannot be read.
 	// +optional
 	UtilizationPercent *int32 `json:"utilizationPercent,omitempty"`
-	// roomNodes is how many more nodes fit: free blocks divided by those that a node
-	// without pods takes. Of two families it is the smaller number. Absent while the
-	// spec cannot be read.
+	// roomNodes is the number of nodes that still fit: free blocks divided by the blocks that a
+	// node without pods takes. Of two families it is the smaller number. Absent while the spec
+	// cannot be read.
 	// +optional
 	RoomNodes *int64 `json:"roomNodes,omitempty"`
 
@@ -30,12 +30,12 @@ type PodIPPoolStatus struct {
 	// +optional
 	IPv6 *FamilyStatus `json:"ipv6,omitempty"`
 
-	// conditions: Ready (the spec is in force, and nodes are served by the pool or by the
-	// next one that selects them), Overlapping (part of it belongs to another pool),
-	// ReservedBlocksHeld (nodes hold blocks that
-	// overlap a reserved range), CoversClusterAddresses (the pool covers addresses of
-	// nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
-	// Exhausted (no free block is left), MaintenanceWindow (one is open, where there are any).
+	// conditions: Ready (the spec is in force, and nodes are served by this pool or by the next
+	// pool that selects them), Overlapping (part of it belongs to another pool), ReservedBlocksHeld
+	// (nodes hold blocks that overlap a reserved range), CoversClusterAddresses (the pool covers
+	// addresses of nodes or Services), Masqueraded (Cilium masquerades connections to its pods),
+	// Exhausted (no free block is left), MaintenanceWindow (a window is open; only if the
+	// pool has windows).
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -54,16 +54,16 @@ type FamilyStatus struct {
 
 // StateCounts counts things by the state they are in.
 type StateCounts struct {
-	// total is all that nodes hold or can get. Blocks of a range that is cordoned, drains
-	// or belongs to another pool, and those skipped for a reserved range, count only
-	// while a node holds them.
+	// total is the number that nodes hold or can get. Blocks of a range that is cordoned, drains or
+	// belongs to another pool, and blocks skipped for a reserved range, count only while a node
+	// holds them.
 	Total int64 `json:"total"`
-	// inService is what nodes hold and may use.
+	// inService is the number that nodes hold and may use.
 	InService int64 `json:"inService"`
-	// draining is what nodes hold and are giving back.
+	// draining is the number that nodes hold and are returning.
 	Draining int64 `json:"draining"`
-	// coolingDown is what nodes have returned and no node may get yet.
+	// coolingDown is the number that nodes have returned and no node may get yet.
 	CoolingDown int64 `json:"coolingDown"`
-	// free is what can be claimed now.
+	// free is the number that can be claimed now.
 	Free int64 `json:"free"`
 }

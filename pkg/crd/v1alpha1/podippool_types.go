@@ -2,9 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodIPPool is a set of pod addresses for the nodes that a selector picks. The
-// operator cuts it into blocks, gives each node as many as its pods need, and
-// takes idle ones back.
+// PodIPPool is a set of pod addresses for the nodes that a selector picks. The operator cuts it
+// into blocks, assigns blocks to nodes as their pods need them, and reclaims idle ones.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pip,categories={cilium-pool}
@@ -28,10 +27,10 @@ type PodIPPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the network team wants.
+	// spec is the wish of the network team.
 	// +required
 	Spec PodIPPoolSpec `json:"spec"`
-	// status is what the operator sees.
+	// status is the state that the operator observes.
 	// +optional
 	Status PodIPPoolStatus `json:"status,omitzero"`
 }
@@ -45,7 +44,7 @@ type PodIPPoolList struct {
 	Items           []PodIPPool `json:"items"`
 }
 
-// PodIPPoolSpec says which addresses go to which nodes, and how.
+// PodIPPoolSpec assigns addresses to nodes.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.ciliumPoolName) == has(oldSelf.ciliumPoolName) && (!has(self.ciliumPoolName) || self.ciliumPoolName == oldSelf.ciliumPoolName)",fieldPath=".ciliumPoolName",message="ciliumPoolName is immutable, as agents have the blocks under that name: make a new pool for the other one and set allocationPolicy: Drain on the CIDRs of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="a pool without addresses serves no node: set spec.ipv4, spec.ipv6 or both"
@@ -71,11 +70,10 @@ type PodIPPoolSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// ciliumPoolName is the pool of Cilium's, in multi-pool mode, whose pods get the
-	// addresses: those that ask for it by ipam.cilium.io/ip-pool and the like on
-	// pod or namespace, or that a CiliumPodIPPool of that name selects. Empty: the
-	// pool "default", of all pods that ask for no other. In other modes a pool
-	// that names one serves no node. It cannot be changed.
+	// ciliumPoolName is the pool of Cilium's, in multi-pool mode, for this pool's addresses: pods
+	// ask for it by ipam.cilium.io/ip-pool and the like on pod or namespace, or a CiliumPodIPPool
+	// of that name selects them. Empty: the pool "default", of all pods that ask for no other. In
+	// other modes a pool that names one serves no node. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="ciliumPoolName is the name of a CiliumPodIPPool: at most 253 lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
@@ -97,22 +95,20 @@ type PodIPPoolSpec struct {
 	// +optional
 	IPv6 *IPv6Ranges `json:"ipv6,omitempty"`
 
-	// reserved lists CIDRs whose addresses pods never get. Those that are published
-	// already leave their nodes through the release handshake, once no pod uses
-	// them.
+	// reserved lists CIDRs that pods never get addresses of. Addresses that are published already
+	// leave their nodes through the release handshake, once no pod uses them.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=cidr
 	// +optional
 	Reserved []ReservedCIDR `json:"reserved,omitempty"`
 
-	// reservedBlockPolicy says what becomes of a block that overlaps a reserved
-	// CIDR. A block is routed as a whole: on every node, the route of a block also
-	// covers its reserved addresses, so that a gateway among them is unreachable
-	// from other nodes. Skip: the block is not assigned to any node.
-	// PublishRemainder: the block is assigned, and pods get its other addresses.
-	// A block that a node holds when the CIDR becomes reserved stays there under
-	// either, without the reserved addresses.
+	// reservedBlockPolicy is the treatment of a block that overlaps a reserved CIDR. A block is
+	// routed as a whole: on every node, the route of a block also covers its reserved addresses, so
+	// that a gateway among them is unreachable from other nodes. Skip: the block is not assigned to
+	// any node. PublishRemainder: the block is assigned, and pods get its other addresses. A block
+	// that a node holds when the CIDR becomes reserved stays there under either, without the
+	// reserved addresses.
 	// +kubebuilder:default=Skip
 	// +optional
 	ReservedBlockPolicy ReservedBlockPolicy `json:"reservedBlockPolicy,omitempty"`
@@ -121,23 +117,21 @@ type PodIPPoolSpec struct {
 	// +optional
 	Expand ExpandPolicy `json:"expand,omitzero"`
 
-	// reclaim says when a node gives a block back.
+	// reclaim is the rule for idle blocks.
 	// +optional
 	Reclaim ReclaimPolicy `json:"reclaim,omitzero"`
 
-	// maintenance says when blocks may begin to leave their nodes, and how many
-	// in an hour.
+	// maintenance limits when blocks may begin to leave their nodes, and their number in an hour.
 	// +optional
 	Maintenance MaintenancePolicy `json:"maintenance,omitzero"`
 
-	// unselectedNodes says what becomes of the blocks of nodes that nodeSelector no
-	// longer picks, as their labels or the selector changed.
+	// unselectedNodes is the treatment of blocks on nodes that nodeSelector no longer picks, as
+	// their labels or the selector changed.
 	// +optional
 	UnselectedNodes UnselectedNodesPolicy `json:"unselectedNodes,omitzero"`
 
-	// cooldown is how long a returned block waits before another node may have
-	// it, so that routes to its old node are gone everywhere. Default: the
-	// operator's --cooldown (1m).
+	// cooldown is the time that a returned block waits before another node may have it, so that
+	// routes to its old node are gone everywhere. Default: the operator's --cooldown (1m).
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('24h')",message="cooldown must be a duration between 0s and 24h in whole h, m, s or ms, as in 90s, 1m or 1h30m"
 	// +optional
@@ -159,8 +153,8 @@ type IPv4Ranges struct {
 	// +required
 	CIDRs []PoolCIDR `json:"cidrs"`
 
-	// blockSize is the prefix length of a block: 27 gives a node 32 addresses
-	// at a time. Immutable.
+	// blockSize is the prefix length of a block: with 27 a node gets 32 addresses at a time.
+	// Immutable.
 	// +kubebuilder:validation:Minimum=20
 	// +kubebuilder:validation:Maximum=30
 	// +required
@@ -184,8 +178,8 @@ type IPv6Ranges struct {
 	// +required
 	CIDRs []PoolCIDR `json:"cidrs"`
 
-	// blockSize is the prefix length of a block: 122 gives a node 64 addresses
-	// at a time. Immutable.
+	// blockSize is the prefix length of a block: with 122 a node gets 64 addresses at a time.
+	// Immutable.
 	// +kubebuilder:validation:Minimum=116
 	// +kubebuilder:validation:Maximum=126
 	// +required
@@ -194,14 +188,14 @@ type IPv6Ranges struct {
 	EdgeIPs `json:",inline"`
 }
 
-// EdgeIPs says whether the first and last address of each block are given to
-// pods. Both default to no, as in CiliumPodIPPool: some hardware and some hosts
-// treat them as network and broadcast addresses.
+// EdgeIPs says whether pods may have the first and last address of each block. Both default to no,
+// as in CiliumPodIPPool: some hardware and some hosts treat them as network and broadcast
+// addresses.
 type EdgeIPs struct {
-	// allowFirstIP gives the first address of each block to pods too.
+	// allowFirstIP lets pods have the first address of each block too.
 	// +optional
 	AllowFirstIP bool `json:"allowFirstIP,omitempty"`
-	// allowLastIP gives the last address of each block to pods too.
+	// allowLastIP lets pods have the last address of each block too.
 	// +optional
 	AllowLastIP bool `json:"allowLastIP,omitempty"`
 }
@@ -215,15 +209,15 @@ type PoolCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// allocationPolicy says what nodes get of this range. Allocate, the default: new
-	// blocks, as they need them. Cordon: no new blocks; those that nodes hold keep serving.
-	// Drain: no new blocks, and those that nodes hold move off: each node first gets a
-	// replacement, then gives the old block back as its pods go.
+	// allocationPolicy is the use of this range for nodes. Allocate, the default: new blocks, as
+	// they need them. Cordon: no new blocks; nodes keep the blocks they hold. Drain: no new blocks,
+	// and nodes move off the blocks they hold: each node first gets a replacement, then returns the
+	// old block as its pods go.
 	// +optional
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy,omitempty"`
 }
 
-// ReservedBlockPolicy says what becomes of a block that overlaps a reserved CIDR.
+// ReservedBlockPolicy is the treatment of a block that overlaps a reserved CIDR.
 // +kubebuilder:validation:Enum=Skip;PublishRemainder
 type ReservedBlockPolicy string
 
@@ -242,30 +236,29 @@ type ReservedCIDR struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// reason is what the range is kept for, as in "top-of-rack gateways". Messages
-	// about the range repeat it.
+	// reason is the purpose of the range, as in "top-of-rack gateways". Messages about the range
+	// repeat it.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
 
-// AllocationPolicy says what nodes get of a range.
+// AllocationPolicy is the use of a range for nodes.
 //
 // +kubebuilder:validation:Enum=Allocate;Cordon;Drain
 type AllocationPolicy string
 
 // Allocation policies of a range.
 const (
-	// AllocationAllocate gives nodes new blocks.
+	// AllocationAllocate assigns new blocks to nodes.
 	AllocationAllocate AllocationPolicy = "Allocate"
-	// AllocationCordon assigns no new block, and leaves those that nodes hold.
+	// AllocationCordon assigns no new block, and leaves nodes the blocks they hold.
 	AllocationCordon AllocationPolicy = "Cordon"
-	// AllocationDrain assigns no new block, and drains those that nodes hold.
+	// AllocationDrain assigns no new block, and drains the blocks that nodes hold.
 	AllocationDrain AllocationPolicy = "Drain"
 )
 
-// ExpandPolicy says when a node gets another block. What is left out comes from
-// the operator's flags.
+// ExpandPolicy says when a node gets another block. Fields left out come from the operator's flags.
 type ExpandPolicy struct {
 	// thresholdPercent of a node's addresses in use, above which it gets
 	// another block. Default: --expand-threshold-percent (80); if that is not above
@@ -275,8 +268,8 @@ type ExpandPolicy struct {
 	// +optional
 	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
 
-	// minFree is how many addresses a node keeps free at least. Default:
-	// --expand-min-free (4).
+	// minFree is the least number of addresses that a node keeps free. Default: --expand-min-free
+	// (4).
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4096
 	// +optional
@@ -290,8 +283,7 @@ type ExpandPolicy struct {
 	MaxBlocksPerNode *int32 `json:"maxBlocksPerNode,omitempty"`
 }
 
-// ReclaimPolicy says when a node gives a block back. What is left out comes
-// from the operator's flags.
+// ReclaimPolicy is the rule for idle blocks. Fields left out come from the operator's flags.
 type ReclaimPolicy struct {
 	// thresholdPercent: a block is taken back when the node's other blocks,
 	// without it, stay at or below this share in use. Below
@@ -302,25 +294,23 @@ type ReclaimPolicy struct {
 	// +optional
 	ThresholdPercent *int32 `json:"thresholdPercent,omitempty"`
 
-	// idleFor is how long that must hold without interruption. Default: --reclaim-idle-for
+	// idleFor is the time that this must hold without interruption. Default: --reclaim-idle-for
 	// (10m).
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) <= duration('168h')",message="idleFor must be a duration between 0s and 168h in whole h, m, s or ms, as in 30s, 10m or 1h30m"
 	// +optional
 	IdleFor *Duration `json:"idleFor,omitempty"`
 
-	// pressurePercent of the blocks of a pool taken, from which on idleFor shrinks:
-	// the fuller the pool the more, down to a tenth, and on cordoned nodes to a
-	// tenth at once. 0: it never does. Default: --reclaim-pressure-percent (90).
+	// pressurePercent: idleFor shrinks once this share of the pool's blocks is taken, the fuller
+	// the pool the more, down to a tenth, and on cordoned nodes to a tenth at once. 0: it never does. Default: --reclaim-pressure-percent (90).
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	PressurePercent *int32 `json:"pressurePercent,omitempty"`
 
-	// mode says which blocks the operator reclaims. WhenIdle: those that it
-	// could do without for idleFor. Never: none; only a drain, an edit of the pool
-	// or a deleted block takes one away. Default: WhenIdle, or Never where the
-	// operator runs with --reclaim-disabled.
+	// mode says which blocks the operator reclaims. WhenIdle: the blocks that it could do without
+	// for idleFor. Never: none; only a drain, an edit of the pool or a deleted block takes one
+	// away. Default: WhenIdle, or Never where the operator runs with --reclaim-disabled.
 	// +optional
 	Mode ReclaimMode `json:"mode,omitempty"`
 }
@@ -337,11 +327,10 @@ const (
 	ReclaimNever ReclaimMode = "Never"
 )
 
-// MaintenancePolicy holds blocks on their nodes outside maintenance windows, and
-// to a rate: those that would be reclaimed on the nodes that this pool rules, and
-// those of this pool whose CIDR drains or was taken out, or whose pool is deleted.
-// A block that has begun to drain goes on when its window closes. A PodIPBlock
-// deleted by hand is held by nothing.
+// MaintenancePolicy holds blocks on their nodes outside maintenance windows, and to a rate: blocks
+// that would be reclaimed on the nodes that this pool rules, and blocks of this pool if their CIDR
+// drains or was taken out, or the pool is deleted. A block that has begun to drain goes on when its
+// window closes. A PodIPBlock that you delete begins to drain at once.
 type MaintenancePolicy struct {
 	// windows are when blocks may begin to leave; while any of them is open.
 	// Default: --maintenance-windows (at any time).
@@ -350,16 +339,16 @@ type MaintenancePolicy struct {
 	// +optional
 	Windows []MaintenanceWindow `json:"windows,omitempty"`
 
-	// blocksPerHour is how many blocks may begin to leave in an hour. 0: no limit.
+	// blocksPerHour is the number of blocks that may begin to leave in an hour. 0: no limit.
 	// Default: --maintenance-blocks-per-hour (0).
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	BlocksPerHour *int32 `json:"blocksPerHour,omitempty"`
 
-	// mode says whether windows and blocksPerHour hold. Scheduled: they do.
-	// Unrestricted: blocks may begin to leave at any time and at any rate, whatever
-	// this pool or the operator's flags say. Default: Scheduled.
+	// mode says whether windows and blocksPerHour hold. Scheduled: they do. Unrestricted: blocks
+	// may begin to leave at any time and at any rate, against all settings of this pool and of the
+	// operator's flags. Default: Scheduled.
 	// +optional
 	Mode MaintenanceMode `json:"mode,omitempty"`
 }
@@ -376,8 +365,8 @@ const (
 	MaintenanceUnrestricted MaintenanceMode = "Unrestricted"
 )
 
-// MaintenanceWindow is a time that comes again and again. Its fields are named as
-// those of CronJobs and of Karpenter's disruption budgets.
+// MaintenanceWindow is a time that comes again and again. Its fields have the names used in
+// CronJobs and in Karpenter's disruption budgets.
 type MaintenanceWindow struct {
 	// schedule is when the window opens: cron's five fields (minute, hour, day of
 	// month, month, day of week), as in "0 22 * * mon-fri", or one of @hourly,
@@ -392,7 +381,7 @@ type MaintenanceWindow struct {
 	// +required
 	Schedule string `json:"schedule"`
 
-	// duration is how long it stays open.
+	// duration is the time that it stays open.
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h in whole h, m, s or ms, as in 30m, 6h or 1h30m"
 	// +required
@@ -406,22 +395,21 @@ type MaintenanceWindow struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// UnselectedNodesPolicy says what becomes of the blocks of this pool on nodes that it no
-// longer selects, while another pool serves them.
+// UnselectedNodesPolicy is the treatment of the blocks of this pool on nodes that it no longer
+// selects, while another pool serves them.
 type UnselectedNodesPolicy struct {
-	// mode says whether such a node moves off its blocks. Retain, the default: it
-	// keeps those that it uses, and returns idle ones as any node does. Drain: they
-	// drain as on request, the agent's own addresses included: the node first gets a
-	// replacement from the pools that select it, its agent takes other addresses when
-	// it restarts, and a block goes once its last pod has gone. No pod is evicted. It is
-	// taken back where the pool selects the node again. In multi-pool and kubernetes mode
-	// blocks are retained.
+	// mode says whether such a node moves off its blocks. Retain, the default: it keeps the blocks
+	// it uses, and returns idle ones as any node does. Drain: they drain as on request, the agent's
+	// own addresses included: the node first gets a replacement from the pools that select it, its
+	// agent takes other addresses when it restarts, and a block goes once its last pod has gone. No
+	// pod is evicted. It is taken back where the pool selects the node again. In multi-pool and
+	// kubernetes mode blocks are retained.
 	// +optional
 	Mode UnselectedNodesMode `json:"mode,omitempty"`
 
-	// maxConcurrent is how many nodes may move off this pool at a time, so that a slip in
-	// a selector or in labels does not move all. A node counts until its last block of
-	// the pool has left it. Default: 1.
+	// maxConcurrent is the number of nodes that may move off this pool at a time, so that a slip in
+	// a selector or in labels does not move all. A node counts until its last block of the pool has
+	// left it. Default: 1.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	// +optional

@@ -38,7 +38,7 @@ func ParseCalico(s string) (Expr, error) {
 // parser is at the beginning of rest, which has no space in front.
 type parser struct{ rest string }
 
-// space skips what Calico takes for space: no newlines.
+// space skips the characters that Calico takes for space: no newlines.
 func (p *parser) space() { p.rest = strings.TrimLeft(p.rest, " \t") }
 
 // symbol skips s and the space after it, if s comes next.
@@ -142,8 +142,8 @@ func (p *parser) comparison() (Expr, error) {
 	return e, err
 }
 
-// words skips an operator; there may be space between its words. What must come
-// next, a quote or a brace, cannot be taken for the rest of a word.
+// words skips an operator; there may be space between its words. The next character, a quote or a
+// brace, cannot be taken for the rest of a word.
 func (p *parser) words(words ...string) bool {
 	before := p.rest
 	for _, w := range words {

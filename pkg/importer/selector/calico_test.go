@@ -7,8 +7,8 @@ import (
 
 type labels = map[string]string
 
-// What Calico's own tests hold to be so: libcalico-go/lib/selector/parser,
-// parser_test.go, and tokenizer, tokenizer_test.go, of v3.34.
+// The cases of Calico's own tests: libcalico-go/lib/selector/parser, parser_test.go, and tokenizer,
+// tokenizer_test.go, of v3.34.
 func TestCalicoMatches(t *testing.T) {
 	for name, test := range map[string]struct {
 		selector string

@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// constraint is what one label may be: missing, if absent; one of values, if
-// only; any value but values, if not only. Of the values that are left, all
-// patterns must hold.
+// constraint describes the values that one label may have: missing, if absent; one of values, if
+// only; any value but values, if not only. All patterns must hold for the remaining values.
 type constraint struct {
 	absent   bool
 	only     bool
@@ -80,7 +79,7 @@ func intersect(a, b constraint) constraint {
 	c := constraint{absent: a.absent && b.absent, only: a.only, values: maps.Clone(a.values)}
 	c.patterns = slices.Concat(a.patterns, b.patterns)
 	switch {
-	case !a.only: // neither lists what is allowed
+	case !a.only: // neither lists its values
 		maps.Copy(c.values, b.values)
 		return c
 	case b.only:

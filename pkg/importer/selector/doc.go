@@ -3,7 +3,7 @@
 // that a PodIPPool has. It does so exactly, for every set of labels that a Node
 // can have, or refuses with the reason.
 //
-// An expression becomes a union of terms, each a conjunction with one constraint
-// per label. The narrowest conjunction around all terms is then the only
-// candidate; it is taken if the terms leave nothing of it out.
+// An expression becomes a union of terms, each a conjunction with one constraint per label. The
+// narrowest conjunction around all terms is then the only candidate; it is taken if the terms cover
+// all of it.
 package selector

@@ -2,8 +2,8 @@ package selector
 
 import "strings"
 
-// selects is what Calico's own evaluation says (libcalico-go/lib/selector/parser,
-// the Evaluate methods of v3.34): the oracle of the tests.
+// selects is Calico's own evaluation (libcalico-go/lib/selector/parser, the Evaluate methods of
+// v3.34): the oracle of the tests.
 func selects(e Expr, labels map[string]string) bool {
 	value, has := labels[e.key]
 	switch e.op {

@@ -19,14 +19,14 @@ type operator int
 
 const (
 	opAnd operator = iota // of args; of none: everything
-	opOr                  // of args; of none: nothing
+	opOr                  // of args; of none: false
 	opNot                 // of args[0]
 	opHas                 // the label key is there
 	opIn                  // the label key is there, with one of values
 	opContains
 	opStartsWith
 	opEndsWith
-	opUnknown // values[0] says what it is that no label selector can say
+	opUnknown // values[0] names the part that no label selector can express
 )
 
 // not is the complement of e.

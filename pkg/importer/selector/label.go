@@ -34,8 +34,7 @@ func (e Expr) LabelSelector() (*metav1.LabelSelector, error) {
 	return whole.selector()
 }
 
-// withoutPatterns leaves out terms with patterns where the others select what
-// they select anyway.
+// withoutPatterns leaves out terms with patterns if the others select the same nodes anyway.
 func (b *budget) withoutPatterns(terms []term) ([]term, error) {
 	var plain, patterned []term
 	for _, t := range terms {
@@ -93,7 +92,7 @@ func (t term) selector() (*metav1.LabelSelector, error) {
 	return s, nil
 }
 
-// describe says what terms select, for people: the first few.
+// describe describes the nodes that terms select, for people: the first few.
 func describe(terms []term) string {
 	const most = 4
 	var union []string

@@ -17,7 +17,7 @@ func TestLabelSelector(t *testing.T) {
 	for name, test := range map[string]struct {
 		calico string
 		want   *metav1.LabelSelector
-		refuse string // what the reason says
+		refuse string // text of the reason
 	}{
 		"all":           {"all()", nil, ""},
 		"all, or more":  {"has(a) || all() || a contains 'x'", nil, ""},

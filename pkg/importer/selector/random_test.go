@@ -34,7 +34,7 @@ func randomExpr(r *rand.Rand, depth int, ops []operator) Expr {
 	return e
 }
 
-// nodes are all labels that tell random expressions apart.
+// nodes are all labels that distinguish random expressions.
 func nodes() []labels {
 	all := []labels{{}}
 	for _, key := range keys[:3] {
@@ -68,7 +68,7 @@ func same(t *testing.T, e Expr, s *metav1.LabelSelector, nodes []labels) {
 	}
 }
 
-// What an expression becomes selects the same nodes, always.
+// The result of an expression selects the same nodes, always.
 func TestExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all, taken := nodes(), 0
@@ -85,8 +85,8 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// Without patterns nothing is refused that one conjunction could say: there is
-// one if the nodes selected are all combinations of what each label may be.
+// Without patterns no expression is refused that one conjunction could say: there is one if the
+// nodes selected are all combinations of the values that each label may have.
 func TestComplete(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	all, refused := nodes(), 0

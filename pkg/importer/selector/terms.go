@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxTerms keeps what is said of a selector readable.
+	// maxTerms keeps messages about a selector readable.
 	maxTerms = 256
 	// maxWork keeps hostile selectors from taking forever: constraints looked at.
 	maxWork = 50_000
 )
 
-// budget is how much work is left.
+// budget is the amount of work left.
 type budget int
 
 func (b *budget) spend(work int) error {
@@ -32,7 +32,7 @@ var errTooComplex = errors.New("it is too complex to be taken apart")
 // them empty or free.
 type term map[string]constraint
 
-// with is t and c on key, and false if that leaves nothing.
+// with is t and c on key, and false if no value remains.
 func (t term) with(key string, c constraint) (term, bool) {
 	if old, ok := t[key]; ok {
 		c = intersect(old, c)
@@ -79,7 +79,7 @@ func (t term) relaxed() term {
 	return r
 }
 
-// termsOf are the terms whose union is e, or its complement.
+// termsOf returns terms with the union e, or its complement.
 func (b *budget) termsOf(e Expr, negated bool) ([]term, error) {
 	switch e.op {
 	case opNot:
@@ -155,7 +155,7 @@ func (t term) and(u term) (term, bool) {
 	return t, true
 }
 
-// hull is the narrowest term around all terms, of which there is at least one.
+// hull is the narrowest term around all terms; there is at least one.
 func hull(terms []term) term {
 	h := maps.Clone(terms[0])
 	for _, t := range terms[1:] {
@@ -170,9 +170,8 @@ func hull(terms []term) term {
 	return h
 }
 
-// covered reports whether the union of terms leaves nothing of t out. What the
-// first term leaves out, label by label, the others must cover. No term has
-// patterns.
+// covered reports whether the union of terms covers all of t. The others must cover the part of t
+// that the first term leaves out, label by label. No term has patterns.
 func (b *budget) covered(t term, terms []term) (bool, error) {
 	if len(terms) == 0 {
 		return false, nil

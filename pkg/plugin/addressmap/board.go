@@ -38,7 +38,7 @@ func (b *Board) turn() {
 	b.turned = make(chan struct{})
 }
 
-// look returns what is shown, and a channel that is closed when that changes.
+// look returns the current map and problem, and a channel that is closed when they change.
 func (b *Board) look() (*Map, string, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

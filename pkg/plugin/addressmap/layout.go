@@ -7,12 +7,12 @@ const (
 	// Rows reads like text: from left to right, one row below the other. Each row is a CIDR of
 	// its own.
 	Rows Layout = "rows"
-	// Hilbert follows a Hilbert curve, so that each CIDR is a square or two adjacent squares,
-	// whatever its size.
+	// Hilbert follows a Hilbert curve, so that each CIDR is a square or two adjacent squares, at
+	// any size.
 	Hilbert Layout = "hilbert"
 )
 
-// wideColumns is the number of cells, as a power of two, up to which rows are much longer than
+// wideColumns is the largest number of cells, as a power of two, with rows much longer than
 // columns.
 const wideColumns = 7
 

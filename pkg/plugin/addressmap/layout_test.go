@@ -56,8 +56,8 @@ func TestEveryCellHasItsPlace(t *testing.T) {
 	}
 }
 
-// On the curve, adjacent addresses are adjacent on the map, and each aligned range whose size
-// is a power of four is a square.
+// On the curve, adjacent addresses are adjacent on the map, and each aligned range is a square if
+// its size is a power of four.
 func TestHilbert(t *testing.T) {
 	for bits := 1; bits < 13; bits++ {
 		lastX, lastY := Hilbert.At(bits, 0)

@@ -25,15 +25,15 @@ type Pool struct {
 	// State is Ready or the problem, and Message has details.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
-	// Nodes is how many nodes it rules.
+	// Nodes is the number of nodes it rules.
 	Nodes int `json:"nodes"`
-	// Total and Free count blocks; Free are those that can be claimed now.
+	// Total and Free count blocks; Free are the blocks that can be claimed now.
 	Total       uint64 `json:"total"`
 	Free        uint64 `json:"free"`
 	InService   int    `json:"inService"`
 	Draining    int    `json:"draining"`
 	CoolingDown int    `json:"coolingDown"`
-	// Addresses is how many addresses of its blocks pods can have, and Used how many are in
+	// Addresses is the number of addresses of its blocks that pods can have, and Used the number in
 	// use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
@@ -42,7 +42,7 @@ type Pool struct {
 	Sections []Section      `json:"sections"`
 }
 
-// Held returns how many of its blocks nodes have.
+// Held returns the number of its blocks that nodes have.
 func (p Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 // Section is a range that is drawn as one map.
@@ -80,14 +80,14 @@ type Block struct {
 	Reason string       `json:"reason,omitempty"`
 	// Since is when the phase began; nil in service.
 	Since *time.Time `json:"since,omitempty"`
-	// WaitsFor is what a leaving block waits for.
+	// WaitsFor is the obstacle to a leaving block.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// Conflict: it overlaps an older block.
 	Conflict  bool      `json:"conflict,omitempty"`
 	Addresses int       `json:"addresses"`
 	Used      int       `json:"used"`
 	Created   time.Time `json:"created"`
-	// Users are those of its addresses in use, sorted by address.
+	// Users are its addresses in use, sorted.
 	Users []User `json:"users,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (m *Map) block(cidr netip.Prefix) *Block {
 	return &m.Blocks[i]
 }
 
-// change is what a browser needs to get from one map to the next.
+// change is the difference between two maps, for a browser.
 type change struct {
 	Time  time.Time `json:"time"`
 	Pools []Pool    `json:"pools"`
@@ -129,7 +129,7 @@ type change struct {
 	Gone []netip.Prefix `json:"gone"`
 }
 
-// changeTo returns what changes from m to next. Both are sorted, so one pass finds it.
+// changeTo returns the difference from m to next. Both are sorted, so one pass finds it.
 func (m *Map) changeTo(next *Map) change {
 	c := change{Time: next.Time, Pools: next.Pools, Set: []Block{}, Gone: []netip.Prefix{}}
 	old := m.Blocks

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// By selects what the colour of a block shows.
+// By selects the meaning of a block's colour.
 type By string
 
 const (
-	// ByUtilisation is how many of a block's addresses are in use.
+	// ByUtilisation is the share of a block's addresses in use.
 	ByUtilisation By = "utilisation"
 	// ByNode is who holds it.
 	ByNode By = "node"
@@ -23,8 +23,8 @@ type theme struct {
 	Page, Surface, Text, Muted, Line, Accent string
 	// Free, Reserved and Closed are cells that no node holds.
 	Free, Reserved, Closed string
-	// Ramp is utilisation: none, up to a quarter, a half, three quarters, less than all, and
-	// all. The last one breaks the ramp, because that is what people look for.
+	// Ramp is utilisation: none, up to a quarter, a half, three quarters, less than all, and all.
+	// The last one breaks the ramp, because people look for full blocks.
 	Ramp [6]string
 	// InService, Draining and CoolingDown are phases, Conflict a block's frame.
 	InService, Draining, CoolingDown, Conflict string
@@ -32,9 +32,9 @@ type theme struct {
 	Nodes [9]string
 }
 
-// light has Paul Tol's "muted" colours for nodes (Colour schemes, SRON technical note 09-002,
-// issue 3.2, figure 4); those of dark were found by a search. People with any colour vision can
-// tell them apart (TestColourBlindness).
+// light has Paul Tol's "muted" colours for nodes (Colour schemes, SRON technical note 09-002, issue
+// 3.2, figure 4); the colours of dark were found by a search. People with any colour vision can
+// distinguish them (TestColourBlindness).
 func light() theme {
 	return theme{
 		Page: "#f4f6f8", Surface: "#ffffff", Text: "#17202a", Muted: "#55606c", Line: "#d5dce3", Accent: "#0a5cb8",
@@ -55,7 +55,7 @@ func dark() theme {
 	}
 }
 
-// rampLabels returns what the colours of the ramp stand for.
+// rampLabels returns the meanings of the ramp's colours.
 func rampLabels() [6]string {
 	return [6]string{"idle", "to 25%", "to 50%", "to 75%", "below 100%", "full"}
 }

@@ -26,7 +26,7 @@ func parse(t *testing.T, hex string) rgb {
 	return c
 }
 
-// luminance and contrast are those of WCAG 2.2.
+// luminance and contrast are from WCAG 2.2.
 func (c rgb) luminance() float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] }
 
 func contrast(a, b rgb) float64 {
@@ -98,7 +98,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// For any colour vision, what differs in meaning differs in colour.
+// For any colour vision, different meanings have different colours.
 func TestColourBlindness(t *testing.T) {
 	for name, th := range themes() {
 		groups := map[string][]string{

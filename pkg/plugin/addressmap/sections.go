@@ -10,7 +10,7 @@ const (
 	wholeBits = 18
 	// windowBits are the cells of a window into a larger one.
 	windowBits = 12
-	// mostWindows is how many windows there may be before they are enlarged.
+	// mostWindows is the largest number of windows before they are enlarged.
 	mostWindows = 16
 )
 
@@ -66,8 +66,7 @@ func cellAt(section netip.Prefix, bits, cell int) netip.Prefix {
 	return netip.PrefixFrom(addr, bits)
 }
 
-// place is where a block is drawn: starting at which cell, and how many. A block smaller than a
-// cell fills it.
+// place is a block's first cell and its number of cells. A block smaller than a cell fills it.
 type place struct{ section, first, count int }
 
 // placeOf finds the section of a pool that contains a block. It returns false if there is none,

@@ -22,8 +22,8 @@ var web embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// beat is how often an idle stream sends a sign of life, so that the page notices when it
-// breaks.
+// beat is the interval between the signs of life of an idle stream, so that the page notices when
+// it breaks.
 const beat = 10 * time.Second
 
 // Handler serves the page of a board under /token/. It answers only requests to a loopback
@@ -94,8 +94,8 @@ func servePalette(w http.ResponseWriter, _ *http.Request) {
 
 type server struct{ board *Board }
 
-// events streams the map, then its changes. A slow browser gets fewer and larger changes: each
-// one leads from what it last received to the current map.
+// events streams the map, then its changes. A slow browser gets fewer and larger changes: each one
+// leads from the map it last received to the current one.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -125,7 +125,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendMap sends what has changed to a browser that last received a map, or nil.
+// sendMap sends the difference to a browser that last received a map, or nil.
 func sendMap(w http.ResponseWriter, sent, now *Map) error {
 	switch {
 	case sent == nil:
@@ -167,10 +167,10 @@ type Found struct {
 	Node  string       `json:"node"`
 }
 
-// mostFound is how many users a search returns.
+// mostFound is the largest number of users that a search returns.
 const mostFound = 50
 
-// search finds users, such as pods, whose name contains ?user=.
+// search finds users, such as pods, by a part of their name (?user=).
 func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	want := strings.ToLower(r.URL.Query().Get("user"))
 	now, _, _ := s.board.look()

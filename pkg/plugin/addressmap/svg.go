@@ -104,7 +104,7 @@ func (d *drawing) poolCount() int {
 	return len(names)
 }
 
-// legend draws what the colours stand for.
+// legend draws the meanings of the colours.
 func (d *drawing) legend() {
 	x := margin
 	key := func(class, label, overlay string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -11,10 +12,10 @@ import (
 // drawnPool is a pool with its blocks and where they are drawn.
 type drawnPool struct {
 	*Pool
-	// placed are the blocks of each section, strays those in none.
+	// placed are the blocks of each section, strays the blocks in none.
 	placed [][]placedBlock
 	strays []placedBlock
-	// label returns the part of a node's name that tells it from the pool's other nodes.
+	// label returns the part of a node's name that differs from the pool's other nodes.
 	label func(node string) string
 }
 
@@ -134,19 +135,15 @@ func (p Pool) figures() string {
 	return s
 }
 
-// many formats large counts as powers of two, as those of IPv6 are.
+// many formats large counts, such as IPv6's, as powers of two.
 func many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)
 	}
-	bits := 0
-	for ; n > 1; n >>= 1 {
-		bits++
-	}
-	return fmt.Sprintf("2^%d", bits)
+	return fmt.Sprintf("2^%d", bits.Len64(n)-1)
 }
 
-// bar draws how much of a pool is held, by phase.
+// bar draws the held part of a pool, by phase.
 func (d *drawing) bar(p *Pool, x, wide int) {
 	d.printf(`<rect x="%d" y="%d" width="%d" height="6" rx="3" class="f-free"/>`, x, d.y, wide)
 	at := float64(x)

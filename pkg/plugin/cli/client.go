@@ -59,8 +59,8 @@ func (e *Env) Client() (client.Client, error) {
 	return e.client, nil
 }
 
-// FindOperator returns what the cluster shows about the operator. It warns if the mode is
-// unknown.
+// FindOperator returns the operator's mode and settings, as the cluster shows them. It warns if the
+// mode is unknown.
 func (e *Env) FindOperator(ctx context.Context) (check.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
 		return check.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
@@ -138,7 +138,7 @@ func (e *Env) Agents(operator check.Operator) (namespace string, selector labels
 	return namespace, selector, nil
 }
 
-// CannotRead explains why the API server could not be read, and what to check.
+// CannotRead explains why the API server could not be read, and suggests a check.
 func (e *Env) CannotRead(err error) error {
 	if meta.IsNoMatchError(err) {
 		return fmt.Errorf("%w. Is this the right cluster (--context)? Cilium or the chart's CRDs are not installed at %s", err, e.host)

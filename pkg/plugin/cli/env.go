@@ -1,5 +1,5 @@
-// Package cli is what all commands of kubectl cilium-pool share: their flags, their streams,
-// and how they reach the cluster.
+// Package cli is shared by all commands of kubectl cilium-pool: their flags, their streams, and
+// their connection to the cluster.
 package cli
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
-// Env is what all commands share.
+// Env is shared by all commands.
 type Env struct {
 	// IOStreams write no terminal control characters; raw are the original streams.
 	genericiooptions.IOStreams
@@ -69,7 +69,7 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 // API server.
 func configFlags() *genericclioptions.ConfigFlags {
 	f := genericclioptions.NewConfigFlags(false)
-	f.CacheDir = nil // nothing is kept between two calls
+	f.CacheDir = nil // no cache between two calls
 	return f
 }
 
@@ -105,8 +105,8 @@ func (e *Env) Former(cmd *cobra.Command, now string) *cobra.Command {
 	return cmd
 }
 
-// List prints what list returns for the cluster; with -w it reads the cluster again and again,
-// and prints what has changed.
+// List prints the result of list for the cluster; with -w it reads the cluster again and again, and
+// prints the changes.
 func (e *Env) List(ctx context.Context, o *output.Flags, list func(*cluster.Cluster) (output.Listed, error)) error {
 	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, func() (output.Listed, error) {
 		c, err := e.Read(ctx)

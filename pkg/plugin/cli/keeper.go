@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// keeper keeps what a snapshot drops from the lists that it passes on: whole CiliumNodes, from
-// which the ledger learns what others have taken.
+// keeper keeps the objects that a snapshot drops from the lists that it passes on: whole
+// CiliumNodes, as the ledger reads addresses taken by others from them.
 type keeper struct {
 	client.Reader
 	ciliumNodes []*ciliumv2.CiliumNode

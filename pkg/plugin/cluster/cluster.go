@@ -1,5 +1,5 @@
-// Package cluster is one reading of a cluster in the operator's own terms, and what the
-// operator would decide on it.
+// Package cluster is one reading of a cluster in the operator's own terms, and the operator's
+// decisions on it.
 package cluster
 
 import (
@@ -26,22 +26,22 @@ import (
 // Cluster is a snapshot in the operator's own terms.
 type Cluster struct {
 	Now time.Time
-	// Objects are what was read.
+	// Objects are the objects read.
 	Objects *audit.Snapshot
-	// CiliumNodes are complete, unlike those of the snapshot: the ledger learns from them what
-	// others have taken.
+	// CiliumNodes are complete, unlike the snapshot's: the ledger reads addresses taken by others
+	// from them.
 	CiliumNodes []*ciliumv2.CiliumNode
 	// Client reads and writes in that cluster.
 	Client client.Client
-	// Operator is what the cluster shows about the operator.
+	// Operator is the operator's mode and settings, as the cluster shows them.
 	Operator check.Operator
 
-	// Cluster is what the operator would know.
+	// Cluster is the operator's state of the cluster.
 	state.Cluster
 	// Nodes and PodIPPools are by name.
 	Nodes      map[string]*corev1.Node
 	PodIPPools map[string]*v1alpha1.PodIPPool
-	// Hypothetical: the pools are not those of the cluster.
+	// Hypothetical: the pools differ from the cluster's.
 	Hypothetical bool
 
 	// runs are the podCIDRs that agents run with, by node, in kubernetes mode.
@@ -152,7 +152,7 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 	return users
 }
 
-// UsableCount returns how many addresses of a block pods can have.
+// UsableCount returns the number of addresses of a block that pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
 	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockDemand != nil {
 		return view.BlockDemand.Count(b.CIDR)
@@ -163,7 +163,7 @@ func (c *Cluster) UsableCount(b crd.Block) int {
 	return 0
 }
 
-// CountIn returns how many of the addresses in users lie in cidr.
+// CountIn returns the number of addresses in users that lie in cidr.
 func CountIn(cidr netip.Prefix, users map[netip.Addr]string) int {
 	n := 0
 	for a := range users {

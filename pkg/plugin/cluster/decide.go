@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// Decision is what the operator would decide for one family of a node on this
-// snapshot, if it remembered nothing.
+// Decision is the operator's decision for one family of a node on this snapshot, without its
+// memory.
 type Decision struct {
 	state.Share
 	Plan   expand.Plan
@@ -22,8 +22,8 @@ type Decision struct {
 	OtherIPAM bool
 }
 
-// Decide collects the state of a node and calls expand.Decide. It omits families that the node
-// has nothing to do with.
+// Decide collects the state of a node and calls expand.Decide. It omits families without a meaning
+// for the node.
 func (c *Cluster) Decide(name string) []Decision {
 	snapshot := c.Snapshot(name, c.Nodes[name], c.Now)
 	var out []Decision

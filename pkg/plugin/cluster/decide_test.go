@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In kubernetes mode the operator reads what an agent runs with if the node has a block and its
-// Node names none.
+// In kubernetes mode the operator reads the CIDRs that an agent runs with if the node has a block
+// and its Node names none.
 func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 	const block = "10.0.0.0/30"
 	for name, test := range map[string]struct {

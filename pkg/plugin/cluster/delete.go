@@ -10,8 +10,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// DeleteBlock deletes a block, which its finalizer keeps: from then on the operator publishes
-// nothing of it. A block that was recreated in the meantime is left alone.
+// DeleteBlock deletes a block, and its finalizer keeps it: from then on the operator publishes none
+// of its addresses. A block that was recreated in the meantime is left alone.
 func (c *Cluster) DeleteBlock(ctx context.Context, b crd.Block) error {
 	obj := &v1alpha1.PodIPBlock{}
 	obj.Name = b.Name

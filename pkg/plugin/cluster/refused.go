@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
-// refusedFor is how long an event about a refused write counts: slightly longer than until the
+// refusedFor is the time that an event about a refused write counts: slightly longer than until the
 // operator sends it again.
 const refusedFor = config.RefusalAgain + 5*time.Minute
 

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// Wait is what a leaving block waits for. Action is what users must do if the wait does not end
-// on its own. Restart: that is a restart of the node's agent.
+// Wait is the obstacle to a leaving block. Action is the step for users if the wait does not end on
+// its own. Restart: that is a restart of the node's agent.
 type Wait struct {
 	What, Action string
 	Restart      bool

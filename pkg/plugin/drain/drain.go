@@ -27,8 +27,8 @@ type flags struct {
 	maxConcurrent                int
 }
 
-// validate checks flags against each other, and the mode, in which the operator parks
-// draining blocks or not.
+// validate checks flags against each other and against the mode. The mode decides whether the
+// operator parks draining blocks.
 func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	switch {
 	case f.undo && f.now:
@@ -52,31 +52,32 @@ func New(e *cli.Env) *cobra.Command {
 	f := renumberFlags{flags: flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
-		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show what is in the way",
+		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
 		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
-node gives the block back as its pods go: without --evict no pod is evicted. It
-shows what is in the way until every block cools down. In crd mode the node gets a
-replacement first. In multi-pool mode its agent asks for one when it needs it, and
-gives addresses of the block to new pods unless the operator runs with
---park-draining-blocks. In kubernetes mode a block stays as long as its Node.
+node returns the block as its pods go: without --evict no pod is evicted. It shows
+the obstacles until every block cools down. In crd mode the node gets a replacement
+first. In multi-pool mode its agent asks for one when it needs it, and new pods still
+get addresses of the block unless the operator runs with --park-draining-blocks. In
+kubernetes mode a block stays as long as its Node.
 
-For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: nothing new
-is claimed there, and --undo sets Allocate again. A block is deleted, which is how a block is asked for; its
-finalizer keeps it until its node has given it back. That has no way back.
+For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: no new block
+is claimed there, and --undo sets Allocate again. Draining a single block deletes its
+PodIPBlock; a finalizer keeps the object until the node has released it. This cannot
+be undone.
 
 Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
 for them; a single block does not. --now deletes each block of the pool or the CIDR
-as well, so that all begin at once: --undo then takes back only what comes after.
-So it asks first; --yes answers it.
+as well, so that all begin at once: --undo then affects only later blocks. So it asks
+first; --yes answers it.
 
 --evict evicts the pods of each block that has begun to drain, by the Eviction API, so
 PodDisruptionBudgets hold: a pod that one protects is tried again every 5 seconds. No
 more than --max-concurrent are on their way out at a time. Pods of a DaemonSet come
 back on their node with another address. Left alone, and named, are static pods, pods
-without a controller, and those with an emptyDir volume unless
---delete-emptydir-data is given. A successor that gets an address of the block again,
-freed a moment before, is evicted again. Nodes are not cordoned. Stop it at any
-time, and call it again to go on. --dry-run lists the pods.
+without a controller, and pods with an emptyDir volume unless --delete-emptydir-data
+is set. A successor that gets an address of the block again, freed a moment before,
+is evicted again. Nodes are not cordoned. Stop it at any time, and call it again to
+go on. --dry-run lists the pods.
 
 --to CIDR|POOL renumbers: it gives the nodes another range and takes the drained one out.
 It prints a plan, asks, and then
@@ -137,11 +138,11 @@ first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
 	fs.BoolVarP(&f.yes, "yes", "y", f.yes, "with --now or --to: do not ask whether to go on")
 	fs.BoolVar(&f.evict, "evict", f.evict, "evict the pods of each block that has begun to drain")
-	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "with --evict: how many pods may be on their way out at a time")
-	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, whose data is lost")
-	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show what is in the way")
-	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "with --evict: number of pods that may be on their way out at a time")
+	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", f.emptyDirs, "with --evict: also evict pods with emptyDir volumes, losing their data")
+	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show the obstacles")
+	fs.DurationVar(&f.every, "every", f.every, "time between two reads of the cluster while waiting")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
 	return cmd
 }
 
@@ -213,7 +214,7 @@ func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) er
 			case err != nil || !slices.Contains(t.ranges, p):
 			case drain:
 				entry.AllocationPolicy = v1alpha1.AllocationDrain
-			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // what is cordoned stays so
+			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // a cordoned range stays so
 				entry.AllocationPolicy = v1alpha1.AllocationAllocate
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// retryEvery is how long to wait after an eviction was refused, as kubectl drain does.
+// retryEvery is the wait after a refused eviction, as in kubectl drain.
 const retryEvery = 5 * time.Second
 
 // evicter evicts pods from draining blocks. Its memory only serves its output and saves
@@ -32,7 +32,7 @@ type evicter struct {
 	client client.Client
 	out    io.Writer
 	now    func() time.Time
-	// limit is how many pods may be terminating at a time.
+	// limit is the number of pods that may be terminating at a time.
 	limit int
 	// emptyDirs: evict pods with emptyDir volumes too.
 	emptyDirs bool
@@ -103,8 +103,8 @@ func draining(rows []list.BlockRow) []list.BlockRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Phase != ipalloc.Draining.String() })
 }
 
-// step evicts pods until as many as allowed are terminating. It counts those that already are
-// first: an earlier pod may have waited for its budget.
+// step evicts pods until as many as allowed are terminating. It first counts the pods that already
+// are: an earlier pod may have waited for its budget.
 func (v *evicter) step(ctx context.Context, pods []placed) error {
 	leaving := 0
 	for _, p := range pods {
@@ -205,7 +205,7 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 	return false, fmt.Errorf("evicting pod %s: %w", p.key, err)
 }
 
-// say prints what happens to a pod, once.
+// say prints news of a pod, once.
 func (v *evicter) say(p placed, what string) {
 	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, what)
 	if v.said[p.key] != line {
@@ -214,7 +214,7 @@ func (v *evicter) say(p placed, what string) {
 	}
 }
 
-// needsPeople adds what users must do to rows that only pods left alone keep.
+// needsPeople adds the steps for users to rows that only pods left alone keep.
 func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockRow {
 	alone, others := map[string][]string{}, map[string]bool{}
 	for _, p := range pods {

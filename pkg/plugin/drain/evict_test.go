@@ -47,7 +47,7 @@ func at(name, ip string) placed {
 // eviction is one request.
 type eviction struct{ Pod, UID string }
 
-// world is an API server with pods, what it refuses, and the requests it received.
+// world is an API server with pods, its refusals, and the requests it received.
 type world struct {
 	client.WithWatch
 	refuse   map[string]error
@@ -79,7 +79,7 @@ func (w *world) evicter(limit int) *evicter {
 	return e
 }
 
-// steps returns what a step requests.
+// steps returns the requests of a step.
 func (w *world) step(t *testing.T, e *evicter, pods ...placed) []eviction {
 	t.Helper()
 	w.requests = nil
@@ -122,8 +122,8 @@ func TestEvictsNoMoreAtATime(t *testing.T) {
 	}
 }
 
-// A pod whose budget has begun to allow its eviction waits for later ones that were evicted in
-// its place.
+// A pod waits, even once its budget allows its eviction, for later pods that were evicted in its
+// place.
 func TestEvictsNoMoreOnceABudgetLets(t *testing.T) {
 	w := newWorld(podAt("a", "10.0.0.1"), podAt("b", "10.0.0.2"))
 	leaving := at("b", "10.0.0.2")

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// follow prints what the target waits for, one line per change, and with --evict evicts pods,
-// until every block of the target cools down, or the remaining ones wait for user action.
+// follow prints the obstacles to the target's blocks, one line per change, and with --evict evicts
+// pods, until every block of the target cools down, or the remaining ones wait for user action.
 func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
 	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
 	return repeat(ctx, e, f, w.look, w.stopped)
@@ -50,7 +50,7 @@ func repeat(
 	}
 }
 
-// follower is what follow remembers between two looks at the cluster.
+// follower is the memory of follow between two looks at the cluster.
 type follower struct {
 	env     *cli.Env
 	target  target
@@ -59,7 +59,7 @@ type follower struct {
 	evicter *evicter
 }
 
-// look prints what has changed, and evicts pods. It reports whether the wait is over.
+// look prints the changes, and evicts pods. It reports whether the wait is over.
 func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
 	left := leavingRows(c, w.target)
 	printChanges(w.env, w.printed, left)
@@ -93,7 +93,7 @@ func (w *follower) stopped() error {
 	return fmt.Errorf("%s still drains: %s left. %s", w.target.what, output.Count(len(w.printed), "block"), goesOn)
 }
 
-// printChanges prints what has changed since the last call.
+// printChanges prints the changes since the last call.
 func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
@@ -121,7 +121,7 @@ func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	}
 }
 
-// printAdvice prints what to do about blocks that do not leave on their own.
+// printAdvice prints advice about blocks that do not leave on their own.
 func printAdvice(e *cli.Env, t target, left []list.BlockRow) {
 	nodes := map[string][]string{} // by action
 	for _, r := range left {

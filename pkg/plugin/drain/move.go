@@ -41,7 +41,7 @@ const (
 	toBegin  stage = iota // change the pool so that the old range drains
 	toLeave               // wait for blocks, evict pods, restart agents
 	toRemove              // take the old range out
-	toVerify              // nothing is left
+	toVerify              // none left
 )
 
 // parseMove parses the range to leave and the one to move to.
@@ -224,9 +224,9 @@ func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
 	})
 }
 
-// patchPool edits a pool if its spec is still exactly what was read. The operator may write the
-// status at any time, so a conflict alone does not mean that the spec has changed. check: only
-// ask the API server whether it would accept the edit.
+// patchPool edits a pool if its spec is still exactly the one read. The operator may write the
+// status at any time, so a conflict alone does not mean that the spec has changed. check: only ask
+// the API server whether it would accept the edit.
 func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool, edit func(*v1alpha1.PodIPPool), check bool) error {
 	var options []client.PatchOption
 	if check {
@@ -254,7 +254,7 @@ func patchPool(ctx context.Context, c *cluster.Cluster, was *v1alpha1.PodIPPool,
 	return nil
 }
 
-// rows returns the blocks of the old range, including those that cool down.
+// rows returns the blocks of the old range, including cooling ones.
 func (m *move) rows(c *cluster.Cluster) []list.BlockRow {
 	return slices.DeleteFunc(list.BlockRows(c, list.BlockFilter{}), func(r list.BlockRow) bool {
 		if !m.byCIDR() && r.Pool == m.old.pool {
@@ -278,7 +278,7 @@ func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 	})
 }
 
-// named returns the nodes whose CiliumNode names anything in the old range, sorted.
+// named returns the nodes with a CiliumNode that names addresses or CIDRs in the old range, sorted.
 func (m *move) named(c *cluster.Cluster) []string {
 	var out []string
 	for _, node := range c.NodeNames() {
@@ -293,8 +293,8 @@ func (m *move) named(c *cluster.Cluster) []string {
 	return out
 }
 
-// stale returns the nodes whose CiliumNode names addresses in the old range that the agent had
-// when it ran their family. It names them until it runs the family again, and no other node
+// stale returns the nodes with a CiliumNode that names addresses in the old range that the agent
+// had when it ran their family. It names them until it runs the family again, and no other node
 // gets them until then, so they may stay.
 func (m *move) stale(c *cluster.Cluster) []string {
 	var out []string

@@ -120,8 +120,8 @@ func followMove(ctx context.Context, e *cli.Env, m move, f renumberFlags) error 
 	return repeat(ctx, e, f.flags, w.look, w.stopped)
 }
 
-// mover is what followMove remembers between two looks at the cluster, for its output and to
-// save requests.
+// mover is the memory of followMove between two looks at the cluster, for its output and to save
+// requests.
 type mover struct {
 	env       *cli.Env
 	move      move
@@ -180,7 +180,7 @@ func (w *mover) finish(ctx context.Context, c *cluster.Cluster) (done bool, err 
 	return true, nil
 }
 
-// push evicts pods and restarts agents, and returns the rows with what users must do.
+// push evicts pods and restarts agents, and returns the rows with the steps for users.
 func (w *mover) push(ctx context.Context, c *cluster.Cluster, left []list.BlockRow) ([]list.BlockRow, error) {
 	if w.evicter == nil {
 		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)

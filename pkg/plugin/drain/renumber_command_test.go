@@ -27,7 +27,7 @@ func TestParseMove(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects      []client.Object
 		from, to     string
-		wrong, taken string // the error, or the pool whose range is left
+		wrong, taken string // the error, or the pool with a range left
 	}{
 		"a new CIDR":            {both, oldCIDR, newCIDR, "", "p"},
 		"it was taken out":      {[]client.Object{ranged(newCIDR)}, oldCIDR, newCIDR, "", "p"},
@@ -74,8 +74,8 @@ func TestValidateRenumber(t *testing.T) {
 	}
 }
 
-// at returns an Env whose API server has the objects that the cluster was read from. Its lists
-// ignore selectors.
+// at returns an Env with an API server that has the objects of the cluster. Its lists ignore
+// selectors.
 func (r *renumbered) at() *cli.Env {
 	all := interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
@@ -88,7 +88,7 @@ func (r *renumbered) at() *cli.Env {
 	return e
 }
 
-// A command writes nothing unless it was confirmed, and nothing if it fails.
+// A command writes only if it was confirmed and does not fail.
 func TestRenumberWritesNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},

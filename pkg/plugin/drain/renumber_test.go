@@ -100,7 +100,7 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 	return r
 }
 
-// ranged returns pool p with these CIDRs; those with a "-" in front drain.
+// ranged returns pool p with these CIDRs; CIDRs with a "-" in front drain.
 func ranged(cidrs ...string) *v1alpha1.PodIPPool {
 	pool := fixtures.PodIPPool("p", 1)
 	for _, c := range cidrs {

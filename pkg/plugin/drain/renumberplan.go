@@ -23,11 +23,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// reportEvery is how often an agent reports what it uses, and answers marks (Cilium
-// v1.20.1, --ipam-cilium-node-update-rate).
+// reportEvery is the interval of an agent's reports of addresses in use and of its answers to marks
+// (Cilium v1.20.1, --ipam-cilium-node-update-rate).
 const reportEvery = 15 * time.Second
 
-// beginning describes what begin writes.
+// beginning describes the writes of begin.
 func (m *move) beginning() string {
 	if m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
@@ -35,7 +35,7 @@ func (m *move) beginning() string {
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
 
-// ending describes what remove writes.
+// ending describes the writes of remove.
 func (m *move) ending(c *cluster.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
@@ -49,7 +49,7 @@ func (m *move) ending(c *cluster.Cluster) string {
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
 }
 
-// printPlan prints what a move would do, and what prevents it.
+// printPlan prints the effects of a move and its obstacles.
 func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f renumberFlags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
@@ -101,7 +101,7 @@ func nodesOf(rows []list.BlockRow) []string {
 	return slices.Compact(nodes)
 }
 
-// room describes how many free blocks can replace those of the rows.
+// room describes the number of free blocks that can replace the blocks of the rows.
 func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 	var parts []string
 	for _, f := range ipalloc.Families() {
@@ -174,7 +174,7 @@ func coveredBy(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (n int) {
 	return n
 }
 
-// agentsIn returns the nodes whose agents have addresses of their own in the old range, sorted.
+// agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
 func (m *move) agentsIn(c *cluster.Cluster) []string {
 	var nodes []string
 	for _, node := range c.NodeNames() {
@@ -198,8 +198,8 @@ func (m *move) agentsIn(c *cluster.Cluster) []string {
 	return nodes
 }
 
-// estimate describes how long a move takes at least, and how that is computed: evictions and
-// restarts in rounds, and what an address and a block wait for.
+// estimate describes the least time of a move, and its computation: evictions and restarts in
+// rounds, and the waits of an address and a block.
 func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f renumberFlags) string {
 	settings, grace := c.Operator.Settings, time.Duration(0)
 	for _, p := range evicts {
@@ -227,7 +227,7 @@ func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []strin
 	return fmt.Sprintf("estimated: %s = %s. Budgets, maintenance windows and rates, and the time that successors and agents take to start come on top", total, strings.Join(parts, " + "))
 }
 
-// restartRounds returns in how many rounds this command restarts agents.
+// restartRounds returns the number of rounds for this command's restarts of agents.
 func (m *move) restartRounds(c *cluster.Cluster, agents []string, f renumberFlags) int {
 	if !f.restartAgents {
 		return 0

@@ -17,12 +17,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// restarter restarts agents whose own addresses keep a block. Its memory prevents it from
+// restarter restarts agents if their own addresses keep a block. Its memory prevents it from
 // restarting an agent twice in vain.
 type restarter struct {
 	client client.Client
 	out    io.Writer
-	// limit is how many agents may restart at a time, while no others do; at most one per zone.
+	// limit is the number of agents that may restart at a time, while no others do; at most one per
+	// zone.
 	limit int
 	// restarted are the agents' pods that were deleted, by node.
 	restarted map[string]types.UID
@@ -35,12 +36,12 @@ func newRestarter(c client.Client, out io.Writer, limit int) *restarter {
 // step restarts agents that rows wait for, a batch of as many as may at a time. Rows that it
 // takes care of need no user action.
 //
-// A batch begins once the blocks of the last have left, and no other is leaving: an agent
-// removes a route only if it sees a CIDR go, so one that restarts meanwhile keeps it
-// (Cilium v1.20.1, pkg/datapath/linux/node.go, nodeUpdate).
+// A batch begins once the blocks of the last have left, and no other is leaving: an agent removes a
+// route only if it sees a CIDR go, so an agent that restarts meanwhile keeps it (Cilium v1.20.1,
+// pkg/datapath/linux/node.go, nodeUpdate).
 //
-// An agent restarts once, after the last of its node's blocks has drained: from one that has
-// not it may take an address for its own, and would have to restart again.
+// An agent restarts once, after the last of its node's blocks has drained: from an undrained one it
+// may take an address for its own, and would need another restart.
 func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.BlockRow) ([]list.BlockRow, error) {
 	agents := newestAgents(c)
 	begins := allSettled(c, agents) && !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return v.leaves(c, agents[r.Node], &r) })
@@ -71,8 +72,8 @@ func (v *restarter) step(ctx context.Context, c *cluster.Cluster, rows []list.Bl
 	return rows, nil
 }
 
-// undrainedOn returns the nodes with blocks that wait for anything but a restart of their
-// agent, and what users must do about these; "": at least one needs nothing.
+// undrainedOn returns the nodes with blocks that wait for anything but a restart of their agent,
+// and the users' steps for these; "": at least one needs none.
 func undrainedOn(rows []list.BlockRow) map[string]string {
 	actions := map[string]string{}
 	for i := range rows {
@@ -100,7 +101,7 @@ func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockR
 	return r.Phase == ipalloc.Draining.String() && r.NeedsAction == ""
 }
 
-// restartedAnew reports whether an agent is the successor of one that was restarted.
+// restartedAnew reports whether an agent is the successor of a restarted one.
 func (v *restarter) restartedAnew(agent *corev1.Pod) bool {
 	return agent != nil && v.restarted[agent.Spec.NodeName] != "" && v.restarted[agent.Spec.NodeName] != agent.UID
 }

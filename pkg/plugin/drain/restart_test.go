@@ -51,7 +51,7 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 	return a
 }
 
-// runs replaces the agent of a node by one that has run for an hour.
+// runs replaces the agent of a node by another that has run for an hour.
 func (a *agents) runs(node, uid string) *corev1.Pod { return a.set(node, uid, true) }
 
 // starts makes the agent of a node not Ready.
@@ -156,8 +156,8 @@ func TestRestartsOnceNothingLeaves(t *testing.T) {
 	}
 }
 
-// An agent that restarts while it has other blocks to leave may take an address in them. What
-// users must do about those comes first.
+// An agent that restarts while it has other blocks to leave may take an address in them. The steps
+// of users about those come first.
 func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		others []list.BlockRow // of a1
@@ -195,7 +195,7 @@ func TestRestartsOnceAllBlocksWaitForIt(t *testing.T) {
 	}
 }
 
-// Nobody else's restart may coincide with one of ours.
+// Another's restart may not coincide with one of ours.
 func TestRestartsCountWhatOthersRestart(t *testing.T) {
 	a := newAgents(t, "a1:a", "b1:b", "c1:c")
 	a.starts("c1", "new")
@@ -251,7 +251,7 @@ func TestRestartsOnce(t *testing.T) {
 	if got, people := a.step(t, v, "a1"); len(got)+len(people) > 0 {
 		t.Errorf("restarted %v again before it has gone, people must act on %v", got, people)
 	}
-	a.runs("a1", "new") // for an hour, of which it was to settle for a minute
+	a.runs("a1", "new") // for an hour, and it needs a minute to settle
 	later := a.Now
 	a.Now = later.Add(-time.Hour + time.Minute + 2*reportEvery)
 	if got, people := a.step(t, v, "a1"); len(got)+len(people) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
-// target is what to drain: one block, or ranges of a pool.
+// target is the subject of a drain: one block, or ranges of a pool.
 type target struct {
 	what   string
 	block  *crd.Block // nil: ranges

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// explainGrowth describes what would make the node grow.
+// explainGrowth describes the changes that would make the node grow.
 func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 	if grows(d.Plan) {
 		s.Line("Now: %s.", growth(d, c, d.Plan))
@@ -20,7 +20,7 @@ func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 	}
 }
 
-// explainShrinking describes what would make the node return a block.
+// explainShrinking describes the changes that would make the node return a block.
 func explainShrinking(s *output.Text, d *cluster.Decision) {
 	switch w := d.State.BlockDemand; {
 	case w != nil && w.Fixed:
@@ -48,7 +48,7 @@ func explainShrinking(s *output.Text, d *cluster.Decision) {
 	explainWhen(s, d)
 }
 
-// mostPods is how many more pods are tried to see whether they make the node grow.
+// mostPods is the largest number of more pods that are tried for the node's growth.
 func mostPods(d *cluster.Decision) int {
 	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
 		return 0
@@ -56,7 +56,7 @@ func mostPods(d *cluster.Decision) int {
 	return d.Policy.MaxAddresses + 1
 }
 
-// explainWhen describes what shortens or lengthens the time until a block leaves.
+// explainWhen describes the settings that shorten or lengthen the time until a block leaves.
 func explainWhen(s *output.Text, d *cluster.Decision) {
 	if d.Policy.ReclaimDisabled {
 		return

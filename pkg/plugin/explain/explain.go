@@ -23,16 +23,16 @@ func New(e *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain NODE|NAMESPACE/POD",
 		Short: "Explain why a node has its blocks, or why a pod has no address",
-		Long: `Explains in sentences why a node has its blocks, what each of them waits for, how many
-more pods would make it grow, and how many fewer would let it give a block back.
+		Long: `Explains in sentences why a node has its blocks, why each of them waits, and the
+number of additional pods that would make it grow, or of fewer pods that would let it
+return a block.
 
-Of a pod that the scheduler finds no address for, it says which nodes that it suits lack
-addresses, whether they grow for it, which pool is full, and what would free some of it.
+For a pod that the scheduler finds no address for, it names the suitable nodes that
+lack addresses, whether they grow for it, the full pool, and the ways to free some of it.
 
-It asks the operator's own deciding code, on what the cluster shows now and on
-what it would show with more or fewer pods, with the settings that the operator
-has published on its Lease. How long a block has been idle already is not in the
-cluster.`,
+It asks the operator's own deciding code, on the cluster as it is now and as it would be
+with more or fewer pods, with the settings that the operator has published on its
+Lease. It does not know how long a block has been idle already.`,
 		Example:           cli.Examples("explain edge-01", "explain default/web-0"),
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: e.CompleteNodes,
@@ -41,7 +41,8 @@ cluster.`,
 			if err != nil {
 				return err
 			}
-			if namespace, name, is := podNamed(args[0]); is {
+			// No name of a Node has a slash.
+			if namespace, name, isPod := strings.Cut(args[0], "/"); isPod {
 				pod, waiting, err := readPod(cmd.Context(), c.Client, namespace, name)
 				if err != nil {
 					return e.CannotRead(err)
@@ -93,7 +94,8 @@ func Node(s *output.Text, c *cluster.Cluster, name string) {
 	}
 }
 
-// explainUnserved describes what no PodIPPool gives the node, after a blank line if apart is set.
+// explainUnserved describes the node's requests that no PodIPPool serves, after a blank line if
+// apart is set.
 func explainUnserved(s *output.Text, u *state.Unserved, apart bool) {
 	if apart {
 		s.Line("")
@@ -124,7 +126,7 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 	s.Line("")
 	explainBlocks(c, s, name, d)
 	if len(d.Pools) == 0 {
-		return // nothing would make it grow or shrink
+		return // no change would make it grow or shrink
 	}
 	s.Line("")
 	explainLimits(s, d)

@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In kubernetes mode an agent whose Node names no podCIDR waits for one only if it does not
-// run with one already.
+// In kubernetes mode an agent of a Node without a podCIDR waits for one only if it does not run
+// with one already.
 func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 	const block = "10.0.0.0/30"
 	another := "Its agent runs with podCIDR 10.7.0.0/16, which is no block of this node, so the node is assigned none. Drain the Node and delete it.\n"
@@ -62,7 +62,8 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 	}
 }
 
-// Where the ruling pool is full, it says what comes back to it and which pool takes over.
+// Where the ruling pool is full, it names the blocks that come back to it and the pool that takes
+// over.
 func TestExplainFullPool(t *testing.T) {
 	next := fixtures.PodIPPool("q", 1, "10.1.0.0/28")
 	next.Spec.Priority = -1

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,12 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
-
-// podNamed returns the namespace and name of a pod given as NAMESPACE/NAME, and whether
-// it is one: no name of a Node has a slash.
-func podNamed(arg string) (namespace, name string, is bool) {
-	return strings.Cut(arg, "/")
-}
 
 // readPod reads a pod, and all pods that are not scheduled.
 func readPod(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Pod, []corev1.Pod, error) {
@@ -74,7 +67,7 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 	return &pod.Status.Conditions[i]
 }
 
-// pending is what the operator does for the waiting pods, and the pod in question.
+// pending is the operator's action for the waiting pods, and the pod in question.
 type pending struct {
 	c        *cluster.Cluster
 	offering *scheduling.Cluster
@@ -88,7 +81,7 @@ func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting
 	for i := range waiting {
 		u.Set(scheduling.ReadUnscheduled(&waiting[i]), c.Now)
 	}
-	for _, name := range c.NodeNames() { // of these, Assign finds those that pools are too full for
+	for _, name := range c.NodeNames() { // of these, Assign finds the nodes with full pools
 		u.SetWithoutBlock(name, len(c.Ledger.NodeBlocks(name)) == 0)
 	}
 	c.Unscheduled = u
@@ -129,7 +122,7 @@ func (p *pending) explain(s *output.Text) {
 	}
 }
 
-// node describes what a candidate has for the pod.
+// node describes a candidate's addresses for the pod.
 func (p *pending) node(i int) string {
 	n, f := &p.a.Candidates[i], p.family
 	room, d := n.Room[f], p.decision(n.Node)
@@ -163,7 +156,7 @@ func (p *pending) decision(node string) *cluster.Decision {
 	return &all[i]
 }
 
-// pool describes whether a pool is full, and what would free some of it.
+// pool describes whether a pool is full, and the ways to free some of it.
 func (p *pending) pool(s *output.Text, name string) {
 	pool := p.c.Pools.Get(name)
 	if pool == nil {

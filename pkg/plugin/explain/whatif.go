@@ -12,11 +12,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// These call expand.Decide with more pods, or fewer. So they print what would happen, whatever
-// the thresholds and limits.
+// These call expand.Decide with more pods, or fewer. So they print the result for any thresholds
+// and limits.
 
-// morePods returns how many more pods make the node request addresses, and the plan in that
-// case. It returns false if not even most more pods would.
+// morePods returns the number of additional pods that make the node request addresses, and the plan
+// in that case. It returns false if not even most more pods would.
 func morePods(d *cluster.Decision, most int) (int, expand.Plan, bool) {
 	n := sort.Search(most+1, func(n int) bool { return grows(planWith(d, n)) })
 	return n, planWith(d, n), n <= most
@@ -41,8 +41,8 @@ func planWith(d *cluster.Decision, n int) expand.Plan {
 	return plan
 }
 
-// fewerPods returns how many pods have to go before a block can be reclaimed. It returns false
-// if the block stays even without any pod.
+// fewerPods returns the number of pods that must go before a block can be reclaimed. It returns
+// false if the block stays even without any pod.
 func fewerPods(d *cluster.Decision) (int, bool) {
 	names := podNames(d)
 	n := sort.Search(len(names)+1, func(n int) bool { return spareWithout(d, names[:min(n, len(names))]) > 0 })
@@ -63,7 +63,7 @@ func podNames(d *cluster.Decision) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// spareWithout returns how many blocks could be reclaimed without these pods.
+// spareWithout returns the number of blocks that could be reclaimed without these pods.
 func spareWithout(d *cluster.Decision, names []string) int {
 	s := d.State
 	s.Used = maps.Clone(s.Used)

@@ -22,8 +22,8 @@ its first pod until after its last: while the node lists it, in podCIDRs of its
 CiliumNode, or where else the mode has it. Blocks that cool down are not.
 
 With --watch it goes on, and writes everything again as soon as anything has
-changed, but no more often than --every. What it writes was read whole. While the
-API server cannot be reached, it says so, and what was written last stands.
+changed, but no more often than --every. Each output is from one whole read. While the
+API server cannot be reached, it says so, and the last output stands.
 
 With --output-file it writes that file instead, by renaming a new one onto it: who
 reads it sees the old one or the new one, never half of one. After each time it
@@ -44,7 +44,7 @@ func New(e *cli.Env) *cobra.Command {
 	f := exportFlags{format: "json", every: time.Second}
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write out which prefix is routed to which node, for routers and firewalls",
+		Short: "Write the prefixes and the nodes they are routed to, for routers and firewalls",
 		Long:  exportLong,
 		Example: cli.Examples("export", "export --format csv --watch", "export --format bird > pods.conf",
 			"export --format bird --watch --output-file pods.conf --exec 'birdc configure'"),

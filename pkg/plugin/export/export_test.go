@@ -41,7 +41,7 @@ func TestReplaceFile(t *testing.T) {
 	onlyFile(t, dir, "pods.conf")
 }
 
-// If the new file cannot replace the old one, that stays unchanged, and nothing else is left.
+// If the new file cannot replace the old one, that stays unchanged, and no other file is left.
 func TestReplaceFileFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "pods.conf", "full"), 0o755); err != nil {
@@ -64,7 +64,7 @@ func onlyFile(t *testing.T, dir, name string) {
 	}
 }
 
-// writes are what a follower wrote, and when.
+// writes are the writes of a follower, and their times.
 type writes struct {
 	start time.Time
 	log   []string
@@ -112,7 +112,7 @@ func TestFollowerPaces(t *testing.T) {
 	})
 }
 
-// A program that fails is run again even if nothing changes, and its error is printed.
+// A program that fails is run again even without a change, and its error is printed.
 func TestFollowerTriesAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := &follower{to: &sink{file: filepath.Join(dir, "none", "pods.conf")}, every: time.Millisecond}

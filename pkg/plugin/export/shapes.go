@@ -69,7 +69,7 @@ func writeFRR(w io.Writer, rows []prefixRow) error {
 	return err
 }
 
-// netBoxPrefix is what NetBox 4 accepts at /api/ipam/prefixes/.
+// netBoxPrefix is the form that NetBox 4 accepts at /api/ipam/prefixes/.
 type netBoxPrefix struct {
 	Prefix      string `json:"prefix"`
 	Status      string `json:"status"`

@@ -21,8 +21,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// retryAfter is how long to wait after a failed delivery, and for how long the same error is
-// not logged again.
+// retryAfter is the wait after a failed delivery, and the time that the same error is not logged
+// again.
 const retryAfter = 10 * time.Second
 
 // watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx
@@ -64,7 +64,7 @@ func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Chan
 	return cached, changed, nil
 }
 
-// slim drops what prefixes do not need before an object is cached.
+// slim drops fields that prefixes do not need before an object is cached.
 func slim(o any) (any, error) {
 	if accessor, ok := o.(metav1.Object); ok {
 		accessor.SetManagedFields(nil)
@@ -145,7 +145,7 @@ func (f *follower) run(ctx context.Context, changed cluster.Changes, read func()
 	}
 }
 
-// step writes what has changed, or what is due again.
+// step writes changes, or repeats a due write.
 func (f *follower) step(ctx context.Context, due bool, read func() ([]byte, error)) (wrote bool, err error) {
 	now, err := read()
 	if err != nil || !due && bytes.Equal(now, f.last) {

@@ -20,9 +20,9 @@ import (
 // origin is a source of an import.
 type origin struct {
 	convert func([]importer.Object) *importer.Result
-	// reads is what import reads from the cluster.
+	// reads are the reads of import from the cluster.
 	reads func(*cli.Env) []reading
-	// hint is what to specify if nothing was found.
+	// hint names the flags to specify if import found no source.
 	hint string
 }
 
@@ -44,10 +44,10 @@ func New(e *cli.Env) *cobra.Command {
 	from, strict := "", false
 	cmd := &cobra.Command{
 		Use:   "import --from calico|cilium|kubeadm [-f FILE...]",
-		Short: "Make PodIPPools of pools and settings of others; nothing is applied",
-		Long: `Makes PodIPPools of the cluster, or of files, and writes them as YAML. Nothing is
-applied: look them over, see what they would do (plan -f), and apply them with
-kubectl. A blockSize cannot be changed later.
+		Short: "Make PodIPPools of pools and settings of others, without applying them",
+		Long: `Makes PodIPPools of the cluster, or of files, and writes them as YAML. It does not
+apply them: look them over, see their effects (plan -f), and apply them with kubectl.
+A blockSize cannot be changed later.
 
   calico   IPPools, also of an Installation, IPReservations and IPAM configuration
   cilium   CiliumPodIPPools, and the settings of cluster-pool mode in the ConfigMap
@@ -55,13 +55,13 @@ kubectl. A blockSize cannot be changed later.
   kubeadm  ClusterConfiguration, flags of kube-controller-manager, and ClusterCIDRs
 
 A pool that would serve other nodes than before is written so that it serves no node
-until you label some. What could not be carried over is reported on standard error,
-and in comments of the YAML: which object, which field, why, and what to do.
-docs/import.md has what becomes of what.
+until you label some. For each setting that it could not carry over, a remark on
+standard error and in comments of the YAML names the object, the field, the reason and
+the remedy. docs/import.md lists the conversions.
 
-Exit codes: 0 written; 1 nothing was written, as it could not be read or there was
-nothing to import; 2 wrong command line; 3 written, but something could not be
-carried over (with --strict).`,
+Exit codes: 0 written; 1 not written, as the source could not be read or had no pools;
+2 wrong command line; 3 written, but something could not be carried over (with
+--strict).`,
 		Example: cli.Examples("import --from calico > pools.yaml", "import --from cilium -f values.yaml > pools.yaml", "import --from kubeadm -f kubeadm.yaml -f clustercidrs.yaml --strict"),
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,8 +82,8 @@ carried over (with --strict).`,
 			return writeResult(e, from, objects, result, strict)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", from, "what to import: calico, cilium or kubeadm")
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be given more than once. None: import from the cluster, and compare with its PodIPPools")
+	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
 	cmd.Flags().Bool("from-cluster", false, "import from the cluster, as without -f")
 	_ = cmd.Flags().MarkHidden("from-cluster")

@@ -27,10 +27,11 @@ type BlockRow struct {
 	Phase  string     `json:"phase"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// Addresses is how many addresses pods can have, Used how many of the block's are in use.
+	// Addresses is the number of addresses that pods can have, Used the number of the block's in
+	// use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// WaitsFor is what a leaving block waits for.
+	// WaitsFor is the obstacle to a leaving block.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// NeedsAction is the user action, if the wait does not end on its own.
 	NeedsAction string `json:"needsAction,omitempty"`
@@ -50,9 +51,9 @@ func NewBlocks(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "blocks",
 		Aliases: []string{"block"},
-		Short:   "List blocks: who holds them, how full they are, what they wait for",
-		Long: `Lists PodIPBlocks: how many addresses of each are in use, and what a block on its way
-out waits for.`,
+		Short:   "List blocks: their nodes, how full they are, why they wait",
+		Long: `Lists PodIPBlocks: the number of addresses of each that are in use, and the reason why
+a block on its way out waits.`,
 		Example: cli.Examples("get blocks", "get blocks --node edge-01 -o wide", "get blocks --phase Draining", "get blocks --pool zone-a -o json | jq '.[] | select(.used == 0)'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -110,7 +111,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 	return rows
 }
 
-// checkFilter fails if no pool or no node has the given name.
+// checkFilter fails if no pool or no node has the requested name.
 func checkFilter(c *cluster.Cluster, w BlockFilter) error {
 	if w.node != "" {
 		if err := c.CheckNode(w.node); err != nil {

@@ -12,8 +12,8 @@ func NewGet(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get nodes|pools|blocks",
 		Short: "List nodes, pools or blocks",
-		Long: `Lists nodes, pools or blocks with what kubectl get cannot know, such as how many
-addresses are in use and needed.`,
+		Long: `Lists nodes, pools or blocks with numbers that kubectl get cannot know, such as the
+addresses in use and needed.`,
 		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
 		RunE: func(*cobra.Command, []string) error {
 			return output.Usagef("say what to list: nodes, pools or blocks")

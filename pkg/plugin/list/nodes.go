@@ -21,16 +21,16 @@ type nodeRow struct {
 	// Pool is the pool that rules the node; empty: none serves it.
 	Pool   string     `json:"pool"`
 	Blocks PhaseCount `json:"blocks"`
-	// Demand is how many addresses the node needs now, Capacity how many it has.
+	// Demand is the number of addresses the node needs now, Capacity the number it has.
 	Demand   int `json:"demand"`
 	Capacity int `json:"capacity"`
-	// Addresses is how many addresses of its blocks that do not cool down pods can have, Used
-	// how many of those are in use.
+	// Addresses is the number of addresses that pods can have of its blocks that do not cool down,
+	// Used the number of them in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// Shortage is how many of the addresses it needs its limits keep it from getting.
+	// Shortage is the number of needed addresses that its limits keep it from getting.
 	Shortage int `json:"shortage"`
-	// Reclaimable is how many blocks it does not need now.
+	// Reclaimable is the number of blocks it does not need now.
 	Reclaimable int    `json:"reclaimable"`
 	Paused      string `json:"paused,omitempty"`
 	// AgentSettled: its agent has been Ready for as long as --agent-settle-time.
@@ -66,11 +66,11 @@ func NewNodes(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nodes [NODE...]",
 		Aliases: []string{"node"},
-		Short:   "List nodes: their pool, blocks, what they need and what they have",
+		Short:   "List nodes: their pool, blocks, needed and present addresses",
 		Long: `Lists nodes, a line per address family: the pool that rules the node, its blocks,
-how many addresses it needs, and how many it has. What a node needs is what its
-agent reports as used, and bound pods that have no address yet. Used is how many
-addresses of its blocks are in use.`,
+and the numbers of addresses it needs and has. A node needs the addresses that its
+agent reports as used, and one for each bound pod that has no address yet. Used is
+the number of addresses of its blocks that are in use.`,
 		Example:           cli.Examples("get nodes", "get nodes edge-01 edge-02 -o wide", "get nodes -o json | jq '.[] | select(.state != \"OK\")'"),
 		ValidArgsFunction: e.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ addresses of its blocks are in use.`,
 	return cmd
 }
 
-// pickedNodes returns the rows of nodes by name, or of those with matching labels.
+// pickedNodes returns the rows of nodes by name, or by labels.
 func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
 	if len(names) == 0 {
 		names = c.NodeNames()
@@ -107,7 +107,7 @@ func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 	return rows, nil
 }
 
-// nodeRows returns a row per family, or one that explains why there is none.
+// nodeRows returns a row per family, or a row that explains their absence.
 func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	var rows []nodeRow
 	users := c.Users(name)

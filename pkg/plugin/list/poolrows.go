@@ -20,24 +20,24 @@ type PoolRow struct {
 	Pool     string `json:"pool"`
 	Family   string `json:"family"`
 	Priority int32  `json:"priority"`
-	// Nodes is how many nodes hold a block of it, Selected how many nodes claim from it
-	// first.
+	// Nodes is the number of nodes that hold a block of it, Selected the number of nodes that claim
+	// from it first.
 	Nodes    int `json:"nodes"`
 	Selected int `json:"selectedNodes"`
 	// BlockBits is the prefix length of a block.
 	BlockBits int      `json:"blockBits"`
 	CIDRs     []string `json:"cidrs"`
-	// Total is how many blocks nodes hold or can get, Free how many can be claimed now, and
-	// Full the share of Total that cannot, in percent.
+	// Total is the number of blocks that nodes hold or can get, Free the number that can be claimed
+	// now, and Full the share of Total that cannot, in percent.
 	Total  int64      `json:"totalBlocks"`
 	Free   int64      `json:"freeBlocks"`
 	Full   int32      `json:"utilizationPercent"`
 	Blocks PhaseCount `json:"blocks"`
-	// Addresses is how many addresses of its held blocks pods can have, Used how many are in
-	// use.
+	// Addresses is the number of addresses of its held blocks that pods can have, Used the number
+	// in use.
 	Addresses int `json:"addresses"`
 	Used      int `json:"used"`
-	// Room is how many more nodes fit.
+	// Room is the number of nodes that still fit.
 	Room int64 `json:"room"`
 	// Window is the pool's maintenance window. Null: blocks may leave at any time.
 	Window *windowRow `json:"maintenanceWindow"`
@@ -121,7 +121,7 @@ func windowOf(pool *crd.Pool, now time.Time) *windowRow {
 	return w
 }
 
-// words describes for how long a window is open or closed.
+// words describes the time that a window is open or closed.
 func (w *windowRow) words(now time.Time) string {
 	switch {
 	case w == nil:
@@ -146,7 +146,7 @@ func rangeWords(r crd.Range) string {
 	return r.CIDR.String()
 }
 
-// selectedNodes returns how many Nodes a pool rules.
+// selectedNodes returns the number of Nodes that a pool rules.
 func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
 	for _, node := range c.Nodes {
@@ -157,7 +157,7 @@ func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	return n
 }
 
-// usedByBlock returns how many addresses of each block are in use, by name.
+// usedByBlock returns the number of addresses of each block that are in use, by name.
 func usedByBlock(c *cluster.Cluster) map[string]int {
 	used := map[string]int{}
 	for _, node := range c.Ledger.Nodes() {

@@ -1,5 +1,4 @@
-// Package list has the commands of kubectl cilium-pool that list what there is now:
-// get and status.
+// Package list has the commands of kubectl cilium-pool that list the present state: get and status.
 package list
 
 import (
@@ -28,17 +27,18 @@ func NewPools(e *cli.Env) *cobra.Command {
 		Long: `Lists PodIPPools, a line per address family, counted now from blocks and nodes:
 it does not need the operator to run.
 
-Selected is how many nodes claim from the pool first; Nodes is how many hold a
-block of it, as in kubectl get podippools. Blocks are those held, of all that nodes
-hold or can get: those of a range that is cordoned, drains or belongs to another
-pool count only while a node holds them. Free are those that could be claimed now;
-blocks with addresses in use elsewhere are not free. Full is the share that is not
-free, as in kubectl get podippools, the metrics and the alerts: 100% if none is.
+Selected is the number of nodes that claim from the pool first; Nodes is the number
+that hold a block of it, as in kubectl get podippools. Blocks are the held ones, of
+all blocks that nodes hold or can get: blocks of a range that is cordoned, drains or
+belongs to another pool count only while a node holds them. Free are the blocks that
+could be claimed now; blocks with addresses in use elsewhere are not free. Full is the
+share that is not free, as in kubectl get podippools, the metrics and the alerts: 100%
+if none is.
 
-Room is how many more nodes fit.
+Room is the number of nodes that still fit.
 
--o wide also shows whether a maintenance window is open: one of the pool's own, or
-one that a flag of the operator sets for all.`,
+-o wide also shows whether a maintenance window is open, of the pool's own or of the
+operator's flags.`,
 		Example:           cli.Examples("get pools", "get pools zone-a -o wide", "get pools -o json | jq '.[] | select(.freeBlocks < 10)'"),
 		ValidArgsFunction: e.CompletePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +58,7 @@ one that a flag of the operator sets for all.`,
 	return cmd
 }
 
-// pickedPools returns the rows of pools by name, or of those with matching labels.
+// pickedPools returns the rows of pools by name, or by labels.
 func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {

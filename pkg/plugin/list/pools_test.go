@@ -15,7 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A pool's addresses are those of the blocks that nodes hold.
+// A pool's addresses are in the blocks that nodes hold.
 func TestPoolCountsItsBlocks(t *testing.T) {
 	pool := v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
 	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/25"}}}

@@ -26,8 +26,8 @@ import (
 // Overview is the page that users look at first.
 type Overview struct {
 	Operator operatorState `json:"operator"`
-	// Mode is the IPAM mode that agents run in, and ModeBy where it was found;
-	// empty: nowhere, and it is crd.
+	// Mode is the IPAM mode that agents run in, and ModeBy its source; empty: there is none, and
+	// the mode is crd.
 	Mode   string `json:"mode"`
 	ModeBy string `json:"modeBy,omitempty"`
 	// Version is the operator's version, and SettingsUnknown why its settings are unknown.
@@ -38,8 +38,8 @@ type Overview struct {
 		All     int `json:"all"`
 	} `json:"agents"`
 	Pools []PoolRow `json:"pools"`
-	// Nodes counts nodes, the addresses of their blocks that do not cool down, those of them in
-	// use, and how many more nodes need than they have.
+	// Nodes counts nodes, the addresses of their blocks that do not cool down, the ones in use, and
+	// the addresses that nodes lack.
 	Nodes struct {
 		All   int `json:"all"`
 		InUse int `json:"addressesInUse"`
@@ -47,9 +47,9 @@ type Overview struct {
 		Short int `json:"addressesShort"`
 	} `json:"nodes"`
 	Blocks PhaseCount `json:"blocks"`
-	// Fullest are the nodes that need most of what they have, as many as requested.
+	// Fullest are the nodes that need most of their addresses, as many as requested.
 	Fullest []nodeRow `json:"fullestNodes,omitempty"`
-	// Attention lists what needs attention, the worst first. Never null.
+	// Attention lists problems, the worst first. Never null.
 	Attention []string `json:"attention"`
 	Errors    int      `json:"checkErrors"`
 	Warnings  int      `json:"checkWarnings"`
@@ -69,10 +69,10 @@ func NewStatus(e *cli.Env) *cobra.Command {
 	p := statusPages{Env: e, every: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "The one page to look at first: who leads, how full pools are, what needs attention",
-		Long: `Shows on one page who leads, how many agents run steadily, how full each pool is,
-and what needs attention: nodes short of addresses, full or invalid pools,
-drains that wait, and how much a first look of check finds.
+		Short: "The one page to look at first: the leader, how full pools are, problems",
+		Long: `Shows on one page who leads, the number of agents that run steadily, how full each
+pool is, and problems: nodes short of addresses, full or invalid pools, drains that
+wait, and the number of findings in a first look of check.
 
 The cluster moves while it is read: a finding may be gone at the next look.
 kubectl cilium-pool check looks twice.
@@ -90,9 +90,9 @@ cluster could not be read, 2 wrong command line.`,
 	p.output.AddFlags(cmd)
 	cmd.Flags().StringVar(&e.Lease, "lease", e.Lease, "name of the operator's Lease; empty: find it")
 	cmd.Flags().BoolVarP(&p.watch, "watch", "w", p.watch, "show the page again and again, until interrupted")
-	cmd.Flags().DurationVar(&p.every, "every", p.every, "how often --watch reads the cluster")
+	cmd.Flags().DurationVar(&p.every, "every", p.every, "time between two reads of the cluster by --watch")
 	cmd.Flags().IntVar(&p.nodes, "nodes", p.nodes, "also show this many nodes, the fullest ones")
-	cmd.Flags().IntVar(&p.times, "times", p.times, "how many pages to show; 0: without end")
+	cmd.Flags().IntVar(&p.times, "times", p.times, "number of pages to show; 0: without end")
 	_ = cmd.Flags().MarkHidden("times") // top had it
 	return cmd
 }
@@ -322,7 +322,7 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	}
 }
 
-// fullness orders nodes: those that need addresses and have none come first.
+// fullness orders nodes: nodes that need addresses and have none come first.
 func fullness(r nodeRow) float64 {
 	if r.Capacity == 0 {
 		return float64(r.Demand) * 1e6

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// A Lease may lack the time at which its holder acquired it.
+// A Lease may lack the acquire time of its holder.
 func TestDescribeWithoutAcquireTime(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	v := Overview{Operator: operatorState{Leader: "operator-0", Renewed: &now}}

@@ -42,7 +42,7 @@ func stripNode(obj any) (any, error) {
 	return n, nil
 }
 
-// agentCache keeps the agents' own pods, which use the host network and so are not among those
+// agentCache keeps the agents' own pods, which use the host network and so are not among the pods
 // that need an address.
 func agentCache(namespace string, selector labels.Selector) cache.Options {
 	return cache.Options{
@@ -67,7 +67,7 @@ func stripPod(obj any) (any, error) {
 	return p, nil
 }
 
-// stripAsking also keeps what selects the Cilium pool of a pod.
+// stripAsking also keeps the fields that select the Cilium pool of a pod.
 func stripAsking(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {

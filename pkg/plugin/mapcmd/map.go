@@ -1,5 +1,5 @@
-// Package mapcmd is kubectl cilium-pool map. What it shows is drawn by package
-// addressmap, which knows no cluster.
+// Package mapcmd is kubectl cilium-pool map. Package addressmap, which knows no cluster, draws the
+// map.
 package mapcmd
 
 import (
@@ -47,10 +47,9 @@ by utilisation, node or phase. It follows the cluster by watches, until interrup
 Press ? there for its keys.
 
 It is served on loopback only, at an address with a secret in it: whoever has that
-address sees what you may see. docs/map.md says how to look from another machine.
+address sees the same as you. docs/map.md says how to look from another machine.
 
-With -o svg it writes the same map as a picture, with -o json what is behind it,
-and ends.`,
+With -o svg it writes the same map as a picture, with -o json its data, and ends.`,
 		Example: cli.Examples("map", "map --pool zone-a --by node", "map --port 8080", "map -o svg > addresses.svg",
 			"map -o json | jq '.blocks[] | select(.node == \"edge-01\") | .users'"),
 		Args: cobra.NoArgs,
@@ -67,7 +66,7 @@ and ends.`,
 	f := cmd.Flags()
 	f.StringVarP(&m.format, "output", "o", "", "svg or json; empty: serve a page")
 	f.StringSliceVar(&m.pools, "pool", nil, "only these pools")
-	f.StringVar(&m.by, "by", m.by, "what colours show: utilisation, node or phase")
+	f.StringVar(&m.by, "by", m.by, "meaning of colours: utilisation, node or phase")
 	f.StringVar(&m.layout, "layout", m.layout, "where cells are: rows, or hilbert for a Hilbert curve")
 	f.IntVar(&m.port, "port", 0, "port on loopback; 0: any that is free")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"svg", "json"}, cobra.ShellCompDirectiveNoFileComp))

@@ -29,12 +29,12 @@ const (
 	// pauseFactor keeps a large cluster from taking more than a fifth of a processor.
 	lowestPause = 250 * time.Millisecond
 	pauseFactor = 4
-	// problemFor is how long a failed watch is shown. One that keeps failing
-	// fails again within 30 s, client-go's longest back-off.
+	// problemFor is the time that a failed watch is shown. A failing watch fails again within 30 s,
+	// client-go's longest back-off.
 	problemFor = 45 * time.Second
-	// pingEvery is how often to check that the API server responds: watches report nothing
-	// while a connection is refused (client-go v0.36, tools/cache/reflector.go). pingTime is
-	// the timeout.
+	// pingEvery is the interval of checks that the API server responds: watches report no error
+	// while a connection is refused (client-go v0.36, tools/cache/reflector.go). pingTime is the
+	// timeout.
 	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
 )
 
@@ -132,7 +132,7 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 	return append(all, picking...), err
 }
 
-// readAsks reads what selects the Cilium pool of pods.
+// readAsks reads the objects that select the Cilium pool of pods.
 func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
 	if !w.operator.Mode.ManyPools() {
 		return nil
@@ -174,7 +174,7 @@ func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced)
 	}
 }
 
-// cluster returns what the watches have delivered so far.
+// cluster returns the state that the watches have delivered so far.
 func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
 	s := &audit.Snapshot{Time: time.Now(), Mode: w.operator.Mode}
 	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}

@@ -33,13 +33,13 @@ spec.ipam.pool, which no agent reads there, and the blocks are deleted at once.
 Where it does, abort first prepares the node: it pauses the operator there, and
 for multi-pool mode its blocks are written to spec.ipam.pools. Then restart its agent
 in the old mode, and run abort again. It is refused where the old mode cannot express
-what the node has: cluster-pool and kubernetes mode know one CIDR of a family, and
-that has to be the node's old one. To multi-pool mode a node can always go.
+the node's addresses: cluster-pool and kubernetes mode know one CIDR of a family, and
+only the node's old one can be that. To multi-pool mode a node can always go.
 
 To learn which mode an agent runs in, it is asked for a report, which an agent in crd
-mode answers within its update rate. --answer-timeout is how long to wait for that.
+mode answers within its update rate. --answer-timeout is the time to wait for that.
 
-Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
+Exit codes: 0 these nodes are back, 3 some are not: the output names the next step,
 1 it failed; run it again.`,
 		Example: cli.Examples("migrate abort --node edge-01", "migrate abort --all --to multi-pool", "migrate abort -l zone=a --dry-run"),
 		Args:    cobra.NoArgs,
@@ -59,8 +59,8 @@ Exit codes: 0 these nodes are back, 3 some are not: the output says what to do,
 	}
 	s.addFlags(e, cmd)
 	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
-	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "how long to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say which nodes would be taken back, and write nothing")
+	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
 }
 
@@ -167,8 +167,8 @@ func (a *aborting) returning(to adopt.Source) []*returning {
 	return out
 }
 
-// readAgain picks up what the operator did before it saw the pause: a block created
-// since the first read may have pods by now.
+// readAgain picks up writes of the operator before it saw the pause: a block created since the
+// first read may have pods by now.
 func (a *aborting) readAgain(ctx context.Context, all []*returning) error {
 	m, err := readMove(ctx, a.Env, &choice{})
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *aborting) backTo(name string) string {
 	return a.m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation]
 }
 
-// refusedAtOnce returns why nothing is even begun.
+// refusedAtOnce returns the reason why no step is even begun.
 func (a *aborting) refusedAtOnce(r *returning) string {
 	node := a.m.Nodes[r.name]
 	switch {
@@ -203,7 +203,7 @@ func (a *aborting) refusedAtOnce(r *returning) string {
 	return ""
 }
 
-// takeBack does what the mode in which the node's agent runs allows.
+// takeBack takes the steps that the mode of the node's agent allows.
 func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) error {
 	switch mode {
 	case agentUnknown:
@@ -219,7 +219,7 @@ func (a *aborting) takeBack(ctx context.Context, r *returning, mode agentMode) e
 	return a.release(ctx, r)
 }
 
-// prepare prepares a node whose agent runs in crd mode, or refuses.
+// prepare prepares a node with an agent in crd mode, or refuses.
 func (a *aborting) prepare(ctx context.Context, r *returning) error {
 	live, err := a.nodes.Live(ctx, r.name)
 	if err != nil || live == nil {
@@ -258,9 +258,9 @@ func allocationsOf(live *ciliumnode.View, blocks []crd.Block, defaultPool string
 	return out
 }
 
-// release takes back what the operator assigned to a node whose agent does not read it.
-// It deletes the blocks first, so that the operator publishes them no more; the change
-// of the CiliumNode makes patches decided on before conflict.
+// release takes back the operator's assignments to a node with an agent that does not read them. It
+// deletes the blocks first, so that the operator publishes them no more; the change of the
+// CiliumNode makes patches decided on before conflict.
 func (a *aborting) release(ctx context.Context, r *returning) error {
 	for _, b := range r.blocks {
 		if err := a.m.DeleteBlock(ctx, b); err != nil {
@@ -275,7 +275,7 @@ func (a *aborting) release(ctx context.Context, r *returning) error {
 			return err
 		}
 	}
-	if err := a.retract(ctx, r); err != nil { // whatever came in between
+	if err := a.retract(ctx, r); err != nil { // and all changes in between
 		return err
 	}
 	return a.resume(ctx, r)

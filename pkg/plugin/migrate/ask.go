@@ -32,7 +32,7 @@ const (
 	agentInCRD
 )
 
-// pause pauses the operator on a node, and records the mode to which it returns.
+// pause pauses the operator on a node, and records the mode that it returns to.
 func (a *aborting) pause(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
 }
@@ -159,8 +159,8 @@ func (a *aborting) answers(ctx context.Context, waiting map[string]bool, modes m
 	return nil
 }
 
-// silent judges agents that have not answered: silence means something only if the agent has
-// been Ready all the time. It returns how long to wait for those that became Ready later.
+// silent judges agents that have not answered: silence means something only if the agent has been
+// Ready all the time. It returns the time to wait for agents that became Ready later.
 func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes map[string]agentMode) (time.Duration, error) {
 	now, err := readMove(ctx, a.Env, &choice{})
 	if err != nil {
@@ -182,10 +182,9 @@ func (a *aborting) silent(ctx context.Context, waiting map[string]bool, modes ma
 	return left, nil
 }
 
-// retract removes the node's blocks, and everything that an agent in crd mode has reported,
-// from its CiliumNode. A node that returns to multi-pool mode has no more use for podCIDRs, and
-// cilium-operator would take them for all that the node has when it starts next; in the other
-// modes they are what the node has.
+// retract removes the node's blocks, and the report of an agent in crd mode, from its CiliumNode. A
+// node that returns to multi-pool mode has no more use for podCIDRs, and cilium-operator would take
+// them for all CIDRs of the node when it starts next; in the other modes they are the node's CIDRs.
 func (a *aborting) retract(ctx context.Context, r *returning) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := a.nodes.Live(ctx, r.name)

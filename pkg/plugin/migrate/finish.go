@@ -20,24 +20,24 @@ func newFinish(e *cli.Env, s choice) *cobra.Command {
 	dryRun, settle := false, config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",
-		Short: "End a move: take away what the old mode left; after it there is no way back",
-		Long: `Ends a move of these nodes: sees that their agents run steadily in the new mode,
-reported there what they use or request, and will start in it again (cilium-config,
-CiliumNodeConfigs); then takes away what the old mode left in their CiliumNodes. No
-agent reads that, and while it is there, the operator assigns blocks that it names
-to no other node:
+		Short: "End a move: remove the old mode's leftovers; after it there is no way back",
+		Long: `Ends a move of these nodes: verifies that their agents run steadily in the new mode,
+reported their addresses or requests there, and will start in it again (cilium-config,
+CiliumNodeConfigs); then removes the leftovers of the old mode from their CiliumNodes.
+No agent reads them, and while they are there, the operator assigns blocks that they
+name to no other node:
 
-  in crd mode         spec.ipam.pools, and the labels of blocks that say where they
-                      came from. After it, migrate abort does nothing
-  in multi-pool mode  addresses in spec.ipam.pool, podCIDRs, and what the agent had
-                      reported in status.ipam, but nothing that lies in no block and
-                      no PodIPPool
+  in crd mode         spec.ipam.pools, and the labels of blocks that name their source.
+                      After it, migrate abort has no effect
+  in multi-pool mode  addresses in spec.ipam.pool, podCIDRs, and the agent's report in
+                      status.ipam, but only CIDRs and addresses that lie in a block or
+                      a PodIPPool
 
-Nothing is written while a node that came from another IPAM has yet to settle. A node
-that moved between two modes of this operator (docs/modes.md) waits for itself alone.
+It writes only once every node that came from another IPAM has settled. A node that
+moved between two modes of this operator (docs/modes.md) waits for itself alone.
 
-Exit codes: 0 it is finished, 3 something is yet to be done: the output says what,
-1 it failed; run it again.`,
+Exit codes: 0 it is finished, 3 a node is not ready: the output says why, 1 it failed;
+run it again.`,
 		Example: cli.Examples("migrate finish --dry-run", "migrate finish", "migrate finish -l zone=a"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,12 +56,12 @@ Exit codes: 0 it is finished, 3 something is yet to be done: the output says wha
 		},
 	}
 	s.addFlags(e, cmd)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be written, and write nothing")
-	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the changes, without a write")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "time that an agent must have been Ready, and that pods must have run to be expected in its report")
 	return cmd
 }
 
-// unfinished returns what remains to be done.
+// unfinished returns the remaining work.
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {

@@ -20,7 +20,7 @@ type finishing struct {
 	*move
 	name    string
 	settled adopt.Standing
-	// mode is the one that its agent starts in.
+	// mode is the mode that its agent starts in.
 	mode ciliumnode.Mode
 	// adopted are its blocks that say where they came from.
 	adopted []crd.Block
@@ -36,14 +36,14 @@ func (m *move) finishing(name string, settle time.Duration) *finishing {
 	return f
 }
 
-// betweenModes reports whether the node moved from crd to multi-pool mode of this operator:
-// blocks cover all that is allocated to it.
+// betweenModes reports whether the node moved from crd to multi-pool mode of this operator: blocks
+// cover all its allocations.
 func (f *finishing) betweenModes() bool {
 	return f.mode == ciliumnode.MultiPool && len(f.settled.Blocks) > 0 && f.settled.From != adopt.MultiPool && f.settled.Back == ""
 }
 
-// once reads the live CiliumNode, and removes from exactly that version what the other mode
-// left. left describes that, and refused why the node cannot be finished.
+// once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
+// mode. left describes that, and refused why the node cannot be finished.
 func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
 	nodes := f.ciliumNodes()
 	live, err := nodes.Live(ctx, f.name)
@@ -63,7 +63,7 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string
 	return left, refused, err
 }
 
-// left describes what another mode than the agent's left in a CiliumNode.
+// left describes the leftovers of another mode than the agent's in a CiliumNode.
 func (f *finishing) left(view *ciliumnode.View) string {
 	switch {
 	case view == nil:
@@ -119,7 +119,7 @@ func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
 	return out
 }
 
-// addressesLeft describes what crd mode left.
+// addressesLeft describes the leftovers of crd mode.
 func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 	var parts []string
 	ours, addresses, listed := f.ours(live), 0, 0
@@ -159,8 +159,8 @@ func (f *finishing) notInCRD(live *ciliumnode.View) string {
 	return ""
 }
 
-// reports describes an agent, of this image, whose CiliumNode has a report of crd mode. Agents
-// before Cilium 1.20 do not remove it in multi-pool mode. One that runs in crd mode would report
+// reports describes an agent of this image that has left a report of crd mode in its CiliumNode.
+// Agents before Cilium 1.20 do not remove it in multi-pool mode. An agent in crd mode would report
 // again.
 func reports(node, image string) string {
 	if minor, known := adopt.MinorOf(image); known && minor >= 20 {

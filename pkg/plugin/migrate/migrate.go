@@ -26,14 +26,14 @@ func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate plan|start|status|finish|abort",
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
-		Long: `Moves nodes whose pods have addresses from Cilium's cluster-pool, kubernetes or
-multi-pool mode, or from pools filled by hand, without restarting a pod: what a node
-was given becomes its blocks. docs/migration.md has the whole way, and the way back.
+		Long: `Moves nodes from Cilium's cluster-pool, kubernetes or multi-pool mode, or from pools
+that people filled, without restarting a pod: each node's addresses become its blocks.
+docs/migration.md has the whole way, and the way back.
 
-plan shows what would be done, and what stands in the way; it writes nothing. start
-makes the blocks: from then on the operator looks after the node. status shows how
-far each node has come, and what comes next. finish ends a move, also one between two
-modes of this operator (docs/modes.md); abort goes back.
+plan shows the steps and the obstacles, without a write. start makes the blocks: from
+then on the operator looks after the node. status shows each node's progress and next
+step. finish ends a move, also one between two modes of this operator (docs/modes.md);
+abort goes back.
 
 Each of them can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
@@ -53,12 +53,12 @@ type choice struct {
 	nodes    []string
 	selector string
 	all      bool
-	// asked: nothing is done without a selection.
+	// asked: the command needs a selection.
 	asked bool
 }
 
 func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&s.nodes, "node", s.nodes, "these nodes alone; may be given more than once")
+	cmd.Flags().StringSliceVar(&s.nodes, "node", s.nodes, "these nodes alone; may be repeated")
 	cmd.Flags().StringVarP(&s.selector, "selector", "l", s.selector, "nodes with these labels alone")
 	if s.asked {
 		cmd.Flags().BoolVar(&s.all, "all", s.all, "all nodes")

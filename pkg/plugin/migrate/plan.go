@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// migratePlan is what migrate plan writes.
+// migratePlan is the output of migrate plan.
 type migratePlan struct {
 	Nodes    []migrateNode   `json:"nodes"`
 	Findings []adopt.Finding `json:"findings"`
@@ -24,7 +24,8 @@ type migrateNode struct {
 	From     adopt.Source   `json:"from"`
 	Blocks   []migrateBlock `json:"blocks"`
 	Withdraw []netip.Prefix `json:"withdraw,omitempty"`
-	// Addresses is how many addresses of its blocks pods can have, InUse how many are in use.
+	// Addresses is the number of addresses of its blocks that pods can have, InUse the number in
+	// use.
 	Addresses int `json:"addresses"`
 	InUse     int `json:"inUse"`
 	Findings  int `json:"findings"`
@@ -41,16 +42,16 @@ func newPlan(e *cli.Env) *cobra.Command {
 	var s choice
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show which blocks nodes would get, and what stands in the way; nothing is written",
-		Long: `Shows which PodIPBlocks would be made of what nodes were given: podCIDRs of
-CiliumNodes or Nodes, what multi-pool mode has allocated, or pools filled by hand.
+		Short: "Show the blocks that nodes would get, and the obstacles, without a write",
+		Long: `Shows the PodIPBlocks that would be made of the nodes' addresses: podCIDRs of
+CiliumNodes or Nodes, allocations of multi-pool mode, or pools that people filled.
 
-It looks for what stands in the way before anything is written, and names the fix
-of each: two nodes with the same addresses, blocks that are there already, addresses
-in no pool or too many for a block, pods with addresses of another node, settings of
-Cilium, versions, free space. What blocks has to be fixed; warnings block nothing.
+It looks for obstacles before the first write, and names the fix of each: two nodes
+with the same addresses, blocks that are there already, addresses in no pool or too
+many for a block, pods with addresses of another node, settings of Cilium, versions,
+free space. Fix blocking findings before migrate start; warnings do not block it.
 
-Exit codes: 0 nothing blocks, 3 something does, 1 the cluster could not be read.`,
+Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 		Example: cli.Examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

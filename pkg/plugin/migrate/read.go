@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// input returns the input of a plan: all nodes, of which some are selected.
+// input returns the input of a plan: all nodes, some of them selected.
 func (m *move) input() adopt.Input {
 	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config}
 	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
@@ -103,7 +103,7 @@ func (m *move) agentImage(node string) string {
 	return "unknown"
 }
 
-// standing returns what determines how far a node has moved. Pods and agents count once they
+// standing returns the state that determines a node's progress. Pods and agents count once they
 // have run for settle.
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
@@ -128,7 +128,7 @@ func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	return s
 }
 
-// differs returns what the operator would do on a node if it remembered nothing; "-": nothing.
+// differs returns the operator's next step on a node without its memory; "-": none.
 func (m *move) differs(name string, s *adopt.Standing) string {
 	var words []string
 	say := func(n int, what string) {
@@ -141,7 +141,7 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 	if without == 0 {
 		claims, drains, frees := 0, 0, 0
 		for _, d := range m.Decide(name) {
-			d.State.Adopting = false // what would be done once its agent runs in crd mode
+			d.State.Adopting = false // the steps once its agent runs in crd mode
 			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Memory{})
 			claims += min(plan.Claim.Addresses, 1)
 			drains += len(plan.Drain)

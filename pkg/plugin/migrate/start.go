@@ -26,16 +26,16 @@ func newStart(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start --node NODE|-l SELECTOR|--all",
 		Short: "Create the blocks of nodes that will move",
-		Long: `Makes the PodIPBlocks of what nodes were given, as migrate plan shows them: only if
-nothing blocks for any of these nodes.
+		Long: `Makes the PodIPBlocks of the nodes' addresses, as migrate plan shows them: only if no
+finding blocks any of these nodes.
 
-A node's blocks make the operator look after it. Once all that the node was given
-is a block, it publishes their addresses, and does nothing else, until the node's
-agent reports that it runs in crd mode. An agent of another mode does not read them.
+A node's blocks make the operator look after it. Once blocks cover all the node's
+addresses, it publishes them, and takes no other action, until the node's agent
+reports that it runs in crd mode. An agent of another mode does not read them.
 
-It may be stopped at any point: run it again, and it makes what is missing.
+It may be stopped at any point: run it again, and it makes the missing blocks.
 
-Exit codes: 0 the blocks are there, 3 something blocks and nothing was written, 1 it
+Exit codes: 0 the blocks are there, 3 a finding blocks it and it wrote no block, 1 it
 failed.`,
 		Example: cli.Examples("migrate start --all", "migrate start --node edge-01 --dry-run", "migrate start -l zone=a"),
 		Args:    cobra.NoArgs,
@@ -58,7 +58,7 @@ failed.`,
 		},
 	}
 	s.addFlags(e, cmd)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "say what would be made, and write nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the blocks that would be made, without a write")
 	return cmd
 }
 
@@ -111,7 +111,7 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
 	}
-	if there.Labels[v1alpha1.AdoptedLabel] == "" { // pinned by hand
+	if there.Labels[v1alpha1.AdoptedLabel] == "" { // a person pinned it
 		if err := m.label(ctx, there, string(n.From)); err != nil {
 			return err
 		}
@@ -155,9 +155,9 @@ func (m *move) label(ctx context.Context, block *v1alpha1.PodIPBlock, from strin
 	return nil
 }
 
-// withdraw deletes a block whose CIDR the node has returned, and that no agent has read,
-// without a drain. If it has been published in the meantime, it is left to drain, because an
-// agent that has just started may have read it.
+// withdraw deletes a block that no agent has read, without a drain, if the node has returned its
+// CIDR. If it has been published in the meantime, it is left to drain, because an agent that has
+// just started may have read it.
 func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryRun bool) error {
 	if dryRun {
 		fmt.Fprintf(m.env.Out, "podipblock/%s would be withdrawn (node %s has given it back)\n", b.Name, n.Name)
@@ -218,7 +218,7 @@ func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBloc
 	return there, nil
 }
 
-// dropBlock deletes a block at once, whatever it contains.
+// dropBlock deletes a block at once, in use or not.
 func (m *move) dropBlock(ctx context.Context, b crd.Block) error {
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err

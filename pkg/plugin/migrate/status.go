@@ -20,17 +20,17 @@ type migrateRow struct {
 	Node string       `json:"node"`
 	From adopt.Source `json:"from"`
 	Step adopt.Step   `json:"step"`
-	// Blocks are those it holds, Given the CIDRs assigned to it.
+	// Blocks are the blocks it holds, Given the CIDRs assigned to it.
 	Blocks int `json:"blocks"`
 	Given  int `json:"given"`
-	// Addresses is how many its pool has, InUse how many are in use by any account, and
-	// Unreported how many pods have that its agent does not report.
+	// Addresses is the number of its pool's addresses, InUse the number in use by any account, and
+	// Unreported the number of pods' addresses that its agent does not report.
 	Addresses  int `json:"addresses"`
 	InUse      int `json:"inUse"`
 	Unreported int `json:"unreported"`
-	// Mode is the IPAM mode in which its agent starts next.
+	// Mode is the IPAM mode of its agent's next start.
 	Mode string `json:"mode"`
-	// Difference is what the operator would do there; "-": nothing.
+	// Difference is the operator's next step there; "-": none.
 	Difference string `json:"difference"`
 	// Next is the next step; "": none.
 	Next string `json:"next"`
@@ -42,24 +42,24 @@ func newStatus(e *cli.Env) *cobra.Command {
 	until, timeout, settle := "", time.Duration(0), config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how far each node has come, and what comes next",
+		Short: "Show each node's progress and next step",
 		Long: `Shows for each node which step it has reached:
 
-  old        what it was given is no block yet
-  adopted    it is; its addresses are not all in spec.ipam.pool
+  old        its addresses are in no block yet
+  adopted    blocks cover them; they are not all in spec.ipam.pool
   published  they are; its agent reads none of them yet
-  moved      its agent reports what it uses, so it runs in crd mode
+  moved      its agent reports addresses in use, so it runs in crd mode
   settled    it has been Ready for --settle-time, and reports the address of every pod
              that has run for as long
   finished   migrate finish was run; or it never had another IPAM
   returning  migrate abort was run, and its agent has yet to restart
 
-Difference is what the operator would do there now: adopt CIDRs, claim another block,
-drain or free some. What the operator only remembers is not in it.
+Difference is the operator's next step there: adopt CIDRs, claim another block, drain
+or free some. It does not include the operator's memory.
 
-With --until it waits until all these nodes have come as far as that.
+With --until it waits until all these nodes have reached that step.
 
-Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be read.`,
+Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`,
 		Example: cli.Examples("migrate status", "migrate status --node edge-01 --until settled --timeout 5m", "migrate status -o json | jq '.[] | select(.step != \"settled\")'"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,8 +82,8 @@ Exit codes: 0, 3 not all have come as far as --until, 1 the cluster could not be
 	o.AddFlags(cmd)
 	s.addFlags(e, cmd)
 	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait; 0: without end")
-	cmd.Flags().DurationVar(&settle, "settle-time", settle, "how long an agent must have been Ready, and pods have run to be expected in its report")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "time to wait; 0: without end")
+	cmd.Flags().DurationVar(&settle, "settle-time", settle, "time that an agent must have been Ready, and that pods must have run to be expected in its report")
 	return cmd
 }
 
@@ -149,7 +149,7 @@ func (m *move) next(s *adopt.Standing, mode string) string {
 	return ""
 }
 
-// waitsToSettle returns what a node that has moved waits for.
+// waitsToSettle returns the reasons why a node that has moved waits.
 func waitsToSettle(s *adopt.Standing) []string {
 	var waits []string
 	if !s.Settled {

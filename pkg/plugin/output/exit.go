@@ -2,14 +2,14 @@ package output
 
 import "fmt"
 
-// Code is an exit code, as the error of a command that has already printed what is wrong.
+// Code is an exit code, as the error of a command that has already printed the problem.
 type Code int
 
 // Exit codes of all commands. docs/kubectl/README.md has the table.
 const (
-	// Failed: the command failed, or what it checked is wrong.
+	// Failed: the command failed, or its check found a problem.
 	Failed Code = 1
-	// Usage: the command line is wrong, and nothing was done.
+	// Usage: the command line is wrong, and the command did not run.
 	Usage Code = 2
 	// NotReached: the requested state needs user action first.
 	NotReached Code = 3

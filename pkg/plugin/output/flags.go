@@ -21,7 +21,7 @@ type Flags struct {
 	noHeaders bool
 	// watch keeps printing the rows that change.
 	watch bool
-	// names returns what -o name prints; nil: rows have no names of their own.
+	// names returns the output of -o name; nil: rows have no names of their own.
 	names func() []string
 }
 

@@ -8,18 +8,18 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// watchEvery is how often -w reads the cluster.
+// watchEvery is the interval of -w's reads of the cluster.
 const watchEvery = 2 * time.Second
 
-// Listed is what a command lists at one moment.
+// Listed is the list of a command at one moment.
 type Listed struct {
 	Rows  any
 	Names []string // of the rows, for -o name
 	Table Table
 }
 
-// PrintList prints what read returns. With -w it continues until sleep fails, as it does when
-// ctx ends, and prints the rows that have changed.
+// PrintList prints the result of read. With -w it continues until sleep fails, as it does when ctx
+// ends, and prints the rows that have changed.
 func (o *Flags) PrintList(ctx context.Context, w, errOut io.Writer, sleep func(context.Context, time.Duration) error, read func() (Listed, error)) error {
 	if o.watch && !o.Readable() {
 		return Usagef("--watch goes with tables alone, not with -o %s", o.Format)

@@ -25,7 +25,7 @@ func Columns(names ...string) []Column {
 type Table struct {
 	Columns []Column
 	Cells   [][]any
-	Empty   string // what to say where there are no rows
+	Empty   string // text in place of rows
 }
 
 // lines returns the rows as text.
@@ -45,7 +45,7 @@ func (t Table) line(cells []any) string {
 		switch t.Columns[i].name {
 		case "Age":
 			continue
-		case "Phase": // and for how long
+		case "Phase": // and its duration
 			words, _, _ = strings.Cut(words, " ")
 		}
 		line += words + "\x00"

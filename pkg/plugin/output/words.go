@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age returns how long ago t was, as kubectl writes it.
+// Age returns the time since t, as kubectl writes it.
 func Age(now, t time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -67,7 +67,7 @@ func Few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
 }
 
-// Many formats large counts as powers of two, as those of IPv6 are.
+// Many formats large counts, such as IPv6's, as powers of two.
 func Many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)

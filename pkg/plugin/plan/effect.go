@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// effect is what an edit of pools would do.
+// effect is the effect of an edit of pools.
 type effect struct {
 	Pools []poolChange `json:"pools"`
 	Nodes []nodeChange `json:"nodes"`
@@ -36,21 +36,21 @@ type effect struct {
 	Public []public `json:"public,omitempty"`
 	// Masqueraded are the ranges of pools that Cilium masquerades.
 	Masqueraded []masqueraded `json:"masqueraded,omitempty"`
-	// InUse counts the addresses in use in blocks that would have to leave.
+	// InUse counts the addresses in use in blocks that would need to leave.
 	InUse int `json:"inUse"`
 }
 
-// covered is what a pool would cover of the addresses of nodes and Services.
+// covered is the part of the addresses of nodes and Services that a pool would cover.
 type covered struct {
 	Pool  string `json:"pool"`
 	Count int    `json:"count"`
-	// Addresses name the first of them, and whose they are.
+	// Addresses name the first of them, and their owners.
 	Addresses string `json:"addresses"`
 	// Shared: pods get them nevertheless.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// closed is a CIDR of a pool that would assign nothing any more, or from the start.
+// closed is a CIDR of a pool that would assign no more blocks, or none from the start.
 type closed struct {
 	Pool     string       `json:"pool"`
 	CIDR     netip.Prefix `json:"cidr"`
@@ -92,25 +92,25 @@ type nodeChange struct {
 	// Claims are the blocks it would claim at once.
 	Claims []string `json:"claims"`
 	Leaves []leaves `json:"leaves"`
-	// Missing is how many addresses it would need that no pool has.
+	// Missing is the number of needed addresses that no pool has.
 	Missing int    `json:"missing,omitempty"`
 	Paused  string `json:"paused,omitempty"`
 }
 
-// leaves is a block that would have to leave.
+// leaves is a block that would need to leave.
 type leaves struct {
 	Block  string `json:"block"`
 	Used   int    `json:"used"`
 	Reason string `json:"reason"`
 	// Stays: it stays until the node has addresses to replace it.
 	Stays bool `json:"stays,omitempty"`
-	// Until is when the maintenance window opens in which it may begin to leave.
+	// Until is the opening of the next maintenance window, when the block may begin to leave.
 	Until *time.Time `json:"notBefore,omitempty"`
 	// Orphaned: it would no longer lie in any CIDR of its pool.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 
-// effectOf compares what would be decided. It claims in both clusters.
+// effectOf compares the decisions. It claims in both clusters.
 func effectOf(before, after *cluster.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.NodeNames() {

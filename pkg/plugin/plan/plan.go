@@ -14,17 +14,17 @@ func New(e *cli.Env) *cobra.Command {
 	file, remove := "", []string{}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
-		Short: "Show what an edit of pools would do; nothing is written",
-		Long: `Shows what would happen if the PodIPPools in a file were applied: which nodes get
-another pool, which blocks would be claimed and which would have to go, with how
-many pods on them, which routes change, which nodes no pool would serve any more,
-and which could not get what they need.
+		Short: "Show the effects of an edit of pools, without a write",
+		Long: `Shows the effects of applying the PodIPPools in a file: nodes that get another pool,
+blocks that would be claimed and blocks that would go, with the number of pods on them,
+changed routes, nodes that no pool would serve any more, and nodes that could not get
+the addresses they need.
 
-It asks the operator's own deciding code, on what the cluster shows now, for the
-first step of each node: what must go, and what takes its place. Pods move at their
+It asks the operator's own deciding code, on the cluster as it is now, for the first
+step of each node: the blocks that must go, and their replacements. Pods move at their
 own pace after that. Blocks that would be reclaimed later, as they idle, are not in it.
 The API server's own checks of the file are not made; kubectl apply --dry-run=server
-makes them. Nothing is written.`,
+makes them. This command does not write.`,
 		Example: cli.Examples("plan -f pools.yaml", "plan --delete old-pool", "plan -f - < pools.yaml"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,8 +27,8 @@ func sharesOf(was, is map[share]nodeChange) []share {
 	})
 }
 
-// firstSteps returns the first steps of a node, by family and Cilium pool, as changes from
-// nothing. What they claim is taken in the cluster's ledger.
+// firstSteps returns the first steps of a node, by family and Cilium pool, as changes from zero.
+// Their claims are taken in the cluster's ledger.
 func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
 	steps := map[share]nodeChange{}
 	users := c.Users(name)

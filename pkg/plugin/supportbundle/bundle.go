@@ -32,14 +32,15 @@ func New(e *cli.Env) *cobra.Command {
 	file, logLines := "", int64(10000)
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Pack what a support request needs into one file",
-		Long: `Packs into a .tar.gz what a support request needs: status, nodes, an explanation
+		Short: "Pack the data for a support request into one file",
+		Long: `Packs into a .tar.gz the data for a support request: status, nodes, an explanation
 of each node, a first look of check, all PodIPPools, PodIPBlocks and CiliumNodes,
 events about these, and the operator's pods with their logs.
 
 It holds names of nodes and pods, labels and addresses: look at it before you send
 it. It reads no Secret; tokens, passwords, keys and certificates are redacted
-(docs/kubectl/README.md). errors.txt and the terminal list what could not be read.`,
+(docs/kubectl/README.md). errors.txt and the terminal list the objects that could not
+be read.`,
 		Example: cli.Examples("support-bundle", "support-bundle --file case-17.tar.gz --log-lines 1000"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,7 +67,7 @@ it. It reads no Secret; tokens, passwords, keys and certificates are redacted
 		},
 	}
 	cmd.Flags().StringVar(&file, "file", file, "where to write it; empty: a name with the time, here")
-	cmd.Flags().Int64Var(&logLines, "log-lines", logLines, "how many lines of each operator's log")
+	cmd.Flags().Int64Var(&logLines, "log-lines", logLines, "number of lines of each operator's log")
 	return cmd
 }
 

@@ -7,10 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// redacted replaces what a support bundle leaves out.
+// redacted replaces text that a support bundle leaves out.
 const redacted = "(redacted)"
 
-// secrets match what must not leave the cluster, with what replaces it. docs/kubectl/README.md
+// secrets match text that must not leave the cluster, with its replacement. docs/kubectl/README.md
 // lists them.
 var secrets = []struct {
 	pattern *regexp.Regexp

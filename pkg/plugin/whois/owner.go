@@ -22,22 +22,22 @@ import (
 // owner is who has an address, as far as the cluster's current state shows.
 type owner struct {
 	Address string `json:"address"`
-	// Pools are those whose CIDRs contain it.
+	// Pools are the pools with a CIDR that contains it.
 	Pools []string `json:"pools"`
 	// Block, and the node that holds it; empty: no block contains the address.
 	Block      string     `json:"block,omitempty"`
 	Node       string     `json:"node,omitempty"`
 	Phase      string     `json:"phase,omitempty"`
 	BlockSince *time.Time `json:"blockSince,omitempty"`
-	// PublishedBy are the nodes whose agents may assign it, by their CiliumNode or, in
+	// PublishedBy are the nodes with agents that may assign it, by their CiliumNode or, in
 	// kubernetes mode, by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
-	// Users are those who use it, according to agents and pods.
+	// Users are its users, according to agents and pods.
 	Users []addressUser `json:"users"`
 	// Release is its state in the release handshake.
 	Release string `json:"release,omitempty"`
 
-	carrier string // the kind of what says so in PublishedBy
+	carrier string // the kind of the sources of PublishedBy
 }
 
 // addressUser is a pod, or an agent's own use such as "router".
@@ -71,7 +71,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 	return who
 }
 
-// poolsWith returns the pools whose CIDRs contain an address.
+// poolsWith returns the pools with a CIDR that contains an address.
 func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
 	pools := []string{}
 	for _, name := range c.Pools.Names() {

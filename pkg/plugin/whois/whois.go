@@ -17,11 +17,11 @@ func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
 		Short: "Find who has an address: block, node, pod, and since when",
-		Long: `Shows who has an address now: the pools whose ranges hold it, its block and the
+		Long: `Shows who has an address now: the pools with a range that holds it, its block and the
 node that holds that, the CiliumNodes that publish it (in kubernetes mode, Nodes),
-and the pod that uses it, by the agent's report and by the pod's own status. Since when is the block's
-creation, and the pod's start. Who had it before is in the operator's log
-(docs/operations.md).`,
+and the pod that uses it, by the agent's report and by the pod's own status. Since
+when is the block's creation, and the pod's start. Who had it before is in the
+operator's log (docs/operations.md).`,
 		Example: cli.Examples("whois 10.20.0.5", "whois fd00:10::45 -o json"),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,6 +1,6 @@
-// Package hostscope models Cilium's agent in kubernetes mode: which CIDRs it reads off its
-// Node, and which addresses it allocates from them. What it started with it keeps. It needs
-// no clock and no API server.
+// Package hostscope models Cilium's agent in kubernetes mode: which CIDRs it reads off its Node,
+// and which addresses it allocates from them. It keeps the CIDRs it started with. It needs no clock
+// and no API server.
 //
 // Source: pkg/k8s/node.go (ParseNode) and pkg/ipam/hostscope.go of Cilium v1.20.1.
 package hostscope
@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// Annotations are those of a Node that name its CIDR, by family. Where the first is there,
-// whatever it says, the second, its older name, is not read.
+// Annotations are the annotations of a Node that name its CIDR, by family. Where the first is
+// there, with any value, the second, its older name, is not read.
 var Annotations = [2][2]string{
 	ipalloc.IPv4: {"network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"},
 	ipalloc.IPv6: {"network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"},

@@ -1,7 +1,6 @@
-// Package multipool models the allocator of Cilium's agent in multi-pool mode: which
-// addresses it allocates from its assigned CIDRs, how many it requests, and which CIDRs
-// it returns. Agent models one family of one pool, Pools all of them. It needs no clock
-// and no API server.
+// Package multipool models the allocator of Cilium's agent in multi-pool mode: the addresses it
+// allocates from its assigned CIDRs, the number it requests, and the CIDRs it returns. Agent models
+// one family of one pool, Pools all of them. It needs no clock and no API server.
 //
 // Source: pkg/ipam/pool.go and pkg/ipam/multipool_manager.go of Cilium v1.20.1.
 package multipool
@@ -22,13 +21,13 @@ var (
 
 // Agent is one run of an agent. The zero Agent has no CIDR and keeps no reserve.
 type Agent struct {
-	// Reserve is --ipam-multi-pool-pre-allocation: how many addresses the agent
-	// wants to keep free.
+	// Reserve is --ipam-multi-pool-pre-allocation: the number of addresses that the agent wants to
+	// keep free.
 	Reserve int
 
 	cidrs []netip.Prefix
-	// released are the CIDRs that the agent has returned and still sees on its list,
-	// removed those that another writer took off the list while they were in use.
+	// released are the CIDRs that the agent has returned and still sees on its list, removed the
+	// CIDRs that another writer took off the list while they were in use.
 	released []netip.Prefix
 	removed  map[netip.Prefix]bool
 	live     map[netip.Addr]string
@@ -165,8 +164,8 @@ func (a *Agent) used(c netip.Prefix) int {
 
 func (a *Agent) free(c netip.Prefix) int { return len(Inner(c)) - a.used(c) }
 
-// Needs returns how many addresses the agent requests
-// (computeNeededIPsPerPoolLocked with neededIPCeil).
+// Needs returns the number of addresses that the agent requests (computeNeededIPsPerPoolLocked with
+// neededIPCeil).
 func (a *Agent) Needs() int {
 	n := len(a.live) + len(a.pending)
 	switch {
@@ -178,9 +177,9 @@ func (a *Agent) Needs() int {
 	return (n/a.Reserve + 1) * a.Reserve
 }
 
-// Update drops CIDRs that the agent does not need, takes back those that it dropped
-// too early, and returns what the agent would write: its CIDRs, sorted, and how many
-// addresses it requests (updateLocalNode with releaseExcessCIDRsMultiPool).
+// Update drops CIDRs that the agent does not need, takes back CIDRs that it dropped too early, and
+// returns the agent's write: its CIDRs, sorted, and the number of addresses it requests
+// (updateLocalNode with releaseExcessCIDRsMultiPool).
 func (a *Agent) Update() (cidrs []netip.Prefix, requested int) {
 	requested = a.Needs()
 	if a.restored {

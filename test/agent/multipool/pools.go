@@ -11,7 +11,7 @@ import (
 // Pools is one run of an agent with several pools, by name. The zero Pools has no
 // CIDR, keeps no reserve and runs IPv4 alone.
 type Pools struct {
-	// Reserve is how many addresses of each pool, and of each family, the agent wants to
+	// Reserve is the number of addresses of each pool, and of each family, that the agent wants to
 	// keep free. Of a pool not listed here it wants none until a pod requests one.
 	Reserve map[string]int
 	// IPv6 says that it runs both families. Each has an allocator of its own
@@ -25,16 +25,15 @@ type Pools struct {
 // pair is one pool, by family; nil: the agent does not run the family.
 type pair [2]*Agent
 
-// Share is what the agent would write for one pool.
+// Share is the agent's write for one pool.
 type Share struct {
 	Pool string
-	// CIDRs are sorted, IPv4 first. Requested is how many addresses it requests, by
-	// family.
+	// CIDRs are sorted, IPv4 first. Requested is the number of addresses it requests, by family.
 	CIDRs     []netip.Prefix
 	Requested [2]int
 }
 
-// families are those that the agent runs.
+// families are the families that the agent runs.
 func (p *Pools) families() []ipalloc.Family {
 	if p.IPv6 {
 		return []ipalloc.Family{ipalloc.IPv4, ipalloc.IPv6}
@@ -66,9 +65,9 @@ func (p *Pools) all() []*Agent {
 	return out
 }
 
-// Sees takes in the assigned CIDRs of one pool as the agent's watch shows them, but for
-// those of a family that it does not run (multiPoolManager.upsertPoolLocked). A pool that
-// is no longer listed stays as it was (multiPoolManager.ciliumNodeUpdated).
+// Sees takes in the assigned CIDRs of one pool as the agent's watch shows them, except CIDRs of a
+// family that it does not run (multiPoolManager.upsertPoolLocked). A pool that is no longer listed
+// stays as it was (multiPoolManager.ciliumNodeUpdated).
 func (p *Pools) Sees(pool string, assigned []netip.Prefix) {
 	for _, f := range p.families() {
 		var some []netip.Prefix
@@ -137,7 +136,7 @@ func (p *Pools) CIDRs() []netip.Prefix {
 	return out
 }
 
-// CIDRsOf returns those of one pool.
+// CIDRsOf returns the CIDRs of one pool.
 func (p *Pools) CIDRsOf(pool string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, f := range p.families() {
@@ -157,12 +156,12 @@ func (p *Pools) Live(pool string, f ipalloc.Family) map[netip.Addr]string {
 	return nil
 }
 
-// Uses reports whether an address of a CIDR is in use, of whatever pool.
+// Uses reports whether an address of a CIDR is in use, of any pool.
 func (p *Pools) Uses(c netip.Prefix) bool {
 	return slices.ContainsFunc(p.all(), func(a *Agent) bool { return a.Uses(c) })
 }
 
-// Closed returns the CIDRs that serve no new owner, of whatever pool, sorted.
+// Closed returns the CIDRs that serve no new owner, of any pool, sorted.
 func (p *Pools) Closed() []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range p.all() {

@@ -59,9 +59,9 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// Each family is requested and returned by itself. A pool is forgotten, with what it has
-// returned, only once it has a CIDR of neither, and CIDRs of a family that the agent does
-// not run are none of it.
+// Each family is requested and returned by itself. A pool is forgotten, with its returned CIDRs,
+// only once it has a CIDR of neither, and CIDRs of a family that the agent does not run are none of
+// it.
 func TestDualStack(t *testing.T) {
 	p := Pools{Reserve: map[string]int{"default": 2}, IPv6: true}
 	wants := func(when string, want ...Share) {
@@ -100,7 +100,7 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// A pod whose address is refused waits for another one, as one that was refused any.
+// A pod with a refused address waits for another one, like a pod that was refused any.
 func TestRestore(t *testing.T) {
 	p := Pools{Reserve: map[string]int{"default": 2}}
 	p.Sees("default", cidrs("10.0.0.5/30")) // with host bits

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Spec is how the agent writes what Update returns (multiPoolManager.updateLocalNode).
+// Spec is the agent's form of Update's result (multiPoolManager.updateLocalNode).
 func Spec(shares []Share) ipamtypes.IPAMPoolSpec {
 	var spec ipamtypes.IPAMPoolSpec
 	for _, s := range shares {

@@ -7,7 +7,7 @@ func BlockExample() map[string]any {
 	return map[string]any{"cidr": "10.0.1.64/30", "poolName": "main", "nodeName": "n1", "nodeUID": "uid"}
 }
 
-// BlockValues are what the schema of a PodIPBlock does not say.
+// BlockValues are the values that the schema of a PodIPBlock leaves open.
 func BlockValues() map[string]Values {
 	wrongNames := []string{"", "N1", "n 1", "-n1", "n_1"}
 	return map[string]Values{

@@ -11,28 +11,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Change gives one field of a spec another value, or none.
+// Change sets one field of a spec to another value, or to none.
 type Change struct {
 	// Field is the field's path in the schema, as in spec.ipv4.cidrs[].cidr, and At its
 	// path in the spec, as in spec.ipv4.cidrs[1].cidr.
 	Field, At string
-	// To says what the field becomes.
+	// To describes the field's new value.
 	To string
-	// Wrong: the value is wrong by itself, whatever else the spec says.
+	// Wrong: the value is wrong by itself, with any other values of the spec.
 	Wrong bool
 
-	sets []assignment // in this order; all but the last make what the field is a part of
+	sets []assignment // in this order; all but the last make the field's parents
 }
 
-// assignment puts a value at a path of strings and ints, or removes what is there.
+// assignment puts a value at a path of strings and ints, or removes the value there.
 type assignment struct {
 	path  []any
-	value any // nil: nothing
+	value any // nil: none
 }
 
 func (c Change) String() string { return c.At + ": " + c.To }
 
-// Apply returns a spec with the change. It leaves the one it is given as it is.
+// Apply returns a spec with the change. It does not change its argument.
 func (c Change) Apply(spec map[string]any) map[string]any {
 	out := map[string]any{"spec": runtime.DeepCopyJSON(spec)}
 	for _, s := range c.sets {
@@ -42,7 +42,7 @@ func (c Change) Apply(spec map[string]any) map[string]any {
 	return changed
 }
 
-// set changes the value at a path and returns in, or what is in its place.
+// set changes the value at a path and returns in, or its replacement.
 func set(in any, path []any, value any) any {
 	switch in := in.(type) {
 	case map[string]any:
@@ -100,7 +100,7 @@ func (c Change) Named(causes []metav1.StatusCause) bool {
 	})
 }
 
-// Values are what a schema does not say of a field.
+// Values are the values that a schema leaves open for a field.
 type Values struct {
 	// Right and Wrong are values of a string.
 	Right, Wrong []string

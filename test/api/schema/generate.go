@@ -35,9 +35,9 @@ func collect(p apiextensionsv1.JSONSchemaProps, field string, out *[]string) {
 	}
 }
 
-// Changes are those of a spec, in a fixed order. What the spec lacks is made as the
-// example has it, which has every field. by are the values that the schema does not say,
-// by field; the error names the fields of which they are missing.
+// Changes are the changes of a spec, in a fixed order. Missing parents are made as in the example,
+// which has every field. by are the values that the schema leaves open, by field; the error names
+// the fields without them.
 func (s *Schema) Changes(spec, example map[string]any, by map[string]Values) ([]Change, error) {
 	g := &generator{spec: spec, by: by}
 	g.properties(s.root.Properties["spec"], place{field: "spec", path: []any{"spec"}}, spec, example)
@@ -51,7 +51,7 @@ type generator struct {
 	problems []error
 }
 
-// place is where a field is, and what has to be made so that there is such a place.
+// place is the place of a field, and the parents that must be made for it.
 type place struct {
 	field string
 	path  []any
@@ -77,7 +77,7 @@ func (g *generator) problem(p place, what string) {
 	g.problems = append(g.problems, fmt.Errorf("%s: %s", p.field, what))
 }
 
-// properties changes each field of an object. has is what the spec has there, or nil.
+// properties changes each field of an object. has is the value of the spec there, or nil.
 func (g *generator) properties(schema apiextensionsv1.JSONSchemaProps, p place, has, example map[string]any) {
 	if has == nil && p.field != "spec" { // make the object, and no more of it than it takes
 		value := map[string]any{}

@@ -43,7 +43,7 @@ func PoolExample() map[string]any {
 	}
 }
 
-// PoolValues are what the schema of a PodIPPool does not say.
+// PoolValues are the values that the schema of a PodIPPool leaves open.
 func PoolValues() map[string]Values {
 	labelValue := strings.Repeat("a", 63)
 	return map[string]Values{

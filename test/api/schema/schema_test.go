@@ -19,8 +19,8 @@ func small() *apiextensionsv1.JSONSchemaProps {
 	}}
 }
 
-// A field that nothing is known of is a problem, and so is one that the example lacks:
-// whoever adds one has to say which values it may have.
+// An unknown field is a problem, and so is a field that the example lacks: whoever adds one must
+// list its possible values.
 func TestForgottenField(t *testing.T) {
 	example := map[string]any{"text": "a", "number": int64(3), "list": []any{"a"}}
 	by := map[string]Values{
@@ -88,7 +88,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A message counts only if it names the field, or what it is a part of below spec.
+// A message counts only if it names the field, or its parent below spec.
 func TestNamed(t *testing.T) {
 	c := Change{At: "spec.ipv4.cidrs[1].cidr"}
 	for at, want := range map[string]bool{

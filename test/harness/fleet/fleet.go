@@ -23,14 +23,14 @@ import (
 
 // Options configure a Fleet.
 type Options struct {
-	// Agent has what all agents have in common. The fleet itself sets the node's
-	// name, the seed, Pod, PodExists and OnEvent.
+	// Agent is the common part of all agents. The fleet itself sets the node's name, the seed, Pod,
+	// PodExists and OnEvent.
 	Agent agent.Options
 	// Seed makes the choice of addresses repeatable, together with a node's name.
 	Seed uint64
-	// Retry is how long the kubelet waits after a failed CNI call. Zero: 10 s.
+	// Retry is the kubelet's wait after a failed CNI call. Zero: 10 s.
 	Retry time.Duration
-	// Workers is how many pods the kubelet works on at the same time. Zero: 16.
+	// Workers is the number of pods that the kubelet works on at the same time. Zero: 16.
 	Workers int
 	// OnExhausted, if set, is called for each CNI ADD that found no address. It must not
 	// block, nor change the pod.
@@ -39,9 +39,8 @@ type Options struct {
 
 // Fleet is the machines of a cluster.
 type Fleet struct {
-	// Added and Failed count CNI ADDs, Exhausted those of Failed that found no address;
-	// Dropped endpoints that an agent could not restore; Crashed starts of agents that
-	// failed.
+	// Added and Failed count CNI ADDs, Exhausted the ones of Failed that found no address; Dropped
+	// endpoints that an agent could not restore; Crashed starts of agents that failed.
 	Added, Failed, Exhausted, Dropped, Crashed atomic.Int64
 
 	client  client.WithWatch
@@ -62,7 +61,7 @@ type Machine struct {
 	stop context.CancelFunc
 }
 
-// Quick are an agent's times for tests, in which everything happens within seconds.
+// Quick are an agent's times for tests, so that everything happens within seconds.
 func Quick() agent.Options {
 	return agent.Options{UpdateRate: 200 * time.Millisecond, PollInterval: 50 * time.Millisecond, CrashBackoff: 100 * time.Millisecond}
 }
@@ -94,8 +93,8 @@ func (f *Fleet) Run(ctx context.Context) {
 	f.running.Wait()
 }
 
-// Boot starts a machine with an empty disk, in the place of the one that the node
-// had; it runs until ctx ends. families are those of its agent.
+// Boot starts a machine with an empty disk, in the place of the node's former one; it runs until
+// ctx ends. families are the families of its agent.
 func (f *Fleet) Boot(ctx context.Context, node string, families ...agent.Family) *Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,8 +136,7 @@ func (f *Fleet) note(e agent.Event) {
 	}
 }
 
-// Follow is Run, and boots a machine for every Node there is; it scraps those
-// whose Node is gone.
+// Follow is Run, and boots a machine for every Node there is; it scraps machines without a Node.
 func (f *Fleet) Follow(ctx context.Context) {
 	f.running.Go(func() {
 		for ctx.Err() == nil {

@@ -12,9 +12,9 @@ import (
 
 // Call is a method that takes a lock, with arguments to try.
 type Call struct {
-	// N is how many different arguments there are, and Do calls the method with argument
-	// number i. The whole call counts as one hold; use Hold for a method that takes its
-	// lock for one part of its work at a time.
+	// N is the number of different arguments, and Do calls the method with argument number i. The
+	// whole call counts as one hold; use Hold for a method that takes its lock for one part of its
+	// work at a time.
 	N  int
 	Do func(i int)
 	// Hold, if set instead of Do, returns the longest hold in a call.
@@ -23,13 +23,13 @@ type Call struct {
 	Undo func(i int)
 }
 
-// Rounds is how often each call is repeated.
+// Rounds is the number of repetitions of each call.
 const Rounds = 9
 
 // Longest returns the longest hold and the 99th percentile of the medians of each call's
-// repetitions. A garbage collection, or another thread on the core, makes single calls take
-// longer; to distort a median it would have to hit the same arguments in most rounds. All
-// arguments are tried once before any is repeated.
+// repetitions. A garbage collection, or another thread on the core, makes single calls take longer;
+// to distort a median it would need to hit the same arguments in most rounds. All arguments are
+// tried once before any is repeated.
 func (c Call) Longest() (longest, p99 time.Duration) {
 	times := make([][]time.Duration, c.N)
 	for range Rounds {
@@ -76,5 +76,5 @@ func Report(b *testing.B, c Call) {
 	}
 	b.ReportMetric(float64(longest.Nanoseconds()), "longest-ns")
 	b.ReportMetric(float64(p99.Nanoseconds()), "p99-ns")
-	b.ReportMetric(0, "ns/op") // covers all calls including Undo, so it means nothing
+	b.ReportMetric(0, "ns/op") // covers all calls including Undo, so it has no meaning
 }

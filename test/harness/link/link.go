@@ -1,8 +1,8 @@
-// Package link is a network that fails on request: a TCP proxy in front of a server whose
+// Package link is a network that fails on request: a TCP proxy in front of a server. Its
 // connections can be slowed, throttled, stalled, reset and forgotten.
 //
-// It owns its connections. It does not look at what they carry, and never changes a byte
-// or the order of bytes.
+// It owns its connections. It does not look at their content, and never changes a byte or the order
+// of bytes.
 package link
 
 import (
@@ -15,20 +15,20 @@ import (
 
 // Quality is how bytes travel. The zero value passes them on at once.
 type Quality struct {
-	// Delay is how long each byte travels in one direction.
+	// Delay is the time that each byte travels in one direction.
 	Delay time.Duration
 	// BytesPerSecond limits each direction of a connection; 0: no limit.
 	BytesPerSecond int
-	// StallRequests and StallAnswers keep bytes of that direction in the link until the
-	// quality changes, as after a partition TCP still delivers what was sent before it.
-	// Connections are accepted meanwhile.
+	// StallRequests and StallAnswers keep bytes of that direction in the link until the quality
+	// changes, as after a partition TCP still delivers bytes sent before it. Connections are
+	// accepted meanwhile.
 	StallRequests, StallAnswers bool
 	// KeepOpen keeps a connection open for one end while the other has closed it, so that
 	// a server still serves the last requests of a process that is gone.
 	KeepOpen bool
 }
 
-// Partitioned is the Quality of a link that passes nothing.
+// Partitioned is the Quality of a link that passes no bytes.
 var Partitioned = Quality{StallRequests: true, StallAnswers: true}
 
 // Link is a proxy. Its methods may be called concurrently.
@@ -62,8 +62,8 @@ func (l *Link) Addr() string { return l.listener.Addr().String() }
 // Set changes the quality of all connections, present and future.
 func (l *Link) Set(q Quality) { l.change(func() { l.quality = q }) }
 
-// Forget makes the present connections half-open: they pass nothing any more, and neither
-// end is notified, as where a NAT or a load balancer has lost its state.
+// Forget makes the present connections half-open: they pass no bytes any more, and neither end is
+// notified, as where a NAT or a load balancer has lost its state.
 func (l *Link) Forget() {
 	l.change(func() {
 		for c := range l.conns {
@@ -72,8 +72,8 @@ func (l *Link) Forget() {
 	})
 }
 
-// Reset ends the present connections, even forgotten ones, with a reset for both ends.
-// What the link still held is lost.
+// Reset ends the present connections, even forgotten ones, with a reset for both ends. Bytes that
+// the link still held are lost.
 func (l *Link) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,18 +165,18 @@ func (c *conn) close() {
 	})
 }
 
-// piece is what arrived at the link at once.
+// piece holds the bytes that arrived at the link at once.
 type piece struct {
 	data []byte
 	at   time.Time
 }
 
-// inTransit is how many pieces a direction of a connection holds; beyond that the sender
+// inTransit is the number of pieces that a direction of a connection holds; beyond that the sender
 // waits.
 const inTransit = 1024
 
-// pump passes on one direction until the connection ends. What a sender wrote before it
-// closed the connection still arrives, and then its end.
+// pump passes on one direction until the connection ends. Bytes that a sender wrote before it
+// closed the connection still arrive, and then its end.
 func (c *conn) pump(from, to net.Conn, stalled func(Quality) bool) {
 	pieces := make(chan piece, inTransit)
 	var reading sync.WaitGroup
@@ -197,7 +197,7 @@ func (c *conn) pump(from, to net.Conn, stalled func(Quality) bool) {
 		}
 	})
 	defer c.close()
-	var free time.Time // when the limited link has sent what came before
+	var free time.Time // when the limited link has sent the earlier bytes
 	for p := range pieces {
 		if !c.travel(p, free, stalled) {
 			return

@@ -163,7 +163,7 @@ func TestLimit(t *testing.T) {
 	c.want("sagain")
 }
 
-// TestLateRequest: what a client wrote before it went away arrives after the partition.
+// TestLateRequest: bytes that a client wrote before it went away arrive after the partition.
 func TestLateRequest(t *testing.T) {
 	s := newServer(t)
 	l := newLink(t, s.listener.Addr().String())
@@ -242,7 +242,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// TestManyBytes: all arrive, in order, whatever changes meanwhile.
+// TestManyBytes: all arrive, in order, with any changes meanwhile.
 func TestManyBytes(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,21 +17,20 @@ import (
 	"time"
 )
 
-// killTimeout is how long the kernel may take to end a killed process.
+// killTimeout is the longest time for the kernel to end a killed process.
 const killTimeout = 20 * time.Second
 
-// Command says what to start.
+// Command describes a process to start.
 type Command struct {
 	// Name is the name in errors, of the log and of the pid file.
 	Name string
-	// Dir holds the log NAME.log, to which the output is appended, and the pid
-	// file NAME.pid.
+	// Dir holds the log NAME.log, with all output appended, and the pid file NAME.pid.
 	Dir string
 	// Args are the program and its arguments.
 	Args []string
 	// Stdout and Stderr receive the output instead of the log.
 	Stdout, Stderr io.Writer
-	// Env and WorkDir replace those of this process.
+	// Env and WorkDir replace this process's own.
 	Env     []string
 	WorkDir string
 	// PIDFile keeps the pid file locked for as long as the process lives, so
@@ -161,7 +160,7 @@ func (p *Process) Running() bool { return p != nil && !p.wait(0) }
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err waits until the process has ended and returns what exec.Cmd.Wait says.
+// Err waits until the process has ended and returns the error of exec.Cmd.Wait.
 func (p *Process) Err() error {
 	<-p.ended
 	return p.err
@@ -236,7 +235,7 @@ func (p *Process) removePID() error {
 // LogPath is where a process without writers of its own logs.
 func LogPath(dir, name string) string { return filepath.Join(dir, name+".log") }
 
-// Log is what the process has logged so far, or why that cannot be read.
+// Log is the process's log so far, or the reason why that cannot be read.
 func (p *Process) Log() string {
 	data, err := os.ReadFile(LogPath(p.dir, p.name))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package budgets judges, from every version of pods, whether PodDisruptionBudgets held.
 //
-// Only it finds a budget that was broken for a moment, and a pod that was deleted where it
-// had to be evicted.
+// Only it finds a budget that was broken for a moment, and a pod that was deleted instead of
+// evicted.
 package budgets
 
 import (
@@ -14,15 +14,15 @@ import (
 
 // Judge judges each version of the pods of PodDisruptionBudgets, in their order.
 type Judge struct {
-	// Least is how many Ready pods a budget asks for, by the value of the label app.
+	// Least is the number of Ready pods that a budget asks for, by the value of the label app.
 	Least map[string]int
-	// Lowest is how many there were at least, once there were enough.
+	// Lowest is their least number, once there were enough.
 	Lowest map[string]int
 	// ready are the pods that a budget counts: Ready, and not being deleted.
 	ready map[string]map[types.UID]bool
 	// Evicted are all pods that the Eviction API has deleted.
 	Evicted map[types.UID]bool
-	// Broken says what was against a budget.
+	// Broken lists the violations of a budget.
 	Broken []string
 }
 
@@ -55,7 +55,7 @@ func (b *Judge) See(pod *corev1.Pod, deleted bool) {
 	b.count(app, least)
 }
 
-// count judges how many pods of an app are Ready, from when there were enough.
+// count judges the number of Ready pods of an app, from when there were enough.
 func (b *Judge) count(app string, least int) {
 	ready := len(b.ready[app])
 	lowest, begun := b.Lowest[app]

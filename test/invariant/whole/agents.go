@@ -9,10 +9,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// AskAgents checks rule 2 once from the agents' side: what they hold lies in the CIDRs
-// assigned to them. held returns the addresses by node, sync waits until all writes
-// have been seen. An address counts as held if it was held before the state that it is
-// compared with, and still is afterwards.
+// AskAgents checks rule 2 once from the agents' side: their addresses lie in the CIDRs assigned to
+// them. held returns the addresses by node, sync waits until all writes have been seen. An address
+// counts as held if it was held before the state that it is compared with, and still is afterwards.
 func (r *Rules) AskAgents(ctx context.Context, held func() map[string][]netip.Addr, sync func(context.Context) error) error {
 	before := held()
 	if err := sync(ctx); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Block is what is read of a PodIPBlock.
+// Block is the read part of a PodIPBlock.
 type Block struct {
 	CIDR    netip.Prefix
 	Node    string
@@ -27,7 +27,7 @@ func BlockOf(o client.Object) (Block, bool) {
 	return Block{cidr, b.Spec.NodeName, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
 }
 
-// block is one that is there. Where it cools down, from is the version since when.
+// block is an existing one. Where it cools down, from is the version since when.
 type block struct {
 	Block
 	from uint64

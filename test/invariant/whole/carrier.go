@@ -1,7 +1,7 @@
-// Package whole judges versions of objects where agents are assigned whole blocks, in
-// multi-pool and kubernetes mode, by the rules in docs/contributing/architecture.md as docs/modes.md
-// applies them. It complements package invariant, whose Checker passes it every
-// version, and which judges block objects in every mode.
+// Package whole judges versions of objects where agents are assigned whole blocks, in multi-pool
+// and kubernetes mode, by the rules in docs/contributing/architecture.md as docs/modes.md applies
+// them. It complements package invariant. The Checker there passes it every version, and judges
+// block objects in every mode.
 package whole
 
 import (
@@ -71,8 +71,8 @@ func OnNode() Carrier {
 	}
 }
 
-// The annotations from which an agent in kubernetes mode reads its CIDRs (Cilium
-// v1.20.1, pkg/annotation/k8s.go).
+// The annotations that an agent in kubernetes mode reads its CIDRs from (Cilium v1.20.1,
+// pkg/annotation/k8s.go).
 const (
 	ipv4PodCIDR = "network.cilium.io/ipv4-pod-cidr"
 	ipv6PodCIDR = "network.cilium.io/ipv6-pod-cidr"

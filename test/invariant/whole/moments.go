@@ -15,10 +15,10 @@ type Moment struct {
 	At   time.Time
 }
 
-// Happening is what happened to a block.
+// Happening is an event of a block.
 type Happening int
 
-// What happens to a block.
+// Events of a block.
 const (
 	IsAssigned   Happening = iota // it is assigned to a node's agent
 	IsUnassigned                  // it is no longer assigned
@@ -30,7 +30,7 @@ func (r *Rules) note(c invariant.Change, cidr netip.Prefix, what Happening) {
 	r.moments = append(r.moments, Moment{cidr, what, c.Received})
 }
 
-// Timeline returns what happened to CIDRs so far.
+// Timeline returns the events of CIDRs so far.
 func (r *Rules) Timeline() []Moment {
 	r.mu.Lock()
 	defer r.mu.Unlock()

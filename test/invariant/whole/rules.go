@@ -29,9 +29,9 @@ type Rules struct {
 	pods   map[string]map[string]*corev1.Pod // by node and name
 	writes map[string]int                    // of lists, by writer
 	taken  int                               // CIDRs removed from lists
-	asked  int                               // how often agents were asked
+	asked  int                               // the number of times that agents were asked
 	broken []invariant.Violation
-	// moments are what happened to CIDRs, in order.
+	// moments are the events of CIDRs, in order.
 	moments []Moment
 }
 
@@ -43,9 +43,9 @@ func New(c Carrier) *Rules {
 	}
 }
 
-// Judges says of a violation that an invariant.Checker found whether it is one here too:
-// of blocks alone, but for the pools of crd mode. What stands in its fields no agent reads,
-// and agents in kubernetes mode write podCIDRs of their own: Rules judge what is assigned.
+// Judges says of a violation that an invariant.Checker found whether it is one here too: of blocks
+// alone, but for the pools of crd mode. No agent reads its fields, and agents in kubernetes mode
+// write podCIDRs of their own: Rules judge the assignments.
 func Judges(v invariant.Violation) bool {
 	return strings.HasPrefix(v.Subject, "PodIPBlock ") && !strings.Contains(v.Text, "in the pool of node")
 }
@@ -133,9 +133,8 @@ func (r *Rules) seeList(c invariant.Change) {
 	}
 }
 
-// came checks rule 1 for a CIDR that has just been added to an agent's list. CIDRs that an
-// object is created with do not count: a user wrote them, or the operator restores what
-// the deleted object had.
+// came checks rule 1 for a CIDR that has just been added to an agent's list. CIDRs of a new object
+// do not count: a user wrote them, or the operator restores the content of the deleted object.
 func (r *Rules) came(c invariant.Change, cidr netip.Prefix, who string) {
 	for other, list := range r.lists {
 		if other != c.Name && slices.ContainsFunc(list, cidr.Overlaps) {
@@ -232,7 +231,7 @@ func (r *Rules) find(c invariant.Change, rule int, format string, args ...any) {
 	})
 }
 
-// report records a violation; one that lasts is recorded once.
+// report records a violation; a lasting one is recorded once.
 func (r *Rules) report(v invariant.Violation) {
 	known := func(o invariant.Violation) bool {
 		return o.Rule == v.Rule && o.Subject == v.Subject && o.Text == v.Text

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// listed returns a CiliumNode whose list was written by a manager.
+// listed returns a CiliumNode with a list that a manager wrote.
 func listed(node, by, router string, cidrs ...string) *ciliumv2.CiliumNode {
 	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	entry := ipamtypes.IPAMPoolAllocation{Pool: "default"}
@@ -110,8 +110,8 @@ func TestRulesOfPools(t *testing.T) {
 	}
 }
 
-// judge passes versions, and then the deletion of an object, to rules that must find
-// exactly what is wanted. Versions are numbered from 1.
+// judge passes versions, and then the deletion of an object, to rules that must find exactly the
+// wanted violations. Versions are numbered from 1.
 func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object, want []string) {
 	t.Helper()
 	seen := map[string]client.Object{}
@@ -135,8 +135,8 @@ func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object,
 	}
 }
 
-// TestDeletedAndMadeAgain: a list that goes with its object takes nothing that is in use,
-// and what the operator makes an object with is what stood in it, or a block.
+// TestDeletedAndMadeAgain: a list that goes with its object takes no address in use, and the
+// operator makes an object with its former content, or a block.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	const a, b = "10.0.0.0/27", "10.0.0.32/27"
 	older := listed("n1", AgentWriter, "", a)
@@ -200,8 +200,8 @@ func cmpOr(a, b client.Object) client.Object {
 	return b
 }
 
-// TestJudges: of what a Checker finds only what concerns blocks counts, wherever agents are
-// assigned whole ones, and nothing that Rules judge by themselves.
+// TestJudges: of a Checker's findings only violations about blocks count, wherever agents are
+// assigned whole ones, and none that Rules judge by themselves.
 func TestJudges(t *testing.T) {
 	for v, want := range map[invariant.Violation]bool{
 		{Rule: 1, Subject: "PodIPBlock 10.0.0.0-27", Text: "deleted without having cooled down"}:                true,

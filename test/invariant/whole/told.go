@@ -14,14 +14,14 @@ func (r *Rules) Violations() []invariant.Violation {
 	return slices.Clone(r.broken)
 }
 
-// Writes returns how often lists changed, by writer.
+// Writes returns the number of changes of lists, by writer.
 func (r *Rules) Writes() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.writes)
 }
 
-// Taken returns how many CIDRs were removed from lists whose object stayed.
+// Taken returns the number of CIDRs that were removed from lists of remaining objects.
 func (r *Rules) Taken() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *Rules) Taken() int {
 // KnowsWriters reports whether the writer of a list is known.
 func (r *Rules) KnowsWriters() bool { return r.carrier.KnowsWriters() }
 
-// Asked returns how often agents were asked what they hold.
+// Asked returns the number of times that agents were asked for their addresses.
 func (r *Rules) Asked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // ErrNone means that there is no Chromium.
 var ErrNone = errors.New("no chromium is installed: on Debian, hack/chromium.sh installs it")
 
-// patience is how long the page may take to reach an expected state.
+// patience is the longest time for the page to reach an expected state.
 const patience = time.Minute
 
 // Page is a page in its own browser.
@@ -84,8 +84,8 @@ func (p *Page) start(width, height int64) error {
 	return p.Do(chromedp.EmulateViewport(width, height))
 }
 
-// note is called for each event. log.EventEntryAdded is an error of the browser
-// itself, such as a failed request or one that the policy forbids.
+// note is called for each event. log.EventEntryAdded is an error of the browser itself, such as a
+// failed request or a forbidden one.
 func (p *Page) note(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *Page) Until(condition string) error {
 	return err
 }
 
-// Painted waits until the browser has painted what was requested so far.
+// Painted waits until the browser has painted all earlier requests.
 func (p *Page) Painted() error {
 	_, err := Eval[bool](p, `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 	return err

@@ -1,5 +1,5 @@
 // Command screenshots takes the screenshots in docs/images: of the cluster in KUBECONFIG,
-// preferably the one that make up starts, and of generated plans.
+// preferably the cluster of make up, and of generated plans.
 package main
 
 import (

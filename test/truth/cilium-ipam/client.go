@@ -75,7 +75,7 @@ func (c *ciliumNodes) UpdateStatus(ctx context.Context, cn *ciliumv2.CiliumNode,
 	return c.CiliumNodeInterface.UpdateStatus(ctx, cn, opts)
 }
 
-// events pairs what the watch delivered with what the allocator has reported as processed
+// events pairs the watch's deliveries with the ones that the allocator has reported as processed
 // (ipam.K8sEventRegister), so that a test can wait for it.
 type events struct {
 	mu       sync.Mutex
@@ -148,7 +148,7 @@ func (g *gate) pass() error {
 	return nil
 }
 
-// attempts returns how many writes have reached the gate since it was last set.
+// attempts returns the number of writes that have reached the gate since it was last set.
 func (g *gate) attempts() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

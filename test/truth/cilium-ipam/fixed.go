@@ -27,8 +27,8 @@ type fixedRequest struct {
 	Family string           `json:"family,omitempty"`
 }
 
-// fixedResponse is one output line. PodCIDRs are those that the agent reads from its Node,
-// IPv4 first.
+// fixedResponse is one output line. PodCIDRs are the CIDRs that the agent reads from its Node, IPv4
+// first.
 type fixedResponse struct {
 	Err       string   `json:"err,omitempty"`
 	Got       string   `json:"got,omitempty"`
@@ -37,7 +37,7 @@ type fixedResponse struct {
 	Allocated []string `json:"allocated,omitempty"`
 }
 
-// fixedServer is a node in kubernetes mode. It does what the agent's start does between these
+// fixedServer is a node in kubernetes mode. It takes the steps of the agent's start between these
 // parts of Cilium: read the Node (localNodeSynchronizer.retrieveNodeInformation), wait for a
 // podCIDR of each family, set them in the local node
 // (localNodeSynchronizer.WaitForNodeInformation), create the allocators. It omits

@@ -1,6 +1,6 @@
-// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.2) for one node. A test
-// drives it through JSON lines on standard input and output: in crd mode against a real API
-// server, in multi-pool and kubernetes mode against what the test supplies.
+// Command cilium-ipam runs Cilium's own allocator (pkg/ipam, v1.20.2) for one node. A test drives
+// it through JSON lines on standard input and output: in crd mode against a real API server, in
+// multi-pool and kubernetes mode against the test's own objects.
 package main
 
 import (
@@ -36,10 +36,10 @@ type request struct {
 // response is one output line.
 type response struct {
 	Err string `json:"err,omitempty"`
-	// V4 and V6 are what next or infra allocated.
+	// V4 and V6 are the addresses that next or infra allocated.
 	V4 string `json:"v4,omitempty"`
 	V6 string `json:"v6,omitempty"`
-	// Allocated is what dump lists.
+	// Allocated is the list of dump.
 	Allocated []string `json:"allocated,omitempty"`
 	// Ready, Seen and Attempts answer seen: whether the allocators exist, the resourceVersion
 	// they work with, the writes that reached the gate.
@@ -102,7 +102,7 @@ func run() error {
 func runPools() error {
 	var s *poolServer
 	serveInBubble(func(line []byte) (_ any, err error) {
-		if s == nil { // what it creates belongs to the bubble
+		if s == nil { // its objects belong to the bubble
 			if s, err = newPoolServer(); err != nil {
 				return nil, err
 			}

@@ -136,7 +136,7 @@ func (s *nodeStore) see(last bool) {
 	s.show(ev)
 }
 
-// sync reports to the agent that its watch has shown everything that existed when it started.
+// sync reports to the agent that its watch has shown all objects that existed when it started.
 func (s *nodeStore) sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *nodeStore) show(ev nodeEvent) {
 	}
 }
 
-// own gives the receiver its own copy of an event.
+// own returns the receiver's own copy of an event.
 func own(ev nodeEvent) nodeEvent {
 	ev.Done = func(error) {}
 	if ev.Object != nil {
@@ -159,7 +159,7 @@ func own(ev nodeEvent) nodeEvent {
 	return ev
 }
 
-// restart forgets what an earlier agent has seen. What is stored is shown again.
+// restart forgets the views of an earlier agent. Stored objects are shown again.
 func (s *nodeStore) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *nodeStore) restart() {
 	}
 }
 
-// Events implements resource.FilteredResource. A later watcher starts with what was already
-// shown.
+// Events implements resource.FilteredResource. A later watcher starts with the objects shown
+// before.
 func (s *nodeStore) Events(ctx context.Context, _ ...resource.EventsOpt) <-chan nodeEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *nodeStore) Observe(ctx context.Context, next func(nodeEvent), complete 
 	}()
 }
 
-// storeClient is a client of which the manager uses only CiliumV2().CiliumNodes().
+// storeClient is a client for the manager's use of CiliumV2().CiliumNodes() only.
 type storeClient struct {
 	k8sclient.Clientset
 	store *nodeStore

@@ -29,7 +29,7 @@ type poolRequest struct {
 	Family string `json:"family,omitempty"`
 	// Quietly makes next trigger no write.
 	Quietly bool `json:"quietly,omitempty"`
-	// Node is what put stores.
+	// Node is the object that put stores.
 	Node *ciliumv2.CiliumNode `json:"node,omitempty"`
 	// Refuse is the error of the next write: "conflict" or "error".
 	Refuse string `json:"refuse,omitempty"`
@@ -41,11 +41,11 @@ type poolRequest struct {
 	Reserve map[string]string `json:"reserve,omitempty"`
 	IPv6    bool              `json:"ipv6,omitempty"`
 	Rate    time.Duration     `json:"rate,omitempty"`
-	// For is how long pass takes.
+	// For is the duration of pass.
 	For time.Duration `json:"for,omitempty"`
 }
 
-// poolResponse is one output line: what was allocated, and the resulting state.
+// poolResponse is one output line: the allocations, and the resulting state.
 type poolResponse struct {
 	Err       string               `json:"err,omitempty"`
 	Got       string               `json:"got,omitempty"`

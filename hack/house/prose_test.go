@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// most is the limit of noun clauses per 1,000 words. A short text may have one.
+const most = 8
+
+// ceilings are the limits of packages and pages that are not rewritten yet, each for all places
+// that begin with its name together. Remove the rewritten ones.
+var ceilings = map[string]int{
+	"pkg/controller":             24,
+	"pkg/scheduling":             60,
+	"pkg/state":                  24,
+	"tests of pkg/controller":    24,
+	"tests of pkg/scheduling":    39,
+	"tests of pkg/state":         22,
+	"tests of test/bench":        24,
+	"tests of test/chaos":        21,
+	"tests of test/cluster":      18,
+	"tests of test/controlplane": 10,
+	"tests of test/e2e":          14,
+	"tests of test/harness":      22,
+	"tests of test/invariant":    28,
+	"tests of test/model":        24,
+	"tests of test/mutants":      14,
+	"tests of test/schedule":     23,
+	"tests of test/sim":          25,
+}
+
+func TestProse(t *testing.T) {
+	t.Chdir("../..")
+	r, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	areas := map[string]*prose{}
+	for place, p := range r.prose {
+		for name := range ceilings {
+			if strings.HasPrefix(place, name) {
+				place = name
+				break
+			}
+		}
+		if areas[place] == nil {
+			areas[place] = &prose{}
+		}
+		areas[place].words += p.words
+		areas[place].clauses = append(areas[place].clauses, p.clauses...)
+	}
+	for _, area := range slices.Sorted(maps.Keys(areas)) {
+		p, limit := areas[area], max(ceilings[area], most)
+		if now := len(p.clauses); now > (p.words*limit+999)/1000 {
+			t.Errorf("%s has %d noun clauses in %d words, above %d per 1,000 (hack/house -sentences prints all):%s",
+				area, now, p.words, limit, list(p.clauses))
+		}
+	}
+	for name := range ceilings {
+		if p := areas[name]; p == nil || len(p.clauses)*1000 <= p.words*most {
+			t.Errorf("%s is rewritten: remove it from ceilings", name)
+		}
+	}
+}
+
+// list formats up to 30 clauses, a line each.
+func list(clauses []clause) (lines string) {
+	for _, c := range clauses[:min(len(clauses), 30)] {
+		lines += fmt.Sprintf("\n  %s", c)
+	}
+	return lines
+}
+
+func TestSentences(t *testing.T) {
+	const file = "package p\n\n// f is a function. It tells\n// how many\n// there are.\nfunc f() {}\n"
+	r := &repository{product: newPart(), prose: map[string]*prose{}}
+	if err := r.add("pkg/p/f.go", []byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	const sentence = "in: It tells how many there are."
+	want := "\n  pkg/p/f.go:3: \"tells\" " + sentence + "\n  pkg/p/f.go:4: \"how many\" " + sentence
+	if got := list(r.prose["pkg/p"].clauses); got != want {
+		t.Error(got)
+	}
+}
