@@ -51,7 +51,7 @@ func (r *release) writeKrew(context.Context) error {
 			Description: `In a cluster where cilium-pool-operator gives out pod addresses (Cilium in
 crd, multi-pool or kubernetes mode): which node holds which block, what would make it grow or shrink,
 who has an address, what an edit of a pool would do, and prefixes for routers.
-All commands but drain, renumber and migrate only read.
+All commands but drain and migrate only read.
 `,
 			Caveats: "The cluster needs cilium-pool-operator: " + repository + "\n",
 		},

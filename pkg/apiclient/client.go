@@ -71,7 +71,7 @@ func (c lenientClient) List(ctx context.Context, list client.ObjectList, opts ..
 	options.ApplyOptions(opts)
 	err := c.api.Get().Resource(ciliumv2.CNPluralName).VersionedParams(options.AsListOptions(), metav1.ParameterCodec).Do(ctx).Into(list)
 	if apierrors.IsNotFound(err) {
-		return c.Client.List(ctx, list, opts...) // which can tell that the API server does not know the kind
+		return c.Client.List(ctx, list, opts...) // it reports an unknown kind
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func used() *ciliumv2.CiliumNode {
 	return cn
 }
 
-// requestsOf are all that NewClient's client sends itself.
+// requestsOf are the requests of NewClient's client itself.
 func requestsOf() map[string]func(context.Context, client.Client) (client.Object, error) {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"resourceVersion":"6"}}`))
 	return map[string]func(context.Context, client.Client) (client.Object, error){
@@ -107,7 +107,7 @@ func requestsOf() map[string]func(context.Context, client.Client) (client.Object
 	}
 }
 
-// Requests, decoded responses and errors equal those of controller-runtime's client.
+// Requests, decoded responses and errors equal the ones of controller-runtime's client.
 func TestClientIsAlike(t *testing.T) {
 	refused := func(code int, reason metav1.StatusReason) answering {
 		return answering{code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":%q,"code":%d}`, reason, code), nil}
@@ -144,7 +144,7 @@ func TestClientIsAlike(t *testing.T) {
 func TestClientReadsStrangeCiliumNodes(t *testing.T) {
 	for name, request := range requestsOf() {
 		if name == "dry runs" {
-			continue // which nothing in the operator does
+			continue // the operator sends none
 		}
 		t.Run(name, func(t *testing.T) {
 			_, ours := bothClients(t, &answering{200, strangeObject, nil})

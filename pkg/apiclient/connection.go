@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// NewCache returns a cache for a manager whose watches have a connection of their own.
+// NewCache returns a cache for a manager. Its watches have a connection of their own.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	own, err := OwnConnection(config)
 	if err != nil {
@@ -50,10 +50,10 @@ func NewToolCache(config *rest.Config, options cache.Options) (cache.Cache, erro
 }
 
 // OwnConnection returns an HTTP client for watches, which shares no connection with other
-// clients. A busy API server closes a watch to which it could not send an event for a tenth of
-// a second (k8s.io/apiserver v0.36.3, pkg/storage/cacher, cacheWatcher.add), which happens
-// often if the watch shares its connection with the responses to many writes. The Lease stays
-// on the connection of the writes: a leader whose writes do not get through must lose it.
+// clients. A busy API server closes a watch if it cannot send an event for a tenth of a second
+// (k8s.io/apiserver v0.36.3, pkg/storage/cacher, cacheWatcher.add). That happens often if the
+// watch shares its connection with the responses to many writes. The Lease stays on the
+// connection of the writes: if these do not get through, the leader must lose it.
 func OwnConnection(config *rest.Config) (*http.Client, error) {
 	config = rest.CopyConfig(config)
 	if config.Dial == nil { // client-go shares transports between equal configs, but not if they have a dialer

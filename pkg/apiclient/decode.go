@@ -20,7 +20,7 @@ func (s lenient) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) 
 
 type lenientDecoder struct{ runtime.Decoder }
 
-// Decode decodes an object, into the given one if there is one. As everywhere in clients, the
+// Decode decodes an object, into another one if the caller has one. As everywhere in clients, the
 // object has no kind of its own.
 func (d lenientDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	kind, err := json.DefaultMetaFactory.Interpret(data)
@@ -36,7 +36,7 @@ func (d lenientDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return d.Decoder.Decode(data, defaults, into)
 }
 
-// decoded decodes data into the given object if it is of the type, and else into a new one.
+// decoded decodes data into an object if it is of the type, and else into a new one.
 func decoded[T any, P interface {
 	*T
 	runtime.Object

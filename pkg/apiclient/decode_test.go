@@ -72,7 +72,7 @@ func codecs(t *testing.T) runtime.NegotiatedSerializer {
 
 func eventOf(kind, object string) string { return `{"type":"` + kind + `","object":` + object + "}\n" }
 
-// What Cilium's type can hold is decoded as apimachinery decodes it.
+// Values that Cilium's type can hold are decoded as apimachinery decodes them.
 func TestLenientDecodesAlike(t *testing.T) {
 	for name, stream := range map[string]string{
 		"added, modified, deleted": eventOf("ADDED", nodeObject) + eventOf("MODIFIED", nodeObject) + eventOf("DELETED", nodeObject),

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// published is what the leading operator writes to its Lease, so that tools decide as
-// it does. Keys are the names of the operator's flags.
+// published is written by the leading operator to its Lease, so that tools decide as it
+// does. Keys are the names of the operator's flags.
 type published struct {
 	Version string          `json:"version"`
 	Commit  string          `json:"commit,omitempty"`
@@ -85,8 +85,8 @@ func (s *Settings) Publish() (string, error) {
 	return string(body), err
 }
 
-// ReadPublished reads what an operator, perhaps of another version, has published.
-// Missing settings are those of DefaultSettings.
+// ReadPublished reads the published form of an operator, perhaps of another version.
+// DefaultSettings fill in missing settings.
 func ReadPublished(body string) (Settings, error) {
 	s := DefaultSettings()
 	defaults, err := s.Publish()

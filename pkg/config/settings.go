@@ -43,27 +43,27 @@ type Settings struct {
 	// AgentNamespace and AgentSelector select the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
-	// AgentSettle is how long an agent must have been Ready to count as settled.
+	// AgentSettle is the time for which an agent must be Ready to count as settled.
 	AgentSettle time.Duration
 	// ReclaimsPerMinute and ReclaimsPerMinutePerPool pace reclaims; 0: no limit.
 	ReclaimsPerMinute, ReclaimsPerMinutePerPool int
-	// NodeWorkers is how many nodes are reconciled concurrently.
+	// NodeWorkers is the number of nodes that are reconciled concurrently.
 	NodeWorkers int
 	// IgnoreTaints are keys of taints of Nodes without Cilium.
 	IgnoreTaints []string
-	// StartupTaints are keys of taints of Nodes whose labels are not final: such a Node
-	// does not get its first block.
+	// StartupTaints are keys of taints. A Node with one has no final labels, and does not
+	// get its first block.
 	StartupTaints []string
-	// ShortageTaint is put on Nodes whose pods cannot get an address; "": none.
+	// ShortageTaint is put on a Node while its pods cannot get an address; "": none.
 	ShortageTaint string
 	// NodeCondition reports a shortage as a condition of the Node.
 	NodeCondition bool
-	// OfferFamilies are those whose addresses Nodes offer to the scheduler, where the API
-	// server can make pods request them. In crd mode only.
+	// OfferFamilies are offered by Nodes to the scheduler, where the API server can make
+	// pods request their addresses. In crd mode only.
 	OfferFamilies []ipalloc.Family
 	// InitialPools is the ConfigMap of a first installation's pools; empty: none.
 	InitialPools types.NamespacedName
-	// CiliumConfigEvery is how often to read Cilium's configuration.
+	// CiliumConfigEvery is the interval between two reads of Cilium's configuration.
 	CiliumConfigEvery time.Duration
 	// Version and Commit identify this build.
 	Version, Commit string

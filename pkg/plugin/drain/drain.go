@@ -79,35 +79,36 @@ is set. A successor that gets an address of the block again, freed a moment befo
 is evicted again. Nodes are not cordoned. Stop it at any time, and call it again to
 go on. --dry-run lists the pods.
 
---to CIDR|POOL renumbers: it gives the nodes another range and takes the drained one out.
-It prints a plan, asks, and then
+--to CIDR|POOL renumbers: nodes get another range, and the drained one is taken out. It
+prints a plan, asks, and then
 
  1. adds the new CIDR to the pool and lets the old one drain, in one write; of two
     pools, lets all CIDRs of the old one drain
  2. with --evict, evicts the pods as above; without, they leave by themselves
  3. names the agents that have addresses of their own in the old range. With
-    --restart-agents it restarts each once nothing else keeps its node's blocks, by
+    --restart-agents it restarts each once only the agent keeps its node's blocks, by
     deleting its pod: --max-restarts at a time, one of a zone, and the next once all
     agents are Ready and no block is leaving, as an agent that restarts then keeps its
     route to it
  4. waits until the last block has cooled down, and takes the old CIDR out of the
-    pool, with what is reserved in it, or deletes the old pool
+    pool, with its reserved ranges, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
 
-Stop it at any time, and call it again with the same two ranges. --status says how far
-it is, and changes nothing. --abort lets the old range serve again, at any time before
-step 4: what nodes got of the new one stays. It works in crd mode only: in the other
+Stop it at any time, and call it again with the same two ranges. --status prints the
+step reached, and writes nothing. --abort lets the old range serve again, at any time
+before step 4: blocks of the new one stay. It works in crd mode only: in the other
 modes agents keep their own addresses as long as their Nodes exist.
 
-What no longer passes by itself ends the wait. An agent keeps its own addresses
-(router, health, ingress) until it restarts; then it takes others, outside what
-drains. Restart the agents that are named (delete their pods, or kubectl rollout
+The wait ends once only users can help. An agent keeps its own addresses
+(router, health, ingress) until it restarts; then it takes others, in
+blocks that stay. Restart the agents that are named (delete their pods, or kubectl rollout
 restart their DaemonSet), and call this again. In multi-pool and kubernetes mode an
 agent keeps them as long as its Node exists, restarts included.
 
-Exit codes: 0 every block cools down or is gone; with --to, the old range is gone, 1 not
-by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong command line, 3 the blocks left wait for something that people must do
-first, such as restarting an agent, or moving a pod that --evict leaves alone.`,
+Exit codes: 0 every block cools down or is gone; with --to, the old range is gone,
+1 not by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong
+command line, 3 the remaining blocks need a user, for example to restart an agent, or to
+move a pod that --evict leaves alone.`,
 		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes",
 			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
 		Args: cobra.ExactArgs(1),

@@ -68,7 +68,7 @@ func NewRenumber(e *cli.Env) *cobra.Command {
 func (f *renumberFlags) addRenumber(cmd *cobra.Command, e *cli.Env) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.to, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
-	fs.BoolVar(&f.status, "status", false, "with --to: print how far it is, and change nothing")
+	fs.BoolVar(&f.status, "status", false, "with --to: print the step reached, and write nothing")
 	fs.BoolVar(&f.abort, "abort", false, "with --to: let the old range serve again")
 	fs.BoolVar(&f.restartAgents, "restart-agents", false, "with --to: restart the agents that have addresses of their own in the old range")
 	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
