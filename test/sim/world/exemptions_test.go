@@ -7,6 +7,7 @@ import (
 	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -269,6 +270,14 @@ func TestExcludedCombinations(t *testing.T) {
 		},
 		"a podCIDR taken, while a block is torn away": {
 			what: Action{CNEdit, "n1", "cidr"}, faults: Edits, against: func(w *World) { w.rules.torn["10.0.0.0-29"] = tornBlock{} },
+		},
+		"a CiliumNode deleted, of an entry written by hand": {
+			what: Action{CNDelete, "n1", ""}, faults: CiliumNodeGone, against: func(w *World) {
+				w.cfg.Spare = []v1alpha1.PoolCIDR{{CIDR: "172.16.0.0/29"}}
+				cn := w.api.Get(KindCiliumNode, "n1").(*ciliumv2.CiliumNode).DeepCopy()
+				cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{"172.16.0.1": {}}
+				w.must(w.api.Update(cn, false))
+			},
 		},
 		"an entry written by hand, of what is a block": {
 			what: Action{CNEdit, "n1", "foreign"}, faults: Edits, against: func(w *World) { w.users.pin(netip.MustParsePrefix("172.16.0.0/29"), "main", "n2") },

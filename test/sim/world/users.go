@@ -110,7 +110,7 @@ func (u *users) enableCiliumNodeEdits(m *machine) {
 	if u.api.Get(KindCiliumNode, m.name) == nil {
 		return
 	}
-	if !u.whole() || len(u.rules.torn) == 0 { // the same
+	if (!u.whole() || len(u.rules.torn) == 0) && !(u.sparesForeign() && u.holdsForeign(m)) { // the same
 		u.canIf(CiliumNodeGone, CNDelete, m.name, "")
 	}
 	for _, what := range []string{"release", "entry", "touch"} {
@@ -153,6 +153,16 @@ func (u *users) sparesForeign() bool {
 	return slices.ContainsFunc(u.cfg.Spare, func(c v1alpha1.PoolCIDR) bool {
 		return netip.MustParsePrefix(c.CIDR).Contains(foreignOf(u.machines[0]))
 	})
+}
+
+// holdsForeign reports whether a CiliumNode has the address that users write into it.
+func (u *users) holdsForeign(m *machine) bool {
+	cn, ok := u.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
+	if !ok {
+		return false
+	}
+	_, has := cn.Spec.IPAM.Pool[foreignOf(m).String()]
+	return has
 }
 
 // allListed reports whether all podCIDRs entries that were removed are back.
