@@ -35,8 +35,8 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	})
 	// Both have waited for a replacement before. The agent may not have reported yet that this
 	// block contains the router's address.
-	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentRestart ")
-	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods default/load-n1-")
+	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentRestart: ")
+	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods: pods default/load-n1-")
 	e.DeletePods("load", nil)
 	e.Eventually("only the router's block is left in the draining range", func() error {
 		if in := e.blocksIn("n1", "10.1.0.0/24"); in > 1 {

@@ -26,7 +26,7 @@ func TestVacate(t *testing.T) {
 	first := e.Blocks("n1")[0].Spec.CIDR
 	e.drain("all", v1alpha1.AllocationDrain)
 	e.retired("n1", first)
-	e.eventSays("n1", event.ReasonDrainWaits, "block "+first+" waits for AgentRestart ")
+	e.eventSays("n1", event.ReasonDrainWaits, "block "+first+" waits for AgentRestart: ")
 	e.blockSays(first, "the agent on node n1, which has addresses of its own in it, has restarted")
 	e.Pods("n1", "load", 20)
 	e.running("load", 20)

@@ -168,7 +168,7 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 			t.Errorf("the block waits for %s: %s", is.WaitsFor, is.WaitNote)
 		}
 	}
-	of := func(e string) bool { return strings.Contains(e, "block 10.0.0.0/30 waits for pods") }
+	of := func(e string) bool { return strings.Contains(e, "block 10.0.0.0/30 waits for Pods: pods") }
 	if got := slices.DeleteFunc(b.EventsOf(event.ReasonDrainWaits), func(e string) bool { return !of(e) }); len(got) != 1 {
 		t.Errorf("reported %q", got)
 	}

@@ -178,7 +178,7 @@ func (r *Reporter) sendDrainWaits(node *corev1.Node, b crd.Block, wait blockWait
 	switch wait.For {
 	case expand.WaitPods, expand.WaitRestart, expand.WaitAgent, expand.WaitReplacement:
 		r.Events.SendWith(node, &v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name}}, event.ReasonDrainWaits,
-			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s", b.CIDR, wait.note))
+			"WaitFor"+string(wait.For), fmt.Sprintf("block %s waits for %s: %s", b.CIDR, wait.For, wait.note))
 	}
 }
 
