@@ -33,9 +33,9 @@ func TestExplain(t *testing.T) {
 	tests := map[string][]string{
 		"podippool":                    {"KIND:       PodIPPool", "PodIPPool is a set of pod addresses for the nodes that a selector picks."},
 		"podippool.spec":               {"nodeSelector", "priority decides where several pools match a node"},
-		"podippool.spec.ipv4.cidrs":    {"allocationPolicy says what nodes get of this range", "cidr is the range, in canonical form"},
-		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is how many addresses a node keeps free at least"},
-		"pip.status":                   {"Ready (the spec is in force, and nodes are served by the pool or by the next one that selects them)"},
+		"podippool.spec.ipv4.cidrs":    {"allocationPolicy is the use of this range for nodes", "cidr is the range, in canonical form"},
+		"podippool.spec.expand":        {"expand says when a node gets another block", "minFree is the least number of addresses that a node keeps free"},
+		"pip.status":                   {"Ready (the spec is in force, and nodes are served by this pool or by the next pool that selects them)"},
 		"podipblock":                   {"Creating it is the claim"},
 		"pib.spec.nodeName":            {"nodeName is the Node that holds the block"},
 		"pib.status.conditions.reason": {"programmatic identifier"},
