@@ -250,8 +250,8 @@ func (w *blockShare) fits(b *block) bool {
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
 // no CIDR.
-func (d *BlockDemand) runsWith(b *Block) bool {
-	return slices.Contains(d.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
+func (w *BlockDemand) runsWith(b *Block) bool {
+	return slices.Contains(w.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
 }
 
 // RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR that cannot

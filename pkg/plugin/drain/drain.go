@@ -47,13 +47,7 @@ func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	return nil
 }
 
-// New returns the command drain.
-func New(e *cli.Env) *cobra.Command {
-	f := renumberFlags{flags: flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
-	cmd := &cobra.Command{
-		Use:   "drain POOL|CIDR|BLOCK",
-		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
-		Long: `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
+const about = `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
 node returns the block as its pods go: without --evict no pod is evicted. It shows
 the obstacles until every block cools down. In crd mode the node gets a replacement
 first. In multi-pool mode its agent asks for one when it needs it, and new pods still
@@ -108,7 +102,15 @@ agent keeps them as long as its Node exists, restarts included.
 Exit codes: 0 every block cools down or is gone; with --to, the old range is gone,
 1 not by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong
 command line, 3 the remaining blocks need a user, for example to restart an agent, or to
-move a pod that --evict leaves alone.`,
+move a pod that --evict leaves alone.`
+
+// New returns the command drain.
+func New(e *cli.Env) *cobra.Command {
+	f := renumberFlags{flags: flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
+	cmd := &cobra.Command{
+		Use:   "drain POOL|CIDR|BLOCK",
+		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
+		Long:  about,
 		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes",
 			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
 		Args: cobra.ExactArgs(1),
@@ -132,8 +134,14 @@ move a pod that --evict leaves alone.`,
 		},
 		ValidArgsFunction: e.CompletePools,
 	}
-	fs := cmd.Flags()
 	f.addRenumber(cmd, e)
+	f.add(cmd)
+	return cmd
+}
+
+// add adds the flags of a drain.
+func (f *flags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be done and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
 	fs.BoolVar(&f.now, "now", f.now, "begin with every block at once, whatever the pool's maintenance windows and rate")
@@ -144,7 +152,6 @@ move a pod that --evict leaves alone.`,
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show the obstacles")
 	fs.DurationVar(&f.every, "every", f.every, "time between two reads of the cluster while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
-	return cmd
 }
 
 func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {

@@ -51,16 +51,9 @@ func NewRenumber(e *cli.Env) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return renumber(cmd.Context(), e, f) },
 	}
-	fs := cmd.Flags()
 	f.addRenumber(cmd, e)
-	fs.StringVar(&f.from, "from", "", "the CIDR of a pool, or the pool, to leave")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print the plan, and change nothing")
-	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask whether to go on")
-	fs.BoolVar(&f.evict, "evict", f.evict, "evict pods; with --evict=false they leave by themselves")
-	fs.IntVar(&f.maxConcurrent, "max-concurrent", f.maxConcurrent, "how many pods may be on their way out at a time")
-	fs.BoolVar(&f.emptyDirs, "delete-emptydir-data", false, "also evict pods with emptyDir volumes, whose data is lost")
-	fs.DurationVar(&f.every, "every", f.every, "how often the cluster is read while waiting")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait; 0: without end")
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.from, "from", "", "the CIDR of a pool, or the pool, to leave")
 	return cmd
 }
 
@@ -101,16 +94,19 @@ func renumber(ctx context.Context, e *cli.Env, f renumberFlags) error {
 		return m.abort(ctx, e, c)
 	}
 	if m.stage(c) == toBegin || f.dryRun {
-		if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun {
+		if err := confirmPlan(ctx, e, c, m, f); err != nil || f.dryRun {
 			return err
-		}
-		if !f.yes {
-			if err := e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.from)); err != nil {
-				return err
-			}
 		}
 	}
 	return followMove(ctx, e, m, f)
+}
+
+// confirmPlan prints the plan, and asks whether to carry it out.
+func confirmPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f renumberFlags) error {
+	if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun || f.yes {
+		return err
+	}
+	return e.Confirm(fmt.Sprintf("All pods of %s get other addresses.", m.from))
 }
 
 // followMove advances the move whenever the cluster is ready for the next step, until it is
