@@ -110,7 +110,7 @@ func (u *users) enableCiliumNodeEdits(m *machine) {
 	if u.api.Get(KindCiliumNode, m.name) == nil {
 		return
 	}
-	if (!u.whole() || len(u.rules.torn) == 0) && !(u.sparesForeign() && u.holdsForeign(m)) { // the same
+	if (!u.whole() || len(u.rules.torn) == 0) && (!u.sparesForeign() || !u.holdsForeign(m)) { // the same
 		u.canIf(CiliumNodeGone, CNDelete, m.name, "")
 	}
 	for _, what := range []string{"release", "entry", "touch"} {
