@@ -12,15 +12,11 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -40,18 +36,6 @@ func (a *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, a.body)
 }
 
-// clusterKinds maps the kinds without namespaces that clients and caches of these tests use.
-func clusterKinds() meta.RESTMapper {
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []schema.GroupVersionKind{
-		corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace"),
-		ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), v1alpha1.GroupVersion.WithKind("PodIPBlock"),
-	} {
-		mapper.Add(kind, meta.RESTScopeRoot)
-	}
-	return mapper
-}
-
 // bothClients returns controller-runtime's client and the one of NewClient.
 func bothClients(t *testing.T, api http.Handler) (plain, ours client.Client) {
 	t.Helper()
@@ -66,7 +50,7 @@ func bothClients(t *testing.T, api http.Handler) (plain, ours client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: clusterKinds()}
+	options := client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: fixtures.ClusterKinds()}
 	if plain, err = client.New(config, options); err != nil {
 		t.Fatal(err)
 	}

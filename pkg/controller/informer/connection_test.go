@@ -9,12 +9,9 @@ import (
 	"testing"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -28,6 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // origin is a request, and the connection it came from.
@@ -99,23 +97,11 @@ func managerOf(t *testing.T, config *rest.Config) manager.Manager {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient,
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return clusterKinds(), nil },
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return fixtures.ClusterKinds(), nil },
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return mgr
-}
-
-// clusterKinds maps the kinds without namespaces that clients and caches of these tests use.
-func clusterKinds() meta.RESTMapper {
-	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []schema.GroupVersionKind{
-		corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithKind("Namespace"),
-		ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.CNKindDefinition), v1alpha1.GroupVersion.WithKind("PodIPBlock"),
-	} {
-		mapper.Add(kind, meta.RESTScopeRoot)
-	}
-	return mapper
 }
