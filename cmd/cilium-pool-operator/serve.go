@@ -26,7 +26,7 @@ const (
 	startupTimeout = 30 * time.Second
 	// gcPercent is the garbage that may accumulate, in percent of the live heap. With Go's default,
 	// the initial lists would permanently double the size of the process.
-	gcPercent = 50
+	gcPercent = 25
 )
 
 // serve runs the operator until ctx ends or it loses the Lease.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -79,9 +80,7 @@ func (l Lists) Of(gvk schema.GroupVersionKind, resource, namespace string, by la
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
-	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
-		o.LabelSelector, o.FieldSelector = by.String(), field.String()
-	}), nil
+	return listerWatcher(c, resource, namespace, by, field), nil
 }
 
 // All lists and watches all objects of a kind.
@@ -89,15 +88,34 @@ func (l Lists) All(gvk schema.GroupVersionKind, resource string) (toolscache.Lis
 	return l.Of(gvk, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 }
 
+// BoundPods lists and watches pods of all namespaces. They have only the fields of pod.
+func (l Lists) BoundPods(field fields.Selector) (toolscache.ListerWatcher, error) {
+	c, err := l.clientOf("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf, pruned{l.codecs().WithoutConversion()})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	return listerWatcher(c, "pods", metav1.NamespaceAll, labels.Everything(), field), nil
+}
+
+func listerWatcher(c rest.Interface, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
+	return toolscache.NewFilteredListWatchFromClient(c, resource, namespace, func(o *metav1.ListOptions) {
+		o.LabelSelector, o.FieldSelector = by.String(), field.String()
+	})
+}
+
 // client returns a client of a kind: of CiliumNodes a lenient one, which reads JSON whatever
 // client-go prefers (KUBE_FEATURE_ClientsPreferCBOR).
 func (l Lists) client(gvk schema.GroupVersionKind) (rest.Interface, error) {
-	codecs := serializer.NewCodecFactory(l.Scheme)
 	if gvk != ciliumNodeKind {
-		return apiutil.RESTClientForGVK(gvk, false, false, l.Config, codecs, l.HTTP)
+		return apiutil.RESTClientForGVK(gvk, false, false, l.Config, l.codecs(), l.HTTP)
 	}
-	config, version := rest.CopyConfig(l.Config), gvk.GroupVersion()
-	config.APIPath, config.GroupVersion, config.ContentType = "/apis", &version, runtime.ContentTypeJSON
-	config.NegotiatedSerializer = lenient{codecs.WithoutConversion()}
+	return l.clientOf("/apis", gvk.GroupVersion(), runtime.ContentTypeJSON, lenient{l.codecs().WithoutConversion()})
+}
+
+func (l Lists) clientOf(path string, version schema.GroupVersion, contentType string, by runtime.NegotiatedSerializer) (rest.Interface, error) {
+	config := rest.CopyConfig(l.Config)
+	config.APIPath, config.GroupVersion, config.ContentType, config.NegotiatedSerializer = path, &version, contentType, by
 	return rest.RESTClientForConfigAndClient(config, l.HTTP)
 }
+
+func (l Lists) codecs() serializer.CodecFactory { return serializer.NewCodecFactory(l.Scheme) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -63,21 +64,25 @@ type BoundPod struct {
 	expand.Pod // Created only in modes with several pools per agent
 
 	// needs: the pod needs an address.
-	needs   bool
-	request PoolRequest // in modes with several pools per agent
+	needs bool
+	// request is shared by the pods of a workload; empty in modes with one pool per agent.
+	request unique.Handle[PoolRequest]
 }
+
+var noRequest = unique.Make(PoolRequest{})
 
 // ReadPodWithRequest reads a pod of a mode with several pools per agent.
 func ReadPodWithRequest(pod *corev1.Pod) BoundPod {
 	p := ReadPod(pod)
 	p.Created = pod.CreationTimestamp.Time
-	p.request = PoolRequestOf(&pod.ObjectMeta)
+	p.request = unique.Make(PoolRequestOf(&pod.ObjectMeta))
 	return p
 }
 
 // ReadPod extracts from a pod the fields that decisions need.
 func ReadPod(pod *corev1.Pod) BoundPod {
-	p := BoundPod{PodKey: PodKey{pod.Spec.NodeName, pod.UID}}
+	node := unique.Make(pod.Spec.NodeName).Value() // one copy for all pods of the node
+	p := BoundPod{PodKey: PodKey{node, pod.UID}, request: noRequest}
 	p.Name, p.IPs, p.Requests = pod.Namespace+"/"+pod.Name, podIPs(pod), AddressRequests(&pod.Spec)
 	p.needs = pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
@@ -241,7 +246,7 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 	asked := PoolRequests{}
 	for _, pod := range p.byNode[node] {
 		namespace, _, _ := strings.Cut(pod.Name, "/")
-		asked.add(pod.Name, pod.request, p.namespaces[namespace], picking)
+		asked.add(pod.Name, pod.request.Value(), p.namespaces[namespace], picking)
 	}
 	return asked
 }

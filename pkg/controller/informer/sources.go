@@ -26,11 +26,11 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 		return Sources{}, err
 	}
 	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme()}
-	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	pods, err := l.Of(pod, "pods", metav1.NamespaceAll, labels.Everything(), state.PodFields())
+	pods, err := l.BoundPods(state.PodFields())
 	if err != nil {
 		return Sources{}, err
 	}
+	pod := corev1.SchemeGroupVersion.WithKind("Pod")
 	unscheduled, err := l.Of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields())
 	if err != nil {
 		return Sources{}, err
