@@ -237,7 +237,7 @@ func poolReconciler(b *fakeapi.Cluster) *pool.Reconciler {
 		b.T.Fatal(err)
 	}
 	return &pool.Reconciler{
-		Cache: b.API, Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
+		Cache: b.Cached(), Live: b.Live(), Client: b.API, Ledger: b.Ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools(),
 		Pacing: b.Pacing, Pressure: b.Pressure,
 		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}

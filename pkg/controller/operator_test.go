@@ -40,7 +40,7 @@ func TestKeepsNoCiliumPools(t *testing.T) {
 // In shadow mode the assembled operator does not write to blocks.
 func TestShadowLeavesBlocksAlone(t *testing.T) {
 	b := fakeapi.New(t, ciliumnode.CRD, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	o, err := New(Connections{Cache: b.API, Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{Shadow: true, Registry: prometheus.NewRegistry()})
+	o, err := New(Connections{Cache: b.Cached(), Live: b.API, Client: b.API, Clock: b.Clock}, config.Settings{Shadow: true, Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func TestRoomIsWhatANewNodeTakes(t *testing.T) {
 	pods.Set(state.ReadPod(fixtures.Pod("health", "2", "n")), fixtures.Noon())
 	nodes := &node.Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: pods, Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}},
-		Cache:   b.API, Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
-		Blocks:    &node.BlockClient{Cache: b.API, Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
+		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live()},
+		Blocks:    &node.BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
 		Reporter:  &node.Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock},
 		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure, Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}

@@ -28,7 +28,7 @@ func TestReconcileWaitsUntilEverythingIsRead(t *testing.T) {
 	pools := poolReconciler(b)
 	for name, r := range map[string]reconcile.Reconciler{
 		"n":           &node.Reconciler{Cluster: state.Cluster{Ledger: ledger}},
-		"10.0.0.0-30": &block.Reconciler{Cache: b.API, Client: b.API, Ledger: ledger},
+		"10.0.0.0-30": &block.Reconciler{Cache: b.Cached(), Client: b.API, Ledger: ledger},
 		"p":           pools,
 		"default":     &ciliumpool.Reconciler{Live: b.API, Client: b.API, Ledger: ledger, Pools: b.Pools, CiliumPools: state.NewCiliumPools()},
 	} {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,10 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -185,6 +189,42 @@ func (l live) List(ctx context.Context, list client.ObjectList, opts ...client.L
 	return l.API.List(ctx, list, opts...)
 }
 
+// Cached returns a reader like the operator's cache: callers share the objects that it returns with
+// other readers. If one of them is changed, the test fails.
+func (b *Cluster) Cached() client.Reader { return cached{b} }
+
+type cached struct{ *Cluster }
+
+func (c cached) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	err := c.API.Get(ctx, key, obj, opts...)
+	if err == nil {
+		c.share(obj)
+	}
+	return err
+}
+
+func (c cached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := c.API.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	return meta.EachListItem(list, func(item runtime.Object) error {
+		c.share(item)
+		return nil
+	})
+}
+
+// share expects that nothing below the object's own fields is changed until the test ends: readers
+// get a copy of these alone (sigs.k8s.io/controller-runtime v0.25.2, pkg/cache/internal, Get).
+func (c cached) share(obj runtime.Object) {
+	shared, original := reflect.New(reflect.TypeOf(obj).Elem()), obj.DeepCopyObject()
+	shared.Elem().Set(reflect.ValueOf(obj).Elem())
+	c.T.Cleanup(func() {
+		if !equality.Semantic.DeepEqual(original, shared.Interface()) {
+			c.T.Errorf("an object of the cache was changed from %+v to %+v", original, shared)
+		}
+	})
+}
+
 func kindOf(obj any) string {
 	name := fmt.Sprintf("%T", obj)
 	return name[strings.LastIndexByte(name, '.')+1:]
@@ -223,21 +263,21 @@ func (b *Cluster) hooks() interceptor.Funcs {
 				}
 				b.created++
 				obj.SetUID(types.UID(fmt.Sprintf("%s-%d", obj.GetName(), b.created)))
-				err := c.Create(ctx, obj, opts...)
+				err := b.valid(ctx, obj, func() error { return c.Create(ctx, obj, opts...) })
 				b.Show(obj, err)
 				return err
 			})
 		},
 		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
 			return b.write("update "+kindOf(obj), func() error {
-				err := c.Update(ctx, obj, opts...)
+				err := b.valid(ctx, obj, func() error { return c.Update(ctx, obj, opts...) })
 				b.Show(obj, err)
 				return err
 			})
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			return b.write("patch "+kindOf(obj), func() error {
-				err := c.Patch(ctx, obj, patch, opts...)
+				err := b.valid(ctx, obj, func() error { return c.Patch(ctx, obj, patch, opts...) })
 				b.Show(obj, err)
 				return err
 			})
@@ -258,13 +298,15 @@ func (b *Cluster) hooks() interceptor.Funcs {
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 			return b.write("update "+kindOf(obj)+" "+sub, func() error {
-				err := c.SubResource(sub).Update(ctx, obj, opts...)
+				err := b.valid(ctx, obj, func() error { return c.SubResource(sub).Update(ctx, obj, opts...) })
 				b.Show(obj, err)
 				return err
 			})
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			return b.write("patch "+kindOf(obj)+" "+sub, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
+			return b.write("patch "+kindOf(obj)+" "+sub, func() error {
+				return b.valid(ctx, obj, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
+			})
 		},
 	}
 }

@@ -48,8 +48,8 @@ func (b *bed) connect() {
 	}
 	b.r = &Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints())},
-		Cache:   b.API, Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
-		Blocks:    &BlockClient{Cache: b.API, Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
+		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
+		Blocks:    &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
 		Reporter:  &Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock},
 		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure,
 		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,

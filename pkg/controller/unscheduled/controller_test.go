@@ -45,7 +45,7 @@ func TestReconcile(t *testing.T) {
 			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
 			Unscheduled: u,
 		}, Unscheduled: u},
-		Cache: b.API, QueueNodes: func(names []string) { queued = append(queued, names...) }, Metrics: own, Clock: b.Clock,
+		Cache: b.Cached(), QueueNodes: func(names []string) { queued = append(queued, names...) }, Metrics: own, Clock: b.Clock,
 	}
 	steps := []struct {
 		what  string
