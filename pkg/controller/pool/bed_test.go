@@ -30,7 +30,7 @@ func newBedIn(t *testing.T, mode ciliumnode.Mode, objects ...client.Object) *bed
 	}
 	c := fakeapi.New(t, mode, objects...)
 	return &bed{c, &Reconciler{
-		Cache: c.API, Live: c.Live(), Client: c.API, Ledger: c.Ledger, Pools: c.Pools, CiliumPools: state.NewCiliumPools(),
+		Cache: c.Cached(), Live: c.Live(), Client: c.API, Ledger: c.Ledger, Pools: c.Pools, CiliumPools: state.NewCiliumPools(),
 		Pacing: c.Pacing, Pressure: c.Pressure,
 		Events: c.Events, Metrics: own, Shared: c.Shared, Clock: c.Clock,
 	}}
