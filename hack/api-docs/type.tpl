@@ -1,23 +1,23 @@
 {{- define "type" -}}
-{{- if markdownShouldRenderType . -}}
 ### {{ .Name }}
 
 {{ .Doc }}
 
-{{ if .References -}}
-Appears in: {{ range $i, $ref := .SortedReferences }}{{ if $i }}, {{ end }}{{ markdownRenderTypeLink $ref }}{{ end }}
-
-{{ end -}}
 {{ if .Members -}}
-| Field | Description | Default | Limits |
-| --- | --- | --- | --- |
+| Field | Description | Limits |
+| --- | --- | --- |
 {{ if .GVK -}}
-| `apiVersion` _string_ | `{{ .GVK.Group }}/{{ .GVK.Version }}` | | |
-| `kind` _string_ | `{{ .GVK.Kind }}` | | |
+| `apiVersion` _string_ | `{{ .GVK.Group }}/{{ .GVK.Version }}` | |
+| `kind` _string_ | `{{ .GVK.Kind }}` | |
 {{ end -}}
 {{ range .Members -}}
-| `{{ .Name }}` _{{ markdownRenderType .Type }}_ | {{ template "type_members" . }} | {{ markdownRenderDefault .Default }} | {{ range .Validation }}{{ if eq . "Required: {}" }}required<br />{{ else if not (or (hasPrefix "Optional" .) (hasPrefix "XValidation" .) (hasPrefix "items:" .) (hasPrefix "Type" .)) }}{{ . }}<br />{{ end }}{{ end }} |
-{{ end -}}
-{{ end -}}
+{{- $limits := list -}}
+{{- with .Default }}{{ $limits = append $limits (printf "Default: %s" (markdownRenderDefault .)) }}{{ end -}}
+{{- range .Validation -}}
+{{- if eq . "Required: {}" }}{{ $limits = append $limits "required" -}}
+{{- else if not (or (hasPrefix "Optional" .) (hasPrefix "XValidation" .) (hasPrefix "items:" .) (hasPrefix "Type" .)) }}{{ $limits = append $limits . }}{{ end -}}
 {{- end -}}
+| `{{ .Name }}` _{{ if and (eq (int .Type.Kind) 0) (ne .Type.Name "Duration") }}string{{ else }}{{ markdownRenderType .Type }}{{ end }}_ | {{ template "type_members" . }} | {{ join ", " $limits }} |
+{{ end -}}
+{{ end -}}
 {{- end -}}

@@ -53,6 +53,10 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// sameOnAll matches the part of a page that says the same of each command.
+var sameOnAll = regexp.MustCompile("### Options\n\n```\n +-h, --help +help for .*\n```\n\n" +
+	`|(?m:^ +-h, --help +help for .*\n)|\n?### SEE ALSO\n\n\* \[.*\n+\z`)
+
 func pages(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -65,7 +69,7 @@ func pages(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages[e.Name()] = string(body)
+		pages[e.Name()] = sameOnAll.ReplaceAllString(string(body), "")
 	}
 	return pages
 }

@@ -177,16 +177,33 @@ func (t *table) addRight(r right, column int, less, more map[string]string) {
 
 func (t *table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| object | %s | for |\n| --- | --- | --- | --- | --- |\n", strings.Join(modes, " | "))
+	b.WriteString("| object | calls | for |\n| --- | --- | --- |\n")
 	for _, object := range t.order {
 		row := t.rows[object]
-		fmt.Fprintf(&b, "| %s |", object)
-		for i := range row.cells {
-			fmt.Fprintf(&b, " %s |", row.cells[i].String())
-		}
-		fmt.Fprintf(&b, " %s |\n", strings.Join(row.purposes, " "))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", object, row.calls(), strings.Join(row.purposes, " "))
 	}
 	return b.String()
+}
+
+// calls returns the verbs of a row. Modes are named if they differ.
+func (r *row) calls() string {
+	var calls []string
+	by := map[string][]string{}
+	for i := range r.cells {
+		c := r.cells[i].String()
+		if by[c] == nil {
+			calls = append(calls, c)
+		}
+		by[c] = append(by[c], modes[i])
+	}
+	if len(calls) == 1 {
+		return calls[0]
+	}
+	calls = slices.DeleteFunc(calls, func(c string) bool { return c == "-" })
+	for i, c := range calls {
+		calls[i] = strings.Join(by[c], ", ") + ": " + c
+	}
+	return strings.Join(calls, "<br>")
 }
 
 func verbsOf(rights []right) map[string][]string {
