@@ -18,9 +18,13 @@ const checkPage = "docs/reference/check.md"
 
 // The table of findings matches the code. go test ./test/docs -update writes it.
 func TestCheckPage(t *testing.T) {
-	findings := "| severity | reason | modes | meaning |\n| --- | --- | --- | --- |\n"
+	findings, severity := "", audit.Severity("")
 	for _, e := range audit.Catalogue() {
-		findings += fmt.Sprintf("| %s | `%s` | %s | %s |\n", e.Severity, e.Reason, modesOf(&e), e.Meaning)
+		if e.Severity != severity {
+			severity = e.Severity
+			findings += fmt.Sprintf("\n| %s | modes | meaning |\n| --- | --- | --- |\n", severity)
+		}
+		findings += fmt.Sprintf("| `%s` | %s | %s |\n", e.Reason, modesOf(&e), e.Meaning)
 	}
 	generatedPart(t, checkPage, "findings", findings)
 }
