@@ -75,7 +75,8 @@ func optionsCommand() *cobra.Command {
 		Use:   optionsName,
 		Short: "List the flags of all commands: which cluster, user and operator",
 		Long: `Lists the flags that all commands have: kubectl's, which select the cluster and the
-user, and the flags that locate the operator and Cilium's agents.`,
+user (kubectl options lists them too), and the flags that locate the operator and
+Cilium's agents.`,
 		Example: cli.Examples("options", "status --context prod", "check --kubeconfig prod.yaml --as viewer"),
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

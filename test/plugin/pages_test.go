@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin"
@@ -22,13 +23,15 @@ func TestPages(t *testing.T) {
 	made := t.TempDir()
 	cmd := plugin.New(genericiooptions.NewTestIOStreamsDiscard(), "")
 	cmd.DisableAutoGenTag = true
-	// The page of options alone has the flags of all commands.
+	// The page of options alone has the flags of all commands, without kubectl's own.
 	options, _, err := cmd.Find([]string{"options"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	kubectls := pflag.NewFlagSet("", pflag.PanicOnError)
+	genericclioptions.NewConfigFlags(false).AddFlags(kubectls)
 	for _, c := range []*cobra.Command{cmd, options} {
-		cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = c == cmd })
+		cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = c == cmd || kubectls.Lookup(f.Name) != nil && f.Name != "namespace" })
 		if err := doc.GenMarkdownTree(c, made); err != nil {
 			t.Fatal(err)
 		}

@@ -48,33 +48,34 @@ func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 }
 
 const about = `Moves nodes off the blocks of a pool, of a CIDR of a pool, or off one block. Each
-node returns the block as its pods go: without --evict no pod is evicted. It shows
-the obstacles until every block cools down. In crd mode the node gets a replacement
-first. In multi-pool mode its agent asks for one when it needs it, and new pods still
-get addresses of the block unless the operator runs with --park-draining-blocks. In
-kubernetes mode a block stays as long as its Node.
+node returns the block as its pods go: without --evict no pod is evicted. In crd mode
+the node gets a replacement first. In multi-pool mode its agent asks for one when it
+needs it, and new pods still get addresses of the block unless the operator runs with
+--park-draining-blocks. In kubernetes mode a block stays as long as its Node.
 
-For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec: no new block
-is claimed there, and --undo sets Allocate again. Draining a single block deletes its
-PodIPBlock; a finalizer keeps the object until the node has released it. This cannot
-be undone.
+The command shows the obstacles until every block cools down, or until only users can
+help, as where an agent has to restart to take other addresses of its own: restart the
+agents that it names (delete their pods), and call it again. In multi-pool and
+kubernetes mode an agent keeps its addresses as long as its Node exists.
+
+For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec; --undo sets
+Allocate again. Draining a single block deletes its PodIPBlock, which cannot be undone;
+a finalizer keeps the object until the node has released it.
 
 Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
 for them; a single block does not. --now deletes each block of the pool or the CIDR
-as well, so that all begin at once: --undo then affects only later blocks. So it asks
-first; --yes answers it.
+as well, so that all begin at once: --undo then affects only later blocks.
 
 --evict evicts the pods of each block that has begun to drain, by the Eviction API, so
-PodDisruptionBudgets hold: a pod that one protects is tried again every 5 seconds. No
-more than --max-concurrent are on their way out at a time. Pods of a DaemonSet come
-back on their node with another address. Left alone, and named, are static pods, pods
-without a controller, and pods with an emptyDir volume unless --delete-emptydir-data
-is set. A successor that gets an address of the block again, freed a moment before,
-is evicted again. Nodes are not cordoned. Stop it at any time, and call it again to
-go on. --dry-run lists the pods.
+PodDisruptionBudgets hold: a pod that one protects is tried again every 5 seconds. Pods
+of a DaemonSet come back on their node with another address. Left alone, and named, are
+static pods, pods without a controller, and pods with an emptyDir volume unless
+--delete-emptydir-data is set. A successor that gets an address of the block again,
+freed a moment before, is evicted again. Nodes are not cordoned. Stop it at any time,
+and call it again to go on.
 
---to CIDR|POOL renumbers: nodes get another range, and the drained one is taken out. It
-prints a plan, asks, and then
+--to CIDR|POOL renumbers, in crd mode: nodes get another range, and the drained one is
+taken out. It prints a plan, asks, and then
 
  1. adds the new CIDR to the pool and lets the old one drain, in one write; of two
     pools, lets all CIDRs of the old one drain
@@ -88,16 +89,8 @@ prints a plan, asks, and then
     pool, with its reserved ranges, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
 
-Stop it at any time, and call it again with the same two ranges. --status prints the
-step reached, and writes nothing. --abort lets the old range serve again, at any time
-before step 4: blocks of the new one stay. It works in crd mode only: in the other
-modes agents keep their own addresses as long as their Nodes exist.
-
-The wait ends once only users can help. An agent keeps its own addresses
-(router, health, ingress) until it restarts; then it takes others, in
-blocks that stay. Restart the agents that are named (delete their pods, or kubectl rollout
-restart their DaemonSet), and call this again. In multi-pool and kubernetes mode an
-agent keeps them as long as its Node exists, restarts included.
+Stop it at any time, and call it again with the same two ranges. --abort lets the old
+range serve again, at any time before step 4: blocks of the new one stay.
 
 Exit codes: 0 every block cools down or is gone; with --to, the old range is gone,
 1 not by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong
@@ -111,7 +104,7 @@ func New(e *cli.Env) *cobra.Command {
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
 		Long:  about,
-		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --timeout 30m", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --evict --max-concurrent 20", "drain 10.20.0.0/16 --now --yes",
+		Example: cli.Examples("drain 10.20.0.0-27 --dry-run", "drain 10.20.0.0/16", "drain old-pool --wait=false", "drain 10.20.0.0/16 --undo", "drain 10.20.0.0/16 --evict --dry-run", "drain 10.20.0.0/16 --now --yes",
 			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
