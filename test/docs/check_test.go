@@ -22,23 +22,23 @@ func TestCheckPage(t *testing.T) {
 	for _, e := range audit.Catalogue() {
 		if e.Severity != severity {
 			severity = e.Severity
-			findings += fmt.Sprintf("\n| %s | modes | meaning |\n| --- | --- | --- |\n", severity)
+			findings += fmt.Sprintf("\n| %s | meaning |\n| --- | --- |\n", severity)
 		}
-		findings += fmt.Sprintf("| `%s` | %s | %s |\n", e.Reason, modesOf(&e), e.Meaning)
+		findings += fmt.Sprintf("| `%s`%s | %s |\n", e.Reason, modesOf(&e), e.Meaning)
 	}
 	generatedPart(t, checkPage, "findings", findings)
 }
 
-// modesOf returns the names of the modes that can have such a finding.
+// modesOf returns the names of the modes that can have such a finding, or "" for all.
 func modesOf(e *audit.Entry) string {
 	var names []string
 	for _, m := range e.Modes() {
 		names = append(names, m.String())
 	}
 	if len(names) == len(ciliumnode.Modes()) {
-		return "all"
+		return ""
 	}
-	return strings.Join(names, ", ")
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // generatedPart compares the text between two marks of a page with want.

@@ -33,16 +33,17 @@ func flagTable(t *testing.T, subcommand ...string) string {
 		chart[m[1]] = m[2]
 	}
 	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": `""`, "strings": `""`}
-	rows := "| flag | default | value of the chart, or meaning |\n| --- | --- | --- |\n"
+	rows := "| flag | value of the chart, or meaning and default |\n| --- | --- |\n"
 	for _, m := range usage.FindAllStringSubmatch(string(help), -1) {
 		name, kind, meaning, value := m[1], m[2], strings.ReplaceAll(m[3], "|", `\|`), m[4]
 		if value == "" {
 			value = zero[kind]
 		}
+		meaning += " (`" + value + "`)"
 		if len(subcommand) == 0 && chart[name] != "" {
 			meaning = "`" + chart[name] + "`"
 		}
-		rows += fmt.Sprintf("| `--%s` | `%s` | %s |\n", name, value, meaning)
+		rows += fmt.Sprintf("| `--%s` | %s |\n", name, meaning)
 	}
 	return rows
 }

@@ -19,15 +19,14 @@ import (
 const exportLong = `Writes the prefixes that nodes have, with the node's address as the next hop, in a
 shape that routers, firewalls and inventories read. A prefix is there from before
 its first pod until after its last: while the node lists it, in podCIDRs of its
-CiliumNode, or where else the mode has it. Blocks that cool down are not.
+CiliumNode, or where else the mode has it.
 
-With --watch it goes on, and writes everything again as soon as anything has
-changed, but no more often than --every. Each output is from one whole read. While the
-API server cannot be reached, it says so, and the last output stands.
+With --watch it writes everything again as soon as anything has changed, but no more
+often than --every. While the API server cannot be reached, it says so, and the last
+output stands.
 
-With --output-file it writes that file instead, by renaming a new one onto it: who
-reads it sees the old one or the new one, never half of one. After each time it
-runs --exec. Where either fails under --watch, it says so and tries again.
+With --output-file it replaces that file in one step, and then runs --exec. If either
+fails under --watch, it says so and tries again.
 
 Shapes: json; csv; bird (a static protocol per family, to include in bird.conf);
 frr (ip route lines); netbox (JSON for POST /api/ipam/prefixes/).`

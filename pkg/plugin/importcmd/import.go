@@ -55,9 +55,8 @@ A blockSize cannot be changed later.
   kubeadm  ClusterConfiguration, flags of kube-controller-manager, and ClusterCIDRs
 
 A pool that would serve other nodes than before is written so that it serves no node
-until you label some. For each setting that it could not carry over, a remark on
-standard error and in comments of the YAML names the object, the field, the reason and
-the remedy. docs/import.md lists the conversions.
+until you label some. docs/import.md lists the conversions, and the remarks on settings
+that it could not carry over.
 
 Exit codes: 0 written; 1 not written, as the source could not be read or had no pools;
 2 wrong command line; 3 written, but something could not be carried over (with

@@ -28,13 +28,8 @@ func NewPools(e *cli.Env) *cobra.Command {
 it does not need the operator to run.
 
 Selected is the number of nodes that claim from the pool first; Nodes is the number
-that hold a block of it, as in kubectl get podippools. Blocks are the held ones, of
-all blocks that nodes hold or can get: blocks of a range that is cordoned, drains or
-belongs to another pool count only while a node holds them. Free are the blocks that
-could be claimed now; blocks with addresses in use elsewhere are not free. Full is the
-share that is not free, as in kubectl get podippools, the metrics and the alerts: 100%
-if none is.
-
+that hold a block of it. Blocks are the held ones, of all that nodes hold or can get.
+Free are the blocks that could be claimed now, and full is the share of the others.
 Room is the number of nodes that still fit.
 
 -o wide also shows whether a maintenance window is open, of the pool's own or of the

@@ -77,9 +77,7 @@ wait, and the number of findings in a first look of check.
 The cluster moves while it is read: a finding may be gone at the next look.
 kubectl cilium-pool check looks twice.
 
-With --watch it shows the page again and again, until interrupted, and reads the
-whole cluster each time: in a large one, less often with --every. A terminal is
-cleared before each page.
+--watch reads the whole cluster each time: in a large one, set a longer --every.
 
 Exit codes: 0 an operator leads, or the watch ended, 1 none is known to lead, or the
 cluster could not be read, 2 wrong command line.`,

@@ -47,7 +47,7 @@ by utilisation, node or phase. It follows the cluster by watches, until interrup
 Press ? there for its keys.
 
 It is served on loopback only, at an address with a secret in it: whoever has that
-address sees the same as you. docs/map.md says how to look from another machine.
+address sees the same as you. docs/reference/map.md says how to look from another machine.
 
 With -o svg it writes the same map as a picture, with -o json its data, and ends.`,
 		Example: cli.Examples("map", "map --pool zone-a --by node", "map --port 8080", "map -o svg > addresses.svg",

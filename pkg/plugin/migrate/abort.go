@@ -27,17 +27,17 @@ func newAbort(e *cli.Env) *cobra.Command {
 		Long: `Takes nodes back to the IPAM mode they came from, every pod keeping its address; at
 any step until finish.
 
-Where the agent does not run in crd mode (yet, or any more), the addresses leave
-spec.ipam.pool, which no agent reads there, and the blocks are deleted at once.
+If the agent does not run in crd mode, the addresses leave spec.ipam.pool, which no
+agent reads there, and the blocks are deleted at once.
 
-Where it does, abort first prepares the node: it pauses the operator there, and
-for multi-pool mode its blocks are written to spec.ipam.pools. Then restart its agent
-in the old mode, and run abort again. It is refused where the old mode cannot express
-the node's addresses: cluster-pool and kubernetes mode know one CIDR of a family, and
-only the node's old one can be that. To multi-pool mode a node can always go.
+If it does, abort first prepares the node: it pauses the operator there, and for
+multi-pool mode writes its blocks to spec.ipam.pools. Then restart its agent in the old
+mode, and run abort again. It refuses if the old mode cannot express the node's
+addresses: cluster-pool and kubernetes mode know one CIDR of a family, the node's old
+one.
 
-To learn which mode an agent runs in, it is asked for a report, which an agent in crd
-mode answers within its update rate. --answer-timeout is the time to wait for that.
+An agent in crd mode answers the question for a report within its update rate;
+--answer-timeout is the time to wait for that.
 
 Exit codes: 0 these nodes are back, 3 some are not: the output names the next step,
 1 it failed; run it again.`,

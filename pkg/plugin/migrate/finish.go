@@ -21,11 +21,10 @@ func newFinish(e *cli.Env, s choice) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finish",
 		Short: "End a move: remove the old mode's leftovers; after it there is no way back",
-		Long: `Ends a move of these nodes: verifies that their agents run steadily in the new mode,
-reported their addresses or requests there, and will start in it again (cilium-config,
+		Long: `Verifies that the agents of these nodes run steadily in the new mode, reported their
+addresses or requests there, and will start in it again (cilium-config,
 CiliumNodeConfigs); then removes the leftovers of the old mode from their CiliumNodes.
-No agent reads them, and while they are there, the operator assigns blocks that they
-name to no other node:
+While these are there, the operator assigns blocks that they name to no other node:
 
   in crd mode         spec.ipam.pools, and the labels of blocks that name their source.
                       After it, migrate abort has no effect

@@ -46,10 +46,9 @@ func newPlan(e *cli.Env) *cobra.Command {
 		Long: `Shows the PodIPBlocks that would be made of the nodes' addresses: podCIDRs of
 CiliumNodes or Nodes, allocations of multi-pool mode, or pools that people filled.
 
-It looks for obstacles before the first write, and names the fix of each: two nodes
-with the same addresses, blocks that are there already, addresses in no pool or too
-many for a block, pods with addresses of another node, settings of Cilium, versions,
-free space. Fix blocking findings before migrate start; warnings do not block it.
+It names obstacles, such as two nodes with the same addresses or settings of Cilium,
+and the fix of each. Fix blocking findings before migrate start; warnings do not block
+it.
 
 Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 		Example: cli.Examples("migrate plan", "migrate plan -l zone=a", "migrate plan -o json | jq '.findings[]'"),

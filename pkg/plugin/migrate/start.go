@@ -29,11 +29,9 @@ func newStart(e *cli.Env) *cobra.Command {
 		Long: `Makes the PodIPBlocks of the nodes' addresses, as migrate plan shows them: only if no
 finding blocks any of these nodes.
 
-A node's blocks make the operator look after it. Once blocks cover all the node's
-addresses, it publishes them, and takes no other action, until the node's agent
-reports that it runs in crd mode. An agent of another mode does not read them.
-
-It may be stopped at any point: run it again, and it makes the missing blocks.
+Once blocks cover all of a node's addresses, the operator publishes them, and takes no
+other action, until the node's agent reports that it runs in crd mode. An agent of
+another mode does not read them.
 
 Exit codes: 0 the blocks are there, 3 a finding blocks it and it wrote no block, 1 it
 failed.`,

@@ -21,10 +21,9 @@ changed routes, nodes that no pool would serve any more, and nodes that could no
 the addresses they need.
 
 It asks the operator's own deciding code, on the cluster as it is now, for the first
-step of each node: the blocks that must go, and their replacements. Pods move at their
-own pace after that. Blocks that would be reclaimed later, as they idle, are not in it.
-The API server's own checks of the file are not made; kubectl apply --dry-run=server
-makes them. This command does not write.`,
+step of each node: the blocks that must go, and their replacements. Blocks that would
+be reclaimed later, as they idle, are not in it. The API server's own checks of the file
+are not made; kubectl apply --dry-run=server makes them.`,
 		Example: cli.Examples("plan -f pools.yaml", "plan --delete old-pool", "plan -f - < pools.yaml"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
