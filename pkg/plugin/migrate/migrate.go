@@ -28,14 +28,10 @@ func New(e *cli.Env) *cobra.Command {
 		Short: "Move a running cluster from another IPAM mode, every pod keeping its address",
 		Long: `Moves nodes from Cilium's cluster-pool, kubernetes or multi-pool mode, or from pools
 that people filled, without restarting a pod: each node's addresses become its blocks.
-docs/migration.md has the whole way, and the way back.
+docs/migration.md has the whole way, and the way back. finish also ends a move between
+two modes of this operator (docs/modes.md).
 
-plan shows the steps and the obstacles, without a write. start makes the blocks: from
-then on the operator looks after the node. status shows each node's progress and next
-step. finish ends a move, also one between two modes of this operator (docs/modes.md);
-abort goes back.
-
-Each of them can be stopped at any point and run again.`,
+Each command can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
 			return output.Usagef("say what to do: plan, start, status, finish or abort")
