@@ -3,7 +3,8 @@
 
 {{ .Doc }}
 
-{{ if .Members -}}
+{{/* Types that embed EdgeIPs have its fields. */ -}}
+{{ if and .Members (ne .Name "EdgeIPs") -}}
 | Field | Description | Limits |
 | --- | --- | --- |
 {{ range .Members -}}
