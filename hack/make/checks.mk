@@ -22,8 +22,8 @@ points: # Inject every fault at every write, event and agent step of reference s
 	go run ./test/sim/points $(if $(SCENARIOS),-scenarios=$(SCENARIOS)) $(if $(FAULTS),-faults=$(FAULTS))
 
 .PHONY: model
-model: # Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1, BIG=1
-	go run ./test/model $(if $(ROWS),-rows='$(ROWS)') $(if $(STORY),-story) $(if $(BIG),-big)
+model: # Visit every state of a model of the address protocol; fails if a rule broke or something waits for ever. ROWS=agent-window STORY=1
+	go run ./test/model $(if $(ROWS),-rows='$(ROWS)') $(if $(STORY),-story)
 
 .PHONY: mutants
 mutants: controlplane ## Plant known faults in the operator's code; fails if one goes unseen. RUN=regexp, CHECKS=unit,sim, ALL=1, KEY=1, PROTOCOL=1
@@ -56,14 +56,6 @@ chaos: COUNT ?= 1
 chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, then see that all settles. RUN=processes|network|soak NODES=200 FAULTS=60s COUNT=1 MODE=crd|multi-pool|kubernetes SEED=
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED))
-
-# NODES of the demo is 20; here it is 500 unless given.
-PLAN_NODES := $(call given,NODES,500)
-
-.PHONY: planchange
-planchange: controlplane # Change the address plan of a running cluster in every way there is, under the checker. NODES=500
-	go test ./test/integration -run '^TestLongPlanChange$$' -count=1 -timeout 60m -v \
-		-planchange.nodes=$(PLAN_NODES) -planchange.patience=10m
 
 BINDS ?= 500
 SCHEDULE_NODES := $(call given,NODES,6)

@@ -31,8 +31,7 @@ const (
 
 // planChange changes the address plan of two nodes, one in each zone, in every way described
 // in docs/operations.md, while some pods have traffic and others are created and deleted. Pods that
-// are not restarted keep their addresses. make planchange does the same with 500 nodes without
-// real agents.
+// are not restarted keep their addresses.
 func planChange(ctx context.Context, e *env) error {
 	p := &planMover{mover: &mover{env: e}}
 	if err := p.begin(ctx); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-const usage = `Usage: model [-rows=NAME,...] [-big] [-story]
+const usage = `Usage: model [-rows=NAME,...] [-story]
 
 Explores the model of the address protocol (test/model/protocol) and prints a row for
 each instance: its nodes, blocks, addresses in each block, and leaders; how many states
@@ -41,6 +41,9 @@ Exit codes: 0 as expected, 1 a finding, 2 wrong usage.
 
 `
 
+// mostStates ends an exploration, at about 30 bytes each: a finding, as the rest is not known.
+const mostStates = 60_000_000
+
 // The columns of a table.
 const (
 	heading = "%-28s  %-7s  %10s  %11s  %5s  %7s  %-6s  %s\n"
@@ -57,9 +60,7 @@ func run(args []string, out io.Writer) int {
 		f.PrintDefaults()
 	}
 	rows := f.String("rows", "", "only these rows, separated by commas")
-	big := f.Bool("big", false, "explore the big instances too: many minutes, many gigabytes")
 	story := f.Bool("story", false, "print what is found broken as a numbered story")
-	limit := f.Int("states", 60_000_000, "stop at so many states, at about 30 bytes each: a finding, as the rest is not known")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -69,13 +70,13 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintf(out, "unexpected argument %q\n", f.Arg(0))
 		return 2
 	}
-	chosen := named(*rows, *big)
+	chosen := named(*rows)
 	if n := count(chosen); *rows != "" && n != len(strings.Split(*rows, ",")) {
 		fmt.Fprintf(out, "no such row in %q; there are %s\n", *rows, strings.Join(names(), ", "))
 		return 2
 	}
 	debug.SetGCPercent(25) // states hold no pointers: garbage collection is cheap
-	return report(chosen, *limit, *story, out)
+	return report(chosen, *story, out)
 }
 
 func count(chosen []section) int {
@@ -97,13 +98,13 @@ func names() []string {
 }
 
 // report explores all rows, prints them, and returns the exit code.
-func report(chosen []section, limit int, story bool, out io.Writer) int {
+func report(chosen []section, story bool, out io.Writer) int {
 	begun, findings := time.Now(), 0
 	for _, s := range chosen {
 		fmt.Fprintf(out, "\n%s\n", s.title)
 		fmt.Fprintf(out, heading, "instance", "n b a l", "states", "transitions", "depth", "seconds", "rules", "progress")
 		for _, r := range s.rows {
-			x := explored(r, limit)
+			x := explored(r, mostStates)
 			fmt.Fprint(out, x)
 			if !x.asExpected() {
 				findings++

@@ -85,32 +85,6 @@ func TestEveryStepHappens(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
-	for name, c := range map[string]struct {
-		args []string
-		code int
-		says []string
-	}{
-		"help":          {[]string{"-help"}, 0, []string{"Exit codes", "-rows", "-story"}},
-		"no such flag":  {[]string{"-nonsense"}, 2, []string{"nonsense"}},
-		"no such row":   {[]string{"-rows=agent-window,nonsense"}, 2, []string{"no such row", "agent-window"}},
-		"argument":      {[]string{"nonsense"}, 2, []string{`unexpected argument "nonsense"`}},
-		"window":        {[]string{"-rows=agent-window", "-story"}, 0, []string{"broken, as expected", "  7. the agent of node A restores its pods", "This breaks rule restored"}},
-		"not explored":  {[]string{"-rows=three-leaders", "-states=1000"}, 1, []string{"NOT ALL EXPLORED", "FAILED: 1 findings"}},
-		"limit of goal": {[]string{"-rows=need", "-states=100"}, 1, []string{"NOT ALL EXPLORED"}},
-	} {
-		var out strings.Builder
-		if code := run(c.args, &out); code != c.code {
-			t.Errorf("%s: exit code %d, want %d:\n%s", name, code, c.code, out.String())
-		}
-		for _, want := range c.says {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: no %q in:\n%s", name, want, out.String())
-			}
-		}
-	}
-}
-
 // TestFindingsAreReported checks that a row with another expectation than what is found fails,
 // and prints the story.
 func TestFindingsAreReported(t *testing.T) {
@@ -122,7 +96,7 @@ func TestFindingsAreReported(t *testing.T) {
 		"it is not found":          {name: "row", config: changed(size(1, 1, 1, 1)), expect: string(protocol.Restored)},
 	} {
 		var out strings.Builder
-		if code := report([]section{{"title", []row{r}}}, 0, false, &out); code != 1 || !strings.Contains(out.String(), "FAILED: 1 findings") {
+		if code := report([]section{{"title", []row{r}}}, false, &out); code != 1 || !strings.Contains(out.String(), "FAILED: 1 findings") {
 			t.Errorf("%s: exit code %d:\n%s", name, code, out.String())
 		}
 	}

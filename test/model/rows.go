@@ -15,8 +15,6 @@ type row struct {
 	progress bool
 	// expect is the rule or the goal that must be found broken; "": none.
 	expect string
-	// big rows run only on request.
-	big bool
 }
 
 // section is a part of the report.
@@ -55,14 +53,11 @@ func sections() []section {
 			{name: "addresses", about: "two nodes and leaders, a block of two addresses", config: size(2, 1, 2, 2)},
 			{name: "changed", about: "as blocks, with the change to Cilium: every pod is restored", config: changed(size(2, 2, 1, 2))},
 			{name: "entries", about: "two nodes, a block, two leaders; the marks of fences stand", config: entries(size(2, 1, 1, 2))},
-			{name: "three-blocks", about: "two nodes, three blocks, two leaders", config: size(2, 3, 1, 2), big: true},
-			{name: "blocks-addresses", about: "two nodes, leaders, blocks, and addresses in each", config: size(2, 2, 2, 2), big: true},
 		}},
 		{"Progress: leaders go by thresholds, steps are weakly fair, faults come to an end", []row{
 			{name: "need", about: "two nodes, a block, two leaders", config: thresholds(size(2, 1, 1, 2)), progress: true},
 			{name: "drain", about: "a node, two blocks, two leaders", config: thresholds(size(1, 2, 1, 2)), progress: true},
 			{name: "share", about: "two nodes, two blocks, a leader", config: thresholds(size(2, 2, 1, 1)), progress: true},
-			{name: "share-leaders", about: "two nodes, two blocks, two leaders", config: thresholds(size(2, 2, 1, 2)), progress: true, big: true},
 		}},
 		{"Known limits: docs/reliability.md", known()},
 		{"Guards switched off, one at a time", guards()},
@@ -104,16 +99,12 @@ func guards() []row {
 	return out
 }
 
-// named returns the rows with the given names. Without names it returns all, except for big
-// ones unless big is set.
-func named(names string, big bool) []section {
+// named returns the rows with the given names, or all without names.
+func named(names string) []section {
 	var out []section
 	for _, s := range sections() {
 		s.rows = slices.DeleteFunc(s.rows, func(r row) bool {
-			if names != "" {
-				return !slices.Contains(strings.Split(names, ","), r.name)
-			}
-			return r.big && !big
+			return names != "" && !slices.Contains(strings.Split(names, ","), r.name)
 		})
 		if len(s.rows) > 0 {
 			out = append(out, s)
