@@ -4,20 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/chaos/etcd"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
@@ -44,8 +42,8 @@ func (v verdict) versions() int {
 	return n
 }
 
-// checker watches every version of every object. It reads them from etcd: an API server that
-// has just started does not know its predecessor's last writes, but etcd has them all.
+// checker watches every version of every object. It reads from an API server of its own, without
+// a watch cache: an API server that has just started has only the present versions in its cache.
 type checker struct {
 	rules *invariant.Checker
 	// whole checks further rules where agents are assigned whole blocks; nil otherwise.
@@ -58,29 +56,22 @@ type checker struct {
 	claimed map[string]bool // blocks
 }
 
-// startChecker returns a checker of the objects of a cluster, which runs until ctx ends.
-func startChecker(ctx context.Context, cluster *controlplane.Cluster, m mode, held func() map[string][]netip.Addr) (*checker, error) {
-	scheme, err := invariant.Scheme()
+// startChecker returns a checker of the objects of an API server, which runs until ctx ends.
+func startChecker(ctx context.Context, cfg *rest.Config, m mode, held func() map[string][]netip.Addr) (*checker, error) {
+	leases, err := harness.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(cluster.Dir(), controlplane.EtcdSocket(0))
-	if dir, err := os.Getwd(); err == nil { // the path of a socket must be short
-		if short, err := filepath.Rel(dir, socket); err == nil && len(short) < len(socket) {
-			socket = short
-		}
-	}
-	store := etcd.New(scheme, socket)
 	c := &checker{held: held, claimed: map[string]bool{}}
-	opts := invariant.Options{Client: store, Cooldown: m.cooldown(), OnChange: c.see, Agents: held}
+	opts := invariant.Options{Cooldown: m.cooldown(), OnChange: c.see, Agents: held}
 	if carrier, is := m.carrier(); is {
-		c.whole, store.Managers = whole.New(carrier), carrier.KnowsWriters()
+		c.whole = whole.New(carrier)
 		opts.Agents, opts.Judges = nil, whole.Judges
 	}
-	if c.rules, err = invariant.Watch(ctx, nil, opts); err != nil {
+	if c.rules, err = invariant.Watch(ctx, cfg, opts); err != nil {
 		return nil, err
 	}
-	go c.countLeaders(ctx, store)
+	go c.countLeaders(ctx, leases)
 	go c.keepAsking(ctx)
 	return c, nil
 }
@@ -146,32 +137,24 @@ func handshakes(change invariant.Change) int {
 }
 
 // countLeaders watches the Lease from its first version.
-func (c *checker) countLeaders(ctx context.Context, store *etcd.Store) {
+func (c *checker) countLeaders(ctx context.Context, leases invariant.Reader) {
 	version, holder := "1", ""
 	for ctx.Err() == nil {
-		w, err := store.Watch(ctx, &coordinationv1.LeaseList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
-		if err != nil {
-			_ = harness.Sleep(ctx, time.Second) // etcd is down
-			continue
-		}
-		for e := range w.ResultChan() {
-			lease, ok := e.Object.(*coordinationv1.Lease)
-			if !ok {
-				continue
-			}
-			version = lease.ResourceVersion
-			now := lease.Spec.HolderIdentity
-			if lease.Name != leaseName || now == nil || *now == "" || *now == holder {
-				continue
+		version, _ = invariant.Follow(ctx, leases, &coordinationv1.LeaseList{}, version, func(_ watch.EventType, o client.Object) error {
+			lease := o.(*coordinationv1.Lease)
+			now := ptr.Deref(lease.Spec.HolderIdentity, "")
+			if lease.Name != leaseName || now == "" || now == holder {
+				return nil
 			}
 			if holder != "" {
 				c.mu.Lock()
 				c.verdict.leaders++
 				c.mu.Unlock()
 			}
-			holder = *now
-		}
-		_ = harness.Sleep(ctx, 100*time.Millisecond)
+			holder = now
+			return nil
+		})
+		_ = harness.Sleep(ctx, 100*time.Millisecond) // etcd may be down
 	}
 }
 

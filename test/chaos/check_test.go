@@ -20,15 +20,19 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// TestPlantedViolationsAreFound breaks rules on purpose in each mode; the checker, which reads
-// etcd, must find each violation.
+// TestPlantedViolationsAreFound breaks rules on purpose in each mode; the checker must find each
+// violation.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	cluster := cptest.New(t, controlplane.Options{})
+	uncached, err := cluster.StartUncached(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
 		t.Run(string(m), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c, err := startChecker(ctx, cluster, m, func() map[string][]netip.Addr { return nil })
+			c, err := startChecker(ctx, uncached, m, func() map[string][]netip.Addr { return nil })
 			if err != nil {
 				t.Fatal(err)
 			}

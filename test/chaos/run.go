@@ -81,7 +81,11 @@ func run(ctx context.Context, s settings, dir string, say func(string, ...any)) 
 		})
 	}
 	background("agents", func(ctx context.Context) error { c.fleet.Run(ctx); return nil })
-	if c.checker, err = startChecker(ctx, c.cluster, c.mode, c.fleet.Held); err != nil {
+	uncached, err := c.cluster.StartUncached(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.checker, err = startChecker(ctx, uncached, c.mode, c.fleet.Held); err != nil {
 		return nil, err
 	}
 	for _, o := range c.operator {

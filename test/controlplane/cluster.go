@@ -31,6 +31,7 @@ import (
 const (
 	etcdName      = "etcd"
 	apiServerName = "kube-apiserver"
+	uncachedName  = "kube-apiserver-uncached"
 
 	kubeconfigFile = "kubeconfig"
 	auditLogFile   = "audit.log"
@@ -73,6 +74,7 @@ type Cluster struct {
 
 	mu              sync.Mutex
 	etcd, apiServer *process.Process
+	uncached        *process.Process // nil unless StartUncached started it
 }
 
 // Start returns once the API server serves, its default namespaces exist and the CRDs are
@@ -156,7 +158,7 @@ func (c *Cluster) Stop() error {
 func (c *Cluster) end(end func(*process.Process) error) error {
 	// Without etcd, kube-apiserver would hang in its graceful stop.
 	etcd, apiServer := c.processes()
-	if err := errors.Join(end(apiServer), end(etcd)); err != nil {
+	if err := errors.Join(end(c.uncached), end(apiServer), end(etcd)); err != nil {
 		return err
 	}
 	if !c.tempDir {

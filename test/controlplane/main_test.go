@@ -2,12 +2,9 @@ package controlplane_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"syscall"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -17,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
 
-var shared = cptest.Shared{Options: controlplane.Options{AuditLog: true}}
+var shared cptest.Shared
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(orphanEnv); dir != "" {
@@ -44,20 +41,4 @@ func clientFor(t *testing.T, cfg *rest.Config) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return client
-}
-
-func wantNoProcess(t *testing.T, pids ...int) {
-	t.Helper()
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("pid %d still runs: %v", pid, err)
-		}
-	}
-}
-
-func wantNoFile(t *testing.T, path string) {
-	t.Helper()
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is still there: %v", path, err)
-	}
 }

@@ -16,10 +16,10 @@ import (
 )
 
 // startProcess runs a program in the state folder. It removes the files called stale first.
-func (c *Cluster) startProcess(name string, args []string, stale ...string) (*process.Process, error) {
+func (c *Cluster) startProcess(name, program string, args []string, stale ...string) (*process.Process, error) {
 	p, err := process.Start(process.Command{
 		Name: name, Dir: c.dir, WorkDir: c.dir, Env: environment(os.Environ()),
-		Args:    append([]string{filepath.Join(c.opts.BinDir, name)}, args...),
+		Args:    append([]string{filepath.Join(c.opts.BinDir, program)}, args...),
 		PIDFile: true, Detached: c.opts.Detached,
 		Prepare: func() error {
 			for _, file := range stale {

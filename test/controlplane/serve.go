@@ -16,6 +16,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
 const (
@@ -38,7 +41,7 @@ var errPortTaken = errors.New("port taken")
 
 // startEtcd returns once etcd listens, which may be before it serves.
 func (c *Cluster) startEtcd(ctx context.Context) error {
-	client, peer := "unix://"+EtcdSocket(0), "unix://"+peerSocket
+	client, peer := "unix://"+EtcdSocket, "unix://"+peerSocket
 	args := []string{
 		"--name=" + etcdName,
 		"--data-dir=data",
@@ -50,7 +53,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
 		"--unsafe-no-fsync",
 	}
-	p, err := c.startProcess(etcdName, args, EtcdSocket(0), peerSocket)
+	p, err := c.startProcess(etcdName, etcdName, args, EtcdSocket, peerSocket)
 	if err != nil {
 		return err
 	}
@@ -58,17 +61,17 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	c.etcd = p
 	c.mu.Unlock()
 	return poll(ctx, etcdName, p, func(context.Context) error {
-		_, err := os.Stat(filepath.Join(c.dir, EtcdSocket(0)))
+		_, err := os.Stat(filepath.Join(c.dir, EtcdSocket))
 		return err
 	})
 }
 
-// EtcdSocket returns the file below Dir where a member of etcd listens. There is one, 0.
+// EtcdSocket is the file below Dir where etcd listens.
 //
 // etcd requires host:port in every URL; for a unix socket that is the name of its file. It is
 // relative to the working directory of all processes, as a socket's path is limited to 107
 // bytes.
-func EtcdSocket(member int) string { return fmt.Sprintf("etcd-client:%d", member) }
+const EtcdSocket = "etcd-client:0"
 
 const peerSocket = "etcd-peer:0"
 
@@ -116,12 +119,45 @@ func (c *Cluster) tryPort(ctx context.Context) error {
 }
 
 func (c *Cluster) startAPIServer() error {
-	host, err := url.Parse(c.config.Host)
+	p, err := c.startAPIServerAs(apiServerName, c.config, c.opts.AuditLog)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", apiServerName, err)
+		return err
+	}
+	c.mu.Lock()
+	c.apiServer = p
+	c.mu.Unlock()
+	return nil
+}
+
+// StartUncached starts a second kube-apiserver, and returns the administrator's configuration for
+// it. It has no watch cache, so a watch resumes from each version that etcd still has, whatever was
+// killed in between. The Kill methods leave it alone, and Stop ends it.
+func (c *Cluster) StartUncached(ctx context.Context) (*rest.Config, error) {
+	port, err := FreePort(c.opts.BindAddress)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := c.adminConfig(port)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.startAPIServerAs(uncachedName, cfg, false, "--watch-cache=false")
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.uncached = p
+	c.mu.Unlock()
+	return cfg, ready(ctx, cfg, p)
+}
+
+func (c *Cluster) startAPIServerAs(name string, cfg *rest.Config, auditLog bool, more ...string) (*process.Process, error) {
+	host, err := url.Parse(cfg.Host)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	args := []string{
-		"--etcd-servers=unix://" + EtcdSocket(0),
+		"--etcd-servers=unix://" + EtcdSocket,
 		"--bind-address=" + host.Hostname(),
 		"--advertise-address=" + host.Hostname(), // Otherwise it looks for a default route.
 		"--secure-port=" + host.Port(),
@@ -138,21 +174,14 @@ func (c *Cluster) startAPIServer() error {
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none", // The others refuse a loopback address.
 	}
-	if c.opts.AuditLog {
+	if auditLog {
 		policy := filepath.Join(c.dir, auditPolicyFile)
 		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-			return fmt.Errorf("write audit policy: %w", err)
+			return nil, fmt.Errorf("write audit policy: %w", err)
 		}
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile)
 	}
-	p, err := c.startProcess(apiServerName, args)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.apiServer = p
-	c.mu.Unlock()
-	return nil
+	return c.startProcess(name, apiServerName, append(args, more...))
 }
 
 // Ready waits until kube-apiserver reports that it is ready, including etcd, and the default
@@ -162,11 +191,15 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	if p == nil {
 		return fmt.Errorf("%s is not running", apiServerName)
 	}
-	client, err := kubernetes.NewForConfig(c.config)
+	return ready(ctx, c.config, p)
+}
+
+func ready(ctx context.Context, cfg *rest.Config, p *process.Process) error {
+	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("wait for %s: %w", apiServerName, err)
+		return fmt.Errorf("wait for %s: %w", p.Name(), err)
 	}
-	return poll(ctx, apiServerName, p, func(ctx context.Context) error {
+	return poll(ctx, p.Name(), p, func(ctx context.Context) error {
 		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 			return err
 		}

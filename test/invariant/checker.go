@@ -25,9 +25,6 @@ type Options struct {
 	// Agents, if set, returns the addresses that each node's agent and pods hold at that
 	// moment.
 	Agents func() map[string][]netip.Addr
-	// Client, if set, is used for lists and watches instead of the API server: a client that keeps
-	// versions from before a restart leaves no gaps.
-	Client Reader
 	// AgentsEvery is the interval of asking Agents. Zero: 2 s.
 	AgentsEvery time.Duration
 	// Judges, if set, selects the violations that are recorded, for as long as the Checker runs: in
@@ -94,21 +91,17 @@ type Checker struct {
 	done     chan struct{} // closed, and replaced, when applied moves
 }
 
-// Watch starts a Checker, which accepts the state that it finds. cfg may be nil if
-// Options.Client is set.
+// Watch starts a Checker, which accepts the state that it finds.
 func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error) {
-	if opts.Client == nil {
-		reader, err := apiReader(cfg)
-		if err != nil {
-			return nil, fmt.Errorf("watch for broken rules: %w", err)
-		}
-		opts.Client = reader
+	reader, err := apiReader(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("watch for broken rules: %w", err)
 	}
 	if opts.AgentsEvery == 0 {
 		opts.AgentsEvery = 2 * time.Second
 	}
 	c := &Checker{
-		client: opts.Client, opts: opts,
+		client: reader, opts: opts,
 		streams:  map[Kind]*stream{},
 		model:    newModel(),
 		reported: map[string]bool{},

@@ -27,7 +27,7 @@ func (w World) replicate(ctx context.Context, st *Stage, prefixes ...string) err
 	etcd := st.etcd()
 	var templates []*template
 	for _, prefix := range prefixes {
-		stored, _, err := etcd.Range(ctx, prefix, 0, false)
+		stored, err := etcd.Range(ctx, prefix)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func stored(t *testing.T, st *Stage) map[string]any {
 	t.Helper()
 	out := map[string]any{}
 	for _, prefix := range []string{gateway.Nodes, gateway.Pods, gateway.CiliumNodes, gateway.Blocks} {
-		all, _, err := st.etcd().Range(t.Context(), prefix, 0, false)
+		all, err := st.etcd().Range(t.Context(), prefix)
 		harness.Must(t, err)
 		for _, kv := range all {
 			object, err := newTemplate(kv)

@@ -36,7 +36,7 @@ func (s *Stage) Kubeconfig() string { return filepath.Join(s.cluster.Dir(), kube
 func (s *Stage) etcd() *gateway.Client {
 	pid, _ := s.cluster.PIDs()
 	// Through the working directory of etcd, as a socket's path is limited to 107 bytes.
-	return gateway.New(fmt.Sprintf("/proc/%d/cwd/%s", pid, controlplane.EtcdSocket(0)))
+	return gateway.New(fmt.Sprintf("/proc/%d/cwd/%s", pid, controlplane.EtcdSocket))
 }
 
 // Start runs a program; a name without a slash is one of the built binaries.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 )
 
 // Prefixes of the keys of objects (kube-apiserver v1.36, --etcd-prefix=/registry; Nodes are
@@ -19,29 +18,19 @@ import (
 const (
 	Nodes       = "/registry/minions/"
 	Pods        = "/registry/pods/"
-	Leases      = "/registry/leases/"
 	CiliumNodes = "/registry/cilium.io/ciliumnodes/"
 	Blocks      = "/registry/cilium-pool.io/podipblocks/"
-	Pools       = "/registry/cilium-pool.io/podippools/"
 )
 
-// Client calls the members of an etcd cluster.
+// Client calls an etcd.
 type Client struct{ http *http.Client }
 
-// New returns a Client for the etcd whose members listen on these unix sockets; it uses any of
-// them.
-func New(sockets ...string) *Client {
+// New returns a Client for the etcd that listens on a unix socket.
+func New(socket string) *Client {
 	var dialer net.Dialer
-	var dials atomic.Uint64
 	return &Client{http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-			first := dials.Add(1)
-			for i := range uint64(len(sockets)) {
-				if conn, err = dialer.DialContext(ctx, "unix", sockets[(first+i)%uint64(len(sockets))]); err == nil {
-					break
-				}
-			}
-			return conn, err
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
 		},
 	}}}
 }
@@ -65,7 +54,6 @@ type rangeRequest struct {
 	RangeEnd []byte `json:"range_end"`
 	Limit    int64  `json:"limit,omitempty"`
 	Revision uint64 `json:"revision,string,omitempty"`
-	KeysOnly bool   `json:"keys_only,omitempty"`
 }
 
 type rangeResponse struct {
@@ -87,60 +75,47 @@ type txnRequest struct {
 	Success []requestOp `json:"success"`
 }
 
-// Post sends a request to the gateway; the caller closes the response.
-func (c *Client) Post(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+// call sends a request to the gateway, and reads the response.
+func (c *Client) call(ctx context.Context, path string, body, into any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// The host is only a name: connections go to the socket.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd"+path, bytes.NewReader(data))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, errors.Join(fmt.Errorf("etcd answered %s: %s", resp.Status, text), err, resp.Body.Close())
-	}
-	return resp.Body, nil
-}
-
-// Call sends a request to the gateway, and reads the response.
-func (c *Client) Call(ctx context.Context, path string, body, into any) error {
-	answer, err := c.Post(ctx, path, body)
-	if err != nil {
 		return err
 	}
-	defer answer.Close()
-	return json.NewDecoder(answer).Decode(into)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.Join(fmt.Errorf("etcd answered %s: %s", resp.Status, text), err)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
 }
 
 // page is the number of objects per request: CiliumNodes are large.
 const page = 100
 
-// Range reads everything below a prefix at one revision, or at the newest if it is 0. It
-// returns the revision.
-func (c *Client) Range(ctx context.Context, prefix string, at uint64, keysOnly bool) ([]KeyValue, uint64, error) {
+// Range reads the keys below a prefix at one revision, the newest.
+func (c *Client) Range(ctx context.Context, prefix string) ([]KeyValue, error) {
 	var all []KeyValue
-	req := rangeRequest{Key: []byte(prefix), RangeEnd: End(prefix), Revision: at, KeysOnly: keysOnly}
-	if !keysOnly {
-		req.Limit = page
-	}
+	req := rangeRequest{Key: []byte(prefix), RangeEnd: end(prefix), Limit: page}
 	for {
 		var got rangeResponse
-		if err := c.Call(ctx, "/v3/kv/range", req, &got); err != nil {
-			return nil, 0, err
+		if err := c.call(ctx, "/v3/kv/range", req, &got); err != nil {
+			return nil, err
 		}
 		all = append(all, got.KVs...)
 		if req.Revision == 0 {
 			req.Revision = got.Header.Revision
 		}
 		if !got.More || len(got.KVs) == 0 {
-			return all, req.Revision, nil
+			return all, nil
 		}
 		req.Key = append(bytes.Clone(got.KVs[len(got.KVs)-1].Key), 0)
 	}
@@ -163,15 +138,15 @@ func (c *Client) Put(ctx context.Context, all []KeyValue) error {
 			size += len(all[0].Value)
 		}
 		var answer struct{}
-		if err := c.Call(ctx, "/v3/kv/txn", txn, &answer); err != nil {
+		if err := c.call(ctx, "/v3/kv/txn", txn, &answer); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// End returns the first key after all keys that begin with prefix, which ends with '/'.
-func End(prefix string) []byte {
+// end returns the first key after all keys that begin with prefix, which ends with '/'.
+func end(prefix string) []byte {
 	out := []byte(prefix)
 	out[len(out)-1]++
 	return out

@@ -1,5 +1,5 @@
 // Package link is a network that fails on request: a TCP proxy in front of a server. Its
-// connections can be slowed, throttled, stalled, reset and forgotten.
+// connections can be slowed, stalled, reset and forgotten.
 //
 // It owns its connections. It does not look at their content, and never changes a byte or the order
 // of bytes.
@@ -17,8 +17,6 @@ import (
 type Quality struct {
 	// Delay is the time that each byte travels in one direction.
 	Delay time.Duration
-	// BytesPerSecond limits each direction of a connection; 0: no limit.
-	BytesPerSecond int
 	// StallRequests and StallAnswers keep bytes of that direction in the link until the quality
 	// changes, as after a partition TCP still delivers bytes sent before it. Connections are
 	// accepted meanwhile.
@@ -197,40 +195,26 @@ func (c *conn) pump(from, to net.Conn, stalled func(Quality) bool) {
 		}
 	})
 	defer c.close()
-	var free time.Time // when the limited link has sent the earlier bytes
 	for p := range pieces {
-		if !c.travel(p, free, stalled) {
+		if !c.travel(p, stalled) {
 			return
 		}
 		if _, err := to.Write(p.data); err != nil {
 			return
 		}
-		if rate := c.quality().BytesPerSecond; rate > 0 {
-			free = time.Now().Add(time.Duration(len(p.data)) * time.Second / time.Duration(rate))
-		}
 	}
-	c.travel(piece{at: time.Now()}, free, func(q Quality) bool { return q.KeepOpen || stalled(q) }) // the end travels as well
-}
-
-func (c *conn) quality() Quality {
-	c.link.mu.Lock()
-	defer c.link.mu.Unlock()
-	return c.link.quality
+	c.travel(piece{at: time.Now()}, func(q Quality) bool { return q.KeepOpen || stalled(q) }) // the end travels as well
 }
 
 // travel waits until a piece arrives; false: the connection ended before.
-func (c *conn) travel(p piece, free time.Time, stalled func(Quality) bool) bool {
+func (c *conn) travel(p piece, stalled func(Quality) bool) bool {
 	for {
 		c.link.mu.Lock()
 		q, changed, forgotten := c.link.quality, c.link.changed, c.forgotten
 		c.link.mu.Unlock()
-		due := p.at.Add(q.Delay)
-		if q.BytesPerSecond > 0 && free.After(due) {
-			due = free
-		}
 		var arrives <-chan time.Time
 		if !forgotten && !stalled(q) {
-			wait := time.Until(due)
+			wait := time.Until(p.at.Add(q.Delay))
 			if wait <= 0 {
 				return true
 			}

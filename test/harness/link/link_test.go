@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -150,19 +149,6 @@ func TestNothingPassesUntilTheQualityChanges(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
-	s := newServer(t)
-	l := newLink(t, s.listener.Addr().String())
-	l.Set(Quality{BytesPerSecond: 1})
-	c := dial(t, l)
-	c.send("first")
-	c.want("sfirst")
-	c.send("again")
-	c.wantNothing()
-	l.Set(Quality{})
-	c.want("sagain")
-}
-
 // TestLateRequest: bytes that a client wrote before it went away arrive after the partition.
 func TestLateRequest(t *testing.T) {
 	s := newServer(t)
@@ -207,74 +193,4 @@ func TestForgottenConnectionStaysSilent(t *testing.T) {
 	l.Reset()
 	before.wantReset()
 	after.wantReset()
-}
-
-func TestServerThatIsAway(t *testing.T) {
-	s := newServer(t)
-	l := newLink(t, s.listener.Addr().String())
-	if err := s.listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.Dial("tcp", l.Addr()) // it is reset as it is made, or before it is used
-	if err == nil {
-		defer conn.Close()
-		_, err = conn.Read(make([]byte, 1))
-	}
-	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("it ends with %v", err)
-	}
-}
-
-func TestCloseEndsEverything(t *testing.T) {
-	s := newServer(t)
-	l := newLink(t, s.listener.Addr().String())
-	c := dial(t, l)
-	c.send("hello")
-	c.want("shello")
-	l.Set(Partitioned)
-	c.send("again")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.wantReset()
-	if _, err := net.Dial("tcp", l.Addr()); err == nil {
-		t.Error("it still listens")
-	}
-}
-
-// TestManyBytes: all arrive, in order, with any changes meanwhile.
-func TestManyBytes(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	got := make(chan []byte, 1)
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		data, _ := io.ReadAll(conn) // compared below
-		got <- data
-	}()
-	l := newLink(t, listener.Addr().String())
-	c := dial(t, l)
-	want := make([]byte, 4<<20)
-	for i := range want {
-		want[i] = byte(i * 7 >> 3)
-	}
-	for i, q := range []Quality{{Delay: time.Millisecond}, {BytesPerSecond: 50 << 20}, {StallRequests: true}, {}} {
-		l.Set(q)
-		if i < 3 { // while stalled, only as much as fits
-			c.send(string(want[i<<20 : (i+1)<<20]))
-		}
-	}
-	c.send(string(want[3<<20:]))
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if data := <-got; !bytes.Equal(data, want) {
-		t.Errorf("received %d bytes, other than the %d sent", len(data), len(want))
-	}
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,30 +9,6 @@ import (
 
 func sleeper(dir string, detached bool) Command {
 	return Command{Name: "sleeper", Dir: dir, Args: []string{"/bin/sleep", "600"}, PIDFile: true, Detached: detached}
-}
-
-func TestProcessEndsAsAsked(t *testing.T) {
-	for name, end := range map[string]func(*Process) error{
-		"stop": func(p *Process) error { return p.Stop(time.Minute) },
-		"kill": (*Process).Kill,
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			p, err := Start(sleeper(dir, false))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := end(p); err != nil {
-				t.Fatal(err)
-			}
-			if p.Running() || p.PID() != 0 || p.Err() == nil {
-				t.Errorf("running: %v, pid %d, ended with %v", p.Running(), p.PID(), p.Err())
-			}
-			if _, err := os.Stat(filepath.Join(dir, "sleeper.pid")); !os.IsNotExist(err) {
-				t.Errorf("its pid file is left: %v", err)
-			}
-		})
-	}
 }
 
 func TestStopKillsWhatIgnoresIt(t *testing.T) {
@@ -91,26 +66,5 @@ func TestStalePIDFileIsIgnored(t *testing.T) {
 	}
 	if found, err := Find(dir, "sleeper"); found != nil || err != nil {
 		t.Errorf("found %v, %v", found, err)
-	}
-}
-
-func TestProcessThatCannotStart(t *testing.T) {
-	p, err := Start(Command{Name: "nothing", Dir: t.TempDir(), Args: []string{"/nonexistent/binary"}})
-	if err == nil || p.Stop(time.Minute) != nil || p.Kill() != nil {
-		t.Errorf("started %v, %v", p, err)
-	}
-}
-
-func TestOutput(t *testing.T) {
-	dir, out := t.TempDir(), &bytes.Buffer{}
-	p, err := Start(Command{Name: "both", Dir: dir, Stdout: out, Args: []string{"/bin/sh", "-c", "echo out; for i in $(seq 20); do echo $i >&2; done"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if out.String() != "out\n" || p.LogTail() != "9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20" {
-		t.Errorf("output %q, log ends with %q", out, p.LogTail())
 	}
 }
