@@ -29,7 +29,7 @@ import (
 
 const (
 	release = "cilium-pool-operator"
-	// updateRate is how often an agent reports; real agents take 15 s. It is short so that
+	// updateRate is the interval of agents' reports; real agents take 15 s. It is short so that
 	// nodes return blocks within a run.
 	updateRate = 2 * time.Second
 	cooldown   = 2 * time.Second
@@ -56,8 +56,7 @@ type bed struct {
 	parts sync.WaitGroup
 	fail  context.CancelCauseFunc
 
-	// want is the number of pods that load keeps, of which it replaces some all the time if
-	// churning.
+	// want is the number of pods that load keeps. If churning, it replaces some all the time.
 	want, changes atomic.Int64
 	churning      atomic.Bool
 
@@ -73,7 +72,7 @@ func startBed(ctx context.Context, s settings, fail context.CancelCauseFunc) (_ 
 	if err := os.RemoveAll(s.dir); err != nil {
 		return nil, err
 	}
-	b := &bed{settings: s, alive: ctx, fail: fail, random: rand.New(rand.NewPCG(s.seed, 1)), nodes: map[string]string{}, cidrs: map[string][]netip.Prefix{}, judge: newJudge()}
+	b := &bed{settings: s, alive: ctx, fail: fail, random: rand.New(rand.NewPCG(1, 1)), nodes: map[string]string{}, cidrs: map[string][]netip.Prefix{}, judge: newJudge()}
 	b.churning.Store(true)
 	if b.Cluster, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, BinDir: s.binDir}); err != nil {
 		return nil, err
@@ -90,7 +89,7 @@ func startBed(ctx context.Context, s settings, fail context.CancelCauseFunc) (_ 
 	if err != nil {
 		return nil, err
 	}
-	b.fleet = fleet.New(agents, fleet.Options{Seed: s.seed, Retry: time.Second, Workers: 64, OnExhausted: b.judge.missed, Agent: agent.Options{
+	b.fleet = fleet.New(agents, fleet.Options{Retry: time.Second, Workers: 64, OnExhausted: b.judge.missed, Agent: agent.Options{
 		Health: true, UpdateRate: updateRate, PollInterval: 500 * time.Millisecond,
 	}})
 	b.parts.Go(func() { b.fleet.Run(ctx) })
@@ -106,7 +105,7 @@ func startBed(ctx context.Context, s settings, fail context.CancelCauseFunc) (_ 
 		return nil, err
 	}
 	for _, zone := range zones { // 2.7 blocks or more for a node
-		if err := b.addZone(ctx, zone, s.size/2, (s.size+5)/6, cidrBits, v1alpha1.ExpandPolicy{}); err != nil {
+		if err := b.addZone(ctx, zone, s.size/2, (s.size+5)/6); err != nil {
 			return nil, err
 		}
 	}
@@ -174,7 +173,7 @@ func (b *bed) awaitOffers(ctx context.Context) error {
 	}
 	dry := client.NewDryRunClient(b.client)
 	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
-		p, nodes := newPod("sample", ""), &corev1.NodeList{}
+		p, nodes := harness.BoundPod("", "sample", nil), &corev1.NodeList{}
 		if err := errors.Join(dry.Create(ctx, p), b.client.List(ctx, nodes)); err != nil {
 			return err
 		}
@@ -208,15 +207,14 @@ func (b *bed) load(ctx context.Context) {
 		b.random.Shuffle(len(running), func(i, j int) { running[i], running[j] = running[j], running[i] })
 		var todo []func(context.Context) error
 		for i := range min(gone, len(running)) {
-			todo = append(todo, func(ctx context.Context) error { return b.remove(ctx, &running[i], 1) })
+			todo = append(todo, func(ctx context.Context) error { return b.remove(ctx, &running[i]) })
 		}
 		for range want - there {
 			made++
-			zone := "" // a fifth of the pods must run in a zone
-			if b.random.IntN(5) == 0 {
-				zone = zones[b.random.IntN(len(zones))]
+			pod := harness.BoundPod("", fmt.Sprintf("pod-%d", made), nil)
+			if b.random.IntN(5) == 0 { // a fifth of the pods must run in a zone
+				pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: zones[b.random.IntN(len(zones))]}
 			}
-			pod := newPod(fmt.Sprintf("pod-%d", made), zone)
 			todo = append(todo, func(ctx context.Context) error { return b.client.Create(ctx, pod) })
 		}
 		b.mu.Unlock()
@@ -226,17 +224,9 @@ func (b *bed) load(ctx context.Context) {
 	}
 }
 
-func newPod(name, zone string) *corev1.Pod {
-	pod := harness.BoundPod("", name, nil)
-	if zone != "" {
-		pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: zone}
-	}
-	return pod
-}
-
-// remove deletes a pod. With a grace period its kubelet frees its address before it is gone.
-func (b *bed) remove(ctx context.Context, pod *corev1.Pod, grace int64) error {
-	return client.IgnoreNotFound(b.client.Delete(ctx, pod, client.GracePeriodSeconds(grace)))
+// remove deletes a pod, after its kubelet has freed its address.
+func (b *bed) remove(ctx context.Context, pod *corev1.Pod) error {
+	return client.IgnoreNotFound(b.client.Delete(ctx, pod, client.GracePeriodSeconds(1)))
 }
 
 // evict deletes the chosen pods, and waits until they are gone.
@@ -256,7 +246,7 @@ func (b *bed) evict(ctx context.Context, chosen func(*corev1.Pod) bool) error {
 			if p.DeletionTimestamp != nil {
 				continue
 			}
-			if err := b.remove(ctx, p, 1); err != nil {
+			if err := b.remove(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -295,13 +285,7 @@ func (b *bed) podsAre(ctx context.Context, running, pending int) error {
 	return nil
 }
 
-func (b *bed) awaitPods(ctx context.Context, running, pending int) error {
-	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
-		return errors.Join(b.ended(), b.podsAre(ctx, running, pending))
-	})
-}
-
-// offerOf returns how many addresses a Node offers; -1 if it lacks the resource.
+// offerOf returns the number of addresses that a Node offers; -1 if it lacks the resource.
 func offerOf(n *corev1.Node) int {
 	quantity, ok := n.Status.Allocatable[v1alpha1.IPv4Resource]
 	if !ok {
@@ -310,7 +294,7 @@ func offerOf(n *corev1.Node) int {
 	return int(quantity.Value())
 }
 
-// requestOf returns how many addresses a pod requests.
+// requestOf returns the number of addresses that a pod requests.
 func requestOf(p *corev1.Pod) (n int) {
 	for _, c := range p.Spec.Containers {
 		quantity := c.Resources.Requests[v1alpha1.IPv4Resource]

@@ -30,7 +30,7 @@ const (
 	agentsOwn = 2 // router and health
 )
 
-// capacity returns how many pods can have an address once all blocks are assigned.
+// capacity returns the number of addresses for pods once all blocks are assigned.
 func (b *bed) capacity() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,13 +42,12 @@ func (b *bed) capacity() int {
 }
 
 // addZone creates a pool of CIDRs, and its nodes, and waits until they offer addresses.
-func (b *bed) addZone(ctx context.Context, zone string, nodes, cidrs, bits int, expand v1alpha1.ExpandPolicy) error {
+func (b *bed) addZone(ctx context.Context, zone string, nodes, cidrs int) error {
 	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: zone}}
-	pool.Spec.Expand = expand
 	pool.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}}
 	pool.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockBits}
 	for range cidrs {
-		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: b.nextCIDR(zone, bits)})
+		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: b.nextCIDR(zone)})
 	}
 	if err := b.client.Create(ctx, pool); err != nil {
 		return fmt.Errorf("create pool %s: %w", zone, err)
@@ -61,11 +60,11 @@ func (b *bed) addZone(ctx context.Context, zone string, nodes, cidrs, bits int, 
 	return b.awaitOffers(ctx)
 }
 
-func (b *bed) nextCIDR(zone string, bits int) string {
+func (b *bed) nextCIDR(zone string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.added++
-	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(64 + b.added/256), byte(b.added), 0}), bits)
+	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(64 + b.added/256), byte(b.added), 0}), cidrBits)
 	b.cidrs[zone] = append(b.cidrs[zone], cidr)
 	return cidr.String()
 }
@@ -119,7 +118,7 @@ func (b *bed) some() (name, zone string) {
 // moves returns the changes that people make in turn.
 func (b *bed) moves() []step {
 	return []step{
-		{"add a CIDR", func(ctx context.Context) error { _, zone := b.some(); return b.addCIDR(ctx, zone, cidrBits) }},
+		{"add a CIDR", func(ctx context.Context) error { _, zone := b.some(); return b.addCIDR(ctx, zone) }},
 		{"replace a node", b.replaceNode},
 		{"change a label", b.relabel},
 		{"restart an agent", b.restartAgent},
@@ -155,7 +154,7 @@ func (b *bed) collect(ctx context.Context) error {
 	defer b.mu.Unlock()
 	for i := range pods.Items {
 		if p := &pods.Items[i]; p.Spec.NodeName != "" && b.nodes[p.Spec.NodeName] == "" {
-			if err := b.remove(ctx, p, 0); err != nil {
+			if err := client.IgnoreNotFound(b.client.Delete(ctx, p, client.GracePeriodSeconds(0))); err != nil {
 				return err
 			}
 		}
@@ -163,8 +162,8 @@ func (b *bed) collect(ctx context.Context) error {
 	return nil
 }
 
-func (b *bed) addCIDR(ctx context.Context, zone string, bits int) error {
-	cidr := b.nextCIDR(zone, bits)
+func (b *bed) addCIDR(ctx context.Context, zone string) error {
+	cidr := b.nextCIDR(zone)
 	return b.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 		return append(cidrs, v1alpha1.PoolCIDR{CIDR: cidr})
 	})
@@ -231,7 +230,7 @@ func (b *bed) replaceNode(ctx context.Context) error {
 	return b.join(ctx, name+"n", zone)
 }
 
-// relabel moves a node to the other zone, from whose pool it gets blocks from then on.
+// relabel moves a node to the other zone. Its further blocks come from that zone's pool.
 func (b *bed) relabel(ctx context.Context) error {
 	name, zone := b.some()
 	other := zones[0]

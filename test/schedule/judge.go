@@ -44,11 +44,10 @@ type judge struct {
 // machine is a node.
 type machine struct {
 	node *corev1.Node // nil: there is none
-	// free are the addresses that pods may get, leaving those that are marked for release or
-	// in a later state of it.
+	// free are the addresses that pods may get, leaving the others: marked for release, or in a
+	// later state of it.
 	free, leaving []netip.Addr
 	had           []have
-	offers        []int                  // each that differs from the one before
 	pods          map[string]*corev1.Pod // bound there, and not ended
 }
 
@@ -85,18 +84,11 @@ func (j *judge) machine(name string) *machine {
 	return j.machines[name]
 }
 
-// bound returns how many pods with a request were bound so far.
+// bound returns the number of pods with a request that were bound so far.
 func (j *judge) bound() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.binds
-}
-
-// offered returns the offers of a Node so far, without repetitions.
-func (j *judge) offered(node string) []int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.machine(node).offers)
 }
 
 // step judges a version of an object.
@@ -111,9 +103,6 @@ func (j *judge) step(c invariant.Change) {
 	case invariant.KindNode:
 		m := j.machine(c.Name)
 		m.node, _ = c.New.(*corev1.Node)
-		if offer := m.offer(); len(m.offers) == 0 || m.offers[len(m.offers)-1] != offer {
-			m.offers = append(m.offers, offer)
-		}
 		j.offer(c, m)
 	case invariant.KindCiliumNode:
 		m := j.machine(c.Name)
@@ -152,7 +141,7 @@ func (j *judge) pod(c invariant.Change) {
 	}
 }
 
-// capacity returns how many pods the node has addresses for. An address that leaves counts if
+// capacity returns the number of the node's addresses for pods. An address that leaves counts if
 // a pod has it: its agent refuses to release it.
 func (m *machine) capacity() int {
 	n := len(m.free)
@@ -189,7 +178,7 @@ func (j *judge) offer(c invariant.Change, m *machine) {
 	}
 }
 
-// wait judges how long pods have been pending although a node offers an address.
+// wait judges the time of pods that are pending although a node offers an address.
 func (j *judge) wait(now time.Time) {
 	room := map[string]time.Time{}
 	for _, m := range j.machines {

@@ -8,18 +8,16 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/cilium/cilium/pkg/node/addressing"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// story tells a judge of a change each second.
+// story reports a change to a judge each second.
 type story struct {
 	*judge
 	pods map[string]*corev1.Pod
@@ -41,7 +39,7 @@ func (s *story) node(name, zone string, offer int, cordoned bool) {
 	s.tell(invariant.KindNode, name, nil, n)
 }
 
-// has sets the addresses of a node: free ones, then those that are marked.
+// has sets the addresses of a node: free ones, then marked ones.
 func (s *story) has(name string, free, marked int) {
 	cn := &ciliumv2.CiliumNode{}
 	cn.Spec.IPAM.Pool, cn.Status.IPAM.ReleaseIPs = ipamtypes.AllocationMap{}, map[string]ipamtypes.IPReleaseStatus{}
@@ -142,35 +140,5 @@ func TestJudge(t *testing.T) {
 				t.Errorf("found %q, want %q", s.findings, test.want)
 			}
 		})
-	}
-}
-
-// A CNI ADD without an address is no finding if the agent had yet to see its node's block.
-func TestMisses(t *testing.T) {
-	s := &story{judge: newJudge(), pods: map[string]*corev1.Pod{}}
-	s.has("a", 1, 0)
-	s.has("a", 3, 0)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "4"}, Spec: corev1.PodSpec{NodeName: "a"}}
-	for seen, early := range map[string]bool{"1": true, "2": false} {
-		err := fmt.Errorf("allocate: %w", &agent.Exhausted{Err: agent.ErrExhausted, Seen: seen, Pool: 3, Own: 2})
-		if got := s.machine("a").early(miss{pod, err}); got != early {
-			t.Errorf("the agent that has seen version %s: early is %t", seen, got)
-		}
-	}
-}
-
-// Addresses that an agent uses itself, or that something else has reserved, are not for pods.
-func TestAddressesOf(t *testing.T) {
-	cn := &ciliumv2.CiliumNode{}
-	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: "10.0.0.1"}, {Type: addressing.NodeInternalIP, IP: "10.0.0.2"}}
-	cn.Spec.HealthAddressing.IPv4 = "10.0.0.3"
-	cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{"10.0.0.9": {Owner: "default/reserved"}}
-	for i := range 7 {
-		cn.Spec.IPAM.Pool[fmt.Sprintf("10.0.0.%d", i+1)] = ipamtypes.AllocationIP{}
-	}
-	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.4": {Owner: "ingress"}, "10.0.0.5": {Owner: "default/pod"}}
-	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.5": "do-not-release", "10.0.0.6": "marked-for-release", "10.0.0.7": "released"}
-	if free, leaving := addressesOf(cn); len(free) != 2 || len(leaving) != 2 {
-		t.Errorf("free %v, leaving %v", free, leaving)
 	}
 }

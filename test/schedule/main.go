@@ -29,7 +29,7 @@ import (
 const (
 	// patience limits each step, beside the time for its binds.
 	patience = 3 * time.Minute
-	// bound is how long a pod may be pending while a node offers an address for it.
+	// bound limits the time that a pod is pending while a node offers an address for it.
 	bound = 30 * time.Second
 )
 
@@ -37,7 +37,6 @@ const (
 type settings struct {
 	binDir, dir string
 	size, binds int // nodes at first
-	seed        uint64
 }
 
 func main() {
@@ -54,21 +53,17 @@ func main() {
 
 func command(ctx context.Context) error {
 	var s settings
-	flag.StringVar(&s.binDir, "bin", ".cache/bin", "folder of the binaries")
-	flag.StringVar(&s.dir, "dir", ".run/schedule", "folder for state and logs")
 	flag.IntVar(&s.size, "nodes", 6, "nodes, 4 to 100")
 	flag.IntVar(&s.binds, "binds", 500, "pods to bind while nodes and pools change")
-	flag.Uint64Var(&s.seed, "seed", 1, "seed of the random choices")
 	flag.Parse()
 	if flag.NArg() > 0 || s.size < 4 || s.size > 100 {
 		return fmt.Errorf("-nodes is %d, between 4 and 100; unexpected arguments: %q", s.size, flag.Args())
 	}
-	for _, dir := range []*string{&s.binDir, &s.dir} {
-		var err error
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
+	var err error
+	if s.binDir, err = filepath.Abs(".cache/bin"); err != nil {
+		return err
 	}
+	s.dir = filepath.Join(s.binDir, "../../.run/schedule")
 	ctx, fail := context.WithCancelCause(ctx)
 	b, err := startBed(ctx, s, fail)
 	if err != nil {
@@ -86,12 +81,11 @@ func command(ctx context.Context) error {
 
 // story performs the steps of a run, in this order.
 func (b *bed) story(ctx context.Context) error {
-	steps := []step{
+	for _, s := range []step{
 		{"nodes and pools change while pods are bound", b.churn},
 		{"as many pods are bound as Nodes offer addresses, and no more", b.full},
 		{"no pod is left", b.empty},
-	}
-	for _, s := range append(steps, b.kinds()...) {
+	} {
 		began := time.Now()
 		most := patience + time.Duration(b.binds)*20*time.Millisecond
 		limit, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not within %s", most))
@@ -148,12 +142,14 @@ func (b *bed) full(ctx context.Context) error {
 	}
 	for _, zone := range zones {
 		for range 2 {
-			if err := b.addCIDR(ctx, zone, cidrBits); err != nil {
+			if err := b.addCIDR(ctx, zone); err != nil {
 				return err
 			}
 		}
 	}
-	return b.awaitPods(ctx, want, 0)
+	return harness.Until(ctx, 100*time.Millisecond, func(ctx context.Context) error {
+		return errors.Join(b.ended(), b.podsAre(ctx, want, 0))
+	})
 }
 
 // allUsed returns nil if no pool has a free block, every Node's offer is used up, and the
