@@ -20,7 +20,7 @@ const mostNodes = 40_000
 
 // bench is one run of the benchmark.
 type bench struct {
-	quick           bool // count, and compare nothing
+	quick           bool // count only, without comparisons
 	nodes, rounds   int
 	peers           bool
 	measures        []measure

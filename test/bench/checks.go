@@ -35,7 +35,7 @@ func (c check) wrong(values map[string]float64) string {
 // always returns checks that hold for every measure: writes of objects other than blocks
 // and CiliumNodes are limited by time, not by nodes. A pool's status is written once a second
 // at most (minStatusDelay in pkg/controller/informer), in addition to the writes at start, and
-// only these may conflict with another write. Events are those of the Lease, and of blocks:
+// only these may conflict with another write. Events are about the Lease, and about blocks:
 // 100 at once, and 5 a second (blockEventsAtOnce in pkg/controller/event).
 func always() []check {
 	return []check{{value: "refused writes", want: 2, limit: true, perSecond: 2}, {value: "pool writes", want: 4, limit: true, perSecond: 1},
@@ -59,8 +59,8 @@ func failures(m measure, c contender, s sample) []error {
 	return wrong
 }
 
-// allocations checks that claiming and releasing a block allocates nothing when 10,000
-// blocks are held.
+// allocations checks that claiming and releasing a block allocates no memory when 10,000 blocks
+// are held.
 func allocations() error {
 	cut := ipalloc.Cut{Ranges: []netip.Prefix{netip.MustParsePrefix(bed.PoolCIDR)}, BlockBits: bed.BlockBits}
 	owner := ipalloc.Owner{Pool: "pool", Node: "node"}

@@ -46,7 +46,7 @@ func (c contender) published(event []byte, n int) bool {
 	return bed.Listed(event, "podCIDRs") >= n
 }
 
-// operator is this operator with its defaults, except for the given flags and a longer Lease.
+// operator is this operator with its defaults, except for these flags and a longer Lease.
 func operator(flags ...string) contender {
 	return contender{
 		name: ours, mode: bed.CRD, waits: true, says: []string{"everything has been read; decisions begin", "Starting workers"},
@@ -57,7 +57,7 @@ func operator(flags ...string) contender {
 	}
 }
 
-// inMultiPool is operator in multi-pool mode, in which it writes a CIDR per block as
+// inMultiPool is operator in multi-pool mode, where it writes a CIDR per block as
 // cilium-operator does.
 func inMultiPool(flags ...string) contender {
 	c := operator(append([]string{"--mode=multi-pool"}, flags...)...)

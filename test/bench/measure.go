@@ -46,7 +46,7 @@ type sample struct {
 	Nodes     int                `json:"nodes"`
 	Round     int                `json:"round"`
 	Values    map[string]float64 `json:"values"`
-	// Counts is what the API server counted, as text.
+	// Counts are the counts of the API server, as text.
 	Counts string `json:"counts,omitempty"`
 }
 
@@ -166,8 +166,8 @@ func (r *run) triggered(ctx context.Context, o, versions *bed.Observer, trigger 
 // settleTime is the wait at rest before counts are read.
 const settleTime = 2 * time.Second
 
-// spent waits until the contender is idle for long (0: bed.Calm), and records what it and the
-// API server have used since before, and what was written.
+// spent waits until the contender is idle for long (0: bed.Calm), and records its usage and the
+// API server's since before, and the writes.
 func (r *run) spent(ctx context.Context, before bed.Usage, long time.Duration) error {
 	long = cmp.Or(long, bed.Calm)
 	if err := r.IdleFor(ctx, r.process, long); err != nil {

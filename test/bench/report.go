@@ -14,7 +14,7 @@ type ratio struct {
 	against               [3]string
 }
 
-// ratios returns the rows, whose columns are the floor, cluster-pool and multi-pool.
+// ratios returns the rows. Their columns are the floor, cluster-pool and multi-pool.
 func ratios() []ratio {
 	claim, serve := bare("claim").name, bare("serve").name
 	return []ratio{

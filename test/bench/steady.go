@@ -20,14 +20,14 @@ const (
 	reportsPerSecond = 400
 	// reporters is the maximum number of agents that report at the same time.
 	reporters = 16
-	// resting is how long a contender has to be idle before the steady state: cilium-operator
+	// resting is the idle time of a contender before the steady state: cilium-operator
 	// in cluster-pool mode writes every node back 15 s after its start.
 	resting = 20 * time.Second
 )
 
 // steady measures while pods come and go and agents report, and no node crosses a threshold.
-// In crd mode agents report each change. In cluster-pool mode they write nothing, and in
-// multi-pool mode nothing until the pods of a node cross a multiple of its pre-allocation
+// In crd mode agents report each change. In cluster-pool mode they do not write, and in
+// multi-pool mode not until the pods of a node cross a multiple of its pre-allocation
 // (pkg/nodediscovery/nodediscovery.go, pkg/ipam/multipool_manager.go, neededIPCeil, v1.20.1).
 func steady() measure {
 	return measure{name: "steady", run: steadyRun, world: bed.World{Blocks: 1, Used: 15},
@@ -48,7 +48,7 @@ func steadyRun(ctx context.Context, r *run) error {
 	reports := max(r.world.Nodes, 500)
 	pods := reports / 10
 	if r.world.Mode != bed.CRD {
-		// Nobody reports. Fewer pods would be over before the contender collects garbage once.
+		// No agent reports. Fewer pods would be over before the contender collects garbage once.
 		pods, reports = 4*pods, 0
 	}
 	reported := make(chan error, 1)

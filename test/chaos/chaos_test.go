@@ -42,7 +42,7 @@ func binaries(t *testing.T) string {
 // least once. The simulator and test/integration kill operators at their writes as well, in
 // less time.
 func TestLongOneOfEachFault(t *testing.T) {
-	t.Parallel() // runs mostly wait, and share nothing
+	t.Parallel() // runs mostly wait, and share no state
 	bin := binaries(t)
 	for _, m := range []mode{crdMode, multiPoolMode, kubernetesMode} {
 		t.Run(string(m), func(t *testing.T) {

@@ -28,12 +28,12 @@ type verdict struct {
 	// handshakes counts addresses that left a pool with their agent's consent, givenBack whole
 	// blocks that agents removed from their lists.
 	handshakes, givenBack int
-	// again counts claims of blocks that had been claimed before, leaders how often the Lease
-	// changed to another operator.
+	// again counts claims of blocks that had been claimed before, leaders changes of the Lease to
+	// another operator.
 	again, leaders int
 }
 
-// versions returns how many versions were judged.
+// versions returns the number of judged versions.
 func (v verdict) versions() int {
 	n := 0
 	for _, count := range v.stats.Versions {
@@ -76,7 +76,7 @@ func startChecker(ctx context.Context, cfg *rest.Config, m mode, held func() map
 	return c, nil
 }
 
-// tell returns the verdict so far.
+// tell reports the verdict so far.
 func (c *checker) tell() verdict {
 	stats, violations := c.rules.Stats(), c.rules.Violations()
 	c.mu.Lock()

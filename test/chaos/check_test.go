@@ -67,7 +67,7 @@ func (p *planter) must(err error) {
 	}
 }
 
-// as returns a client whose writes the API server records under the given field manager.
+// as returns a client that writes as a field manager.
 func (p *planter) as(who string) client.Client {
 	p.Helper()
 	cfg := rest.CopyConfig(p.cfg)

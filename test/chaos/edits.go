@@ -89,8 +89,8 @@ func (c *chaos) removeNode(ctx context.Context, node string) error {
 	})
 }
 
-// collect deletes the CiliumNode of a removed machine, as the garbage collector does, in modes
-// in which our operator does not write CiliumNodes.
+// collect deletes the CiliumNode of a removed machine, as the garbage collector does, unless
+// the operator does so in this mode.
 func (c *chaos) collect(ctx context.Context, node string) error {
 	if c.mode != kubernetesMode {
 		return nil
@@ -152,8 +152,8 @@ func (c *chaos) deleteOne(ctx context.Context, random *rand.Rand) error {
 	return errors.New("no block can drain")
 }
 
-// ownAddresses is how many addresses an agent allocates for itself: its router's and one for
-// health checks.
+// ownAddresses is the number of an agent's own addresses: its router's and one for health
+// checks.
 const ownAddresses = 2
 
 func (c *chaos) drainable(b *v1alpha1.PodIPBlock) bool {

@@ -23,7 +23,7 @@ const (
 	apiPaused     fault = "kube-apiserver paused"
 )
 
-// leadWithin is how long it may take until an operator leads.
+// leadWithin limits the time until an operator leads.
 const leadWithin = 2 * time.Minute
 
 func (c *chaos) processFaults() lane {
@@ -37,7 +37,7 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// awaitLeader waits for a leader other than the given one.
+// awaitLeader waits for a leader other than this one.
 func (c *chaos) awaitLeader(ctx context.Context, other *operator) (*operator, error) {
 	var found *operator
 	err := until(ctx, leadWithin, func(context.Context) error {

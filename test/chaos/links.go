@@ -50,8 +50,8 @@ func (c *chaos) takesOver(ctx context.Context, leads, waits *operator, then func
 	})
 }
 
-// pings returns when client-go detects a dead connection: how long it is idle before a ping,
-// and how long the ping may stay unanswered. Small runs use shorter times, which saves half a
+// pings returns client-go's times for dead connections: the idle time before a ping, and the
+// limit of its answer. Small runs use shorter times, which saves half a
 // minute.
 func (s settings) pings() (idle, answer time.Duration) {
 	if s.small {
@@ -68,7 +68,7 @@ func (s settings) pingEnv() []string {
 	}
 }
 
-// noticesWithin returns how long a standby may take to lead after its connections became
+// noticesWithin returns the longest time until a standby leads after its connections became
 // half-open and the leader died.
 func (s settings) noticesWithin() time.Duration {
 	idle, answer := s.pings()
@@ -137,7 +137,7 @@ func (c *chaos) atWork(ctx context.Context, random *rand.Rand, q link.Quality) (
 	return leads, err
 }
 
-// cutOffLeader delivers what the leader had sent only once another one leads, as TCP does
+// cutOffLeader delivers the leader's requests only once another one leads, as TCP does
 // after a partition, whether or not the old leader lives.
 func (c *chaos) cutOffLeader(ctx context.Context, random *rand.Rand) error {
 	defer c.allLinks(link.Quality{})
@@ -176,7 +176,7 @@ func (c *chaos) forgetLeader(ctx context.Context, _ *rand.Rand) error {
 }
 
 // forgetStandby makes the standby's connections half-open without a notification. It must
-// still become leader, without a restart, and act on what it sees from then on.
+// still become leader, without a restart, and act on later changes.
 func (c *chaos) forgetStandby(ctx context.Context, _ *rand.Rand) error {
 	leads, waits, err := c.lead(ctx)
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 	podLabel             = "chaos"
 )
 
-// load simulates users who create and delete pods. It does not retry what fails while the API
-// server is down.
+// load simulates users who create and delete pods. It does not retry writes that fail while the
+// API server is down.
 type load struct {
 	client client.Client
 	most   int // for one node; 0: any number
@@ -41,7 +41,7 @@ type load struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	pods   map[string][]string // by node, of those that may get pods
+	pods   map[string][]string // by node that may get pods
 	coming map[string]int      // being created, by node
 	count  int
 	made   int
@@ -60,7 +60,7 @@ func newLoad(c client.Client, s settings) *load {
 	return l
 }
 
-// add lets a node get pods until remove is called, after which load no longer deletes its pods
+// add lets a node get pods until remove is called. From then on load does not delete its pods
 // either.
 func (l *load) add(node string) {
 	l.mu.Lock()
@@ -131,8 +131,8 @@ func (l *load) next() (node string, names []string) {
 	return node, l.names(l.fitting(node, 1+l.random.IntN(l.burst)))
 }
 
-// fitting returns how many of n pods may be created on a node, and counts them as coming. The
-// caller holds l.mu.
+// fitting limits n to the number of pods that may be created on a node, and counts them as
+// coming. The caller holds l.mu.
 func (l *load) fitting(node string, n int) int {
 	if l.most > 0 {
 		n = max(0, min(n, l.most-len(l.pods[node])-l.coming[node]))

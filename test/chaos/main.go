@@ -1,8 +1,8 @@
 // Command chaos runs the operator against every failure that its environment can have, on a
 // real etcd and kube-apiserver, and judges every version of every object.
 //
-// Only this suite finds what takes real processes that die at any moment: a lost Lease, a
-// broken watch, an API server that forgets.
+// Only this suite finds faults of real processes that die at any moment: a lost Lease, a broken
+// watch, an API server that forgets.
 package main
 
 import (

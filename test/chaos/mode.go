@@ -29,7 +29,7 @@ func parseMode(name string) (mode, error) {
 	return "", errors.New("must be crd, multi-pool or kubernetes")
 }
 
-// operatorFlags returns the operator's flags in addition to those of crd mode.
+// operatorFlags returns the operator's flags beyond the flags of crd mode.
 func (m mode) operatorFlags() []string {
 	if m == crdMode {
 		return nil
@@ -37,7 +37,7 @@ func (m mode) operatorFlags() []string {
 	return []string{"--mode=" + string(m)}
 }
 
-// cooldown returns the time for which a block cools down. Multi-pool mode allows no less.
+// cooldown returns the time of a block's cooldown. Multi-pool mode allows no less.
 func (m mode) cooldown() time.Duration {
 	if m == multiPoolMode {
 		return crd.LeastCooldown
@@ -74,7 +74,7 @@ func (m mode) atLeast(nodes int) int {
 	return nodes / len(zones)
 }
 
-// plentyBits returns by how many bits the CIDR that ends all shortages is larger than these.
+// plentyBits returns the difference in bits between these and the CIDR that ends all shortages.
 func (m mode) plentyBits() int {
 	if m == kubernetesMode {
 		return 1
@@ -118,8 +118,8 @@ func (m mode) least(small bool) least {
 	return least{more: 5, releases: 5, again: 1, handshakes: 50}
 }
 
-// preAllocate is how many addresses an agent in multi-pool mode keeps free: together with its
-// own two no more than one block has.
+// preAllocate is the number of free addresses that an agent in multi-pool mode keeps: together
+// with its own two no more than one block has.
 const preAllocate = 4
 
 // listOf returns the blocks that other nodes route to a node.

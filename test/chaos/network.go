@@ -100,8 +100,8 @@ func (n *network) grow(ctx context.Context, random *rand.Rand) error {
 	return n.edit(ctx, zone, func(cidrs []v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR { return with(cidrs, added) })
 }
 
-// plenty gives each pool more addresses than its nodes need, as an administrator does
-// in a shortage.
+// plenty adds more addresses to each pool than its nodes need, as an administrator does in a
+// shortage.
 func (n *network) plenty(ctx context.Context) error {
 	for _, zone := range zones {
 		added := n.cidr(zone, n.bits-n.mode.plentyBits())
@@ -113,7 +113,7 @@ func (n *network) plenty(ctx context.Context) error {
 	return nil
 }
 
-// with adds a CIDR, unless an edit whose response was lost has already added it.
+// with adds a CIDR, unless an earlier edit with a lost response has added it.
 func with(cidrs []v1alpha1.PoolCIDR, added v1alpha1.PoolCIDR) []v1alpha1.PoolCIDR {
 	if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return c.CIDR == added.CIDR }) {
 		return cidrs

@@ -29,7 +29,7 @@ const (
 	// leaseDuration is short, so that a paused leader loses the Lease within seconds.
 	leaseDuration = 8 * time.Second
 	nodeGone      = 8 * time.Second
-	// operatorBackoff is how long a replica stays down after it ended, as with a kubelet.
+	// operatorBackoff is the time until an ended replica starts again, as with a kubelet.
 	operatorBackoff = time.Second
 )
 
@@ -62,16 +62,15 @@ type operator struct {
 	elects, acquired time.Time
 	// held is an open channel while no process may start, and nil otherwise.
 	held chan struct{}
-	// killing is true while it is being killed; downFor is how long it then stays down.
+	// killing is true while it is being killed; downFor is its time until the next start.
 	killing bool
 	downFor time.Duration
-	// starts counts processes, endings those that exited by themselves.
+	// starts counts processes, endings exits without a signal of ours.
 	starts, endings int
 	panicked        string
 }
 
-// newOperator returns a replica with its own account, by which the audit log distinguishes it
-// from the other.
+// newOperator returns a replica with an account of its own.
 func newOperator(ctx context.Context, c *controlplane.Cluster, admin client.Client, s settings, name string) (*operator, error) {
 	account := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
 	for _, o := range []client.Object{
@@ -140,13 +139,13 @@ func (o *operator) start() (_ *process.Process, err error) {
 	defer o.mu.Unlock()
 	o.elects, o.acquired, o.killing = time.Time{}, time.Time{}, false
 	o.starts++
-	// An empty GOGC lets the operator choose its own, whatever the tests run with.
+	// An empty GOGC lets the operator choose its own, also where the tests run with another.
 	env := slices.Concat(os.Environ(), []string{"GOGC="}, o.env)
 	o.proc, err = process.Start(process.Command{Name: o.name, Args: o.args, Env: env, Stdout: operatorLog{o}, Stderr: operatorLog{o}})
 	return o.proc, err
 }
 
-// ended records that the process ended, and returns how long it stays down.
+// ended records that the process ended, and returns the time until the next start.
 func (o *operator) ended() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -224,7 +223,7 @@ func (o *operator) electsSince() time.Time {
 	return o.elects
 }
 
-// started returns how many processes have been started.
+// started returns the number of started processes.
 func (o *operator) started() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,7 +21,7 @@ type figure struct {
 	what string
 }
 
-// tell collects the figures, also of a run that failed.
+// tell collects the figures of a run, even if it failed.
 func (c *chaos) tell() *report {
 	v := c.checker.tell()
 	starts, endings := 0, 0

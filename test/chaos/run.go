@@ -130,7 +130,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 		return err
 	}
 	agents := c.cluster.Config()
-	agents.UserAgent = whole.AgentWriter // by which managedFields show who wrote
+	agents.UserAgent = whole.AgentWriter // the writer in managedFields
 	agentClient, err := agent.NewClient(agents)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	return nil
 }
 
-// updateRate is how often an agent reports; real agents take 15 s. It is short so that a
+// updateRate is the interval of agents' reports; real agents take 15 s. It is short so that a
 // minute sees many handshakes.
 const updateRate = time.Second
 

@@ -11,9 +11,9 @@ import (
 // scenario is the environment of the operators in a run, with the faults of that environment.
 type scenario struct {
 	name string
-	// finds describes what only this scenario finds.
+	// finds describes the faults that only this scenario finds.
 	finds string
-	// linked gives each operator its own link to the API server.
+	// linked connects each operator to the API server by a link of its own.
 	linked bool
 	// flags are additional flags of each operator; nil: none.
 	flags func(o *operator) ([]string, error)
@@ -54,7 +54,7 @@ func parseScenario(name string) (scenario, error) {
 	return scenario{}, fmt.Errorf("must be one of %s", strings.Join(names, ", "))
 }
 
-// ofSmall is how many of its own faults a scenario has in a small run.
+// ofSmall is the number of a scenario's own faults in a small run.
 const ofSmall = 2
 
 // lanes returns the faults of the scenario, and those made by people.

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// patience is how long anything may take once no more faults are injected.
+	// patience limits each wait once no more faults are injected.
 	patience = 5 * time.Minute
-	// restFor is how long nothing may be written at the end: longer than the longest retry
-	// interval, so that a write on every retry is seen.
+	// restFor is the time without any write at the end: longer than the longest retry interval,
+	// so that a write on every retry is seen.
 	restFor = common.LongestWait + 5*time.Second
 )
 
@@ -43,9 +43,9 @@ func (c *chaos) join(ctx context.Context) error {
 	return c.fleet.Ready(ctx)
 }
 
-// settle checks what must happen once faults stop: all pods get addresses; once they
+// settle checks the outcome once faults stop: all pods get addresses; once they
 // are deleted, every node is back to the blocks it needs; the same again, on blocks
-// that other nodes had; then nothing is written.
+// that other nodes had; then no write follows.
 func (c *chaos) settle(ctx context.Context) error {
 	if err := errors.Join(c.network.undrain(ctx, nil), c.network.plenty(ctx)); err != nil {
 		return err
@@ -195,8 +195,8 @@ func (c *chaos) needed(cn *ciliumv2.CiliumNode, has map[netip.Prefix]bool) error
 	return nil
 }
 
-// poolsTell returns nil once the status of each pool matches its blocks, all of which are
-// in service.
+// poolsTell returns nil once the status of each pool matches its blocks, and all of these are in
+// service.
 func (c *chaos) poolsTell(ctx context.Context) error {
 	blocks, pools := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}
 	if err := errors.Join(c.client.List(ctx, blocks), c.client.List(ctx, pools)); err != nil {
@@ -238,8 +238,8 @@ func (c *chaos) nodesTell(ctx context.Context, has map[string]map[netip.Prefix]b
 	return nil
 }
 
-// replaceDrained ends drains in kubernetes mode: it deletes the nodes whose block was
-// deleted, and recreates them once the blocks are gone.
+// replaceDrained ends drains in kubernetes mode: it deletes the nodes of deleted blocks,
+// and recreates them once the blocks are gone.
 func (c *chaos) replaceDrained(ctx context.Context) error {
 	deleted := func(ctx context.Context) (map[types.UID]string, error) {
 		blocks, nodes := &v1alpha1.PodIPBlockList{}, map[types.UID]string{}

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// busyFor is how long each round of a soak has load, and restsFor how long it is idle
-	// after that. A soak judges at least leastRounds.
+	// busyFor is the time of load in each round of a soak, and restsFor the idle time after it. A
+	// soak judges at least leastRounds.
 	busyFor, restsFor = 10 * time.Second, 5 * time.Second
 	leastRounds       = 4
 )
 
 // sample is an operator's resource usage at the end of a round, when idle.
 type sample struct {
-	// Goroutines is their number; Heap is what the last garbage collection left, Resident the
-	// memory of the process, both in bytes.
+	// Goroutines is their number; Heap is the live heap after the last garbage collection, Resident
+	// the memory of the process, both in bytes.
 	Goroutines, Heap, Resident float64
-	// Requests counts those of the whole round, AtRest those of its idle period.
+	// Requests counts requests of the whole round, AtRest of its idle period.
 	Requests, AtRest float64
 }
 
-// limits are how much each part of a sample may grow from the first rounds to the last: by a
+// limits are the permitted growth of each part of a sample from the first rounds to the last: a
 // tenth plus slack.
 var limits = []struct {
 	what  string

@@ -77,8 +77,8 @@ func (c *chaos) inject(ctx context.Context, l lane, random *rand.Rand, end time.
 	return nil
 }
 
-// letWork gives the operators time after two of three faults, so that the next fault does not
-// always hit them at their start.
+// letWork waits after two of three faults, so that the next fault does not always hit the
+// operators at their start.
 func (c *chaos) letWork(ctx context.Context, most time.Duration, random *rand.Rand) error {
 	if most == 0 || random.IntN(3) == 0 {
 		return nil

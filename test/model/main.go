@@ -1,9 +1,9 @@
 // Model explores every state of the model of the address protocol, in small but complete
-// instances, and prints whether the rules hold and whether everything that should happen does.
+// instances, and prints whether the rules hold and whether all goals are reached.
 // It exits with 1 on a finding.
 //
-// Only this suite shows that no order of steps, however long, breaks a rule, and that nothing
-// waits forever; for the protocol as modelled, not for the code.
+// Only this suite shows that no order of steps, however long, breaks a rule, and that no
+// demand and no drain waits forever; for the protocol as modelled, not for the code.
 package main
 
 import (
@@ -154,7 +154,7 @@ func explored(r row, limit int) *result {
 	return x
 }
 
-// found returns what is broken: a rule, or the first goal that can stay unmet.
+// found returns the broken rule, or the first goal that can stay unmet.
 func (x *result) found() string {
 	if x.graph.Broken == "" && len(x.stuck) > 0 {
 		return x.stuck[0].Goal
@@ -162,7 +162,7 @@ func (x *result) found() string {
 	return x.graph.Broken
 }
 
-// asExpected reports whether everything was explored and exactly what was expected is broken.
+// asExpected reports whether every state was explored, and exactly the expected rule or goal broke.
 func (x *result) asExpected() bool {
 	if x.expect == "" {
 		return x.graph.Complete && x.found() == ""
@@ -210,7 +210,7 @@ func (x *result) matching() string {
 	return ""
 }
 
-// tell prints the story of what is broken.
+// tell prints the story of the finding.
 func (x *result) tell(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %s\n", x.name, x.about)
 	number := 0

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// TestSmall explores what takes seconds: the known limits, and each guard switched off, must
+// TestSmall explores the rows that take seconds: the known limits, and each guard switched off, must
 // be found broken exactly as the row says.
 func TestSmall(t *testing.T) {
 	for _, s := range sections()[2:] {
@@ -21,8 +21,8 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// TestHolds explores a small instance of the rules, and one of progress, in which
-// nothing may be found broken.
+// TestHolds explores a small instance of the rules, and one of progress, without a
+// finding.
 func TestHolds(t *testing.T) {
 	for _, r := range []row{
 		{name: "rules", config: size(2, 1, 1, 2)},
@@ -85,8 +85,8 @@ func TestEveryStepHappens(t *testing.T) {
 	}
 }
 
-// TestFindingsAreReported checks that a row with another expectation than what is found fails,
-// and prints the story.
+// TestFindingsAreReported checks that a row fails, and prints the story, unless it expects the
+// finding.
 func TestFindingsAreReported(t *testing.T) {
 	wrong := size(1, 1, 1, 1)
 	wrong.Rules = []protocol.Rule{protocol.Restored}

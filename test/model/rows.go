@@ -83,7 +83,7 @@ func known() []row {
 	}
 }
 
-// guards returns small instances, in each of which one guard is off.
+// guards returns small instances with one guard off in each.
 func guards() []row {
 	var out []row
 	for _, p := range protocol.Protections() {
@@ -99,7 +99,7 @@ func guards() []row {
 	return out
 }
 
-// named returns the rows with the given names, or all without names.
+// named returns the rows of these names, or all without names.
 func named(names string) []section {
 	var out []section
 	for _, s := range sections() {

@@ -66,7 +66,7 @@ func (c Counts) sum(count func(resource, code string) bool) float64 {
 	return sum
 }
 
-// String lists all counts except those of leases.
+// String lists all counts except for leases.
 func (c Counts) String() string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(c.Requests)) {

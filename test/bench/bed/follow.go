@@ -72,7 +72,7 @@ func (f *Follower) begin(ctx context.Context) error {
 	return f.connect(ctx)
 }
 
-// notReady is how long to wait before retrying if the API server cannot serve a watch yet.
+// notReady is the wait before a retry if the API server cannot serve a watch yet.
 const notReady = 250 * time.Millisecond
 
 // connect begins the watch. An API server that has just started refuses watches of a kind

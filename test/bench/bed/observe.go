@@ -28,7 +28,7 @@ type Observer struct {
 	versions int
 }
 
-// goal is what Wait waits for: want different objects for which reached is true.
+// goal is the condition of Wait: want different objects satisfy reached.
 type goal struct {
 	reached func(event []byte) bool
 	want    int
@@ -75,15 +75,15 @@ func (o *Observer) take(line []byte, now time.Time) {
 	}
 }
 
-// Expect sets what Wait waits for: want objects with an event for which reached returns
-// true. It discards what was seen before.
+// Expect sets the condition of Wait: want objects with an event that satisfies reached. It
+// discards earlier events.
 func (o *Observer) Expect(want int, reached func(event []byte) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.goal = goal{reached: reached, want: want, names: make(map[string]bool, want), done: make(chan struct{})}
 }
 
-// Wait waits for what was expected, and returns when the last object reached it.
+// Wait waits for the condition of Expect, and returns when the last object reached it.
 func (o *Observer) Wait(ctx context.Context) (time.Time, error) {
 	o.mu.Lock()
 	done := o.goal.done

@@ -14,10 +14,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/gateway"
 )
 
-// populateWorkers is how many objects are written concurrently.
+// populateWorkers is the number of concurrent writes.
 const populateWorkers = 32
 
-// populateCluster writes Nodes and pods into an empty API server: those of the first node
+// populateCluster writes Nodes and pods into an empty API server: the first node's
 // through it, then copies of them.
 func (w World) populateCluster(ctx context.Context, st *Stage) error {
 	if err := w.addNode(ctx, st.Client, 0); err != nil {
@@ -26,7 +26,7 @@ func (w World) populateCluster(ctx context.Context, st *Stage) error {
 	return w.replicate(ctx, st, gateway.Nodes, gateway.Pods)
 }
 
-// populate adds what depends on the mode, in the same way: pools, CiliumNodes and blocks.
+// populate adds the objects that depend on the mode, in the same way: pools, CiliumNodes and blocks.
 func (w World) populate(ctx context.Context, st *Stage) error {
 	if w.Mode.Owned() {
 		never := int32(0)
@@ -69,7 +69,7 @@ func (w World) addOfMode(ctx context.Context, c client.Client, i int) error {
 }
 
 // addCiliumNode creates a CiliumNode. Agents report usage only in crd mode: in multi-pool
-// mode a report makes cilium-operator assume that the agent still has to change modes.
+// mode a report makes cilium-operator assume that the agent has not changed modes yet.
 func (w World) addCiliumNode(ctx context.Context, c client.Client, i int, node *corev1.Node) error {
 	if w.NoCiliumNodes {
 		return nil

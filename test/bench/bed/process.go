@@ -43,7 +43,7 @@ func spawn(dir, name string, argv ...string) (*Process, error) {
 }
 
 // environment returns this process's environment without variables that tune Go programs:
-// contenders run with Go's defaults, or with what they set themselves.
+// contenders run with Go's defaults, or with their own settings.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -60,13 +60,13 @@ func (p *Process) Says(texts ...string) bool {
 	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(log, text) })
 }
 
-// Use is what a process has used so far.
+// Use is the resource usage of a process so far.
 type Use struct {
 	CPU       time.Duration // user and system
 	RSS, Peak int64         // bytes: current and peak
 }
 
-// Use reads from /proc what the process has used.
+// Use reads the usage of the process from /proc.
 func (p *Process) Use() (Use, error) { return useOf(p.pid) }
 
 func useOf(pid int) (Use, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// replicate writes into etcd, for every node but the first, copies of what it has of the
-// first. All nodes are alike, and to write 50,000 pods through the API server took ten times
+// replicate writes into etcd, for every node but the first, copies of the first
+// node's keys. All nodes are alike, and to write 50,000 pods through the API server took ten times
 // as long.
 func (w World) replicate(ctx context.Context, st *Stage, prefixes ...string) error {
 	etcd := st.etcd()
@@ -65,8 +65,7 @@ func (w World) replicate(ctx context.Context, st *Stage, prefixes ...string) err
 	})
 }
 
-// replacer replaces everything that distinguishes the first node's objects by what node i's
-// objects have instead: texts and UIDs.
+// replacer replaces all texts and UIDs that distinguish the first node's objects by node i's.
 func replacer(first, texts, uids []string, i int) *strings.Replacer {
 	var pairs []string
 	for k := range first {
@@ -83,8 +82,8 @@ func replicaUID(uid string, i int) string {
 	return fmt.Sprintf("%s%012x", uid[:len(uid)-12], i)
 }
 
-// texts are what only node i's objects contain, except for UIDs, in the same order for every
-// node.
+// texts are the texts that only node i's objects contain, except for UIDs, in the same order for
+// every node.
 func (w World) texts(i int) []string {
 	out := []string{NodeName(i), podPrefix(i), bootID(i), machineID(i)}
 	// An address may begin like a longer one, so these are whole strings, or whole in managed

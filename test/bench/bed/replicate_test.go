@@ -14,9 +14,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Copies of the first node's objects are what the API server stores when every object is
-// written through it. UIDs are not compared: the operator would find work in a world in which
-// a block has the UID of another node, and settle would fail.
+// Copies of the first node's objects equal the objects that the API server stores for writes of
+// every object. UIDs are not compared: if a block had the UID of another node, the
+// operator would find work in that world, and settle would fail.
 func TestReplicasAreWhatTheAPIServerStores(t *testing.T) {
 	for name, w := range map[string]World{
 		"crd mode, pods":             {Mode: CRD, Nodes: 5, Blocks: 2, Used: 35, Pods: 35, Agents: true},
@@ -54,7 +54,7 @@ func newStage(t *testing.T) *Stage {
 	return st
 }
 
-// varying are what two API servers store differently: times, and UIDs other than the boot ID.
+// varying are the texts that two API servers store differently: times, and UIDs other than the boot ID.
 var varying = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // stored returns the objects that etcd has, without UIDs and times.

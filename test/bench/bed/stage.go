@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Stage is a control plane on which one contender runs once.
+// Stage is a control plane for one run of a contender.
 type Stage struct {
 	Client client.Client
 
@@ -60,7 +60,7 @@ func (s *Stage) Close() error {
 	return errors.Join(append(errs, s.cluster.Stop())...)
 }
 
-// Usage is what a control plane and a contender have used so far.
+// Usage is the resource usage of a control plane and a contender so far.
 type Usage struct {
 	At              time.Time
 	Contender       Use
@@ -68,7 +68,7 @@ type Usage struct {
 	Counts          Counts
 }
 
-// Usage reads the current usage. A nil process has used nothing.
+// Usage reads the current usage. The usage of a nil process is zero.
 func (s *Stage) Usage(ctx context.Context, p *Process) (Usage, error) {
 	u := Usage{At: time.Now()}
 	var err error

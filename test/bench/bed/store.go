@@ -29,8 +29,8 @@ type Store struct {
 	BinDir string
 	// Say reports progress.
 	Say func(format string, args ...any)
-	// Install prepares an empty control plane once, from which all worlds are created: a
-	// peer installs its own CRDs.
+	// Install prepares an empty control plane once, the base of all worlds: a peer installs its
+	// own CRDs.
 	Install func(ctx context.Context, s *Stage) error
 	// Settle runs the operator on a world that should be settled.
 	Settle func(ctx context.Context, s *Stage, w World) error

@@ -1,6 +1,6 @@
-// Package bed is what the benchmarks run on: worlds of Nodes, CiliumNodes, Pods and blocks
-// kept on disk, a separate control plane for each run, processes whose CPU and memory are
-// read from /proc, the API server's own counters, and a cheap watch that records when the
+// Package bed is the bed of the benchmarks: worlds of Nodes, CiliumNodes, Pods and blocks
+// kept on disk, a separate control plane for each run, processes with their CPU and memory
+// from /proc, the API server's own counters, and a cheap watch that records when the
 // expected objects have arrived.
 //
 // It measures and never judges.
@@ -19,8 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Mode determines whose world it is: what CiliumNodes look like that have blocks, or
-// request them.
+// Mode is the IPAM mode of a world: its CiliumNodes have blocks, or request them, in this form.
 type Mode string
 
 // Modes.
@@ -53,19 +52,18 @@ const (
 type World struct {
 	Mode  Mode
 	Nodes int
-	// Blocks is how many blocks each node has, in service and published.
+	// Blocks is the number of blocks of each node, in service and published.
 	Blocks int
-	// Used is how many addresses of each node are in use, which its agent reports in crd
-	// mode.
+	// Used is the number of addresses in use on each node, which its agent reports in crd mode.
 	Used int
-	// Pods is how many pods run on each node, with those addresses.
+	// Pods is the number of pods that run on each node, with these addresses.
 	Pods int
 	// Agents adds an agent's Pod per node.
 	Agents bool
 	// NoCiliumNodes leaves out the CiliumNodes, which contenders then create.
 	NoCiliumNodes bool
-	// Settled runs the operator on the world once, so that what it writes then is not part
-	// of the measurement.
+	// Settled runs the operator on the world once, so that its first writes are not part of the
+	// measurement.
 	Settled bool
 }
 
@@ -120,7 +118,7 @@ func Addresses(block netip.Prefix) []netip.Addr {
 	return out
 }
 
-// used returns the addresses of node i's pods: those of its first blocks.
+// used returns the addresses of node i's pods, in its first blocks.
 func (w World) used(i int) []netip.Addr {
 	out := make([]netip.Addr, 0, w.Used)
 	for k := range w.Used {
@@ -133,7 +131,7 @@ func podName(i, k int) string { return fmt.Sprintf("%s%03d", podPrefix(i), k) }
 
 func podPrefix(i int) string { return fmt.Sprintf("pod-%05d-", i) }
 
-// Report returns what node i's agent reports as in use. It differs with turn, as pods come
+// Report returns the report of node i's agent about its use. It differs with turn, as pods come
 // and go.
 func (w World) Report(i, turn int) ipamtypes.AllocationMap {
 	used := ipamtypes.AllocationMap{}

@@ -1,9 +1,9 @@
 // Package floor has bare programs that issue the writes, or the reads, that a measure needs,
-// with the same parallelism as the operator, and do nothing else. They keep nothing, check
-// nothing and know the answer before they start.
+// with the same parallelism as the operator, and have no other task. They keep no state, check
+// no response and know the answer before they start.
 //
-// Those that write repeat this operator's own writes, one Go program with one JSON body per
-// request. They show what an operator adds to them. A faster client might exist, and other
+// The writing ones repeat this operator's own writes, one Go program with one JSON body per
+// request. They show the cost that an operator adds to them. A faster client might exist, and other
 // writes, or fewer, might do. As in the operator, no watch shares a connection with writes.
 // Answers are not decoded.
 package floor
@@ -23,8 +23,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// Workers is how many requests are in flight, as many as the operator's default
-// --node-workers.
+// Workers is the number of requests in flight, equal to the operator's default --node-workers.
 const Workers = 32
 
 // Program is a bare program on a world.
@@ -35,7 +34,7 @@ func Programs() map[string]Program {
 	return map[string]Program{"claim": Claim, "serve": Serve, "stream": Stream, "watch": Watch}
 }
 
-// Floor is what a bare program works with.
+// Floor is the environment of a bare program.
 type Floor struct {
 	config *rest.Config
 	api    *rest.RESTClient
@@ -85,7 +84,7 @@ func (f *Floor) patch(ctx context.Context, path string, body any) error {
 	return nil
 }
 
-// next is the block that node i gets: the first behind all there are.
+// next is the block that node i gets: the first behind all existing ones.
 func (f *Floor) next(i int) netip.Prefix { return bed.Block(f.world.Nodes*f.world.Blocks + i) }
 
 func (f *Floor) createBlock(ctx context.Context, i int) error {

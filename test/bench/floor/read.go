@@ -35,7 +35,7 @@ func Watch(ctx context.Context, f *Floor) error {
 }
 
 // Serve creates and publishes a block for each node, unless nodes have their first block, and
-// then a second block for every node whose agent requests it.
+// then a second block for every node with an agent that requests it.
 func Serve(ctx context.Context, f *Floor) error {
 	if f.world.Blocks == 0 {
 		return harness.Parallel(ctx, f.world.Nodes, Workers, f.allocate)

@@ -21,8 +21,8 @@ const (
 	asProtobuf = "application/vnd.kubernetes.protobuf;stream=watch"
 )
 
-// Stream receives once all that the operator watches, one kind beside the other, as
-// streaming lists in the encoding that the operator asks for, and throws it away. No
+// Stream receives all watched objects of the operator once, one kind beside the other, as
+// streaming lists in the encoding that the operator asks for, and throws them away. No
 // program that needs all of it is ready before.
 func Stream(ctx context.Context, f *Floor) error {
 	reads := []struct{ path, fields, labels, accept string }{

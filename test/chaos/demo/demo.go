@@ -1,8 +1,7 @@
 // Package demo runs scripted chaos for people to watch: nodes join, a burst, a scale-down, a
 // full pool, a killed operator, a lost CiliumNode.
 //
-// Only this suite finds a first run that fails for a new user, or whose text contradicts the
-// checker.
+// Only this suite finds a first run that fails for a new user, or contradicts the checker.
 package demo
 
 import (

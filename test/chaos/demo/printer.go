@@ -41,7 +41,7 @@ func (p *printer) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// event prints what happened to whom.
+// event prints an event, and its object.
 func (p *printer) event(colour, who, format string, args ...any) {
 	p.eventAt(time.Now(), colour, who, format, args...)
 }

@@ -27,9 +27,9 @@ const (
 const (
 	idleFor  = 5 * time.Second
 	cooldown = 3 * time.Second
-	// updateRate is how often an agent reports; real agents take 15 s.
+	// updateRate is the interval of agents' reports; real agents take 15 s.
 	updateRate = 2 * time.Second
-	// stopTimeout is how long a process may take to exit after SIGTERM before it gets SIGKILL.
+	// stopTimeout limits the exit of a process after SIGTERM; then it gets SIGKILL.
 	stopTimeout = 10 * time.Second
 )
 
@@ -43,8 +43,8 @@ type stage struct {
 	metrics     string // address of the operator's metrics
 }
 
-// build starts a control plane with its state in dir, and the operator. It removes what dir
-// contained before. On failure it leaves nothing running.
+// build starts a control plane with its state in dir, and the operator. It removes the
+// earlier contents of dir. On failure it leaves no process.
 func build(ctx context.Context, binDir, dir string, detached bool, p *printer) (_ *stage, err error) {
 	s := &stage{detached: detached}
 	if s.binDir, err = filepath.Abs(binDir); err != nil {
@@ -102,7 +102,7 @@ func (s *stage) start(name string, args ...string) (*process.Process, error) {
 	return process.Start(process.Command{Name: name, Dir: s.dir, Args: args, PIDFile: true, Detached: s.detached})
 }
 
-// strike stops everything that runs.
+// strike stops all processes.
 func (s *stage) strike() error { return errors.Join(s.operator.Stop(stopTimeout), s.cluster.Stop()) }
 
 // newFleet returns the machines of the cluster, with agents that report often.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// patience is how long the demo waits for an expected state.
+	// patience limits the wait for an expected state.
 	patience = 5 * time.Minute
 	poll     = 200 * time.Millisecond
 )
@@ -94,7 +94,7 @@ func (s *story) until(ctx context.Context, what string, holds func(*sight) bool)
 		}
 		if holds(seen) {
 			took := time.Since(begin).Seconds()
-			if err := s.checker.Sync(ctx); err != nil { // first report what led to it
+			if err := s.checker.Sync(ctx); err != nil { // first report the cause
 				return err
 			}
 			s.expect(true, "%s, after %.1f s", what, took)

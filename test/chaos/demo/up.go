@@ -89,7 +89,7 @@ func (s *stage) await(ctx context.Context, holds func(*sight) bool) (seen *sight
 	return seen, err
 }
 
-// down stops what up started, and nothing else.
+// down stops the processes that up started.
 func down(_ context.Context, o options, p *printer) error {
 	var errs []error
 	stopped := 0

@@ -31,7 +31,7 @@ const (
 	quietFor  = 5 * time.Second
 )
 
-// waves runs the parts of the demo, each of which continues from the state of the one before.
+// waves runs the parts of the demo. Each continues from the state of the one before.
 func (s *story) waves(ctx context.Context, o options) error {
 	if err := s.joins(ctx, o); err != nil {
 		return err
@@ -299,7 +299,7 @@ func (s *story) rest(ctx context.Context) error {
 	if err := s.until(ctx, "every node is back to one block, and what they had is free again", shrunk); err != nil {
 		return err
 	}
-	// The pools' statuses follow within a second, those of agents within updateRate.
+	// The pools' statuses follow within a second, the agents' within updateRate.
 	if err := harness.Sleep(ctx, updateRate+2*time.Second); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // Package explore visits every state of a model, however deep, and reports whether a rule
-// breaks and whether everything that should happen does. It knows nothing of what is modelled.
+// breaks and whether all goals are reached. It does not know the model.
 //
 // States are visited breadth first, so the first history found to break a rule is a shortest
 // one. They are stored whole and not as hashes: no state is mistaken for another.
@@ -15,7 +15,7 @@ import (
 type System[S, A comparable] struct {
 	Start S
 	// Next yields every step that is possible from a state, always in the same order, with the
-	// state it leads to, and the rule that it breaks; "": none. A step that changes nothing is
+	// state it leads to, and the rule that it breaks; "": none. A step without a change is
 	// not possible.
 	Next func(s S, yield func(a A, next S, broken string))
 	// Canon returns the same state for all states that differ only in the names of equal
@@ -76,7 +76,7 @@ func Explore[S, A comparable](sys System[S, A], limit int) *Graph[S, A] {
 // States returns the number of different states visited.
 func (g *Graph[S, A]) States() int { return g.known.len() }
 
-// expand takes each step from a state, up to one that breaks a rule.
+// expand takes each step from a state, until a step breaks a rule.
 func (g *Graph[S, A]) expand(from uint32) {
 	g.sys.Next(g.known.at(from), func(a A, next S, broken string) {
 		if g.Broken != "" {

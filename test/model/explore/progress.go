@@ -25,18 +25,18 @@ type Goal[S any] struct {
 	Unmet func(S) bool
 }
 
-// Stuck is an infinite, fair run in which a goal stays unmet.
+// Stuck is an infinite, fair run that does not reach a goal.
 type Stuck[S, A comparable] struct {
 	Goal string
 	// Story leads to where the loop begins, Loop continues from there and returns. An empty
-	// loop means that nothing happens any more.
+	// loop means that the run has ended.
 	Story, Loop []Step[S, A]
 }
 
 // Progress returns the goals that can stay unmet. It needs a complete search without Canon,
-// which would hide which of two equal parts is treated unfairly.
+// which would hide that one of two equal parts is treated unfairly.
 //
-// A run is an infinite path, on which nothing may happen for any time. It finally stays within
+// A run is an infinite path, and may rest at a state for any time. It finally stays within
 // a set of states that can all reach each other. So a goal can stay unmet if there is such a
 // set, unmet in all its states, that is fair: each step of weak fairness is taken within it,
 // or impossible in one of its states; each step of strong fairness is taken within it, or
@@ -57,8 +57,8 @@ func (g *Graph[S, A]) Progress(fairness func(A) Fairness, goals []Goal[S]) []Stu
 	return out
 }
 
-// Settles checks whether steps of a kind eventually cease: it returns a fair run in which they
-// do not, if there is one. It has the same requirements as Progress.
+// Settles checks whether steps of a kind eventually cease: it returns a fair run with such
+// steps again and again, if there is one. It has the same requirements as Progress.
 func (g *Graph[S, A]) Settles(name string, fairness func(A) Fairness, recurs func(A) bool) (Stuck[S, A], bool) {
 	p := g.newProgress(fairness)
 	var out Stuck[S, A]
@@ -77,7 +77,7 @@ func (g *Graph[S, A]) Settles(name string, fairness func(A) Fairness, recurs fun
 	return out, found
 }
 
-// progress has the steps between states, except for those of chance.
+// progress has the steps between states, except for steps of chance.
 type progress[S, A comparable] struct {
 	*Graph[S, A]
 	first  []uint32 // index of a state's steps in steps; one more at the end
@@ -132,8 +132,8 @@ func (p *progress[S, A]) states(in func(S) bool) func(uint32) bool {
 	return func(i uint32) bool { return in(p.known.at(i)) }
 }
 
-// components calls visit with each maximal set of states for which in holds that all reach
-// each other, until visit returns false. It uses Tarjan's algorithm.
+// components calls visit with each maximal set of states that all reach each other and satisfy
+// in, until visit returns false. It uses Tarjan's algorithm.
 func (p *progress[S, A]) components(in func(uint32) bool, visit func([]uint32) bool) {
 	clear(p.order)
 	t := tarjan{order: p.order, low: p.low, in: in, visit: visit}
@@ -148,7 +148,7 @@ func (p *progress[S, A]) components(in func(uint32) bool, visit func([]uint32) b
 type tarjan struct {
 	order, low []uint32
 	next       uint32
-	open       []uint32 // states visited whose component is not known yet
+	open       []uint32 // visited states; their component is not known yet
 	path       []visiting
 	in         func(uint32) bool
 	visit      func([]uint32) bool
@@ -211,8 +211,8 @@ func (t *tarjan) leave(root uint32) bool {
 	return t.visit(component)
 }
 
-// fairPart returns a part of a component in which a fair run can stay, visiting all
-// of it, or nil.
+// fairPart returns a part of a component that a fair run can visit completely, again and again,
+// without leaving it, or nil.
 func (p *progress[S, A]) fairPart(component []uint32) []uint32 {
 	in := membersOf(component)
 	if alone := component[0]; len(component) == 1 && !slices.ContainsFunc(p.from(alone), func(e edge) bool { return e.to == alone }) {
@@ -260,8 +260,8 @@ func membersOf(component []uint32) func(uint32) bool {
 	return func(i uint32) bool { return members[i] }
 }
 
-// fairRest calls fairPart for what is left of a component without the states in which one of
-// some steps is possible.
+// fairRest calls fairPart for the rest of a component, without the states that allow one of some
+// steps.
 func (p *progress[S, A]) fairRest(component []uint32, in func(uint32) bool, avoid map[uint16]bool) []uint32 {
 	rest := func(i uint32) bool {
 		return in(i) && !slices.ContainsFunc(p.from(i), func(e edge) bool { return avoid[e.label] })

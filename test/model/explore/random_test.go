@@ -10,7 +10,7 @@ import (
 // arc is a step of a random graph, with one of a few labels.
 type arc struct{ from, to, label int }
 
-// random is a graph of a few states, of which some do not meet the goal.
+// random is a graph of a few states. Some do not meet the goal.
 type random struct {
 	states int
 	arcs   []arc
@@ -59,7 +59,7 @@ func (g random) reached(from int, within uint, chance bool) uint {
 }
 
 // stays reports, by the definition, whether a fair run can visit exactly these states again
-// and again. Nothing may happen for any time, so one state is enough for a run.
+// and again. A run may rest, so one state is enough for it.
 func (g random) stays(set uint) bool {
 	for i := range g.states {
 		if set>>i&1 == 1 && g.reached(i, set, false)&set != set {
@@ -94,8 +94,8 @@ func (g random) stuck() bool {
 	return false
 }
 
-// TestProgressByDefinition compares Progress with a search through all sets of states
-// of random graphs, which does by definition what Progress does by components.
+// TestProgressByDefinition compares Progress with a search through all sets of states of random
+// graphs, which follows the definition, without components.
 func TestProgressByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	found, cases := 0, 20000

@@ -7,7 +7,7 @@ const (
 	chunkSize = 1 << chunkBits
 )
 
-// set numbers values in the order in which they are added. It is an open-addressing hash table
+// set numbers values in the order of their addition. It is an open-addressing hash table
 // of indexes into a list that grows without being copied: four to eight bytes for each value
 // in addition to the value itself.
 type set[S comparable] struct {

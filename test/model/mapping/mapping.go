@@ -2,9 +2,9 @@
 // step of the model.
 //
 // A Monitor follows one address of one block on two nodes, so its instance of the model has
-// one block of one address. What the API server stores of these, and the agents and pods of
-// the nodes, are the same in both; what leaders have in hand exists only in the model, and
-// follows from the observed steps. If several states of the model explain the observations,
+// one block of one address. Their content on the API server, and the agents and pods of the
+// nodes, are the same in both. The operations of leaders exist only in the model, and follow
+// from the observed steps. If several states of the model explain the observations,
 // all are kept. A step that none explains is a finding.
 package mapping
 
@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/model/protocol"
 )
 
-// Leaders is how many leaders a Monitor distinguishes: reconciles of either node, by either of
-// two processes.
+// Leaders is the number of leaders that a Monitor distinguishes: reconciles of either node, by
+// either of two processes.
 const Leaders = 4
 
 // View is the observable part of a state of the model. Its leaders are idle, and no block is
@@ -42,13 +42,12 @@ type Monitor struct {
 	states []protocol.State
 }
 
-// New returns a monitor that starts at the present view, with leaders that have nothing in
-// hand.
+// New returns a monitor that starts at the present view, with idle leaders.
 func New(model *protocol.Model, now View) *Monitor {
 	return &Monitor{model: model, now: now, states: []protocol.State{now}}
 }
 
-// Begins records that a leader begins a reconcile, with nothing in hand.
+// Begins records that a leader begins a reconcile, idle.
 func (x *Monitor) Begins(leader int) {
 	x.each(func(s *protocol.State) {
 		s.Leaders[leader] = protocol.Leader{Fenced: s.Leaders[leader].Fenced}
@@ -66,7 +65,7 @@ func (x *Monitor) ReadsBlock(leader int) { x.may(leader, protocol.ReadsBlock) }
 // ReadsNode records that a leader has read the CiliumNode of its node live.
 func (x *Monitor) ReadsNode(leader int) { x.may(leader, protocol.ReadsNode) }
 
-// may adds the states after a read. The leader may not need what it read before.
+// may adds the states after a read. The leader may not need its earlier read.
 func (x *Monitor) may(leader int, read protocol.Verb) {
 	next := newSet(x.model)
 	for _, s := range x.states {
@@ -81,7 +80,7 @@ func (x *Monitor) may(leader int, read protocol.Verb) {
 	x.states = next.states
 }
 
-// LeaderWritesNode records that a leader has written a CiliumNode; NoLeader: one that follows
+// LeaderWritesNode records that a leader has written a CiliumNode; NoLeader: a leader of
 // another node.
 func (x *Monitor) LeaderWritesNode(leader, node int, now View) error {
 	if now == x.now {
@@ -129,8 +128,7 @@ func (x *Monitor) AgentWritesNode(node int, now View) error {
 }
 
 // LeaderWritesBlock records that a leader has written or deleted the block. own means that the
-// write is a step of deleting it, after which the leader's deletion is bound to the new
-// version.
+// write is a step of deleting it: the leader's deletion is then bound to the new version.
 func (x *Monitor) LeaderWritesBlock(leader int, own bool, now View) error {
 	if now == x.now {
 		x.each(func(s *protocol.State) { x.blockWritten(s, leader, own) })
@@ -181,7 +179,7 @@ func (x *Monitor) Changes(now View) error {
 	return nil
 }
 
-// explain keeps the states that look like now and to which at most that many steps lead.
+// explain keeps the states that look like now and that at most so many steps reach.
 func (x *Monitor) explain(now View, steps int, allowed func(protocol.Action) bool) bool {
 	next, level := newSet(x.model), newSet(x.model)
 	for _, s := range x.states {
@@ -255,7 +253,7 @@ func of(v protocol.Verb, some ...protocol.Verb) bool {
 	return false
 }
 
-// set contains different states, in the order in which they were added.
+// set contains different states, in the order of their addition.
 type set struct {
 	model  *protocol.Model
 	known  map[protocol.Key]bool

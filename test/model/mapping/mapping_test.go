@@ -9,7 +9,7 @@ import (
 )
 
 // TestFollowsTheModel checks that runs of the model itself are explained, step by step, and
-// that the state of the model is always among those that explain them.
+// that the state of the model is always among the explaining ones.
 func TestFollowsTheModel(t *testing.T) {
 	model := Model()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -53,17 +53,17 @@ func randomRun(m *protocol.Model, r *rand.Rand, steps int, took func(a protocol.
 	return true
 }
 
-// visibleWith returns the observable part of a state, and what its leaders have in hand.
+// visibleWith returns the observable part of a state, and the operations of its leaders.
 func visibleWith(s protocol.State) protocol.State {
 	s.Blocks[0].Withdrawn = false
 	return s
 }
 
-// tell reports a step of the model to a monitor as it would be observed from outside.
+// tell reports a step of the model to a monitor as an observer sees it.
 func tell(x *Monitor, a protocol.Action, before, after View) error {
 	switch a.Verb {
 	case protocol.Publishes:
-		if before == after { // nothing is left to publish: no write
+		if before == after { // all is published already: no write
 			x.Begins(a.Leader)
 			return nil
 		}

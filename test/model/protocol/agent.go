@@ -4,9 +4,9 @@ import "slices"
 
 // agents returns the steps that agents take on their own (Cilium v1.20.1, pkg/ipam/crd.go; the
 // light agent of test/agent is the same, line by line). An agent reads its CiliumNode by a
-// watch, which lags: it can allocate an address whose mark it has not seen. If it has not seen
+// watch, which lags: it can allocate an address before it sees the mark. If it has not seen
 // that an address was added, or an entry deleted, this is as if it had not acted yet; and an
-// address that left its pool is one for which it has itself answered.
+// address leaves its pool only after its own answer.
 func agents() []Step {
 	return []Step{
 		{
@@ -18,8 +18,8 @@ func agents() []Step {
 			},
 			func(_ *Model, s *State, a Action) { s.at(a).Pod, s.Nodes[a.Node].Waiting = true, false },
 		}, {
-			// updateLocalNodeResource, refreshNode: it answers all marks, and reports what
-			// it uses, in one write of the version that it has seen.
+			// updateLocalNodeResource, refreshNode: it answers all marks, and reports its
+			// use, in one write of the version that it has seen.
 			Reports, ANode,
 			func(m *Model, s *State, a Action) bool { return s.Nodes[a.Node].reports(m.Cilium) },
 			func(m *Model, s *State, a Action) {
@@ -44,7 +44,7 @@ func agents() []Step {
 			func(_ *Model, s *State, a Action) bool { return s.Nodes[a.Node].Agent == Down },
 			func(_ *Model, s *State, a Action) { s.Nodes[a.Node].Agent = Opened },
 		}, {
-			// restoreOldEndpoints: a pod whose address it refuses loses its network.
+			// restoreOldEndpoints: a pod loses its network if the agent refuses its address.
 			AgentRestores, ANode,
 			func(_ *Model, s *State, a Action) bool { return s.Nodes[a.Node].Agent == Opened },
 			func(m *Model, s *State, a Action) { s.Nodes[a.Node].restore(m.Cilium.RefusesMarked) },

@@ -1,6 +1,6 @@
 package protocol
 
-// Guard is what the operator does so that a rule holds, or so that progress is made.
+// Guard is an act of the operator that keeps a rule, or makes progress.
 type Guard uint8
 
 // Guards of the rules.
@@ -28,15 +28,15 @@ const (
 	guards
 )
 
-// Protection describes a guard: where it is, and what breaks without it.
+// Protection describes a guard: its place, and the rule that breaks without it.
 type Protection struct {
 	Guard Guard
 	Name  string
-	// What the guard does, and the function that does it.
+	// The act of the guard, and the function that performs it.
 	What, Where string
-	// Rule is what breaks without it. For guards of progress this is a goal.
+	// Rule breaks without it. For guards of progress this is a goal.
 	Rule Rule
-	// Progress means that nothing bad happens without it, but something good does not.
+	// Progress means that no rule breaks without it, but a goal can stay unmet.
 	Progress bool
 }
 

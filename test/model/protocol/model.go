@@ -25,11 +25,11 @@ type Config struct {
 	CarefulMarks bool
 	// Without are guards of the operator that are switched off.
 	Without []Guard
-	// Rules are the rules to check. Nil: those that are always promised.
+	// Rules are the rules to check. Nil: the rules that are always promised.
 	Rules []Rule
 }
 
-// Cilium describes what agents do that Cilium could improve. The zero Cilium has the change
+// Cilium describes acts of agents that Cilium could improve. The zero Cilium has the change
 // that docs/reliability.md proposes; AsShipped is v1.20.1.
 type Cilium struct {
 	// AnswersEarly means that an agent answers marks before it has restored its pods.
@@ -38,7 +38,7 @@ type Cilium struct {
 	RefusesMarked bool
 }
 
-// AsShipped returns what agents of Cilium v1.20.1 do.
+// AsShipped returns the acts of agents of Cilium v1.20.1.
 func AsShipped() Cilium { return Cilium{AnswersEarly: true, RefusesMarked: true} }
 
 // Model is an instance, ready to be explored.
@@ -167,7 +167,7 @@ func (m *Model) canon(k Key) Key {
 }
 
 // renamings returns all ways to number nodes, blocks and the addresses of each block; the
-// first changes nothing.
+// first is the present numbering.
 func renamings(nodes, blocks, addresses int) []renaming {
 	var out []renaming
 	for _, node := range permutations(nodes, MaxNodes) {
@@ -209,7 +209,7 @@ func orders(blocks, addresses int) [][][]int {
 	return out
 }
 
-// permutations returns those of 0 to n-1, each followed by the numbers up to size.
+// permutations returns all orders of 0 to n-1, each followed by the numbers up to size.
 func permutations(n, size int) [][]int {
 	if n == 0 {
 		rest := make([]int, size)
@@ -259,7 +259,7 @@ func (m *Model) NodeWritten(s *State, node, by int) {
 	}
 }
 
-// BlockWritten does the same for a block. What was known of the version before is void.
+// BlockWritten does the same for a block. Knowledge of the version before is void.
 func (m *Model) BlockWritten(s *State, block int) {
 	gone := s.Blocks[block].Owner == 0
 	for l := range m.Leaders {

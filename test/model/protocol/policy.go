@@ -1,6 +1,6 @@
 package protocol
 
-// The following functions decide when a leader may do what the protocol allows: at any moment,
+// The following functions decide when a leader may take a step of the protocol: at any moment,
 // or with Thresholds as pkg/expand decides.
 
 // mayClaim requires that a node needs an address, and none is coming; a block that leaves is
@@ -93,8 +93,8 @@ func (m *Model) mayRemove(s *State, a Action) bool {
 	return s.owns(a) && at.Published && agreed && reported && leaving
 }
 
-// maySeeEmpty reports whether the leader's cache of the CiliumNode may have nothing of the
-// block published: because nothing is, or because the cache is from before the block was
+// maySeeEmpty reports whether the leader's cache of the CiliumNode may lack each address of the
+// block: because none is published, or because the cache is from before the block was
 // published. From a mark to the removal of the address takes longer than a cache may lag,
 // unless OldCaches is set.
 func (m *Model) maySeeEmpty(s *State, node, block int) bool {

@@ -3,19 +3,18 @@
 // that crash. Steps, below, is the whole model; read State first, then Steps from top to
 // bottom, then Rules.
 //
-// One step is one call to the API server together with what is decided on its response, or one
+// One step is one call to the API server together with the decision on its response, or one
 // event of an agent, of a person or of time. If a decision and its write are one step, the
 // write is bound to the version that was decided on: had that changed, the write would have
-// been refused, and a leader whose write is refused has done nothing. What can be old when a
-// write lands is in the hand of a Leader.
+// been refused, without an effect. A Leader holds the writes that can be old when they land.
 //
 // Unless Config.Thresholds is set, the model does not restrict when a leader claims, drains,
-// takes back, marks or withdraws a mark: it may at any moment. So what holds here holds for
-// every policy and every clock.
+// takes back, marks or withdraws a mark: it may at any moment. So a result holds for every
+// policy and every clock.
 //
 // The model has no versions, watches or queues, so it is small enough to be explored
-// completely; the explorer is our own, as the simulator has to take the same steps.
-// docs/contributing/testing.md lists what else is left out.
+// completely; the explorer is our own, as the simulator takes the same steps.
+// docs/contributing/testing.md lists further omissions.
 package protocol
 
 // Step is something that can happen.
@@ -45,7 +44,7 @@ type Action struct {
 	Leader, Node, Block, Address int
 }
 
-// Steps returns everything that can happen.
+// Steps returns all steps that can happen.
 func Steps() []Step {
 	var all []Step
 	for _, part := range [][]Step{claims(), handshake(), cooldown(), agents(), chance()} {
@@ -54,8 +53,7 @@ func Steps() []Step {
 	return all
 }
 
-// claims returns the steps by which a node gets a block (pkg/controller/node/blocks.go and
-// act.go).
+// claims returns the steps of a node that gets a block (pkg/controller/node/blocks.go and act.go).
 func claims() []Step {
 	return []Step{
 		{
@@ -103,9 +101,9 @@ func claims() []Step {
 	}
 }
 
-// handshake returns the steps by which an address leaves a node (pkg/expand/handshake.go).
+// handshake returns the steps of an address that leaves a node (pkg/expand/handshake.go).
 // Each is one patch of the CiliumNode, bound to the version decided on; the block may have
-// changed by then from what the leader's cache has.
+// changed since the leader's cache read it.
 func handshake() []Step {
 	return []Step{
 		{
@@ -172,14 +170,14 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 	return m.mayDrain(s, block)
 }
 
-// cooldown returns the steps by which a block becomes free for other nodes
+// cooldown returns the steps of a block that becomes free for other nodes
 // (pkg/expand/free.go, pkg/controller/node/blocks.go: giveUp, fence).
 func cooldown() []Step {
 	return []Step{
 		{
 			// frees, setPhase: the condition CoolingDown, on the version of a block that
-			// drains. Nothing of the block is published according to the leader's cache of the
-			// CiliumNode, which may be old.
+			// drains. No address of the block is published according to the leader's cache of
+			// the CiliumNode, which may be old.
 			CoolsDown, ABlock,
 			func(m *Model, s *State, a Action) bool {
 				b := s.Blocks[a.Block]
@@ -190,8 +188,8 @@ func cooldown() []Step {
 		}, {
 			// BumpVersion: an entry is written that is deleted again, so that the version
 			// changes. With FenceMarks it stays until then: a mark of the first address, if
-			// that is in no pool; if an entry already exists, that is deleted. A leader whose
-			// cache of the block is old may do so at any moment.
+			// that is in no pool; if an entry already exists, that is deleted. A leader with an
+			// old cache of the block may do so at any moment.
 			Fences, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return m.mayFence(s, a) },
 			func(m *Model, s *State, a Action) {
@@ -201,7 +199,7 @@ func cooldown() []Step {
 				m.NodeWritten(s, a.Node, a.Leader)
 			},
 		}, {
-			// giveUp: the CiliumNode, read live, names nothing of the block. Its entries of
+			// giveUp: the CiliumNode, read live, names no address of the block. Its entries of
 			// the block are deleted before; with FenceMarks, any may outlive the block.
 			ReadsNode, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return s.idle(a) && s.owns(a) && m.isFree(s, a) },
@@ -238,7 +236,7 @@ func (m *Model) mayFence(s *State, a Action) bool {
 	return (needed || m.FenceMarks) && !m.Off(FenceByMark)
 }
 
-// fenceMark writes what a fence leaves.
+// fenceMark writes the mark that a fence leaves.
 func (m *Model) fenceMark(s *State, a Action) {
 	switch at := &s.Nodes[a.Node].Addresses[m.addresses(a.Block)[0]]; {
 	case at.Published: // then it is the entry of an address of no block

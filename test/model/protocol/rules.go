@@ -9,10 +9,10 @@ type Rule string
 const (
 	OnePool     Rule = "1 one-pool"    // no address is in two nodes' pools, or has two pods
 	Claimed     Rule = "1 claimed"     // a published address lies in a block of that node
-	CooledDown  Rule = "1 cooled-down" // a block is deleted once a cooldown has passed with nothing published
+	CooledDown  Rule = "1 cooled-down" // a block is deleted once a cooldown has passed without a published address
 	Agreed      Rule = "2 agreed"      // no address leaves a pool before the agent agreed
 	InUse       Rule = "2 in-use"      // no address leaves a pool while a pod has it
-	Conditional Rule = "4 conditional" // decisions based on an old version change nothing
+	Conditional Rule = "4 conditional" // decisions based on an old version have no effect
 	// Restored is promised only with the change to Cilium that docs/reliability.md
 	// proposes: an agent that starts restores every pod.
 	Restored Rule = "restored"
@@ -112,8 +112,8 @@ func (m *Model) anyOnNode(s *State, is func(Action, *Address) bool) bool {
 // docs/contributing/architecture.md.
 const Settled = "8 settled"
 
-// Fairness returns the fairness of a step: what is not chance eventually happens if it stays
-// possible.
+// Fairness returns the fairness of a step: a step other than chance eventually happens if it
+// stays possible.
 func (m *Model) Fairness(a Action) explore.Fairness {
 	if a.Verb.chance() {
 		return explore.Chance
@@ -130,8 +130,7 @@ func Writes(a Action) bool {
 	return true
 }
 
-// Goals returns what must not stay unmet: a demand that can be met, and a drain that can
-// finish.
+// Goals returns the goals of progress: a demand that can be met, and a drain that can finish.
 func (m *Model) Goals() []explore.Goal[Key] {
 	var out []explore.Goal[Key]
 	for n := range m.Nodes {
@@ -150,8 +149,8 @@ func (m *Model) Goals() []explore.Goal[Key] {
 	return out
 }
 
-// canHave reports whether there is an address for a pod of the node: in a block in which no
-// pod of any node has one, or in one of its own that may stay.
+// canHave reports whether there is an address for a pod of the node: in a block without a
+// pod of any node, or in one of its own that may stay.
 func (m *Model) canHave(s *State, node int) bool {
 	for b := range m.Blocks {
 		unused := true

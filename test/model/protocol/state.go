@@ -2,7 +2,7 @@ package protocol
 
 import "slices"
 
-// The capacity of a State. Addresses are those of all blocks together.
+// The capacity of a State, with the addresses of all blocks together.
 const (
 	MaxNodes     = 2
 	MaxBlocks    = 3
@@ -18,7 +18,7 @@ type State struct {
 	Leaders [MaxLeaders]Leader
 }
 
-// Block is a PodIPBlock, whose name follows from its CIDR. The zero Block does not
+// Block is a PodIPBlock. Its name follows from its CIDR. The zero Block does not
 // exist.
 type Block struct {
 	Owner uint8 // the number of its node, plus 1
@@ -26,7 +26,7 @@ type Block struct {
 	Asked bool // a person has deleted it: it must drain
 	// Cooled means that the cooldown has passed since the condition CoolingDown was set.
 	Cooled bool
-	// Withdrawn means that a cooldown has passed with nothing published. The rule refers to
+	// Withdrawn means that a cooldown has passed without a published address. The rule refers to
 	// this; the operator does not know it.
 	Withdrawn bool
 }
@@ -43,14 +43,14 @@ const (
 
 // Node is a CiliumNode, its agent, and the pods of its machine.
 type Node struct {
-	// Addresses are those of all blocks, whichever node owns them.
+	// Addresses are the addresses of all blocks, also of other nodes' blocks.
 	Addresses [MaxAddresses]Address
 	Agent     Agent
 	// Unreported means that the last report comes from an agent that had not restored its
 	// pods, and so names no address in use.
 	Unreported bool
-	// Deaf means that the agent has forgotten its answers, and gives none until its CiliumNode
-	// changes again. Only with Thresholds; otherwise any answer may take any time.
+	// Deaf means that the agent has forgotten its answers, and does not answer until its
+	// CiliumNode changes again. Only with Thresholds; otherwise any answer may take any time.
 	Deaf bool
 	// Waiting means that a pod waits for an address. Only with Thresholds; otherwise a pod may
 	// be created at any time.
@@ -75,7 +75,7 @@ const (
 	Refused       // do-not-release
 )
 
-// Agent is how far a node's agent has progressed in its start.
+// Agent is the progress of a node's agent in its start.
 type Agent uint8
 
 // Phases of an agent.
@@ -85,24 +85,24 @@ const (
 	Opened // it answers the handshake, and has not restored its pods
 )
 
-// Leader is a process of the operator that considers itself the leader: what it has in hand
-// between two calls to the API server, and what it remembers. It may stay in this state for
+// Leader is a process of the operator that considers itself the leader: its operation
+// between two calls to the API server, and its memory. It may stay in this state for
 // any time, and it may die.
 type Leader struct {
 	Op Op
-	// Node and On are what Op is about: On is the block, or for Remove the address.
+	// Node and On are the objects of Op: On is the block, or for Remove the address.
 	Node, On uint8
 	// Stale means that the object it writes to has changed since. Only if a guard is off.
 	Stale bool
-	// Fenced has a bit for each block whose CiliumNode this process has changed since
-	// the block began to cool down.
+	// Fenced has a bit for each block if this process has changed its CiliumNode since the
+	// block began to cool down.
 	Fenced uint8
 }
 
-// Op is what a leader has in hand.
+// Op is a leader's operation: its next write.
 type Op uint8
 
-// What a leader can have in hand.
+// Operations of leaders.
 const (
 	Nothing    Op = iota
 	PublishNew    // the patch that publishes a block it has just created

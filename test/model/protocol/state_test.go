@@ -70,7 +70,7 @@ func TestKeyHoldsAll(t *testing.T) {
 }
 
 // TestLongEqualStatesAreOne checks that the canonical form of a state does not depend on how
-// its parts are numbered, and neither does what can happen next.
+// its parts are numbered, and neither do its next steps.
 func TestLongEqualStatesAreOne(t *testing.T) {
 	for name, c := range configs() {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestLongEqualStatesAreOne(t *testing.T) {
 	}
 }
 
-// leads returns the state to which an action leads, or the zero Key.
+// leads returns the next state after an action, or the zero Key.
 func (m *Model) leads(from Key, by Action) (to Key) {
 	m.next(from, func(a Action, next Key, _ string) {
 		if a == by {

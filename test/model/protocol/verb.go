@@ -8,7 +8,7 @@ import (
 // Verb is the kind of a step.
 type Verb uint8
 
-// What leaders do.
+// Steps of leaders.
 const (
 	Claims Verb = iota
 	ReadsBlock
@@ -25,7 +25,7 @@ const (
 	Deletes
 )
 
-// What time and agents do.
+// Steps of time and agents.
 const (
 	CooldownPasses Verb = iota + Deletes + 1
 	Allocates
@@ -36,7 +36,7 @@ const (
 	RestoresAll
 )
 
-// What may happen but need not.
+// Steps that may happen but need not.
 const (
 	AgentCrashes Verb = iota + RestoresAll + 1
 	Dies
