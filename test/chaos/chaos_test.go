@@ -39,8 +39,7 @@ func binaries(t *testing.T) string {
 }
 
 // TestLongOneOfEachFault makes a small run in each mode: few nodes, and each kind of fault at
-// least once. The simulator and test/integration kill operators at their writes as well, in
-// less time.
+// least once. The simulator kills operators at their writes as well, in less time.
 func TestLongOneOfEachFault(t *testing.T) {
 	t.Parallel() // runs mostly wait, and share no state
 	bin := binaries(t)

@@ -10,35 +10,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-func TestReservedOverAddressesInUse(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
-	e.node("n1", nil)
-	e.Pods("n1", "load", 10)
-	e.running("load", 10)
-	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Reserved = []v1alpha1.ReservedCIDR{{CIDR: "10.1.0.0/28"}} })
-	reserved := netip.MustParsePrefix("10.1.0.0/28")
-	onlyUsed := func() error {
-		cn, err := e.ciliumNode("n1")
-		if err != nil {
-			return err
-		}
-		used := e.held("n1")
-		for key := range cn.Spec.IPAM.Pool {
-			addr := netip.MustParseAddr(key)
-			if _, inUse := used[addr]; reserved.Contains(addr) && !inUse {
-				return fmt.Errorf("%s is still published", addr)
-			}
-		}
-		return nil
-	}
-	e.Eventually("unused reserved addresses leave", onlyUsed)
-	e.usedArePublished("n1")
-	e.DeletePods("load", nil)
-	e.Eventually("the rest follows its pods", onlyUsed)
-}
-
 func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())

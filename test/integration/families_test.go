@@ -29,21 +29,31 @@ func (e *env) ofFamily(is4 bool) []string {
 	return names
 }
 
-// withoutIPv6 removes IPv6 from a pool.
-func (e *env) withoutIPv6(pool string) error {
-	e.TB.Helper()
-	return e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}},
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":null}}`)))
+func ipv6Too(p *v1alpha1.PodIPPool) {
+	p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
 }
+
+// patchIPv6 patches the IPv6 ranges of the pool "both".
+func (e *env) patchIPv6(ranges string) error {
+	e.TB.Helper()
+	return e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":`+ranges+`}}`)))
+}
+
+// withoutIPv6 removes IPv6 from the pool.
+func (e *env) withoutIPv6() error {
+	e.TB.Helper()
+	return e.patchIPv6("null")
+}
+
+const drainedIPv6 = `{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}`
 
 // The pool has both families, but the agents run IPv4 only, until they are restarted
 // with both.
 func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("both", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
-	}, "10.1.0.0/24")
+	e.pool("both", ipv6Too, "10.1.0.0/24")
 	e.bareNode("n1", nil)
 	a := e.agent("n1", agent.IPv4)
 	e.ready(a)
@@ -56,7 +66,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	if got := e.ofFamily(false); len(got) != len(held) {
 		t.Errorf("IPv6 blocks are %v after 60 pods, and were %v before", got, held)
 	}
-	if err := e.withoutIPv6("both"); !apierrors.IsInvalid(err) {
+	if err := e.withoutIPv6(); !apierrors.IsInvalid(err) {
 		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
 	}
 
@@ -88,9 +98,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("both", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
-	}, "10.1.0.0/24")
+	e.pool("both", ipv6Too, "10.1.0.0/24")
 	for _, name := range []string{"n1", "n2"} {
 		e.bareNode(name, nil)
 		e.ready(e.agent(name, agent.IPv4))
@@ -98,8 +106,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
 	e.Pods("n1", "load", 20)
 	e.running("load", 20)
-	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}}}`))))
+	e.Must(e.patchIPv6(drainedIPv6))
 	a := e.agent("n2", agent.IPv4, agent.IPv6)
 	e.ready(a)
 	e.Eventually("the blocks of the agent without IPv6 are back", func() error {
@@ -113,7 +120,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 	e.usedArePublished("n1")
 	e.usedArePublished("n2")
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
+	e.Eventually("IPv6 can be taken out", e.withoutIPv6)
 }
 
 // IPv6 is disabled on agents that ran both families, and removed from the pool, although they
@@ -121,9 +128,7 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("both", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
-	}, "10.1.0.0/24")
+	e.pool("both", ipv6Too, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
 	e.ready(a)
 	e.reported("n1", 2)
@@ -134,15 +139,13 @@ func TestFamilySwitchedOffIsTakenOut(t *testing.T) {
 	if got := e.router6("n1"); got != before || got == "" {
 		t.Fatalf("the agent names router %q, want still %q", got, before)
 	}
-	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"cidrs":[{"cidr":"fd00:10::/112","allocationPolicy":"Drain"}]}}}`))))
-	e.Eventually("IPv6 can be taken out", func() error { return e.withoutIPv6("both") })
+	e.Must(e.patchIPv6(drainedIPv6))
+	e.Eventually("IPv6 can be taken out", e.withoutIPv6)
 	if got := e.ofFamily(false); len(got) > 0 {
 		t.Errorf("IPv6 blocks %v are left", got)
 	}
 
-	e.Must(e.Client.Patch(e.Ctx, &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}},
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"ipv6":{"blockSize":126,"cidrs":[{"cidr":"fd00:10::/112"}]}}}`))))
+	e.Must(e.patchIPv6(`{"blockSize":126,"cidrs":[{"cidr":"fd00:10::/112"}]}`))
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
 	e.ready(a)
 	e.reported("n1", 2)
@@ -169,9 +172,7 @@ func (e *env) router6(node string) string {
 func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.pool("both", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/112"}}}
-	}, "10.1.0.0/24")
+	e.pool("both", ipv6Too, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
 	e.ready(a)
 	e.Eventually("the pool counts the node's IPv6 blocks", func() error {
@@ -184,11 +185,11 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 		}
 		return nil
 	})
-	if err := e.withoutIPv6("both"); !apierrors.IsInvalid(err) {
+	if err := e.withoutIPv6(); !apierrors.IsInvalid(err) {
 		t.Errorf("IPv6 is taken out of a pool with IPv6 blocks: %v", err)
 	}
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	e.Eventually("IPv6 can be taken out once the node's blocks are back", func() error { return e.withoutIPv6("both") })
+	e.Eventually("IPv6 can be taken out once the node's blocks are back", e.withoutIPv6)
 	if got := e.ofFamily(false); len(got) > 0 {
 		t.Errorf("IPv6 blocks %v are left", got)
 	}

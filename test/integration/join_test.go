@@ -28,22 +28,6 @@ func TestJoin(t *testing.T) {
 	e.ready(a)
 }
 
-func TestJoinDualStack(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("both", func(p *v1alpha1.PodIPPool) {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}
-	}, "10.1.0.0/24")
-	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
-	e.ready(a)
-	e.Pods("n1", "dual", 5)
-	e.running("dual", 5)
-	cn := e.theCiliumNode("n1")
-	if got := fmt.Sprint(cn.Spec.IPAM.PodCIDRs); got != "[10.1.0.0/27 fd00:10::/122]" {
-		t.Errorf("podCIDRs are %s", got)
-	}
-}
-
 func TestIPv6Only(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
@@ -68,15 +52,4 @@ func TestIPv6Only(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
-}
-
-func TestBurstGetsAllItsBlocksAtOnce(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
-	a := e.node("n1", nil)
-	e.ready(a)
-	e.Pods("n1", "burst", 100)
-	e.running("burst", 100)
-	e.hasBlocks("n1", 5)
 }

@@ -114,17 +114,6 @@ func TestNodeGoneAndBack(t *testing.T) {
 	}
 }
 
-func TestBlocksOfAGoneNodeGoToOthers(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/27")
-	e.bareNode("n1", nil)
-	e.hasBlocks("n1", 1)
-	e.bareNode("n2", nil)
-	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	e.hasBlocks("n2", 1)
-}
-
 func TestAgentRestartsMidHandshake(t *testing.T) {
 	e := newEnv(t)
 	s := quick()

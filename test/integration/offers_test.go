@@ -144,25 +144,3 @@ func TestOffers(t *testing.T) {
 	e.offers("n1", scheduling.NoOffer)
 	e.noRuleBroken()
 }
-
-// TestOffersOfKilledOperators checks that operators killed at their writes leave a Node with
-// the right offer.
-func TestOffersOfKilledOperators(t *testing.T) {
-	e := newEnv(t)
-	s := quick()
-	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
-	e.pool("all", nil, "10.1.0.0/24")
-	stop := e.keepCrashing(s, 2)
-	e.ready(e.node("n1", nil))
-	e.requestingPods("n1", "load", 40)
-	e.running("load", 40)
-	e.hasBlocks("n1", 2)
-	e.DeletePods("load", nil)
-	e.hasBlocks("n1", 1)
-	if crashes := stop(); crashes < 8 {
-		t.Errorf("%d operators were killed: this has tried too little", crashes)
-	}
-	e.start(s)
-	e.offers("n1", 28)
-	e.usedArePublished("n1")
-}

@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+)
+
+func TestTwoOperatorsAtOnce(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	e.pool("all", nil, "10.1.0.0/24")
+	e.start(s)
+	second := e.start(s)
+	e.lifeOfTwoNodes()
+	second.stop()
+	e.settlesDown()
+}
+
+// lifeOfTwoNodes takes two nodes through all events that move blocks.
+func (e *env) lifeOfTwoNodes() {
+	e.TB.Helper()
+	for _, n := range []string{"n1", "n2"} {
+		e.node(n, nil)
+		e.Pods(n, "load", 50)
+	}
+	e.running("load", 100)
+	e.DeletePods("load", keepFew)
+	e.Eventually("addresses come back", func() error {
+		// Each node keeps a block in service, with the router, and the addresses of pods
+		// elsewhere.
+		if n := e.published(); n > 2*(30+4) {
+			return fmt.Errorf("%d are published", n)
+		}
+		return nil
+	})
+	e.Pods("n1", "again", 50)
+	e.running("again", 50)
+	b := e.Blocks("n1")[0]
+	if err := e.Client.Delete(e.Ctx, &b); client.IgnoreNotFound(err) != nil {
+		e.TB.Fatal(err)
+	}
+	cn := e.theCiliumNode("n2")
+	e.deleteCiliumNode(cn)
+	e.eventuallyOn("n2's CiliumNode is back, with all that is used", "n2", func(cn *ciliumv2.CiliumNode) error {
+		for addr, owner := range e.held("n2") {
+			if _, published := cn.Spec.IPAM.Pool[addr.String()]; !published {
+				return fmt.Errorf("%s, used by %s, is not in the pool", addr, owner)
+			}
+		}
+		return e.checker.Sync(e.Ctx)
+	})
+	e.DeletePods("again", nil)
+	e.bareNode("n3", nil)
+	e.Eventually("n3 has a block", func() error {
+		cn, err := e.ciliumNode("n3")
+		if err == nil && len(cn.Spec.IPAM.Pool) == 0 {
+			err = errors.New("nothing is published")
+		}
+		return err
+	})
+	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
+	e.Eventually("n3's CiliumNode goes", func() error {
+		if _, err := e.ciliumNode("n3"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+}
+
+// settlesDown waits until every node has exactly the blocks it needs and no object changes any
+// more.
+func (e *env) settlesDown() {
+	e.TB.Helper()
+	e.Eventually("no block is left over", func() error {
+		for _, b := range e.Blocks("n3") {
+			return fmt.Errorf("%s is still n3's", b.Name)
+		}
+		if n := e.published(); n > 2*(30+4) {
+			return fmt.Errorf("%d addresses are published", n)
+		}
+		return nil
+	})
+	e.Eventually("nothing is written any more", e.still())
+	for _, n := range []string{"n1", "n2"} {
+		e.usedArePublished(n)
+	}
+}
+
+// published returns the number of addresses in all pools.
+func (e *env) published() int {
+	e.TB.Helper()
+	cns := &ciliumv2.CiliumNodeList{}
+	e.Must(e.Client.List(e.Ctx, cns))
+	n := 0
+	for _, cn := range cns.Items {
+		n += len(cn.Spec.IPAM.Pool)
+	}
+	return n
+}
+
+// still returns a function that returns an error unless no object has changed for a while.
+func (e *env) still() func() error {
+	holds := harness.Still(e.Client, 2*time.Second)
+	return func() error { return holds(e.Ctx) }
+}
