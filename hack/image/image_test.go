@@ -1,15 +1,21 @@
 package main
 
 import (
+	"archive/tar"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// One index with an image per platform, the same from the same binaries.
+// One index with an image per platform, the same from the same binaries. Each holds little
+// more than the binary, and runs it as an unprivileged user.
 func TestLayout(t *testing.T) {
 	var digests []string
 	for range 2 {
@@ -51,8 +57,22 @@ func TestLayout(t *testing.T) {
 			if config.Architecture != m.Platform.Architecture {
 				t.Errorf("the index says %s of an image for %s", m.Platform, config.Architecture)
 			}
-			if got := config.Config.Entrypoint[0]; got != "/operator" {
-				t.Errorf("entry point is %s", got)
+			if got := config.Config; got.Entrypoint[0] != "/operator" || got.User != "65532:65532" {
+				t.Errorf("entry point is %v, user %s", got.Entrypoint, got.User)
+			}
+			var names []string
+			for content := tar.NewReader(mutate.Extract(img)); ; {
+				file, err := content.Next()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, file.Name)
+			}
+			if want := []string{"etc", "etc/group", "etc/passwd", "operator"}; !slices.Equal(names, want) {
+				t.Errorf("the image has %v, want %v", names, want)
 			}
 			platforms = append(platforms, m.Platform.String())
 		}

@@ -48,7 +48,7 @@ func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 		t.Fatal(err)
 	}
 	var module struct{ Dir string }
-	parse(t, out, &module)
+	harness.Must(t, json.Unmarshal(out, &module))
 	for _, kind := range []string{"servicemonitors", "podmonitors", "prometheusrules"} {
 		data, err := os.ReadFile(filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
 		if err != nil {

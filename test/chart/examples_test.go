@@ -115,7 +115,8 @@ func normal(value any) any {
 }
 
 // Cilium's own chart, from its Go module, renders the examples into the settings that the operator
-// needs.
+// needs. In the other modes agents run without a range of their own, and cilium-operator allocates
+// no address.
 func TestExampleValuesOfCilium(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	if err != nil {
@@ -123,82 +124,59 @@ func TestExampleValuesOfCilium(t *testing.T) {
 	}
 	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
 	always := map[string]string{
-		"ipam": "crd", "ipam-cilium-node-update-rate": "15s", "kube-proxy-replacement": "true",
-		"enable-endpoint-routes": "true", "enable-bpf-masquerade": "true", "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96",
+		"ipam-cilium-node-update-rate": "15s", "kube-proxy-replacement": "true", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true",
 		"routing-mode": "native", "auto-direct-node-routes": "true",
 	}
+	inCRDMode := map[string]string{"ipam": "crd", "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96"}
+	otherMode := map[string]string{"ipv4-range": "auto", "ipv6-range": "auto", "enable-bgp-control-plane": "true"}
 	for file, want := range map[string]map[string]string{
-		"cilium-values.yaml":            {"enable-ipv4": "true", "enable-ipv6": "false", "ipv4-native-routing-cidr": "100.64.0.0/12"},
-		"cilium-values-dual-stack.yaml": {"enable-ipv4": "true", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
-		"cilium-values-ipv6.yaml":       {"enable-ipv4": "false", "enable-ipv6": "true", "ipv6-native-routing-cidr": "fd00:100::/32"},
+		"":            with(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "false", "ipv4-native-routing-cidr", "100.64.0.0/12"),
+		"-dual-stack": with(inCRDMode, "enable-ipv4", "true", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
+		"-ipv6":       with(inCRDMode, "enable-ipv4", "false", "enable-ipv6", "true", "ipv6-native-routing-cidr", "fd00:100::/32"),
+		"-multi-pool": with(otherMode, "ipam", "multi-pool"),
+		"-kubernetes": with(otherMode, "ipam", "kubernetes", "annotate-k8s-node", "true", "k8s-require-ipv4-pod-cidr", "true"),
 	} {
-		t.Run(file, func(t *testing.T) {
-			got := map[string]string{}
-			rendered := helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace, "-f", examples+"/cilium-values.yaml", "-f", examples+"/"+file)
+		t.Run("cilium-values"+file, func(t *testing.T) {
+			values := []string{"-f", examples + "/cilium-values.yaml", "-f", examples + "/cilium-values" + file + ".yaml"}
+			if want["ipam"] != "crd" {
+				values = append(values, "-f", examples+"/cilium-values-bgp.yaml")
+			}
+			rendered := objects(t, helm(t, helm4, append([]string{"template", "cilium", cilium, "--namespace", namespace}, values...)...))
 			// Cilium's parts on the host network start on nodes without addresses.
 			shortage := argsOf(t, "-f", examples+"/values.yaml")["shortage-taint"]
-			for _, kind := range []string{"Deployment", "DaemonSet"} {
-				for _, o := range ofKind(t, objects(t, rendered), kind) {
-					fields, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
-					template := typed[corev1.PodTemplateSpec](t, &unstructured.Unstructured{Object: fields})
-					if template.Spec.HostNetwork && !tolerates(template.Spec.Tolerations, corev1.Taint{Key: shortage, Effect: corev1.TaintEffectNoSchedule}) {
-						t.Errorf("%s does not tolerate %s", o.GetName(), shortage)
+			for _, o := range slices.Concat(ofKind(t, rendered, "Deployment"), ofKind(t, rendered, "DaemonSet")) {
+				fields, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
+				pod := typed[corev1.PodTemplateSpec](t, &unstructured.Unstructured{Object: fields}).Spec
+				if pod.HostNetwork && !tolerates(pod.Tolerations, corev1.Taint{Key: shortage, Effect: corev1.TaintEffectNoSchedule}) {
+					t.Errorf("%s does not tolerate %s", o.GetName(), shortage)
+				}
+				if o.GetName() == "cilium-operator" && want["ipam"] == "multi-pool" && !slices.Contains(pod.Containers[0].Args, "--ipam=crd") {
+					t.Errorf("cilium-operator allocates: %v", pod.Containers[0].Args)
+				}
+			}
+			for _, o := range ofKind(t, rendered, "ConfigMap") {
+				if o.GetName() != "cilium-config" {
+					continue
+				}
+				got, _, _ := unstructured.NestedStringMap(o.Object, "data")
+				maps.Copy(want, always)
+				for key, value := range want {
+					if got[key] != value {
+						t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
 					}
-				}
-			}
-			for _, o := range ofKind(t, objects(t, rendered), "ConfigMap") {
-				if o.GetName() == "cilium-config" {
-					got, _, _ = unstructured.NestedStringMap(o.Object, "data")
-				}
-			}
-			maps.Copy(want, always)
-			for key, value := range want {
-				if got[key] != value {
-					t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
 				}
 			}
 		})
 	}
 }
 
-// In the other modes agents run in that mode without a range of their own, and cilium-operator
-// allocates no address.
-func TestExampleValuesOfCiliumInOtherModes(t *testing.T) {
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	if err != nil {
-		t.Fatal(err)
+// with returns a copy of a map with further pairs.
+func with(base map[string]string, pairs ...string) map[string]string {
+	out := maps.Clone(base)
+	for pair := range slices.Chunk(pairs, 2) {
+		out[pair[0]] = pair[1]
 	}
-	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
-	for mode, want := range map[string]map[string]string{
-		"multi-pool": {"ipam": "multi-pool", "ipv4-range": "auto", "ipv6-range": "auto", "enable-bgp-control-plane": "true"},
-		"kubernetes": {
-			"ipam": "kubernetes", "ipv4-range": "auto", "ipv6-range": "auto",
-			"annotate-k8s-node": "true", "k8s-require-ipv4-pod-cidr": "true", "enable-bgp-control-plane": "true",
-		},
-	} {
-		t.Run(mode, func(t *testing.T) {
-			rendered := objects(t, helm(t, helm4, "template", "cilium", cilium, "--namespace", namespace,
-				"-f", examples+"/cilium-values.yaml", "-f", examples+"/cilium-values-"+mode+".yaml", "-f", examples+"/cilium-values-bgp.yaml"))
-			got, args := map[string]string{}, []string{}
-			for _, o := range rendered {
-				switch o.GetKind() + "/" + o.GetName() {
-				case "ConfigMap/cilium-config":
-					got, _, _ = unstructured.NestedStringMap(o.Object, "data")
-				case "Deployment/cilium-operator":
-					containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-					args, _, _ = unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
-				}
-			}
-			for key, value := range want {
-				if got[key] != value {
-					t.Errorf("cilium-config: %s is %q, want %q", key, got[key], value)
-				}
-			}
-			if mode == "multi-pool" && !slices.Contains(args, "--ipam=crd") {
-				t.Errorf("cilium-operator allocates: %v", args)
-			}
-		})
-	}
+	return out
 }
 
 // The README describes each example.

@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // everything enables all optional features, and sets something in each open value.
@@ -141,36 +141,63 @@ func TestPodValues(t *testing.T) {
 	}
 }
 
-func TestDisruptionBudget(t *testing.T) {
-	tests := map[string]struct {
-		values   string
-		min, max *intstr.IntOrString
-	}{
-		"default":    {"", nil, new(intstr.FromInt32(1))},
-		"number":     {"podDisruptionBudget: {minAvailable: 1}", new(intstr.FromInt32(1)), nil},
-		"zero":       {"podDisruptionBudget: {minAvailable: 0}", new(intstr.FromInt32(0)), nil},
-		"percentage": {"podDisruptionBudget: {maxUnavailable: 50%}", nil, new(intstr.FromString("50%"))},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			pdb := typed[policyv1.PodDisruptionBudget](t, ofKind(t, render(t, "-f", writeFile(t, test.values)), "PodDisruptionBudget")[0])
-			if diff := cmp.Diff([]*intstr.IntOrString{test.min, test.max}, []*intstr.IntOrString{pdb.Spec.MinAvailable, pdb.Spec.MaxUnavailable}); diff != "" {
-				t.Errorf("minAvailable, maxUnavailable (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestPriorityLevel(t *testing.T) {
-	for _, test := range []struct{ values, want string }{
-		{"", "workload-high"},
-		{"flowSchema: {priorityLevelName: mine}", "mine"},
-		{"flowSchema: {priorityLevel: {create: true}}", release},
+// Each row renders the chart with values, and reads a path from all objects of a kind.
+func TestRenderedValues(t *testing.T) {
+	const (
+		budget  = "{.spec.minAvailable}/{.spec.maxUnavailable}"
+		level   = "{.spec.priorityLevelConfiguration.name}"
+		image   = "{.spec.template.spec.containers[0].image}"
+		offer   = `{.rules[?(@.resources[0]=="nodes/status")].verbs}`
+		name    = "{.metadata.name}"
+		repo    = "cilium-pool/cilium-pool-operator"
+		both    = "scheduling: {enabled: true, families: [ipv4, ipv6]}"
+		request = release + "-ipv4-request"
+		mutator = "MutatingAdmissionPolicy"
+	)
+	for _, test := range []struct{ values, kind, path, want string }{
+		{"", "PodDisruptionBudget", budget, "/1"},
+		{"podDisruptionBudget: {minAvailable: 1}", "PodDisruptionBudget", budget, "1/"},
+		{"podDisruptionBudget: {minAvailable: 0}", "PodDisruptionBudget", budget, "0/"},
+		{"podDisruptionBudget: {maxUnavailable: 50%}", "PodDisruptionBudget", budget, "/50%"},
+		{"", "FlowSchema", level, "workload-high leader-election"},
+		{"flowSchema: {priorityLevelName: mine}", "FlowSchema", level, "mine leader-election"},
+		{"flowSchema: {priorityLevel: {create: true}}", "FlowSchema", level, release + " leader-election"},
+		{"", "Deployment", image, "ghcr.io/" + repo},
+		{"image: {registry: r.example.org:5000}", "Deployment", image, "r.example.org:5000/" + repo},
+		{"image: {registry: r.example.org}\nglobal: {imageRegistry: g.example.org/mirror/}", "Deployment", image, "g.example.org/mirror/" + repo},
+		{"image: {registry: r, repository: 'h:5000/a/b'}", "Deployment", image, "r/a/b"},
+		{"image: {registry: r, repository: localhost/a}", "Deployment", image, "r/a"},
+		{"image: {registry: r, repository: a/b}", "Deployment", image, "r/a/b"},
+		// Offers are written without the Node condition, too.
+		{"nodes: {condition: false}", "ClusterRole", offer, ""},
+		{"nodes: {condition: false}\nscheduling: {enabled: true}", "ClusterRole", offer, `["patch"]`},
+		{"", mutator, name, ""},
+		{"scheduling: {enabled: true}", mutator, name, request},
+		{both, mutator, name, request + " " + release + "-ipv6-request"},
+		{both, mutator + "Binding", name, request + " " + release + "-ipv6-request"},
+		// Cilium hides labels of kubernetes.io on a host from policies, so a policy that selects hosts
+		// by the pods' nodeSelector selects none.
+		{"hostFirewall: {enabled: true}", "CiliumClusterwideNetworkPolicy", "{.spec.nodeSelector}", "{}"},
 	} {
-		schema := typed[flowcontrolv1.FlowSchema](t, ofKind(t, render(t, "-f", writeFile(t, test.values)), "FlowSchema")[0])
-		if got := schema.Spec.PriorityLevelConfiguration.Name; got != test.want {
-			t.Errorf("%s: priority level %s, want %s", test.values, got, test.want)
+		var got []string
+		for _, o := range render(t, "-f", writeFile(t, test.values), "--set", "image.digest=sha256:"+strings.Repeat("0", 64), "--api-versions", mutates) {
+			if o.GetKind() != test.kind {
+				continue
+			}
+			var text strings.Builder
+			path := jsonpath.New("").AllowMissingKeys(true)
+			harness.Must(t, path.Parse(test.path))
+			harness.Must(t, path.Execute(&text, o.Object))
+			if value, _, _ := strings.Cut(text.String(), "@sha256:"); value != "" {
+				got = append(got, value)
+			}
 		}
+		if all := strings.Join(got, " "); all != test.want {
+			t.Errorf("%s: %s of %s is %q, want %q", test.values, test.path, test.kind, all, test.want)
+		}
+	}
+	if got := argsOf(t, "-f", writeFile(t, both))["scheduling-families"]; got != "ipv4,ipv6" { // below Kubernetes 1.36
+		t.Errorf("--scheduling-families=%s", got)
 	}
 }
 
@@ -305,14 +332,4 @@ func TestRightsOfMultiPoolMode(t *testing.T) {
 func namespaced(t *testing.T, values string) []*unstructured.Unstructured {
 	t.Helper()
 	return slices.DeleteFunc(render(t, "-f", writeFile(t, values)), func(o *unstructured.Unstructured) bool { return o.GetKind() != "Role" })
-}
-
-// Cilium hides labels of kubernetes.io on a host from policies, so a policy that selects hosts
-// by the pods' nodeSelector selects none.
-func TestHostFirewallSelectsAllHosts(t *testing.T) {
-	policy := ofKind(t, render(t, "-f", writeFile(t, "hostFirewall: {enabled: true}")), "CiliumClusterwideNetworkPolicy")[0]
-	selector, found, err := unstructured.NestedMap(policy.Object, "spec", "nodeSelector")
-	if err != nil || !found || len(selector) != 0 {
-		t.Errorf("nodeSelector is %v (there: %t, %v), want {}", selector, found, err)
-	}
 }

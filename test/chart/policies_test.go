@@ -270,41 +270,6 @@ func TestEditorsUnderPolicies(t *testing.T) {
 	}
 }
 
-// The operator logs a write that a policy refuses with the policy's name. Here the chart and
-// the operator are set to different modes.
-func TestRefusedWriteIsLogged(t *testing.T) {
-	b := newBed(t, helm4)
-	op := b.installMode("multi-pool", "--mode=crd")
-	b.node("n1", "beijing")
-	b.Eventually("the refusal is logged", func() error {
-		for line := range strings.Lines(op.Log()) {
-			if strings.Contains(line, "ValidatingAdmissionPolicy '"+release+"-ciliumnodes'") && strings.Contains(line, "only ipam.pools.allocated") {
-				return nil
-			}
-		}
-		return fmt.Errorf("not in the log")
-	})
-	op.stop()
-}
-
-// installMode installs the chart for a mode, and starts its operator.
-func (b *bed) installMode(mode string, args ...string) *running {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
-	b.Cleanup(cancel)
-	go b.playDeploymentController(ctx)
-	b.Create(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": mode},
-	})
-	metrics, health := freePorts(b.T)
-	values := writeFile(b.T, fmt.Sprintf(installValues, metrics, health)+"mode: "+mode+"\n")
-	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
-	if len(args) > 0 {
-		args = append(args, "--skip-cilium-check=true")
-	}
-	return b.startOperator(args...)
-}
-
 // The example policy refuses tenants' pods that name their node, and no others.
 func TestPodsDoNotChooseTheirNode(t *testing.T) {
 	b := policyBed(t)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -120,57 +119,5 @@ func TestPodsRequestAddresses(t *testing.T) {
 				t.Errorf("the request for CPU is gone: %v", p.Spec.Containers[0].Resources)
 			}
 		})
-	}
-}
-
-// The chart's objects depend on the values, and on the APIs that the API server serves.
-func TestSchedulingIsRendered(t *testing.T) {
-	tests := map[string]struct {
-		args     []string
-		policies []string
-		families string
-	}{
-		"by default": {},
-		"enabled": {
-			args:     []string{"--set", "scheduling.enabled=true", "--api-versions", mutates},
-			policies: []string{release + "-ipv4-request"}, families: "ipv4",
-		},
-		"dual stack": {
-			args:     []string{"--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6}", "--api-versions", mutates},
-			policies: []string{release + "-ipv4-request", release + "-ipv6-request"}, families: "ipv4,ipv6",
-		},
-		"below Kubernetes 1.36": {args: []string{"--set", "scheduling.enabled=true"}, families: "ipv4"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			var policies, bindings []string
-			for _, o := range render(t, test.args...) {
-				switch o.GetKind() {
-				case "MutatingAdmissionPolicy":
-					policies = append(policies, o.GetName())
-				case "MutatingAdmissionPolicyBinding":
-					bindings = append(bindings, o.GetName())
-				}
-			}
-			if diff := cmp.Diff([][]string{test.policies, test.policies}, [][]string{policies, bindings}); diff != "" {
-				t.Errorf("policies and their bindings (-want +got):\n%s", diff)
-			}
-			if got := argsOf(t, test.args...)["scheduling-families"]; got != test.families {
-				t.Errorf("--scheduling-families=%s, want %s", got, test.families)
-			}
-		})
-	}
-}
-
-// The operator may write offers without the Node condition.
-func TestRightToOffer(t *testing.T) {
-	for values, want := range map[string]bool{"nodes.condition=false": false, "nodes.condition=false,scheduling.enabled=true": true} {
-		role := typed[rbacv1.ClusterRole](t, ofKind(t, render(t, "--set", values), "ClusterRole")[0])
-		got := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.Contains(r.Resources, "nodes/status") && slices.Equal(r.Verbs, []string{"patch"})
-		})
-		if got != want {
-			t.Errorf("with %s: patch of nodes/status granted %t, want %t", values, got, want)
-		}
 	}
 }

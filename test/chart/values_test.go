@@ -443,26 +443,6 @@ func tolerates(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, false) })
 }
 
-// An image comes from the registry of the values, or of a parent chart's, if one is set.
-func TestRegistries(t *testing.T) {
-	tag := "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	for name, test := range map[string]struct{ values, want string }{
-		"the repository's":        {"{}", "ghcr.io/cilium-pool/cilium-pool-operator"},
-		"of the image":            {"image: {registry: r.example.org:5000}", "r.example.org:5000/cilium-pool/cilium-pool-operator"},
-		"global":                  {"image: {registry: r.example.org}\nglobal: {imageRegistry: g.example.org/mirror/}", "g.example.org/mirror/cilium-pool/cilium-pool-operator"},
-		"repository with port":    {"image: {registry: r, repository: 'h:5000/a/b'}", "r/a/b"},
-		"repository on localhost": {"image: {registry: r, repository: localhost/a}", "r/a"},
-		"repository without one":  {"image: {registry: r, repository: a/b}", "r/a/b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := deployment(t, "-f", writeFile(t, test.values), "--set", "image.digest="+tag[1:]).Spec.Template.Spec.Containers[0].Image
-			if got != test.want+tag {
-				t.Errorf("image is %s, want %s%s", got, test.want, tag)
-			}
-		})
-	}
-}
-
 // As a dependency the chart takes a parent's global values, and a condition turns it off.
 func TestParentChart(t *testing.T) {
 	parent := t.TempDir()
