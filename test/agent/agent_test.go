@@ -41,7 +41,7 @@ type bed struct {
 
 // newBed creates the Node, runs hub and agent until the test ends, and does not wait.
 func newBed(t *testing.T, opts Options) *bed {
-	c, err := NewClient(shared.Cluster(t).Config())
+	c, err := harness.NewClient(shared.Cluster(t).Config())
 	if err != nil {
 		t.Fatal(err)
 	}

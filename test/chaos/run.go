@@ -16,7 +16,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
@@ -131,7 +130,7 @@ func (c *chaos) build(ctx context.Context) (err error) {
 	}
 	agents := c.cluster.Config()
 	agents.UserAgent = whole.AgentWriter // the writer in managedFields
-	agentClient, err := agent.NewClient(agents)
+	agentClient, err := harness.NewClient(agents)
 	if err != nil {
 		return err
 	}
@@ -160,12 +159,8 @@ const updateRate = time.Second
 const requestTimeout = 10 * time.Second
 
 func newClient(cfg *rest.Config) (client.WithWatch, error) {
-	scheme, err := invariant.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	cfg.QPS, cfg.Timeout, cfg.WarningHandler = -1, requestTimeout, rest.NoWarnings{}
-	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	cfg.Timeout = requestTimeout
+	return harness.NewClient(cfg)
 }
 
 // errBroken means that a rule was broken.

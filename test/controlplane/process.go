@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
@@ -40,23 +39,22 @@ func (c *Cluster) startProcess(name, program string, args []string, stale ...str
 // poll calls ready until it returns nil, the process ends, or ctx ends.
 func poll(ctx context.Context, name string, p *process.Process, ready func(context.Context) error) error {
 	const perCall = 5 * time.Second
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := harness.Until(ctx, pollInterval, func(ctx context.Context) error {
 		if !p.Running() {
-			return false, fmt.Errorf("%s ended by itself; its log ends:\n%s", name, p.LogTail())
+			err := errors.New("it ended by itself")
+			end(err)
+			return err
 		}
-		callCtx, cancel := context.WithTimeout(ctx, perCall)
+		ctx, cancel := context.WithTimeout(ctx, perCall)
 		defer cancel()
-		err := ready(callCtx)
-		if ctx.Err() == nil {
-			last = err
-		}
-		return err == nil, nil
+		return ready(ctx)
 	})
-	if ctx.Err() != nil && last != nil {
-		return fmt.Errorf("wait for %s: %w: %w; its log ends:\n%s", name, ctx.Err(), last, p.LogTail())
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w; its log ends:\n%s", name, err, p.LogTail())
 	}
-	return err
+	return nil
 }
 
 // environment returns our environment without the variables that etcd would read as flags.

@@ -7,14 +7,11 @@ import (
 	"sync"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // Options configure a Checker. The zero value checks everything.
@@ -93,7 +90,7 @@ type Checker struct {
 
 // Watch starts a Checker, which accepts the state that it finds.
 func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error) {
-	reader, err := apiReader(cfg)
+	reader, err := harness.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("watch for broken rules: %w", err)
 	}
@@ -112,30 +109,6 @@ func Watch(ctx context.Context, cfg *rest.Config, opts Options) (*Checker, error
 		return nil, fmt.Errorf("watch for broken rules: %w", err)
 	}
 	return c, nil
-}
-
-// Scheme knows the checked kinds.
-func Scheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, ciliumv2.AddToScheme, v1alpha1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("build scheme: %w", err)
-		}
-	}
-	return scheme, nil
-}
-
-// apiReader reads from the API server.
-func apiReader(cfg *rest.Config) (Reader, error) {
-	scheme, err := Scheme()
-	if err != nil {
-		return nil, err
-	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1
-	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
 // begin reads every kind as of one version, and watches from there.

@@ -383,18 +383,22 @@ func TestViolations(t *testing.T) {
 		},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			checker := w.watch(invariant.Options{})
-			test.plant(w)
-			w.Must(checker.Sync(w.Ctx))
-			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
-			}
-			if stats := checker.Stats(); stats.Gaps != 0 {
-				t.Errorf("%d gaps", stats.Gaps)
-			}
-		})
+		t.Run(name, func(t *testing.T) { judged(t, invariant.Options{}, test.want, test.plant) })
+	}
+}
+
+// judged checks the violations that a checker finds in the writes of plant.
+func judged(t *testing.T, opts invariant.Options, want []string, plant func(w *world)) {
+	t.Helper()
+	w := newWorld(t)
+	checker := w.watch(opts)
+	plant(w)
+	w.Must(checker.Sync(w.Ctx))
+	if diff := cmp.Diff(want, briefly(checker.Violations())); diff != "" {
+		t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
+	}
+	if gaps := checker.Stats().Gaps; gaps != 0 {
+		t.Errorf("%d gaps", gaps)
 	}
 }
 
@@ -407,25 +411,18 @@ func briefly(violations []invariant.Violation) []string {
 }
 
 func TestCooldownIsMeasured(t *testing.T) {
-	w := newWorld(t)
-	checker := w.watch(invariant.Options{Cooldown: time.Hour})
-	w.createBlock("10.9.0.4/30", "a")
-	w.coolDown("10.9.0.4-30")
-	w.deleteBlock("10.9.0.4-30")
-	w.Must(checker.Sync(w.Ctx))
-	if diff := cmp.Diff([]string{"1 PodIPBlock 10.9.0.4-30"}, briefly(checker.Violations())); diff != "" {
-		t.Errorf("violations (-want +got):\n%s", diff)
-	}
+	judged(t, invariant.Options{Cooldown: time.Hour}, []string{"1 PodIPBlock 10.9.0.4-30"}, func(w *world) {
+		w.createBlock("10.9.0.4/30", "a")
+		w.coolDown("10.9.0.4-30")
+		w.deleteBlock("10.9.0.4-30")
+	})
 }
 
 func TestJudges(t *testing.T) {
-	w := newWorld(t)
-	checker := w.watch(invariant.Options{Judges: func(v invariant.Violation) bool { return v.Rule != 7 }})
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "172.16.0.1", "10.9.0.1") })
-	w.Must(checker.Sync(w.Ctx))
-	if diff := cmp.Diff([]string{"2 CiliumNode a"}, briefly(checker.Violations())); diff != "" {
-		t.Errorf("violations (-want +got):\n%s", diff)
-	}
+	judges := func(v invariant.Violation) bool { return v.Rule != 7 }
+	judged(t, invariant.Options{Judges: judges}, []string{"2 CiliumNode a"}, func(w *world) {
+		w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, "172.16.0.1", "10.9.0.1") })
+	})
 }
 
 func deadline(t *testing.T) context.Context {

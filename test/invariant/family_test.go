@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
@@ -53,15 +52,11 @@ func TestFamilyTakenOut(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			checker := w.watch(invariant.Options{})
-			test.plant(w)
-			w.release("a", stale, "marked-for-release")
-			w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, stale) })
-			w.Must(checker.Sync(w.Ctx))
-			if diff := cmp.Diff(test.want, briefly(checker.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
-			}
+			judged(t, invariant.Options{}, test.want, func(w *world) {
+				test.plant(w)
+				w.release("a", stale, "marked-for-release")
+				w.cilium("a", func(cn *ciliumv2.CiliumNode) { unpublish(cn, stale) })
+			})
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -88,17 +87,11 @@ func TestRetiredAddresses(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			checker := w.watch(invariant.Options{})
-			test.plant(w)
-			w.Must(checker.Sync(w.Ctx))
 			var want []string
 			if test.breaks {
 				want = []string{"2 CiliumNode a"}
 			}
-			if diff := cmp.Diff(want, briefly(checker.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s\n%v", diff, checker.Violations())
-			}
+			judged(t, invariant.Options{}, want, test.plant)
 		})
 	}
 }

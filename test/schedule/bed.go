@@ -85,11 +85,7 @@ func startBed(ctx context.Context, s settings, fail context.CancelCauseFunc) (_ 
 	if b.client, err = harness.NewClient(b.Config()); err != nil {
 		return nil, err
 	}
-	agents, err := agent.NewClient(b.Config())
-	if err != nil {
-		return nil, err
-	}
-	b.fleet = fleet.New(agents, fleet.Options{Retry: time.Second, Workers: 64, OnExhausted: b.judge.missed, Agent: agent.Options{
+	b.fleet = fleet.New(b.client, fleet.Options{Retry: time.Second, Workers: 64, OnExhausted: b.judge.missed, Agent: agent.Options{
 		Health: true, UpdateRate: updateRate, PollInterval: 500 * time.Millisecond,
 	}})
 	b.parts.Go(func() { b.fleet.Run(ctx) })

@@ -43,7 +43,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, cluster *controlplane.Cluster) *pair {
-	c, err := agent.NewClient(cluster.Config())
+	c, err := harness.NewClient(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

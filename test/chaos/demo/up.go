@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
@@ -130,7 +129,7 @@ func runAgents(ctx context.Context, o options, p *printer) error {
 	if err != nil {
 		return err
 	}
-	c, err := agent.NewClient(cfg)
+	c, err := harness.NewClient(cfg)
 	if err != nil {
 		return err
 	}
