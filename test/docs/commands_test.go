@@ -106,22 +106,6 @@ func TestCommandsThatWrite(t *testing.T) {
 	}
 }
 
-func TestCheckLine(t *testing.T) {
-	for line, ok := range map[string]bool{
-		"kubectl cilium-pool status   # the first":                       true,
-		"kubectl cilium-pool export --watch --exec 'birdc configure'":    true,
-		"kubectl cilium-pool whois 10.20.0.5 | cat":                      true,
-		"kubectl cilium-pool statis":                                     false,
-		"kubectl cilium-pool export --watched":                           false,
-		"kubectl cilium-pool export prefixes":                            false,
-		"kubectl cilium-pool drain --dry-run 10.20.0.0-27 10.20.0.32-27": false,
-	} {
-		if err := checkLine(line); (err == nil) != ok {
-			t.Errorf("%s: %v", line, err)
-		}
-	}
-}
-
 // Files and folders of this repository that are named by code on pages exist.
 func TestFilesInCommands(t *testing.T) {
 	named := regexp.MustCompile(`(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`)

@@ -136,17 +136,3 @@ func TestValuesInCommands(t *testing.T) {
 		t.Errorf("%d values found: the pages set more", seen)
 	}
 }
-
-func TestHasKeyAndField(t *testing.T) {
-	v := map[string]any{"a": map[string]any{"b": "1", "open": map[string]any{}}}
-	for key, want := range map[string]bool{"a.b": true, "a.c": false, "a.b.c": false, "a.open.x": true, "c": false} {
-		if got := hasKey(v, strings.Split(key, ".")); got != want {
-			t.Errorf("%s: %v", key, got)
-		}
-	}
-	for field, want := range map[string]bool{"spec.ipv4.blockSize": true, "spec.ipv4.cidrs.cidr": true, "spec.ipv4.size": false, "metadata.name": true, "status.pools": false} {
-		if got := hasField(reflect.TypeFor[v1alpha1.PodIPPool](), strings.Split(field, ".")); got != want {
-			t.Errorf("%s: %v", field, got)
-		}
-	}
-}

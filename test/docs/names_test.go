@@ -180,27 +180,6 @@ func TestSymbolsInPages(t *testing.T) {
 	}
 }
 
-func TestSpans(t *testing.T) {
-	page := "`pkg/a.go`, `View.Of`\n\n```\npkg/state  what is known\n```\n```sh\nls pkg/b\n```\n"
-	if got, want := spans(page), []string{"pkg/a.go", "View.Of", "pkg/state  what is known", ""}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for span, want := range map[string]string{
-		"pkg/state  what is known":   "pkg/state",
-		"go build ./pkg/x":           "",
-		"`Foo`, `test/mutants/list`": "",
-		"cmd → (pkg/ipalloc)":        "pkg/ipalloc",
-	} {
-		got := ""
-		if m := sourcePath.FindStringSubmatch(span); m != nil {
-			got = m[1]
-		}
-		if got != want {
-			t.Errorf("%q names %q, want %q", span, got, want)
-		}
-	}
-}
-
 var (
 	// camelCase matches a word that only programs use.
 	camelCase = regexp.MustCompile(`^[A-Za-z]+[a-z][A-Z]\w*$`)
