@@ -15,7 +15,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
 func TestMain(m *testing.M) {
@@ -60,14 +59,6 @@ func TestLongScenarios(t *testing.T) {
 			t.Parallel()
 			oneOfEach(t, settings{binDir: bin, nodes: 4, small: true, duration: time.Second, seed: 1, mode: crdMode, scenario: s})
 		})
-	}
-}
-
-func TestWrongCommandLines(t *testing.T) {
-	for _, args := range [][]string{{"--run=weather"}, {"--mode=eni"}, {"--nodes=3"}, {"--count=0"}, {"more"}, {"--none"}} {
-		if err := command(t.Context(), args); exitCode(t.Context(), err) != 2 {
-			t.Errorf("%s: %v", args, err)
-		}
 	}
 }
 
@@ -118,16 +109,6 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// TestLostPodsFail checks that a pod that is not restored fails the run, in crd mode too.
-func TestLostPodsFail(t *testing.T) {
-	if err := restored(1); !errors.Is(err, errBroken) {
-		t.Errorf("a lost pod is %v", err)
-	}
-	if err := restored(0); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestRestOutlastsRetries checks that the quiet period at the end outlasts the longest retry
 // interval, so that a write on every retry is seen.
 func TestRestOutlastsRetries(t *testing.T) {
@@ -135,24 +116,5 @@ func TestRestOutlastsRetries(t *testing.T) {
 		if restFor <= wait {
 			t.Errorf("nothing may be written for %s, and the operator waits for up to %s", restFor, wait)
 		}
-	}
-}
-
-func TestVerdictFails(t *testing.T) {
-	for name, v := range map[string]verdict{
-		"a broken rule":     {violations: []invariant.Violation{{Rule: 1}}},
-		"versions not seen": {stats: invariant.Stats{Gaps: 1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if judge(v) == nil {
-				t.Error("it passes")
-			}
-		})
-	}
-	if err := judge(verdict{}); err != nil {
-		t.Error(err)
-	}
-	if !errors.Is(judge(verdict{violations: []invariant.Violation{{Rule: 1}}}), errBroken) {
-		t.Error("a broken rule does not say so")
 	}
 }

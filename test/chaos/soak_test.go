@@ -1,9 +1,6 @@
 package main
 
 import (
-	"context"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -48,34 +45,5 @@ func TestGrowthIsFound(t *testing.T) {
 	}
 	if grown(make([]sample, leastRounds-1)) == nil {
 		t.Error("too few rounds pass")
-	}
-}
-
-func TestReadMetrics(t *testing.T) {
-	body := `# HELP rest_client_requests_total Number of HTTP requests. 5
-rest_client_requests_total{code="200",method="GET"} 5
-rest_client_requests_total{code="201",method="POST"} 2
-go_goroutines 151
-go_gc_heap_live_bytes 1.5e+07
-process_resident_memory_bytes 6e+07
-`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
-	defer server.Close()
-	got, err := readMetrics(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]float64{"rest_client_requests_total": 7, "go_goroutines": 151, "go_gc_heap_live_bytes": 15e6} {
-		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
-		}
-	}
-	body = strings.ReplaceAll(body, "1.5e+07", "0")
-	if got, err := readMetrics(t.Context(), server.URL); err != nil || got["go_gc_heap_live_bytes"] != 0 {
-		t.Errorf("before the first collection of garbage: %v, %v", got, err)
-	}
-	body = strings.ReplaceAll(body, "go_goroutines", "goroutines")
-	if _, err := readMetrics(context.Background(), server.URL); err == nil {
-		t.Error("a metric that is missing is no error")
 	}
 }
