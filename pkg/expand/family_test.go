@@ -18,14 +18,6 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			state: node(pods(20), notRun),
 			want:  []string{"needs 0 of 0"},
 		},
-		"nor beside a block that it has": {
-			state: node(full("10.0.0.0/29"), pods(20), notRun),
-			want:  []string{"needs 0 of 6"},
-		},
-		"nor for what people ask of the CiliumNode": {
-			state: node(notRun, limits(Limits{MinAllocate: 10, PreAllocate: 10})),
-			want:  []string{"needs 0 of 0"},
-		},
 		"addresses of a block that has to go are marked": {
 			state: node(leavingUnrun, pods(20), notRun),
 			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
@@ -35,40 +27,20 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 0", "ask", handshaking},
 		},
-		"but not before": {
-			state:  node(leavingUnrun, markedUnrun, notRun),
-			memory: Memory{MarkedSince: since(2*time.Minute-time.Second, unrun)},
-			want:   []string{"needs 0 of 0", handshaking, "again in 1s"},
-		},
 		"its answer is waited for": {
 			state:  node(leavingUnrun, markedUnrun, entries(report, Marked), notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 0", handshaking, "again in 2m0s"},
-		},
-		"and asked for again if it is lost": {
-			state:  node(leavingUnrun, markedUnrun, entries(report, Marked), notRun),
-			memory: Memory{MarkedSince: since(2*time.Minute, unrun+" "+report)},
-			want:   []string{"needs 0 of 0", "clear " + report, handshaking},
 		},
 		"with it the addresses are removed": {
 			state:  node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1-10.0.0.6", handshaking},
 		},
-		"the answer is about no address of any pool": {
-			state: node(full("192.0.2.0/29", draining(CIDRDraining), request(CIDRDraining)), entries("192.0.2.1-192.0.2.6", Marked),
-				entries(report, DoNotRelease), notRun),
-			memory: Memory{MarkedSince: since(2*time.Minute, "192.0.2.1-192.0.2.6")},
-			want:   []string{"needs 0 of 0", "clear " + report, "remove 192.0.2.1-192.0.2.6", "192.0.2.0/29 waits for Handshake"},
-		},
-		"nor about one that a person has published": {
+		"the answer is about no address that a person has published": {
 			state:  node(leavingUnrun, markedUnrun, published(report, ""), entries("233.252.0.2", DoNotRelease), notRun),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 1", "clear 233.252.0.2", "remove 10.0.0.1-10.0.0.6", handshaking},
-		},
-		"an answer to another question removes none that were marked just now": {
-			state: node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), notRun),
-			want:  []string{"needs 0 of 0", "clear " + report, handshaking, "again in 2m0s"},
 		},
 		"an answer to the mark from before is as good as the mark": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),
@@ -89,10 +61,6 @@ func TestDecideFamilyNotRun(t *testing.T) {
 		"and nothing is marked before it is settled": {
 			state: node(leavingUnrun, notRun, unsettled),
 			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for AgentNotSettled"},
-		},
-		"the drain is undone: the marks go": {
-			state: node(full("10.0.0.0/29"), markedUnrun, notRun),
-			want:  []string{"needs 0 of 6", "clear 10.0.0.1-10.0.0.6"},
 		},
 		"it starts to drain without a replacement": {
 			state: node(full("10.0.0.0/29", request(CIDRDraining)), pods(20), notRun),

@@ -44,10 +44,6 @@ func TestDecideFixedAgain(t *testing.T) {
 			state: node(listing(-1), fixed, runs(second)),
 			want:  []string{"needs 0 of 0"},
 		},
-		"nor assigned": {
-			state: node(lone(first), listing(-1), fixed, runs(second)),
-			want:  []string{"needs 0 of 0"},
-		},
 		"nor the block itself while it overlaps another": {
 			state: node(lone(second, conflict), listing(-1), fixed, runs(second)),
 			want:  []string{"needs 0 of 0", "free 10.0.0.4/30 Returned"},

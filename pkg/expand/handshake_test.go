@@ -29,18 +29,6 @@ func TestHandshake(t *testing.T) {
 			state: leaver(usedBy(a, "default/x")),
 			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
 		},
-		"in use by a pod: wait": {
-			state: leaver(pod("default/x", a)),
-			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
-		},
-		"kept for a pod: wait, as the agent gives it out whatever its entry says": {
-			state: leaver(published(a, "default/x")),
-			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Pods default/x"},
-		},
-		"a pod has just come, and its address is not reported: no mark": {
-			state: leaver(came("default/new", noon.Add(-time.Minute))),
-			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 15m0s"},
-		},
 		"the volume of a pod attaches late: no mark": {
 			state: leaver(came("default/new", noon.Add(-7*time.Minute))),
 			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 9m0s"},
@@ -56,10 +44,6 @@ func TestHandshake(t *testing.T) {
 		"agent not settled: no mark": {
 			state: leaver(unsettled),
 			want:  []string{"needs 1 of 14", unsettledWait},
-		},
-		"no report: no mark": {
-			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(Reclaim))),
-			want:  []string{"needs 0 of 14", unsettledWait},
 		},
 
 		"of a first block of another pool, which no agent has read: mark": {
@@ -110,11 +94,6 @@ func TestHandshake(t *testing.T) {
 			want:     []string{"needs 2 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
 			remember: &Memory{},
 		},
-		"ready, held, and the node itself has it": {
-			state:  leaver(entries(a, Ready), own(a)),
-			memory: acked(time.Hour),
-			want:   []string{"needs 1 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for AgentAddress 10.0.0.17"},
-		},
 		"ready, held, and a person has kept it for a pod": {
 			state:  leaver(entries(a, Ready), published(a, "default/x")),
 			memory: acked(time.Hour),
@@ -141,23 +120,10 @@ func TestHandshake(t *testing.T) {
 			state: leaver(entries(a, Released)),
 			want:  []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
 		},
-		"out of the pool: clear what stands": {
-			state: leaver(entries("10.0.0.18", Ready), entries("10.0.0.19", Released), entries("10.0.0.20", DoNotRelease)),
-			want:  []string{"needs 1 of 14", "clear 10.0.0.18-10.0.0.20", "mark 10.0.0.17", handshaking},
-		},
 		"out of the pool and marked: the agent still answers": {
 			state:  leaver(entries("10.0.0.18", Marked), entries(a, Ready)),
 			memory: Memory{AckedSince: since(0, a), MarkedSince: since(time.Minute, "10.0.0.18")},
 			want:   []string{"needs 1 of 14", handshaking, "again in 30s"},
-		},
-		"out of the pool and marked too long": {
-			state:  node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.9.9.9", Marked)),
-			memory: Memory{MarkedSince: since(2*time.Minute, "10.9.9.9")},
-			want:   []string{"needs 1 of 14", "clear 10.9.9.9"},
-		},
-		"foreign and not published": {
-			state: node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.9.9.9", Released)),
-			want:  []string{"needs 1 of 14", "clear 10.9.9.9"},
 		},
 		"foreign and published: not ours": {
 			state: node(full("10.0.0.0/28"), used("10.0.0.1"), published("10.9.9.9", ""), entries("10.9.9.9", DoNotRelease)),
@@ -243,14 +209,6 @@ func TestFree(t *testing.T) {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict), remade(noon.Add(-2*time.Minute))),
 			want:  []string{"needs 0 of 14", "free 10.0.0.16/28 Returned"},
 		},
-		"the same, and it has reported": {
-			state: served(lone("10.0.0.16/28", conflict), remade(noon)),
-			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
-		},
-		"resting": {
-			state: served(lone("10.0.0.16/28", cooling(Returned, later))),
-			want:  []string{"needs 1 of 14", "again in 1m0s"},
-		},
 		"cooled down": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, noon))),
 			want:  []string{"needs 1 of 14", "delete 10.0.0.16/28"},
@@ -266,10 +224,6 @@ func TestFree(t *testing.T) {
 		"published again while it cools down: drain again, and nothing else": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, earlier)), published("10.0.0.17", ""), entries("10.0.0.18", Ready)),
 			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"},
-		},
-		"published again though it must go": {
-			state: served(lone("10.0.0.16/28", cooling(NodeGone, earlier), request(Deleted)), published("10.0.0.17", "")),
-			want:  []string{"needs 1 of 14", "drain 10.0.0.16/28 Deleted", "10.0.0.16/28 waits for Handshake"},
 		},
 		"node gone and cooled down, but its pool is still there": {
 			state: node(gone, lone("10.0.0.16/28", cooling(NodeGone, earlier)), published("10.0.0.17", "")),

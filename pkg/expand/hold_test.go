@@ -29,10 +29,6 @@ func TestHold(t *testing.T) {
 			state: node(full("10.0.0.0/28", request(CIDRDraining), held(WaitWindow, 3*time.Hour)), used("10.0.0.1-10.0.0.3")),
 			want:  []string{"needs 3 of 14", "10.0.0.0/28 waits for Window until 3h0m0s", "again in 3h0m0s"},
 		},
-		"a hold without an end requests no requeue": {
-			state: node(full("10.0.0.0/28", request(PoolDeleted), held(WaitWindow, 0)), used("10.0.0.1")),
-			want:  []string{"needs 1 of 14", "10.0.0.0/28 waits for Window"},
-		},
 		"it is filled": {
 			state: node(lone("10.0.0.0/28", request(CIDRDraining), held(WaitTurn, time.Minute), listed), published("10.0.0.1-10.0.0.13", ""), used("10.0.0.1")),
 			want:  []string{"needs 1 of 14", "publish 10.0.0.14", "10.0.0.0/28 waits for Turn until 1m0s", "again in 1m0s"},
@@ -40,13 +36,6 @@ func TestHold(t *testing.T) {
 		"a drain that has begun goes on": {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28", draining(CIDRDraining), request(CIDRDraining), held(WaitWindow, time.Hour)), used("10.0.0.1")),
 			want:  []string{"needs 1 of 14", "mark 10.0.0.17-10.0.0.30", "10.0.0.16/28 waits for Handshake"},
-		},
-		"one of two asked blocks may go": {
-			state: node(full("10.0.0.0/28", request(CIDRDraining), held(WaitTurn, time.Minute)), full("10.0.0.16/28", request(CIDRDraining)), used("10.0.0.1")),
-			want: []string{
-				"needs 1 of 14", "drain 10.0.0.16/28 CIDRDraining",
-				"10.0.0.0/28 waits for Turn until 1m0s", "10.0.0.16/28 waits for Handshake", "again in 1m0s",
-			},
 		},
 		"a held block may be reclaimed": {
 			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28", request(CIDRDraining), held(WaitTurn, time.Minute)), used("10.0.0.1")),
@@ -71,15 +60,6 @@ func TestHold(t *testing.T) {
 			memory:   idle(longAgo),
 			want:     []string{"needs 1 of 28", "again in 2h0m0s"},
 			remember: &Memory{IdleSince: []time.Time{noon.Add(-longAgo)}},
-		},
-		"what is not due waits for its time, not for the window": {
-			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
-			memory: idle(4 * time.Minute),
-			want:   []string{"needs 1 of 28", "again in 6m0s"},
-		},
-		"a deleted block is not held by those who do not hold it": {
-			state: node(full("10.0.0.0/28", request(Deleted)), full("10.0.0.16/28"), used("10.0.0.17"), reclaimHeld(time.Hour)),
-			want:  []string{"needs 1 of 14", "drain 10.0.0.0/28 Deleted", "10.0.0.0/28 waits for Handshake"},
 		},
 	})
 }

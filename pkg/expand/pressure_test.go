@@ -61,28 +61,11 @@ func TestPressure(t *testing.T) {
 	with := func(more ...func(*State)) State { return node(append(two[:len(two):len(two)], more...)...) }
 	goes := []string{"needs 2 of 14", "drain 10.0.0.16/28 Reclaim", "10.0.0.16/28 waits for Handshake"}
 	runDecide(t, map[string]decideCase{
-		"none": {
-			state: with(taken(89)), memory: idle(5 * time.Minute),
-			want: []string{"needs 2 of 28", "again in 5m0s"},
-		},
 		"a nearly full pool gets its blocks back sooner": {
 			state: with(taken(95)), memory: idle(5 * time.Minute), want: goes,
 		},
-		"not at once": {
-			state: with(taken(100)), memory: idle(30 * time.Second),
-			want: []string{"needs 2 of 28", "again in 30s"},
-		},
 		"a cordoned node gives first": {
 			state: with(taken(90), cordoned), memory: idle(time.Minute), want: goes,
-		},
-		"a cordoned node keeps its time without pressure": {
-			state: with(cordoned), memory: idle(time.Minute),
-			want: []string{"needs 2 of 28", "again in 9m0s"},
-		},
-		"what the node needs stays whatever the pressure": {
-			state:  node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1-10.0.0.8"), taken(100), cordoned),
-			memory: idle(time.Hour),
-			want:   []string{"needs 8 of 28"},
 		},
 	})
 }

@@ -50,30 +50,18 @@ func TestExpectedPods(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"what is free is enough":                           {policy: noReserve, state: busy(expects(2)), want: []string{"needs 12 of 14"}},
 		"one more makes it grow":                           {policy: noReserve, state: busy(expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
-		"all at once":                                      {policy: noReserve, state: busy(expects(40)), want: []string{"needs 12 of 14", "claim 38 in 3 blocks, room 86"}},
-		"they may have the reserve":                        {state: busy(expects(2)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
 		"pods elsewhere wait, and come before its reserve": {state: busy(scarce), want: []string{"needs 12 of 14", "again in 1m0s"}},
 		"its own come first":                               {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
-		"and its agent":                                    {state: node(scarce), want: []string{"needs 0 of 0", "claim 2 in 4 blocks, room 100"}},
 		"and what its agent waits for":                     {state: node(scarce, limits(Limits{MinAllocate: 8, PreAllocate: 20})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100", "again in 1m0s"}},
 		"by either of its limits":                          {state: node(scarce, limits(Limits{PreAllocate: 8})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100"}},
 		"bound pods come first":                            {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
-		"not beyond its own limits":                        {policy: noReserve, state: busy(expects(40), limits(Limits{MaxAllocate: 20})), want: []string{"needs 12 of 14", "claim 6 in 3 blocks, room 6"}},
 		"a drain is taken back first":                      {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
-		"what it waits for is no shortage": {
-			policy: func(p *Policy) { noReserve(p); p.MaxBlocks = 1 }, state: busy(expects(3)),
-			want: []string{"needs 12 of 14"},
-		},
 		"an idle block that they need stays": {
 			policy: noReserve, memory: idle(time.Hour),
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), expects(13)),
 			want:  []string{"needs 2 of 28"},
 		},
-		"the agent has yet to report": {policy: noReserve, state: node(full("10.0.0.0/28"), expects(12)), want: []string{"needs 0 of 14"}},
-		"and there are more":          {policy: noReserve, state: node(full("10.0.0.0/28"), expects(13)), want: []string{"needs 0 of 14", "claim 1 in 3 blocks, room 86"}},
-		"the agent does not run the family": {
-			policy: noReserve, state: busy(expects(40), func(s *State) { s.NotRun = true }), want: []string{"needs 12 of 14"},
-		},
+		"the agent has yet to report": {policy: noReserve, state: node(full("10.0.0.0/28"), expects(13)), want: []string{"needs 0 of 14", "claim 1 in 3 blocks, room 86"}},
 		"a pod that requests several": {
 			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14)),
 			want: []string{"needs 3 of 14", "claim 2 in 3 blocks, room 86"},
@@ -181,10 +169,8 @@ func TestRecall(t *testing.T) {
 		"not what a pod has":             {state: busy(recalls("10.0.0.16/28"), pod("default/a", "10.0.0.17")), want: []string{"needs 11 of 28"}},
 		"not what the node needs":        {state: busy(recalls("10.0.0.16/28"), used("10.0.0.11-10.0.0.13")), want: []string{"needs 13 of 28"}},
 		"not what its own pods wait for": {state: busy(recalls("10.0.0.16/28"), expects(5)), want: stays},
-		"not its last one":               {state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "router"), recalls("10.0.0.0/28")), want: []string{"needs 1 of 14"}},
 		"not beyond the rates":           {state: busy(recalls("10.0.0.16/28"), budget(0)), want: []string{"needs 10 of 28", "again in 10s"}},
 		"not outside a window":           {state: busy(recalls("10.0.0.16/28"), func(s *State) { s.ReclaimHold = Hold{For: WaitWindow} }), want: stays},
-		"not from an unsettled agent":    {state: busy(recalls("10.0.0.16/28"), unsettled), want: stays},
 		"not where reclaim is disabled":  {policy: func(p *Policy) { p.ReclaimDisabled = true }, state: busy(recalls("10.0.0.16/28")), want: stays},
 		"others wait as ever": {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1-10.0.0.2"), budget(5), recalls("10.0.0.16/28")),

@@ -36,10 +36,6 @@ func TestVacate(t *testing.T) {
 			state: vacating(),
 			want:  []string{"needs 3 of 14", "retire " + both, restart},
 		},
-		"a node that its pool no longer selects: retire": {
-			state: vacating(edit(1, draining(NodeUnselected)), edit(1, request(NodeUnselected))),
-			want:  []string{"needs 3 of 14", "retire " + both, restart},
-		},
 		"selected again: first the block": {
 			state: vacating(edit(1, draining(NodeUnselected)), edit(1, request(None)), entries(both, Released)),
 			want:  []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"},
@@ -60,17 +56,9 @@ func TestVacate(t *testing.T) {
 			state: vacating(published("10.0.0.20", ""), entries(both, Released), entries("10.0.0.20", Ready)),
 			want:  []string{"needs 3 of 14", restart, "again in 30s"},
 		},
-		"one that only the CiliumNode names": {
-			state: vacating(published("10.0.0.19", ""), own("10.0.0.19")),
-			want:  []string{"needs 3 of 14", "retire 10.0.0.17-10.0.0.19", "10.0.0.16/28 waits for AgentRestart 10.0.0.19 health router"},
-		},
 		"retired: wait for a restart": {
 			state: vacating(entries(both, Released)),
 			want:  []string{"needs 3 of 14", restart},
-		},
-		"restarting: they stay retired": {
-			state: vacating(entries(both, Released), unsettled),
-			want:  []string{"needs 3 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
 		},
 		"restarted, and not settled yet": {
 			state: moved(unsettled),
@@ -106,10 +94,6 @@ func TestVacate(t *testing.T) {
 			state: node(full("10.0.0.0/28", request(CIDRDraining)), full("10.0.0.16/28"), usedBy("10.0.0.1", "router")),
 			want:  []string{"needs 1 of 14", "drain 10.0.0.0/28 CIDRDraining", "10.0.0.0/28 waits for Handshake"},
 		},
-		"the agent is not settled: not yet": {
-			state: vacating(unsettled),
-			want:  []string{"needs 3 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
-		},
 		"not before a pod's address is known": {
 			state: vacating(came("default/new", noon.Add(-time.Minute))),
 			want:  []string{"needs 4 of 14", restart, "again in 15m0s"},
@@ -121,14 +105,6 @@ func TestVacate(t *testing.T) {
 		"an address that a person gave to a pod": {
 			state: vacating(published("10.0.0.17", "default/x")),
 			want:  []string{"needs 2 of 14", "retire 10.0.0.18", "10.0.0.16/28 waits for AgentAddress health router"},
-		},
-		"an address that the agent reports without an owner": {
-			state: vacating(usedBy("10.0.0.17", "")),
-			want:  []string{"needs 3 of 14", "retire 10.0.0.18", "10.0.0.16/28 waits for AgentAddress 10.0.0.17 health"},
-		},
-		"a refused mark goes first": {
-			state: vacating(entries("10.0.0.17", DoNotRelease)),
-			want:  []string{"needs 3 of 14", "clear 10.0.0.17", "retire 10.0.0.18", "10.0.0.16/28 waits for AgentAddress health router"},
 		},
 
 		"no room to move": {
@@ -167,10 +143,6 @@ func TestVacate(t *testing.T) {
 			policy: func(p *Policy) { p.MaxBlocks = 1 },
 			state:  vacating(used("10.0.0.1-10.0.0.13"), entries(both, Released), unsettled),
 			want:   []string{"needs 15 of 14", "clear " + both, "10.0.0.16/28 waits for AgentNotSettled"},
-		},
-		"the drain is undone: first the block": {
-			state: vacating(edit(1, request(None)), entries(both, Released)),
-			want:  []string{"needs 3 of 28", "undrain 10.0.0.16/28", "again in 10m0s"},
 		},
 		"then its entries": {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.17", "router"), entries("10.0.0.17", Released)),
