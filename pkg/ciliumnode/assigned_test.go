@@ -3,32 +3,16 @@ package ciliumnode
 import (
 	"testing"
 
-	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 )
 
-// allocated adds CIDRs that multi-pool mode has assigned to a CiliumNode, one pool per call.
-func allocated(cn *ciliumv2.CiliumNode, pool string, list ...string) *ciliumv2.CiliumNode {
-	a := ipamtypes.IPAMPoolAllocation{Pool: pool}
-	for _, p := range cidrs(list...) {
-		a.CIDRs = append(a.CIDRs, iputil.PrefixFrom(p))
-	}
-	cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, a)
-	return cn
-}
-
 func TestGiven(t *testing.T) {
-	cn := allocated(node(nil, "10.0.0.0/24", "fd00::/122"), "default", "10.0.0.0/24", "10.0.9.0/27")
-	v := NewView(allocated(cn, "other", "10.0.1.0/27"))
-	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs(), compareNetip()); diff != "" {
-		t.Errorf("given (-want +got):\n%s", diff)
-	}
+	v := NewView(allocated(node(nil, "10.0.0.0/24", "fd00::/122"), "default 10.0.0.0/24 10.0.9.0/27", "other 10.0.1.0/27"))
+	same(t, "given", cidrs("10.0.0.0/24", "fd00::/122", "10.0.9.0/27", "10.0.1.0/27"), v.AssignedCIDRs())
 	want := []Allocation{{"default", cidrs("10.0.0.0/24")[0]}, {"default", cidrs("10.0.9.0/27")[0]}, {"other", cidrs("10.0.1.0/27")[0]}}
-	if diff := cmp.Diff(want, v.Allocated, compareNetip()); diff != "" {
-		t.Errorf("allocated (-want +got):\n%s", diff)
-	}
+	same(t, "allocated", want, v.Allocated)
 }
 
 func TestUnadopted(t *testing.T) {
@@ -43,7 +27,7 @@ func TestUnadopted(t *testing.T) {
 	}{
 		"nothing given":                      {cn: node(nil)},
 		"podCIDRs":                           {cn: node(nil, "10.0.0.0/24"), want: []string{"10.0.0.0/24"}},
-		"allocated":                          {cn: allocated(node(nil), "default", "10.0.0.0/27"), want: []string{"10.0.0.0/27"}},
+		"allocated":                          {cn: pooled("default 10.0.0.0/27"), want: []string{"10.0.0.0/27"}},
 		"half is a block":                    {cn: node(nil, "10.0.0.0/24", "fd00::/122"), held: []string{"10.0.0.0/24"}, want: []string{"fd00::/122"}},
 		"all is a block":                     {cn: node(nil, "10.0.0.0/24"), held: []string{"10.0.0.0/24"}},
 		"a wider block":                      {cn: node(nil, "10.0.0.0/24"), held: []string{"10.0.0.0/23"}},

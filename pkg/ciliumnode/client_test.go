@@ -9,8 +9,6 @@ import (
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +23,10 @@ import (
 func fakeClient(t *testing.T, hooks interceptor.Funcs, objects ...client.Object) *Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := ciliumv2.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&ciliumv2.CiliumNode{}).WithInterceptorFuncs(hooks).Build()
@@ -51,12 +51,6 @@ func live(t *testing.T, c *Client, name string) *View {
 	return v
 }
 
-func TestLiveOfAMissingNodeIsNil(t *testing.T) {
-	if v := live(t, fakeClient(t, interceptor.Funcs{}), "n1"); v != nil {
-		t.Errorf("got %v, want nil", v)
-	}
-}
-
 func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{}, node(nil))
 	old := live(t, c, "n1")
@@ -69,9 +63,7 @@ func TestApplyAndReleaseLoseAgainstANewerVersion(t *testing.T) {
 	if _, err := c.Release(t.Context(), old, Entries{Mark: addrs("10.0.0.1")}); !apierrors.IsConflict(err) {
 		t.Errorf("Release on an old version: %v, want a conflict", err)
 	}
-	if diff := cmp.Diff(ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool); diff != "" {
-		t.Errorf("pool (-want +got):\n%s", diff)
-	}
+	same(t, "pool", ipamtypes.AllocationMap{"10.0.0.1": {}}, get(t, c, "n1").Spec.IPAM.Pool)
 }
 
 // A version that the watch has delivered before the response to its write is not read again.
@@ -183,23 +175,6 @@ func TestNothingToDoIsNoWrite(t *testing.T) {
 	}
 }
 
-func TestReleaseLeavesTheSpecAlone(t *testing.T) {
-	cn := node([]string{"10.0.0.1"}, "10.0.0.0/30")
-	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/a"}}
-	c := fakeClient(t, interceptor.Funcs{}, cn)
-	written, err := c.Release(t.Context(), live(t, c, "n1"), Entries{Mark: addrs("10.0.0.1")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := written
-	want := NewView(cn)
-	want.ResourceVersion = v.ResourceVersion
-	want.Release = NewView(get(t, c, "n1")).Release
-	if diff := cmp.Diff(want, v, compareNetip(), cmpopts.IgnoreUnexported(View{})); diff != "" || len(v.Release) != 1 {
-		t.Errorf("view (-want +got):\n%s", diff)
-	}
-}
-
 func TestCreate(t *testing.T) {
 	c := fakeClient(t, interceptor.Funcs{})
 	n := &corev1.Node{
@@ -218,16 +193,10 @@ func TestCreate(t *testing.T) {
 	}
 	got := get(t, c, "n1")
 	want := ciliumv2.NodeSpec{Addresses: []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "192.168.0.1"}, {Type: "ExternalIP", IP: "203.0.113.1"}}}
-	if diff := cmp.Diff(want, got.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
+	same(t, "spec", want, got.Spec)
 	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}}
-	if diff := cmp.Diff(owner, got.OwnerReferences); diff != "" {
-		t.Errorf("owner (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(n.Labels, got.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	same(t, "owner", owner, got.OwnerReferences)
+	same(t, "labels", n.Labels, got.Labels)
 	if _, err := c.Create(t.Context(), n); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("second Create: %v, want AlreadyExists", err)
 	}
@@ -245,18 +214,14 @@ func TestCreateSharesNothingWithTheNode(t *testing.T) {
 	if _, err := fakeClient(t, addLabel).Create(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, n.Labels); diff != "" {
-		t.Errorf("Create wrote into the Node's labels (-want +got):\n%s", diff)
-	}
+	same(t, "Create wrote into the Node's labels", before, n.Labels)
 
 	last := node([]string{"10.0.0.1"})
 	last.Labels = maps.Clone(before)
 	if _, err := fakeClient(t, addLabel).Recreate(t.Context(), NewView(last), n, nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, last.Labels); diff != "" {
-		t.Errorf("Recreate wrote into the remembered labels (-want +got):\n%s", diff)
-	}
+	same(t, "Recreate wrote into the remembered labels", before, last.Labels)
 }
 
 // A CiliumNode that the API server refuses is restored without the parts that no pod needs.
@@ -274,9 +239,7 @@ func TestRecreateRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	last.Spec.Encryption.Key = 0
-	if diff := cmp.Diff(last.Spec, get(t, c, "n1").Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
+	same(t, "spec", last.Spec, get(t, c, "n1").Spec)
 }
 
 func TestRecreateKeepsForeign(t *testing.T) {
@@ -317,15 +280,9 @@ func TestRecreateKeepsForeign(t *testing.T) {
 			want := remembered.DeepCopy()
 			want.Spec.IPAM.Pool = node(test.wantKeys).Spec.IPAM.Pool
 			want.Spec.IPAM.PodCIDRs = node(nil, test.wantPodCIDRs...).Spec.IPAM.PodCIDRs
-			if diff := cmp.Diff(want.Spec, got.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("spec (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations}); diff != "" {
-				t.Errorf("labels and annotations (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(remembered, last, compareNetip()); diff != "" {
-				t.Errorf("Recreate wrote into what is remembered (-want +got):\n%s", diff)
-			}
+			same(t, "spec", want.Spec, got.Spec)
+			same(t, "labels and annotations", []map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations})
+			same(t, "Recreate wrote into what is remembered", remembered, last)
 		})
 	}
 }
@@ -341,10 +298,11 @@ func TestDelete(t *testing.T) {
 		t.Error(err)
 	}
 	want := &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}
-	if diff := cmp.Diff(want, sent.Preconditions); diff != "" {
-		t.Errorf("preconditions (-want +got):\n%s", diff)
-	}
+	same(t, "preconditions", want, sent.Preconditions)
 	if err := c.Delete(t.Context(), v); err != nil {
 		t.Errorf("deleting what is gone: %v", err)
+	}
+	if v := live(t, c, "n1"); v != nil {
+		t.Errorf("got %v, want nil", v)
 	}
 }

@@ -3,6 +3,7 @@ package ciliumnode
 import (
 	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
@@ -14,6 +15,14 @@ import (
 )
 
 func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
+
+// same reports a difference between what is wanted and what there is, except between nil and empty.
+func same(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
 
 func addrs(list ...string) []netip.Addr {
 	var out []netip.Addr
@@ -45,6 +54,22 @@ func node(keys []string, podCIDRs ...string) *ciliumv2.CiliumNode {
 	}
 	return cn
 }
+
+// allocated adds CIDRs that multi-pool mode has assigned; "blue 10.0.0.0/30 10.0.0.4/30" is an entry.
+func allocated(cn *ciliumv2.CiliumNode, entries ...string) *ciliumv2.CiliumNode {
+	for _, e := range entries {
+		fields := strings.Fields(e)
+		entry := ipamtypes.IPAMPoolAllocation{Pool: fields[0]}
+		for _, p := range cidrs(fields[1:]...) {
+			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
+		}
+		cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, entry)
+	}
+	return cn
+}
+
+// pooled returns a CiliumNode in multi-pool mode.
+func pooled(entries ...string) *ciliumv2.CiliumNode { return allocated(node(nil), entries...) }
 
 // patched returns the CiliumNode that the API server would store after a merge patch.
 func patched(t testing.TB, cn *ciliumv2.CiliumNode, patch []byte) *ciliumv2.CiliumNode {

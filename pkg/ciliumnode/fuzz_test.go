@@ -101,9 +101,7 @@ func checkListed(t *testing.T, before, after *View, c Change) {
 	foreign := func(list []netip.Prefix) []netip.Prefix {
 		return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return slices.Contains(c.Blocks, p) })
 	}
-	if diff := cmp.Diff(foreign(before.PodCIDRs), foreign(after.PodCIDRs), compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("foreign podCIDRs (-want +got):\n%s", diff)
-	}
+	same(t, "foreign podCIDRs", foreign(before.PodCIDRs), foreign(after.PodCIDRs))
 	for _, b := range c.Blocks {
 		published := false
 		for a := range after.Pool {

@@ -89,31 +89,17 @@ func firstOf(f ipalloc.Family, said []string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-type nodePatch struct {
-	Metadata struct {
-		metadata
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-}
-
 // patch assigns one block of each family that the Node has none of.
 func (kubernetes) patch(v *View, c Change) ([]byte, error) {
 	assigned := newPodCIDRs(v, c)
 	if len(assigned) == 0 {
 		return nil, nil
 	}
-	annotations := map[string]string{}
+	p := v.newPatch()
+	p.Metadata.Annotations = map[string]string{}
 	for f, cidr := range assigned {
-		annotations[podCIDRAnnotations[f][0]] = cidr.String()
+		p.Metadata.Annotations[podCIDRAnnotations[f][0]] = cidr.String()
 	}
-	return annotate(v, annotations)
-}
-
-// annotate is the patch that writes annotations of the Node, conditional on the version
-// seen.
-func annotate(v *View, annotations map[string]string) ([]byte, error) {
-	var p nodePatch
-	p.Metadata.ResourceVersion, p.Metadata.Annotations = v.ResourceVersion, annotations
 	return json.Marshal(p)
 }
 
@@ -137,11 +123,9 @@ const moved = "cilium-pool.io/moved"
 
 // bumpVersion writes our annotation, as a Node has no handshake.
 func (kubernetes) bumpVersion(ctx context.Context, c *Client, v *View, _ netip.Addr) (*View, error) {
-	body, err := annotate(v, map[string]string{moved: v.ResourceVersion})
-	if err != nil {
-		return nil, err
-	}
-	return c.patchSpec(ctx, v, body)
+	p := v.newPatch()
+	p.Metadata.Annotations = map[string]string{moved: v.ResourceVersion}
+	return c.write(ctx, v, p)
 }
 
 // ErrRunsWithAnother means that a Node may not be assigned a podCIDR, as its agent runs

@@ -9,14 +9,12 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -50,9 +48,7 @@ func TestKubernetesView(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := Kubernetes.View(test.node)
-			if diff := cmp.Diff(cidrs(test.want...), v.PodCIDRs, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("listed (-want +got):\n%s", diff)
-			}
+			same(t, "listed", cidrs(test.want...), v.PodCIDRs)
 			if !v.BlockDemand.Fixed || v.BlockDemand.Reported() {
 				t.Errorf("fixed %t, heard %t", v.BlockDemand.Fixed, v.BlockDemand.Reported())
 			}
@@ -102,9 +98,7 @@ func TestViews(t *testing.T) {
 	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockDemand.Runs, compareNetip()); diff != "" || !v.BlockDemand.HasAgent {
 		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockDemand.HasAgent, diff)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/24", "fd00::/120"), v.BlockDemand.Annotated, compareNetip()); diff != "" {
-		t.Errorf("annotated (-want +got):\n%s", diff)
-	}
+	same(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockDemand.Annotated)
 	if vs.Node(other).BlockDemand.HasAgent {
 		t.Error("a Node without a CiliumNode has an agent")
 	}
@@ -145,23 +139,16 @@ func TestKubernetesPatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, string(got)); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
+			same(t, "patch", test.want, string(got))
 		})
 	}
 }
 
 func kubernetesClient(t *testing.T, objects ...client.Object) *Client {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{ciliumv2.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	return &Client{Writer: c, Reader: c, Mode: Kubernetes}
+	c := fakeClient(t, interceptor.Funcs{}, objects...)
+	c.Mode = Kubernetes
+	return c
 }
 
 func TestKubernetesApply(t *testing.T) {
@@ -191,9 +178,7 @@ func TestKubernetesApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(cidrs("10.0.0.0/24"), v.PodCIDRs, compareNetip()); diff != "" {
-				t.Errorf("listed (-want +got):\n%s", diff)
-			}
+			same(t, "listed", cidrs("10.0.0.0/24"), v.PodCIDRs)
 			n := &corev1.Node{}
 			if err := c.Reader.Get(t.Context(), client.ObjectKey{Name: "n1"}, n); err != nil || n.Annotations["a"] != "b" {
 				t.Errorf("other annotations are %v, %v", n.Annotations, err)

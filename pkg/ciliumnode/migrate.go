@@ -11,9 +11,8 @@ import (
 // conditional on the version in v: the node returns to an IPAM mode without a pool. It writes only
 // if an address or block is there.
 func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, unlist bool) (*View, error) {
-	var p specPatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pool = map[string]*poolEntry{}
+	p := v.newPatch()
+	p.Spec.IPAM.Pool = map[string]*struct{}{}
 	for addr := range v.Pool {
 		if slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) }) {
 			p.Spec.IPAM.Pool[addr.String()] = nil
@@ -32,10 +31,7 @@ func (c *Client) Retract(ctx context.Context, v *View, blocks []netip.Prefix, un
 // Allocate writes the allocations of multi-pool mode, conditional on the version in v: they replace
 // existing ones. It keeps the requests of agents, and the other fields of the entries.
 func (c *Client) Allocate(ctx context.Context, v *View, allocations []Allocation) (*View, error) {
-	var p poolsPatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pools.Allocated = withAllocations(v.entries, allocations)
-	return c.write(ctx, v, p)
+	return c.write(ctx, v, v.allocate(withAllocations(v.entries, allocations)))
 }
 
 // withAllocations returns entries with these CIDRs in place of theirs. It keeps which

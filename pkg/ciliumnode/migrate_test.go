@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -27,9 +26,7 @@ func TestRetract(t *testing.T) {
 			if _, foreign := v.Pool[addrs("10.9.0.1")[0]]; len(v.Pool) != 1 || !foreign {
 				t.Errorf("pool %v, want what is foreign alone", v.Pool)
 			}
-			if diff := cmp.Diff(cidrs(tt.podCIDRs...), v.PodCIDRs, compareNetip()); diff != "" {
-				t.Errorf("podCIDRs (-want +got):\n%s", diff)
-			}
+			same(t, "podCIDRs", cidrs(tt.podCIDRs...), v.PodCIDRs)
 			if again, err := c.Retract(t.Context(), v, cidrs("10.0.0.0/30"), tt.unlist); err != nil || again != v {
 				t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
 			}
@@ -37,33 +34,11 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-func TestAllocateAndDropPools(t *testing.T) {
-	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default", "10.7.0.0/30")
-	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default"}}
-	c := fakeClient(t, interceptor.Funcs{}, cn)
-	want := []Allocation{{"default", cidrs("10.0.0.0/30")[0]}, {"default", cidrs("fd00::/122")[0]}, {"other", cidrs("10.0.0.8/30")[0]}}
-	v, err := c.Allocate(t.Context(), live(t, c, "n1"), []Allocation{want[0], want[2], want[1]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, v.Allocated, compareNetip()); diff != "" {
-		t.Errorf("allocated (-want +got):\n%s", diff)
-	}
-	if got := get(t, c, "n1").Spec.IPAM; len(got.Pools.Requested) != 1 || len(got.Pool) != 1 || len(got.PodCIDRs) != 1 {
-		t.Errorf("more than what is allocated has changed: %+v", got)
-	}
-	if v, err = c.DropPools(t.Context(), v); err != nil || len(v.Allocated) > 0 {
-		t.Errorf("allocated %v, error %v; want nothing", v.Allocated, err)
-	}
-	if again, err := c.DropPools(t.Context(), v); err != nil || again != v {
-		t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
-	}
-}
-
 // An agent does not restore a pod at an edge address of a CIDR unless the CIDR's entry allows
 // that.
-func TestAllocateKeepsEdges(t *testing.T) {
-	cn := pooled("blue 10.9.0.0/28", "default 10.0.0.0/30", "green 10.7.0.0/28")
+func TestAllocateAndDropPools(t *testing.T) {
+	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "blue 10.9.0.0/28", "default 10.0.0.0/30", "green 10.7.0.0/28")
+	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "default"}}
 	for i := range cn.Spec.IPAM.Pools.Allocated[:2] {
 		cn.Spec.IPAM.Pools.Allocated[i].AllowFirstIP, cn.Spec.IPAM.Pools.Allocated[i].AllowLastIP = i == 1, true
 	}
@@ -71,13 +46,22 @@ func TestAllocateKeepsEdges(t *testing.T) {
 	want[0].AllowLastIP, want[1].AllowFirstIP, want[1].AllowLastIP = true, true, true
 	c := fakeClient(t, interceptor.Funcs{}, cn)
 	listed := cidrs("10.9.0.0/28", "10.0.0.8/30", "10.0.0.0/30", "10.6.0.0/28")
-	if _, err := c.Allocate(t.Context(), live(t, c, "n1"), []Allocation{
+	v, err := c.Allocate(t.Context(), live(t, c, "n1"), []Allocation{
 		{"blue", listed[0]}, {"default", listed[1]}, {"default", listed[2]}, {"red", listed[3]},
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, get(t, c, "n1").Spec.IPAM.Pools.Allocated, compareNetip()); diff != "" {
-		t.Errorf("allocated (-want +got):\n%s", diff)
+	got := get(t, c, "n1").Spec.IPAM
+	same(t, "allocated", want, got.Pools.Allocated)
+	if len(got.Pools.Requested) != 1 || len(got.Pool) != 1 || len(got.PodCIDRs) != 1 {
+		t.Errorf("more than what is allocated has changed: %+v", got)
+	}
+	if v, err = c.DropPools(t.Context(), v); err != nil || len(v.Allocated) > 0 {
+		t.Errorf("allocated %v, error %v; want nothing", v.Allocated, err)
+	}
+	if again, err := c.DropPools(t.Context(), v); err != nil || again != v {
+		t.Errorf("a second time: %v, %v; want that nothing is written", again, err)
 	}
 }
 
@@ -97,7 +81,7 @@ func TestForgetReport(t *testing.T) {
 
 // Each of these writes conflicts with a later one.
 func TestGoingBackLosesAgainstANewerVersion(t *testing.T) {
-	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default", "10.0.0.0/30")
+	cn := allocated(node([]string{"10.0.0.1"}, "10.0.0.0/30"), "default 10.0.0.0/30")
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "default/web"}}
 	c := fakeClient(t, interceptor.Funcs{}, cn)
 	old := live(t, c, "n1")

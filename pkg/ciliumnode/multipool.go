@@ -168,16 +168,10 @@ func (v *View) CiliumPools() []string {
 // Listed returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
 // bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
-	if v.BlockDemand == nil || len(v.Allocated) == 0 {
+	if v.BlockDemand == nil {
 		return v.PodCIDRs
 	}
-	out := slices.Clone(v.PodCIDRs)
-	for _, a := range v.Allocated {
-		if !slices.Contains(out, a.CIDR) {
-			out = append(out, a.CIDR)
-		}
-	}
-	return out
+	return v.AssignedCIDRs()
 }
 
 // ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
@@ -232,15 +226,11 @@ func ownName(cn *ciliumv2.CiliumNode, addr netip.Addr) string {
 	return routerOwner
 }
 
-type poolsPatch struct {
-	Metadata metadata `json:"metadata"`
-	Spec     struct {
-		IPAM struct {
-			Pools struct {
-				Allocated []poolCIDRs `json:"allocated"`
-			} `json:"pools"`
-		} `json:"ipam"`
-	} `json:"spec"`
+// allocate returns the patch that writes spec.ipam.pools.allocated.
+func (v *View) allocate(entries []poolCIDRs) patch {
+	p := v.newPatch()
+	p.Spec.IPAM.Pools = map[string][]poolCIDRs{"allocated": entries}
+	return p
 }
 
 // patch lists the blocks with an address to publish, and parks blocks or lists them again under
@@ -259,13 +249,11 @@ func (multiPool) patch(v *View, c Change) ([]byte, error) {
 	if len(more) == 0 && !moves {
 		return nil, nil
 	}
-	var p poolsPatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	p.Spec.IPAM.Pools.Allocated = park(v.entries, c.Park, c.Unpark)
+	entries := park(v.entries, c.Park, c.Unpark)
 	for _, pool := range slices.Sorted(maps.Keys(more)) {
-		p.Spec.IPAM.Pools.Allocated = withCIDRs(p.Spec.IPAM.Pools.Allocated, pool, more[pool])
+		entries = withCIDRs(entries, pool, more[pool])
 	}
-	return json.Marshal(p)
+	return json.Marshal(v.allocate(entries))
 }
 
 // withCIDRs adds CIDRs to a pool that it does not list in any form. Entries and CIDRs are in the

@@ -2,35 +2,18 @@ package ciliumnode
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
-
-// pooled returns a CiliumNode in multi-pool mode; "blue 10.0.0.0/30 10.0.0.4/30" is an entry.
-func pooled(entries ...string) *ciliumv2.CiliumNode {
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "7"}}
-	for _, e := range entries {
-		fields := strings.Fields(e)
-		entry := ipamtypes.IPAMPoolAllocation{Pool: fields[0]}
-		for _, p := range cidrs(fields[1:]...) {
-			entry.CIDRs = append(entry.CIDRs, iputil.PrefixFrom(p))
-		}
-		cn.Spec.IPAM.Pools.Allocated = append(cn.Spec.IPAM.Pools.Allocated, entry)
-	}
-	return cn
-}
 
 func TestMultiPoolView(t *testing.T) {
 	cn := pooled("blue 10.9.0.0/28", "default 10.0.0.5/30 fd00::/126 10.0.0.8/30")
@@ -46,23 +29,17 @@ func TestMultiPoolView(t *testing.T) {
 	cn.Spec.IngressAddressing.IPV4 = "10.0.0.9"
 	v := MultiPool.View(cn)
 
-	if diff := cmp.Diff(cidrs("10.0.0.4/30", "fd00::/126", "10.0.0.8/30"), v.PodCIDRs, compareNetip()); diff != "" {
-		t.Errorf("CIDRs (-want +got):\n%s", diff)
-	}
+	same(t, "CIDRs", cidrs("10.0.0.4/30", "fd00::/126", "10.0.0.8/30"), v.PodCIDRs)
 	used := map[netip.Addr]string{}
 	for addr, name := range map[string]string{"10.0.0.5": "router", "10.0.0.6": "health", "fd00::1": "health", "10.0.0.9": "ingress"} {
 		used[netip.MustParseAddr(addr)] = name
 	}
-	if diff := cmp.Diff(used, v.Used, compareNetip()); diff != "" {
-		t.Errorf("used (-want +got):\n%s", diff)
-	}
+	same(t, "used", used, v.Used)
 	if v.BlockDemand.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.BlockDemand.Reported() {
 		t.Errorf("requested %v, heard %t", v.BlockDemand.Requested, v.BlockDemand.Reported())
 	}
 	taken := sorted(v.BlockDemand.Taken)
-	if diff := cmp.Diff(cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken, compareNetip()); diff != "" {
-		t.Errorf("taken (-want +got):\n%s", diff)
-	}
+	same(t, "taken", cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken)
 	if len(v.Pool)+len(v.NonCanonical) > 0 {
 		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.NonCanonical)
 	}
@@ -112,9 +89,7 @@ func TestOf(t *testing.T) {
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: "10.0.0.1"}}
 	base := MultiPool.View(cn)
 	blue := base.Of("blue")
-	if diff := cmp.Diff(cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs, compareNetip()); diff != "" {
-		t.Errorf("CIDRs (-want +got):\n%s", diff)
-	}
+	same(t, "CIDRs", cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs)
 	if w := blue.BlockDemand; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
@@ -130,9 +105,7 @@ func TestOf(t *testing.T) {
 	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockDemand.Requested != [2]int{} || !red.BlockDemand.Reported() {
 		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockDemand, red.PodCIDRs)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed(), compareNetip()); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
+	same(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed())
 	for cidr, want := range map[string]string{"10.0.0.0/30": "", "10.9.0.0/28": "blue", "10.7.0.0/28": "green", "10.6.0.0/28": ""} {
 		if got := base.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)
@@ -172,9 +145,7 @@ func TestMultiPoolUsable(t *testing.T) {
 			v := MultiPool.View(pooled())
 			v.BlockDemand.first, v.BlockDemand.last = test.first, test.last
 			got := v.Usable(netip.MustParsePrefix(test.cidr))
-			if diff := cmp.Diff(test.want, got, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("usable (-want +got):\n%s", diff)
-			}
+			same(t, "usable", test.want, got)
 		})
 	}
 	v := MultiPool.View(pooled())
@@ -199,9 +170,7 @@ func TestMultiPoolPublished(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := v.PublishedIn(netip.MustParsePrefix(test.cidr))
-			if diff := cmp.Diff(test.want, got, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("published (-want +got):\n%s", diff)
-			}
+			same(t, "published", test.want, got)
 		})
 	}
 	if v.Publishes(addrs("10.2.0.1")[0]) || !v.Publishes(addrs("10.1.0.9")[0]) {
@@ -280,29 +249,9 @@ func patchIs(t *testing.T, cn *ciliumv2.CiliumNode, change Change, want string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("patch (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before, cn, compareNetip()); diff != "" {
-		t.Errorf("patch wrote into what was read (-want +got):\n%s", diff)
-	}
+	same(t, "patch", want, string(got))
+	same(t, "patch wrote into what was read", before, cn)
 	return got
-}
-
-func TestMultiPoolApplyLosesAgainstANewerVersion(t *testing.T) {
-	c := fakeClient(t, interceptor.Funcs{}, pooled("blue 10.8.0.0/28"))
-	c.Mode = MultiPool
-	old := live(t, c, "n1")
-	v, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.1"), Blocks: cidrs("10.0.0.0/30")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/30"), v.PodCIDRs, compareNetip()); diff != "" {
-		t.Errorf("as written (-want +got):\n%s", diff)
-	}
-	if _, err := c.Apply(t.Context(), old, Change{Publish: addrs("10.0.0.5"), Blocks: cidrs("10.0.0.4/30")}); !apierrors.IsConflict(err) {
-		t.Errorf("Apply on an old version: %v, want a conflict", err)
-	}
 }
 
 func TestMultiPoolRecreate(t *testing.T) {
@@ -316,10 +265,6 @@ func TestMultiPoolRecreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ipamtypes.IPAMPoolSpec{Allocated: pooled("blue 10.8.0.0/28").Spec.IPAM.Pools.Allocated}
-	if diff := cmp.Diff(want, get(t, c, "n1").Spec.IPAM.Pools, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("pools (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(remembered, last, compareNetip()); diff != "" {
-		t.Errorf("Recreate wrote into what is remembered (-want +got):\n%s", diff)
-	}
+	same(t, "pools", want, get(t, c, "n1").Spec.IPAM.Pools)
+	same(t, "Recreate wrote into what is remembered", remembered, last)
 }

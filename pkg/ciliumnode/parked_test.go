@@ -2,8 +2,6 @@ package ciliumnode
 
 import (
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // Parked CIDRs count as listed for their own pool, and are reported as parked.
@@ -11,22 +9,14 @@ func TestParked(t *testing.T) {
 	cn := pooled("blue 10.9.0.0/30", "blue.draining.cilium-pool.io 10.9.0.4/30", "default", ParkedPool("")+" 10.0.0.5/30")
 	cn.Spec.IPAM.Pools.Allocated[0].AllowFirstIP = true
 	v := MultiPool.View(cn)
-	if diff := cmp.Diff(cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked(), compareNetip()); diff != "" {
-		t.Errorf("parked (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(cidrs("10.0.0.4/30"), v.PodCIDRs, compareNetip()); diff != "" {
-		t.Errorf("of the default pool (-want +got):\n%s", diff)
-	}
+	same(t, "parked", cidrs("10.9.0.4/30", "10.0.0.4/30"), v.Parked())
+	same(t, "of the default pool", cidrs("10.0.0.4/30"), v.PodCIDRs)
 	blue := v.Of("blue")
-	if diff := cmp.Diff(cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs, compareNetip()); diff != "" {
-		t.Errorf("of blue (-want +got):\n%s", diff)
-	}
+	same(t, "of blue", cidrs("10.9.0.0/30", "10.9.0.4/30"), blue.PodCIDRs)
 	if n := len(blue.Usable(cidrs("10.9.0.4/30")[0])); n != 3 {
 		t.Errorf("%d addresses of a /30 with its first one, want 3", n)
 	}
-	if diff := cmp.Diff(cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockDemand.Taken, compareNetip()); diff != "" {
-		t.Errorf("taken (-want +got):\n%s", diff)
-	}
+	same(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockDemand.Taken)
 	for cidr, want := range map[string]string{"10.9.0.4/30": "blue", "10.0.0.4/30": ""} {
 		if got := v.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)

@@ -38,39 +38,48 @@ func (c *Change) Add(block netip.Prefix, ciliumPool string) {
 	c.Pools[block] = ciliumPool
 }
 
+// patch is a JSON merge patch of a CiliumNode, or of a Node in its place.
+type patch struct {
+	Metadata metadata `json:"metadata"`
+	Spec     struct {
+		IPAM struct {
+			Pool     map[string]*struct{} `json:"pool,omitempty"`
+			PodCIDRs []string             `json:"podCIDRs,omitzero"`
+			// Pools has one key: allocated.
+			Pools map[string][]poolCIDRs `json:"pools,omitempty"`
+		} `json:"ipam"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		IPAM struct {
+			ReleaseIPs map[string]*expand.ReleaseStatus `json:"release-ips"`
+		} `json:"ipam"`
+	} `json:"status,omitzero"`
+}
+
 type metadata struct {
 	ResourceVersion string `json:"resourceVersion"`
 	// ManagedFields, a list of one empty entry, removes them. From then on the API server
 	// tracks no writes of the object, until a client applies it (k8s.io/apimachinery v0.36.3,
 	// util/managedfields/internal: isResetManagedFields, skipNonAppliedManager).
-	ManagedFields []struct{} `json:"managedFields,omitempty"`
+	ManagedFields []struct{}        `json:"managedFields,omitempty"`
+	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
-type poolEntry struct{}
-
-type specPatch struct {
-	Metadata metadata `json:"metadata"`
-	Spec     struct {
-		IPAM struct {
-			Pool     map[string]*poolEntry `json:"pool,omitempty"`
-			PodCIDRs []string              `json:"podCIDRs,omitzero"`
-		} `json:"ipam"`
-	} `json:"spec"`
-}
+// newPatch returns an empty patch that conflicts with any write after the version in v.
+func (v *View) newPatch() patch { return patch{Metadata: metadata{ResourceVersion: v.ResourceVersion}} }
 
 // patch returns the JSON merge patch that writes c to the CiliumNode in v, or nil if the object
-// needs no change. It contains the resourceVersion, so that it conflicts with any other write.
+// needs no change.
 func (c Change) patch(v *View) ([]byte, error) {
-	var p specPatch
+	p := v.newPatch()
 	if c.untrack {
 		p.Metadata.ManagedFields = []struct{}{{}}
 	}
-	p.Metadata.ResourceVersion = v.ResourceVersion
-	entries := make(map[string]*poolEntry, len(c.Publish)+len(c.Remove))
+	entries := make(map[string]*struct{}, len(c.Publish)+len(c.Remove))
 	added, removed := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, addr := range c.Publish {
 		if _, there := v.Pool[addr]; !there && !slices.Contains(v.NonCanonical, addr) {
-			entries[addr.String()] = &poolEntry{}
+			entries[addr.String()] = &struct{}{}
 			added[addr] = true
 		}
 	}
@@ -143,20 +152,10 @@ type Entries struct {
 	Clear []netip.Addr
 }
 
-type statusPatch struct {
-	Metadata metadata `json:"metadata"`
-	Status   struct {
-		IPAM struct {
-			ReleaseIPs map[string]*expand.ReleaseStatus `json:"release-ips"`
-		} `json:"ipam"`
-	} `json:"status"`
-}
-
 // patch returns the JSON merge patch of the status that writes e to the CiliumNode in v, or nil if
 // the status needs no change.
 func (e Entries) patch(v *View) ([]byte, error) {
-	var p statusPatch
-	p.Metadata.ResourceVersion = v.ResourceVersion
+	p := v.newPatch()
 	entries := make(map[string]*expand.ReleaseStatus, len(e.Mark)+len(e.Retire)+len(e.Clear))
 	for _, addr := range e.Clear {
 		if _, there := v.Release[addr]; there {

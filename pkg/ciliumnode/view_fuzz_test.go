@@ -135,9 +135,7 @@ func FuzzRelease(f *testing.F) {
 		if diff := cmp.Diff(want, NewView(after).Release, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("entries %q, %+v (-want +got):\n%s", entries, change, diff)
 		}
-		if diff := cmp.Diff(cn.Spec, after.Spec, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("the spec has changed (-want +got):\n%s", diff)
-		}
+		same(t, "the spec has changed", cn.Spec, after.Spec)
 		if again, err := change.patch(NewView(after)); err != nil || again != nil {
 			t.Errorf("second patch is %s, %v; want none", again, err)
 		}
@@ -174,12 +172,8 @@ func FuzzWithoutBlocks(f *testing.F) {
 		want := slices.DeleteFunc(slices.Clone(before.PodCIDRs), func(p netip.Prefix) bool {
 			return slices.Contains(list, p) || hasIn(pool, p) && !hasIn(cn.Spec.IPAM.Pool, p)
 		})
-		if diff := cmp.Diff(want, after.PodCIDRs, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("podCIDRs (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(before.Unreadable, after.Unreadable); diff != "" {
-			t.Errorf("unreadable keys (-want +got):\n%s", diff)
-		}
+		same(t, "podCIDRs", want, after.PodCIDRs)
+		same(t, "unreadable keys", before.Unreadable, after.Unreadable)
 	})
 }
 
