@@ -14,10 +14,7 @@ import (
 func checksBlocks() map[string]checkTest {
 	third := func(w world) *v1alpha1.PodIPBlock { return w.newBlock("a", "10.0.0.16/29") }
 	return map[string]checkTest{
-		"not published": {
-			spoil: func(w world) { third(w) },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
-		},
+		"not published":            {func(w world) { third(w) }, "BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
 		"not published yet":        {spoil: func(w world) { third(w).CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }},
 		"not published by a limit": {spoil: func(w world) { third(w); w.cn("a").Limits.MaxAllocate = 6 }},
 		"not published as its pool serves no node": {spoil: func(w world) {
@@ -31,30 +28,21 @@ func checksBlocks() map[string]checkTest {
 		}},
 		"overlap": {
 			spoil: func(w world) { w.newBlock("b", "10.0.0.0/28").CreationTimestamp = metav1.NewTime(now) },
-			want:  []string{"BlocksOverlap PodIPBlock/10.0.0.0-28 PodIPBlock/10.0.0.0-29 10.0.0.0/28"},
+			want:  "BlocksOverlap PodIPBlock/10.0.0.0-28 PodIPBlock/10.0.0.0-29 10.0.0.0/28",
 		},
-		"malformed": {
-			spoil: func(w world) { third(w).Name = "mine" },
-			want:  []string{"BlockMalformed PodIPBlock/mine 10.0.0.16/29"},
-		},
+		"malformed": {func(w world) { third(w).Name = "mine" }, "BlockMalformed PodIPBlock/mine 10.0.0.16/29"},
 		"without a pool": {
 			spoil: func(w world) { w.block("10.0.0.0-29").Spec.PoolName = "gone" },
-			want:  []string{"BlockWithoutPool PodIPBlock/10.0.0.0-29 PodIPPool/gone 10.0.0.0/29"},
+			want:  "BlockWithoutPool PodIPBlock/10.0.0.0-29 PodIPPool/gone 10.0.0.0/29",
 		},
-		"without its finalizer": {
-			spoil: func(w world) { w.block("10.0.0.0-29").Finalizers = nil },
-			want:  []string{"BlockUnprotected PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
-		},
-		"without a Node": {
-			spoil: func(w world) { w.newBlock("gone", "10.0.0.16/29") },
-			want:  []string{"BlockWithoutNode PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29"},
-		},
+		"without its finalizer": {func(w world) { w.block("10.0.0.0-29").Finalizers = nil }, "BlockUnprotected PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+		"without a Node":        {func(w world) { w.newBlock("gone", "10.0.0.16/29") }, "BlockWithoutNode PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29"},
 		"of a Node that Cilium has left": {
 			spoil: func(w world) {
 				w.Nodes[0].Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
 				w.deleteCiliumNode("a")
 			},
-			want: []string{"BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+			want: "BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
 		},
 		"cools down": {spoil: func(w world) {
 			third(w)
@@ -65,7 +53,7 @@ func checksBlocks() map[string]checkTest {
 				third(w)
 				w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.Returned, now.Add(-7*time.Minute))
 			},
-			want: []string{"CooldownOverdue PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
+			want: "CooldownOverdue PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29",
 		},
 		"cools down long, as its pool says": {spoil: func(w world) {
 			third(w)
@@ -81,7 +69,7 @@ func checksBlocks() map[string]checkTest {
 				w.newBlock("gone", "10.0.0.16/29")
 				w.phase("10.0.0.16-29", ipalloc.CoolingDown, expand.NodeGone, now.Add(-16*time.Minute))
 			},
-			want: []string{"CooldownOverdue PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29"},
+			want: "CooldownOverdue PodIPBlock/10.0.0.16-29 Node/gone 10.0.0.16/29",
 		},
 		"cools down too long under a pause": {spoil: func(w world) {
 			third(w)
@@ -90,7 +78,7 @@ func checksBlocks() map[string]checkTest {
 		}},
 		"cools down and is published": {
 			spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
+			want:  "CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
 		},
 	}
 }
@@ -105,49 +93,34 @@ func checksHandshakes() map[string]checkTest {
 	return map[string]checkTest{
 		"marked, of unknown age": {spoil: func(w world) { w.entry("a", "10.0.0.4", expand.Marked, time.Time{}) }},
 		"marked lately":          {spoil: func(w world) { w.entry("a", "10.0.0.4", expand.Marked, now.Add(-time.Minute)) }},
-		"marked for long": {
-			spoil: func(w world) { w.entry("a", "10.0.0.4", expand.Marked, long) },
-			want:  []string{"StuckHandshake CiliumNode/a 10.0.0.4"},
-		},
-		"answered for long": {
-			spoil: func(w world) { w.entry("a", "10.0.0.4", expand.Ready, long) },
-			want:  []string{"StuckHandshake CiliumNode/a 10.0.0.4"},
-		},
-		"marked in use": {
-			spoil: func(w world) { w.entry("a", "10.0.0.2", expand.Marked, time.Time{}) },
-			want:  []string{"MarkedInUse CiliumNode/a 10.0.0.2"},
-		},
+		"marked for long":        {func(w world) { w.entry("a", "10.0.0.4", expand.Marked, long) }, "StuckHandshake CiliumNode/a 10.0.0.4"},
+		"answered for long":      {func(w world) { w.entry("a", "10.0.0.4", expand.Ready, long) }, "StuckHandshake CiliumNode/a 10.0.0.4"},
+		"marked in use":          {func(w world) { w.entry("a", "10.0.0.2", expand.Marked, time.Time{}) }, "MarkedInUse CiliumNode/a 10.0.0.2"},
 		"the agent's own, retired": {spoil: func(w world) {
 			w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, now)
 			w.entry("a", "10.0.0.1", expand.Released, long)
 		}},
 		"the agent's own, retired in a block in service": {
 			spoil: func(w world) { w.entry("a", "10.0.0.1", expand.Released, time.Time{}) },
-			want:  []string{"MarkedInUse CiliumNode/a 10.0.0.1"},
+			want:  "MarkedInUse CiliumNode/a 10.0.0.1",
 		},
 		"a pod's, retired": {
 			spoil: func(w world) {
 				w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, now)
 				w.entry("a", "10.0.0.2", expand.Released, time.Time{})
 			},
-			want: []string{"MarkedInUse CiliumNode/a 10.0.0.2"},
+			want: "MarkedInUse CiliumNode/a 10.0.0.2",
 		},
-		"refused in use": {spoil: func(w world) { w.entry("a", "10.0.0.2", expand.DoNotRelease, time.Time{}) }},
-		"left over": {
-			spoil: func(w world) { w.entry("a", "192.0.2.1", expand.DoNotRelease, time.Time{}) },
-			want:  []string{"StaleRelease CiliumNode/a 192.0.2.1"},
-		},
-		"requests a report": {spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, now) }},
-		"requests a report for long": {
-			spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, long) },
-			want:  []string{"StaleRelease CiliumNode/a 192.0.2.1"},
-		},
+		"refused in use":             {spoil: func(w world) { w.entry("a", "10.0.0.2", expand.DoNotRelease, time.Time{}) }},
+		"left over":                  {func(w world) { w.entry("a", "192.0.2.1", expand.DoNotRelease, time.Time{}) }, "StaleRelease CiliumNode/a 192.0.2.1"},
+		"requests a report":          {spoil: func(w world) { w.entry("a", "192.0.2.1", expand.Marked, now) }},
+		"requests a report for long": {func(w world) { w.entry("a", "192.0.2.1", expand.Marked, long) }, "StaleRelease CiliumNode/a 192.0.2.1"},
 		"in no block": {
 			spoil: func(w world) { w.publish("a", "192.0.2.7"); w.entry("a", "192.0.2.7", expand.Marked, long) },
-			want:  []string{"ForeignPoolEntry CiliumNode/a 192.0.2.7", "StaleRelease CiliumNode/a 192.0.2.7"},
+			want:  "ForeignPoolEntry CiliumNode/a 192.0.2.7, StaleRelease CiliumNode/a 192.0.2.7",
 		},
 		"drains, in use":     {spoil: func(w world) { w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long) }},
-		"drains, and stands": {spoil: drains, want: []string{stuck}},
+		"drains, and stands": {spoil: drains, want: stuck},
 		"drains, and moves":  {spoil: func(w world) { drains(w); w.cn("a").Changed = now.Add(-time.Minute) }},
 		"drains since lately": {spoil: func(w world) {
 			drains(w)

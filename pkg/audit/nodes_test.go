@@ -23,21 +23,18 @@ func checksNodesAndPools() map[string]checkTest {
 		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason})
 	}
 	return map[string]checkTest{
-		"CiliumNode missing": {
-			spoil: func(w world) { w.deleteCiliumNode("a") },
-			want:  []string{"CiliumNodeMissing Node/a"},
-		},
+		"CiliumNode missing": {func(w world) { w.deleteCiliumNode("a") }, "CiliumNodeMissing Node/a"},
 		"Cilium in another mode": {
 			spoil: func(w world) {
 				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"ipam": "cluster-pool"}}
 			},
-			want: []string{"CiliumModeDiffers ConfigMap/kube-system/cilium-config"},
+			want: "CiliumModeDiffers ConfigMap/kube-system/cilium-config",
 		},
 		"a kvstore": {
 			spoil: func(w world) {
 				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"ipam": "crd", "kvstore": "etcd"}}
 			},
-			want: []string{"KVStoreWithoutRoutes ConfigMap/kube-system/cilium-config"},
+			want: "KVStoreWithoutRoutes ConfigMap/kube-system/cilium-config",
 		},
 		"a range that is masqueraded": {
 			spoil: func(w world) {
@@ -46,7 +43,7 @@ func checksNodesAndPools() map[string]checkTest {
 					"ipam": "crd", "routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "10.0.0.0/16",
 				}}
 			},
-			want: []string{"PoolMasqueraded PodIPPool/outside 10.77.0.0/24"},
+			want: "PoolMasqueraded PodIPPool/outside 10.77.0.0/24",
 		},
 		"CiliumNode missing under a pause": {spoil: func(w world) { w.deleteCiliumNode("a"); w.Pools[0].Spec.Paused = true }},
 		"Node gone, blocks cooling down": {
@@ -54,24 +51,21 @@ func checksNodesAndPools() map[string]checkTest {
 				w.deleteNode("a")
 				w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)
 			},
-			want: []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
+			want: "CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29, CiliumNodeWithoutNode CiliumNode/a",
 		},
-		"no address": {
-			spoil: func(w world) { w.node("c") },
-			want:  []string{"NodeWithoutAddresses Node/c PodIPPool/main"},
-		},
+		"no address": {func(w world) { w.node("c") }, "NodeWithoutAddresses Node/c PodIPPool/main"},
 		"no pool": {
 			spoil: func(w world) {
 				w.node("c")
 				w.Pools[0].Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/zone": "x"}}
 			},
-			want: []string{"NodeServedByNoPool Node/c"},
+			want: "NodeServedByNoPool Node/c",
 		},
 		"no pool of a family": {
 			spoil: func(w world) {
 				w.CiliumConfig = &ciliumconfig.Config{Data: map[string]string{"enable-ipv4": "true", "enable-ipv6": "true"}}
 			},
-			want: []string{"NodeServedByNoPool Node/a", "NodeServedByNoPool Node/b"},
+			want: "NodeServedByNoPool Node/a, NodeServedByNoPool Node/b",
 		},
 		"another IPAM's": {
 			spoil: func(w world) {
@@ -79,7 +73,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.32/29")} // on the grid
 				w.pod("on-c", "c", "10.0.0.34")
 			},
-			want: []string{"NodeYetToMove Node/c"},
+			want: "NodeYetToMove Node/c",
 		},
 		"adopted, and not published yet": {
 			spoil: func(w world) {
@@ -88,7 +82,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
 				w.pod("on-c", "c", "10.0.0.34")
 			},
-			want: []string{"NodeYetToMove Node/c"},
+			want: "NodeYetToMove Node/c",
 		},
 		"adopted, and given back": {
 			spoil: func(w world) {
@@ -96,14 +90,14 @@ func checksNodesAndPools() map[string]checkTest {
 				w.newBlock("c", "10.0.0.32/28").Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
 				w.phase("10.0.0.32-28", ipalloc.CoolingDown, expand.Returned, now)
 			},
-			want: []string{"NodeWithoutAddresses Node/c PodIPPool/main"},
+			want: "NodeWithoutAddresses Node/c PodIPPool/main",
 		},
 		"another IPAM's, with what is a block elsewhere": {
 			spoil: func(w world) {
 				w.node("c")
 				w.cn("c").PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.8/29")}
 			},
-			want: []string{"PodCIDROfOtherNode CiliumNode/c PodIPBlock/10.0.0.8-29 10.0.0.8/29", "NodeYetToMove Node/c"},
+			want: "PodCIDROfOtherNode CiliumNode/c PodIPBlock/10.0.0.8-29 10.0.0.8/29, NodeYetToMove Node/c",
 		},
 		"a taint of nodes without Cilium": {spoil: func(w world) {
 			w.node("c")
@@ -122,7 +116,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.deletePod("on-a")
 				w.pod("on-a", "a", "172.16.4.1")
 			},
-			want: []string{"NodeWithoutAgent Node/a"},
+			want: "NodeWithoutAgent Node/a",
 		},
 		"such a taint, and a pod that waits": {
 			spoil: func(w world) {
@@ -132,7 +126,7 @@ func checksNodesAndPools() map[string]checkTest {
 				w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
 				w.pod("ccm", "c")
 			},
-			want: []string{"NodeAwaitsLabels Node/c"},
+			want: "NodeAwaitsLabels Node/c",
 		},
 		"such a taint, and a pod that tolerates it waits": {spoil: func(w world) {
 			w.node("c")
@@ -141,23 +135,23 @@ func checksNodesAndPools() map[string]checkTest {
 			w.Nodes[0].Labels, w.Nodes[1].Labels = w.Pools[0].Spec.NodeSelector.MatchLabels, w.Pools[0].Spec.NodeSelector.MatchLabels
 			w.pod("ccm", "c")
 			w.Pods[len(w.Pods)-1].Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		}, want: []string{"NodeServedByNoPool Node/c"}},
+		}, want: "NodeServedByNoPool Node/c"},
 		"such a taint on a node with addresses, which holds a block": {
 			spoil: func(w world) {
 				w.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
 				w.deleteCiliumNode("a")
 			},
-			want: []string{"CiliumNodeMissing Node/a"},
+			want: "CiliumNodeMissing Node/a",
 		},
 		"short of addresses": {
 			spoil: func(w world) {
 				w.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: "PodAddressShortage", Status: corev1.ConditionTrue, Reason: "PoolsExhausted"}}
 			},
-			want: []string{"NodeShortOfAddresses Node/b"},
+			want: "NodeShortOfAddresses Node/b",
 		},
 		"pools overlap": {
 			spoil: func(w world) { w.pool("other", "10.0.0.128/25", "10.1.0.0/24") },
-			want:  []string{"PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25"},
+			want:  "PoolsOverlap PodIPPool/other PodIPPool/main 10.0.0.128/25",
 		},
 		"a pool covers a node and Services": {
 			spoil: func(w world) {
@@ -167,7 +161,7 @@ func checksNodesAndPools() map[string]checkTest {
 				services.Spec.CIDRs = []string{"10.0.0.192/26", "10.96.0.0/16"}
 				w.ServiceCIDRs = append(w.ServiceCIDRs, services)
 			},
-			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.130", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.131", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26"},
+			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.130, PoolCoversClusterAddresses PodIPPool/main 10.0.0.131, PoolCoversClusterAddresses PodIPPool/main 10.0.0.192/26",
 		},
 		"a pool covers addresses of Services": {
 			spoil: func(w world) {
@@ -176,7 +170,7 @@ func checksNodesAndPools() map[string]checkTest {
 				service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.2"}} // a pod of a has it
 				w.Services = append(w.Services, service)
 			},
-			want: []string{"ClusterAddressInUse CiliumNode/a 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.130"},
+			want: "ClusterAddressInUse CiliumNode/a 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.130",
 		},
 		"a pool covers ranges of Services, where pods of a have addresses": {
 			spoil: func(w world) {
@@ -184,7 +178,7 @@ func checksNodesAndPools() map[string]checkTest {
 				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/29"}}
 				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
 			},
-			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/29"},
+			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/29",
 		},
 		"Services have all of a pool's range": {
 			spoil: func(w world) {
@@ -192,7 +186,7 @@ func checksNodesAndPools() map[string]checkTest {
 				offers.Spec.Blocks = []ciliumv2.CiliumLoadBalancerIPPoolIPBlock{{Cidr: "10.0.0.0/23"}}
 				w.LoadBalancerPools = append(w.LoadBalancerPools, offers)
 			},
-			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/23"},
+			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.0/23",
 		},
 		"a cloud lists a router, which is in its own block, among the addresses of the Node": {spoil: func(w world) {
 			w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
@@ -203,34 +197,30 @@ func checksNodesAndPools() map[string]checkTest {
 				w.cn("a").Own = []netip.Addr{netip.MustParseAddr("10.0.0.1")} // in its own block
 				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 			},
-			want: []string{"PoolCoversClusterAddresses PodIPPool/main 10.0.0.3"},
+			want: "PoolCoversClusterAddresses PodIPPool/main 10.0.0.3",
 		},
 		"a pod has the address of another node's router": {
 			spoil: func(w world) {
 				w.cn("b").Own = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
 				w.cn("b").Used[netip.MustParseAddr("10.0.0.2")] = "router"
 			},
-			want: []string{
-				"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2", "ClusterAddressInUse CiliumNode/a 10.0.0.2",
-				"AddressOutsidePool CiliumNode/b 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
-			},
+			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.2, ClusterAddressInUse CiliumNode/a 10.0.0.2, AddressOutsidePool CiliumNode/b 10.0.0.2, " +
+
+				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
 		},
 		"a pod has a node's address": {
 			spoil: func(w world) {
 				w.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "10.0.0.2"}}
 			},
-			want: []string{"ClusterAddressInUse CiliumNode/a 10.0.0.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.2"},
+			want: "ClusterAddressInUse CiliumNode/a 10.0.0.2, PoolCoversClusterAddresses PodIPPool/main 10.0.0.2",
 		},
 		"pools overlap where one drains": {spoil: func(w world) {
 			w.pool("other", "10.0.0.128/25").Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 		}},
-		"pool contradicts itself": {
-			spoil: func(w world) { w.pool("other", "10.1.0.0/30") },
-			want:  []string{"PoolInvalid PodIPPool/other"},
-		},
+		"pool contradicts itself": {func(w world) { w.pool("other", "10.1.0.0/30") }, "PoolInvalid PodIPPool/other"},
 		"pool contradicts the operator's flags": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolReady, metav1.ConditionFalse, "Invalid") },
-			want:  []string{"PoolInvalid PodIPPool/main"},
+			want:  "PoolInvalid PodIPPool/main",
 		},
 		"pool fits the operator's flags alone": {spoil: func(w world) {
 			least := int32(45) // below our default of reclaim
@@ -242,7 +232,7 @@ func checksNodesAndPools() map[string]checkTest {
 					{Key: "gone", Operator: metav1.LabelSelectorOpDoesNotExist},
 				}}
 			},
-			want: []string{"PoolChosenByKubelet PodIPPool/main"},
+			want: "PoolChosenByKubelet PodIPPool/main",
 		},
 		"pool chosen by a label that is trusted": {
 			spoil: func(w world) {
@@ -256,7 +246,7 @@ func checksNodesAndPools() map[string]checkTest {
 			spoil: func(w world) {
 				w.Pools[0].Spec.IPv4.CIDRs = append(w.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "100.162.224.0/19"})
 			},
-			want: []string{"PoolRangePublic PodIPPool/main 100.162.224.0/19"},
+			want: "PoolRangePublic PodIPPool/main 100.162.224.0/19",
 		},
 		"pool of a public range of our own": {
 			spoil: func(w world) {
@@ -266,7 +256,7 @@ func checksNodesAndPools() map[string]checkTest {
 		},
 		"pool exhausted": {
 			spoil: func(w world) { condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock") },
-			want:  []string{"PoolExhausted PodIPPool/main"},
+			want:  "PoolExhausted PodIPPool/main",
 		},
 		"pool exhausted as all of it drains": {spoil: func(w world) {
 			condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
@@ -278,16 +268,10 @@ func checksNodesAndPools() map[string]checkTest {
 				condition(&w.Pools[0], v1alpha1.PoolExhausted, metav1.ConditionTrue, "NoFreeBlock")
 				w.Pools[0].Generation = 2
 			},
-			want: []string{"PoolStatusStale PodIPPool/main"},
+			want: "PoolStatusStale PodIPPool/main",
 		},
-		"pool unseen": {
-			spoil: func(w world) { w.Pools[0].Generation = 2 },
-			want:  []string{"PoolStatusStale PodIPPool/main"},
-		},
-		"no agents": {
-			spoil: func(w world) { w.Agents = nil },
-			want:  []string{"NoAgentsFound DaemonSet/cilium"},
-		},
+		"pool unseen": {func(w world) { w.Pools[0].Generation = 2 }, "PoolStatusStale PodIPPool/main"},
+		"no agents":   {func(w world) { w.Agents = nil }, "NoAgentsFound DaemonSet/cilium"},
 		"no agents, as all Nodes are gone": {spoil: func(w world) {
 			w.Agents, w.Nodes, w.CiliumNodes, w.Pods = nil, nil, nil, nil
 			w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.NodeGone, now)

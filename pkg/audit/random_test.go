@@ -48,7 +48,7 @@ func allSpoils() []func(world) {
 	groups := allChecks()
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		for _, name := range slices.Sorted(maps.Keys(groups[group])) {
-			if test := groups[group][name]; test.want != nil {
+			if test := groups[group][name]; test.want != "" {
 				spoils = append(spoils, test.spoil)
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -149,7 +148,7 @@ func (w *wholeWorld) read() *Snapshot {
 
 type wholeTest struct {
 	spoil func(w *wholeWorld)
-	want  []string // nil: no finding
+	want  string // findings, as shorts names them
 }
 
 func TestCheckWholeBlocks(t *testing.T) {
@@ -164,8 +163,8 @@ func TestCheckWholeBlocks(t *testing.T) {
 				}
 				s := w.read()
 				found := Check(s, settings())
-				if diff := cmp.Diff(test.want, shorts(found)); diff != "" {
-					t.Errorf("findings (-want +got):\n%s", diff)
+				if got := shorts(found); got != test.want {
+					t.Errorf("got  %s\nwant %s", got, test.want)
 				}
 				for _, f := range found {
 					if strings.Contains(f.Says, "no pod gets") {
@@ -191,47 +190,41 @@ func checksMultiPool() map[string]wholeTest {
 		"healthy": {},
 		"a block listed for another node too": {
 			spoil: func(w *wholeWorld) { w.list("b", "default", "10.0.0.0/29") },
-			want:  []string{"PodCIDROfOtherNode CiliumNode/b PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
+			want:  "PodCIDROfOtherNode CiliumNode/b PodIPBlock/10.0.0.0-29 10.0.0.0/29",
 		},
 		"a foreign CIDR on two nodes": {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "192.0.2.0/28"); w.list("b", "blue", "192.0.2.0/29") },
-			want: []string{
-				"PodCIDROnTwoNodes CiliumNode/b CiliumNode/a 192.0.2.0/29",
-				"ForeignPodCIDR CiliumNode/a 192.0.2.0/28", "ForeignPodCIDR CiliumNode/b 192.0.2.0/29",
-			},
+			want:  "PodCIDROnTwoNodes CiliumNode/b CiliumNode/a 192.0.2.0/29, ForeignPodCIDR CiliumNode/a 192.0.2.0/28, ForeignPodCIDR CiliumNode/b 192.0.2.0/29",
 		},
 		"a CIDR of a pool, without a block": {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.64/29") },
-			want:  []string{"PodCIDRWithoutBlock CiliumNode/a 10.0.0.64/29"},
+			want:  "PodCIDRWithoutBlock CiliumNode/a 10.0.0.64/29",
 		},
 		"a block listed twice for its pool, which agents ignore": {spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.0/29", "10.0.0.5/29") }},
 		"a CIDR in another": {
 			spoil: func(w *wholeWorld) { w.list("a", "default", "10.0.0.4/30") },
-			want:  []string{"ListedTwice CiliumNode/a 10.0.0.4/30", "ForeignPodCIDR CiliumNode/a 10.0.0.4/30"},
+			want:  "ListedTwice CiliumNode/a 10.0.0.4/30, ForeignPodCIDR CiliumNode/a 10.0.0.4/30",
 		},
-		"a CIDR for two pools": {
-			spoil: func(w *wholeWorld) { w.list("a", "blue", "10.0.0.0/29") },
-			want:  []string{"ListedTwice CiliumNode/a 10.0.0.0/29"},
-		},
+		"a CIDR for two pools": {func(w *wholeWorld) { w.list("a", "blue", "10.0.0.0/29") }, "ListedTwice CiliumNode/a 10.0.0.0/29"},
 		"a block in service that the agent has returned": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
+			want:  "BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29",
 		},
 		"returned a moment ago": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.changed["a"] = now.Add(-time.Minute) },
 		},
 		"a block for Cilium's pool blue is not listed": {
 			spoil: func(w *wholeWorld) { w.blue() },
-			want:  []string{"BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29"},
+			want:  "BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29",
 		},
 		"not listed by a pause of the pool for blue": {spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true }},
 		"not listed, and the default pool is paused": {
 			spoil: func(w *wholeWorld) { w.blue(); w.Pools[0].Spec.Paused = true },
-			want:  []string{"BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29"},
+			want:  "BlockNotPublished PodIPBlock/10.8.0.0-29 CiliumNode/a 10.8.0.0/29",
 		},
 		"returned, and the pool for blue is paused": {
 			spoil: func(w *wholeWorld) { w.blue(); w.Pools[1].Spec.Paused = true; w.newBlock("a", "10.0.0.16/29") },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
+			want:  "BlockNotPublished PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29",
 		},
 		"over its own limit": {
 			spoil: func(w *wholeWorld) {
@@ -241,10 +234,9 @@ func checksMultiPool() map[string]wholeTest {
 		},
 		"the only block is lost, with the addresses in use": {
 			spoil: func(w *wholeWorld) { w.unlist("a") },
-			want: []string{
-				"AddressOutsidePool CiliumNode/a 10.0.0.1", "AddressOutsidePool CiliumNode/a 10.0.0.2",
-				"NodeWithoutAddresses Node/a PodIPPool/main", "BlockNotPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
-			},
+			want: "AddressOutsidePool CiliumNode/a 10.0.0.1, AddressOutsidePool CiliumNode/a 10.0.0.2, NodeWithoutAddresses Node/a PodIPPool/main, " +
+
+				"BlockNotPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
 		},
 		"the agent has no use for the family": {
 			spoil: func(w *wholeWorld) {
@@ -254,7 +246,7 @@ func checksMultiPool() map[string]wholeTest {
 				w.ciliumNodes["a"].Spec.Addresses = nil
 				w.ciliumNodes["a"].Spec.IPAM.Pools.Requested[0].Needed = ipamtypes.IPAMPoolDemand{IPv6Addrs: 8}
 			},
-			want: []string{"NodeServedByNoPool Node/a"}, // in the other one
+			want: "NodeServedByNoPool Node/a", // in the other one
 		},
 		"pods ask for what nothing serves": {
 			spoil: func(w *wholeWorld) {
@@ -264,11 +256,11 @@ func checksMultiPool() map[string]wholeTest {
 				w.pod("unserved", "a").Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
 				w.ciliumNodes["b"].Spec.IPAM.Pools.Requested = append(w.ciliumNodes["b"].Spec.IPAM.Pools.Requested, ipamtypes.IPAMPoolRequest{Pool: "green", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 3}})
 			},
-			want: []string{"NodeServedByNoPool Node/b", "PodServedByNoPool Pod/default/unserved Node/a"},
+			want: "NodeServedByNoPool Node/b, PodServedByNoPool Pod/default/unserved Node/a",
 		},
 		"a block that cools down is listed": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29"},
+			want:  "CoolingBlockPublished PodIPBlock/10.0.0.0-29 CiliumNode/a 10.0.0.0/29",
 		},
 		"a drain waits for pods": {spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.Draining, expand.Deleted, long) }},
 		"a drain waits for nothing": {
@@ -277,45 +269,35 @@ func checksMultiPool() map[string]wholeTest {
 				w.list("a", "default", "10.0.0.16/29")
 				w.phase("10.0.0.16-29", ipalloc.Draining, expand.Deleted, long)
 			},
-			want: []string{"DrainStuck PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29"},
+			want: "DrainStuck PodIPBlock/10.0.0.16-29 CiliumNode/a 10.0.0.16/29",
 		},
-		"a pod outside": {
-			spoil: func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") },
-			want:  []string{"PodAddressUnowned Pod/default/x 192.0.2.8"},
-		},
+		"a pod outside": {func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") }, "PodAddressUnowned Pod/default/x 192.0.2.8"},
 		"a pod of another pool of Cilium's": {
 			spoil: func(w *wholeWorld) { w.list("a", "blue", "192.0.2.0/28"); w.pod("x", "a", "192.0.2.8") },
-			want:  []string{"ForeignPodCIDR CiliumNode/a 192.0.2.0/28"},
+			want:  "ForeignPodCIDR CiliumNode/a 192.0.2.0/28",
 		},
 		"a pod with an address that another node lists": {
 			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
-			want:  []string{"PodAddressOfOtherNode Pod/default/x CiliumNode/b 10.0.0.12"},
+			want:  "PodAddressOfOtherNode Pod/default/x CiliumNode/b 10.0.0.12",
 		},
-		"two pods with one address": {
-			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.2") },
-			want:  []string{"PodsShareAddress Pod/default/x Pod/default/on-a 10.0.0.2"},
-		},
+		"two pods with one address": {func(w *wholeWorld) { w.pod("x", "a", "10.0.0.2") }, "PodsShareAddress Pod/default/x Pod/default/on-a 10.0.0.2"},
 		"two routers with one address": {
 			spoil: func(w *wholeWorld) { w.ciliumNodes["b"].Spec.Addresses[0].IP = "10.0.0.1" },
-			want: []string{
-				"AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1", "ClusterAddressInUse CiliumNode/a 10.0.0.1",
-				"AddressOutsidePool CiliumNode/b 10.0.0.1", "PoolCoversClusterAddresses PodIPPool/main 10.0.0.1",
-			},
+			want: "AddressUsedTwice CiliumNode/b CiliumNode/a 10.0.0.1, ClusterAddressInUse CiliumNode/a 10.0.0.1, AddressOutsidePool CiliumNode/b 10.0.0.1, " +
+
+				"PoolCoversClusterAddresses PodIPPool/main 10.0.0.1",
 		},
 		"left of crd mode": {
 			spoil: func(w *wholeWorld) {
 				w.left("a", "10.0.0.0/29")
 				w.ciliumNodes["a"].Spec.IPAM.Pool = ipamtypes.AllocationMap{"10.0.0.1": {}, "ten": {}}
 			},
-			want: []string{"LeftFromCRDMode CiliumNode/a"},
+			want: "LeftFromCRDMode CiliumNode/a",
 		},
-		"no CiliumNode": {
-			spoil: func(w *wholeWorld) { delete(w.ciliumNodes, "a") },
-			want:  []string{"CiliumNodeMissing Node/a"},
-		},
+		"no CiliumNode": {func(w *wholeWorld) { delete(w.ciliumNodes, "a") }, "CiliumNodeMissing Node/a"},
 		"no Node": {
 			spoil: func(w *wholeWorld) { w.deleteNode("a") },
-			want:  []string{"BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29", "CiliumNodeWithoutNode CiliumNode/a"},
+			want:  "BlockWithoutNode PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29, CiliumNodeWithoutNode CiliumNode/a",
 		},
 		"no Node, and CIDRs for another pool of Cilium's alone": {
 			spoil: func(w *wholeWorld) {
@@ -326,7 +308,7 @@ func checksMultiPool() map[string]wholeTest {
 				w.list("a", "blue", "192.0.2.0/28")
 				w.ciliumNodes["a"].Spec.Addresses = nil
 			},
-			want: []string{"ForeignPodCIDR CiliumNode/a 192.0.2.0/28", "CiliumNodeWithoutNode CiliumNode/a"},
+			want: "ForeignPodCIDR CiliumNode/a 192.0.2.0/28, CiliumNodeWithoutNode CiliumNode/a",
 		},
 		"another IPAM gave it its block": {
 			spoil: func(w *wholeWorld) {
@@ -354,55 +336,44 @@ func checksKubernetes() map[string]wholeTest {
 		}},
 		"the agent runs with another": {
 			spoil: func(w *wholeWorld) { w.left("a", "10.9.0.0/24"); w.deletePod("on-a"); w.pod("x", "a", "10.9.0.7") },
-			want:  []string{"AgentOnOtherPodCIDR Node/a 10.9.0.0/24"},
+			want:  "AgentOnOtherPodCIDR Node/a 10.9.0.0/24",
 		},
 		"the agent runs with another node's": {
 			spoil: func(w *wholeWorld) { w.left("a", "10.0.0.8/29") },
-			want:  []string{"AgentOnOtherPodCIDR Node/a PodIPBlock/10.0.0.8-29 10.0.0.8/29"},
+			want:  "AgentOnOtherPodCIDR Node/a PodIPBlock/10.0.0.8-29 10.0.0.8/29",
 		},
 		"the agent runs, and the Node names nothing": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil },
-			want:  []string{"AgentOnOtherPodCIDR Node/a 10.0.0.0/29"},
+			want:  "AgentOnOtherPodCIDR Node/a 10.0.0.0/29",
 		},
 		"spec.podCIDRs goes first": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Spec.PodCIDRs = []string{"10.9.0.0/24"} },
-			want: []string{
-				"AgentOnOtherPodCIDR Node/a 10.0.0.0/29",
-				"ForeignPodCIDR Node/a 10.9.0.0/24", "NodePodCIDRFirst Node/a PodIPBlock/10.0.0.0-29 10.0.0.0/29",
-			},
+			want:  "AgentOnOtherPodCIDR Node/a 10.0.0.0/29, ForeignPodCIDR Node/a 10.9.0.0/24, NodePodCIDRFirst Node/a PodIPBlock/10.0.0.0-29 10.0.0.0/29",
 		},
 		"a block of a family that the agent does not run": {
 			spoil: func(w *wholeWorld) { w.sixth(); w.owns("a", "10.0.0.1") },
-			want:  []string{"FamilyNotRun Node/a PodIPBlock/fd00---125 fd00::/125"},
+			want:  "FamilyNotRun Node/a PodIPBlock/fd00---125 fd00::/125",
 		},
 		"a block of each family that the agent runs": {spoil: func(w *wholeWorld) { w.sixth(); w.owns("a", "10.0.0.1", "fd00::1") }},
 		"the agent names no address of its own":      {spoil: func(w *wholeWorld) { w.sixth() }},
 		"a podCIDR of another family, from elsewhere": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations[v6Annotation] = "fd01::/64"; w.owns("a", "10.0.0.1") },
-			want:  []string{"ForeignPodCIDR Node/a fd01::/64"},
+			want:  "ForeignPodCIDR Node/a fd01::/64",
 		},
 		"nothing listed": {
 			spoil: func(w *wholeWorld) { w.nodeOf("a").Annotations = nil; delete(w.ciliumNodes, "a"); w.deletePod("on-a") },
-			want:  []string{"NodeWithoutAddresses Node/a PodIPPool/main", "BlockNotPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+			want:  "NodeWithoutAddresses Node/a PodIPPool/main, BlockNotPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
 		},
-		"a second block": {
-			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
-		},
+		"a second block": {func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29") }, "BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
 		"the block of another node": {
 			spoil: func(w *wholeWorld) {
 				w.nodeOf("b").Annotations[v4Annotation] = "10.0.0.0/29"
 				w.left("b", "10.0.0.0/29")
 				w.deletePod("on-b")
 			},
-			want: []string{
-				"PodCIDROfOtherNode Node/b PodIPBlock/10.0.0.0-29 10.0.0.0/29", "BlockNotPublished PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
-			},
+			want: "PodCIDROfOtherNode Node/b PodIPBlock/10.0.0.0-29 10.0.0.0/29, BlockNotPublished PodIPBlock/10.0.0.8-29 Node/b 10.0.0.8/29",
 		},
-		"removed by force": {
-			spoil: func(w *wholeWorld) { w.deleteBlock("10.0.0.0-29") },
-			want:  []string{"PodCIDRWithoutBlock Node/a 10.0.0.0/29"},
-		},
+		"removed by force": {func(w *wholeWorld) { w.deleteBlock("10.0.0.0-29") }, "PodCIDRWithoutBlock Node/a 10.0.0.0/29"},
 		"a podCIDR of no pool": {
 			spoil: func(w *wholeWorld) {
 				w.deleteBlock("10.0.0.0-29")
@@ -411,23 +382,20 @@ func checksKubernetes() map[string]wholeTest {
 				w.nodeOf("a").Spec.PodCIDR = "10.9.0.0/24"
 				w.left("a", "10.9.0.0/24")
 			},
-			want: []string{"ForeignPodCIDR Node/a 10.9.0.0/24"},
+			want: "ForeignPodCIDR Node/a 10.9.0.0/24",
 		},
-		"a pod outside": {
-			spoil: func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") },
-			want:  []string{"PodAddressUnowned Pod/default/x 192.0.2.8"},
-		},
+		"a pod outside": {func(w *wholeWorld) { w.pod("x", "a", "192.0.2.8") }, "PodAddressUnowned Pod/default/x 192.0.2.8"},
 		"a pod of the Node's block outside its podCIDR": {
 			spoil: func(w *wholeWorld) { w.newBlock("a", "10.0.0.16/29"); w.pod("x", "a", "10.0.0.18") },
-			want:  []string{"AddressOutsidePool Node/a 10.0.0.18", "BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29"},
+			want:  "AddressOutsidePool Node/a 10.0.0.18, BlockNotPublished PodIPBlock/10.0.0.16-29 Node/a 10.0.0.16/29",
 		},
 		"a pod with an address of another node": {
 			spoil: func(w *wholeWorld) { w.pod("x", "a", "10.0.0.12") },
-			want:  []string{"PodAddressOfOtherNode Pod/default/x Node/b 10.0.0.12"},
+			want:  "PodAddressOfOtherNode Pod/default/x Node/b 10.0.0.12",
 		},
 		"a block that cools down is assigned": {
 			spoil: func(w *wholeWorld) { w.phase("10.0.0.0-29", ipalloc.CoolingDown, expand.Returned, now) },
-			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29"},
+			want:  "CoolingBlockPublished PodIPBlock/10.0.0.0-29 Node/a 10.0.0.0/29",
 		},
 		"no pool": {
 			spoil: func(w *wholeWorld) {
@@ -441,7 +409,7 @@ func checksKubernetes() map[string]wholeTest {
 				}
 				w.nodeOf("a").Labels, w.nodeOf("b").Labels = map[string]string{"node-restriction.kubernetes.io/name": "a"}, map[string]string{"node-restriction.kubernetes.io/name": "b"}
 			},
-			want: []string{"NodeServedByNoPool Node/c"},
+			want: "NodeServedByNoPool Node/c",
 		},
 	}
 }
