@@ -117,7 +117,6 @@ func TestDecideLostByAgent(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	never, now, long := time.Time{}, noon, noon.Add(-givesBackWithin)
 	none, asked, seen := Memory{}, relistedFor("10.0.0.5", never), relistedFor("10.0.0.5", now)
-	kept := relistedFor("10.0.0.5", noon.Add(-time.Minute))
 	runDecide(t, map[string]decideCase{
 		"it is listed": {
 			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
@@ -152,12 +151,6 @@ func TestDecideLostByAgent(t *testing.T) {
 			memory: seen,
 			want:   []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
 		},
-		"an agent that keeps it": {
-			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
-			memory:   kept,
-			want:     []string{"needs 1 of 4", "again in 4m0s"},
-			remember: &kept,
-		},
 		"for long, has use for it": {
 			state:    node(lone(first), lone(second), listing(2, first, second), pod("a/a", "10.0.0.5")),
 			memory:   relistedFor("10.0.0.5", long),
@@ -188,10 +181,6 @@ func TestDecideWhole(t *testing.T) {
 			state: node(listing(-1)),
 			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 2147483647"},
 		},
-		"an agent that was not heard gets all the node has": {
-			state: node(lone(first), lone(second), listing(-1)),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.1-10.0.0.2 10.0.0.5-10.0.0.6"},
-		},
 		"what the agent requests is there": {
 			state: node(lone(first), listing(2, first)),
 			want:  []string{"needs 0 of 2"},
@@ -209,10 +198,6 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), lone(second), listing(2, first)),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
-		"what it returned and needs again it gets": {
-			state: node(lone(first), lone(second), listing(4, first)),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
-		},
 		"of several that are not listed it gets what it needs": {
 			state: node(lone(first), lone(second), lone(third), listing(4, first)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "free 10.0.0.8/30 Returned"},
@@ -222,12 +207,7 @@ func TestDecideWhole(t *testing.T) {
 				came("a/c", noon.Add(-3*time.Minute))),
 			want: []string{"needs 0 of 2"},
 		},
-		"pods that hang do, for reports, while the agent has no address for them": {
-			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute)),
-				limits(Limits{MaxAllocate: 2})),
-			want: []string{"needs 3 of 2", "short of 1"},
-		},
-		"and where a pool may have no block for them": {
+		"pods that hang do where a pool may have no block for them": {
 			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute))),
 			want:  []string{"needs 3 of 2", "claim 1 in 3 blocks, room 2147483645"},
 		},
@@ -255,14 +235,6 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), listing(2, first), onDemand, pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), unsettled),
 			want:  []string{"needs 2 of 2"},
 		},
-		"a pod in a block that is not listed": {
-			state: node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
-			want:  []string{"needs 1 of 4", "publish 10.0.0.5-10.0.0.6"},
-		},
-		"foreign CIDRs serve": {
-			state: node(listing(30, "10.9.0.0/27")),
-			want:  []string{"needs 0 of 30"},
-		},
 		"a family that the agent has no use for": {
 			state: node(lone(first), listing(0), came("a/a", noon)),
 			want:  []string{"needs 0 of 0", "free 10.0.0.0/30 Returned"},
@@ -271,15 +243,7 @@ func TestDecideWhole(t *testing.T) {
 			state: node(listing(0), onDemand, came("a/a", noon)),
 			want:  []string{"needs 1 of 0", "claim 1 in 4 blocks, room 2147483647"},
 		},
-		"on demand the agent gets what it requests": {
-			state: node(listing(3), onDemand),
-			want:  []string{"needs 0 of 0", "claim 3 in 4 blocks, room 2147483647"},
-		},
-		"listed again while it cools down": {
-			state: node(lone(first, cooling(Returned, noon.Add(time.Minute))), listing(2, first)),
-			want:  []string{"needs 0 of 2", "drain 10.0.0.0/30 Reclaim", "10.0.0.0/30 waits for Return"},
-		},
-		"and restored to service": {
+		"a block that is listed again returns to service": {
 			state: node(lone(first, draining(Reclaim)), listing(2, first)),
 			want:  []string{"needs 0 of 2", "undrain 10.0.0.0/30"},
 		},
@@ -290,10 +254,6 @@ func TestDecideWhole(t *testing.T) {
 		"what stands of a handshake goes": {
 			state: node(lone(first), listing(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),
 			want:  []string{"needs 0 of 2", "clear 10.0.0.1-10.0.0.2 192.0.2.1"},
-		},
-		"an overlapping block may be in use until the agent of a restored CiliumNode has reported": {
-			state: node(lone(first), lone(second, conflict), listing(-1, first), remade(noon)),
-			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for AgentNotSettled", "again in 2m0s"},
 		},
 		"a block in service without a report": {
 			state: node(lone(first), lone(second), listing(-1, first), remade(noon)),
@@ -318,10 +278,6 @@ func TestDecideWhole(t *testing.T) {
 		"a fixed block: a second one goes, and the one that is listed stays": {
 			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), listing(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 NodeGone", "10.0.0.0/30 waits for Return"},
-		},
-		"a fixed block: a second one goes though its drain is no longer requested": {
-			state: node(lone(first, draining(CIDRDraining)), lone(second), listing(-1, second), fixed),
-			want:  []string{"needs 0 of 2", "free 10.0.0.0/30 NodeGone"},
 		},
 		"a fixed block: a second one stays while a pod has an address of it": {
 			state: node(lone(first), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),

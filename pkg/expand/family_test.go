@@ -74,10 +74,6 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun),
 			want:  []string{"needs 0 of 0", handshaking, "again in 15m0s"},
 		},
-		"one with an IPv6 address alone has none of the other family": {
-			state: node(leavingUnrun, came("a/a", noon.Add(-time.Minute)), notRun, func(s *State) { s.Pods[0].IPs = ips("fd00::1") }),
-			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
-		},
 		"nor is it removed where it was marked": {
 			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining), listed), published("10.0.0.1", ""),
 				entries("10.0.0.1", Marked), pod("a/a", "10.0.0.1"), notRun),

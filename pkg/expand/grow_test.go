@@ -12,20 +12,11 @@ func TestDemand(t *testing.T) {
 			state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "default/web-0"), pod("default/web-0", "")),
 			want:  []string{"needs 1 of 14"},
 		},
-		"a pod is known by its address": {
-			state: node(full("10.0.0.0/28"), usedBy("10.0.0.1", "?"), pod("default/web-0", "10.0.0.1 fd00::1")),
-			want:  []string{"needs 1 of 14"},
-		},
 		"the other family does not count": {
 			state: node(full("10.0.0.0/28"), used("10.0.0.2"), usedBy("fd00::1", "default/web-0"), published("fd00::1", ""), pod("default/web-0", "fd00::1")),
 			want:  []string{"needs 2 of 14"},
 		},
-		"an address kept for one pod is neither demand nor capacity": {
-			state: node(full("10.0.0.0/28"), published("10.0.0.1 10.9.9.9", "default/db-0"),
-				usedBy("10.0.0.1", "default/db-0"), used("10.0.0.2"), pod("default/db-0", "10.0.0.1")),
-			want: []string{"needs 1 of 13"},
-		},
-		"nor is the pod it is kept for, before it runs": {
+		"a pod that an address is kept for is no demand before it runs": {
 			state: node(full("10.0.0.0/28"), published("10.9.9.9", "default/db-0"), used("10.0.0.2"), pod("default/db-0", "")),
 			want:  []string{"needs 1 of 14"},
 		},
@@ -44,10 +35,6 @@ func TestDemandIsBoundByMaxPods(t *testing.T) {
 			state: node(full("10.0.0.0/26"), used("10.0.0.1"), pods(5000), maxPods(40)),
 			want:  []string{"needs 40 of 62"},
 		},
-		"the agent's own addresses are not pods": {
-			state: node(full("10.0.0.0/26"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), used("10.0.0.3"), pods(5000), maxPods(40)),
-			want:  []string{"needs 42 of 62"},
-		},
 		"what the agent reports always counts": {
 			state: node(full("10.0.0.0/26"), usedBy("10.0.0.1", "router"), used("10.0.0.2-10.0.0.11"), pods(3), maxPods(4)),
 			want:  []string{"needs 11 of 62"},
@@ -59,11 +46,6 @@ func TestDemandIsBoundByMaxPods(t *testing.T) {
 		"a node that cannot run pods keeps what an agent waits for": {
 			state: node(pods(5000), maxPods(1)),
 			want:  []string{"needs 1 of 0", "claim 3 in 4 blocks, room 100"},
-		},
-		"no reserve for pods that the kubelet does not admit": {
-			policy: func(p *Policy) { p.ExpandPercent = 80 },
-			state:  node(full("10.0.0.0/27"), full("10.0.0.32/27"), usedBy("10.0.0.1", "router"), used("10.0.0.2-10.0.0.30"), used("10.0.0.33-10.0.0.53"), maxPods(58)),
-			want:   []string{"needs 51 of 60"},
 		},
 		"a reserve for those that it does": {
 			policy: func(p *Policy) { p.ExpandPercent = 80 },
@@ -122,17 +104,9 @@ func TestGrow(t *testing.T) {
 			state: node(lone("10.0.0.0/28"), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAboveWatermark: 2})),
 			want:  []string{"needs 3 of 7", "publish 10.0.0.1-10.0.0.7"},
 		},
-		"max-above-watermark leaves room for a replacement": {
-			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3"), limits(Limits{MaxAboveWatermark: 2})),
-			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 7", "10.0.0.0/28 waits for Replacement"},
-		},
 		"an entry that stands keeps an address out of the pool": {
 			state: node(full("10.0.0.0/29"), lone("10.0.0.8/29"), used("10.0.0.1"), entries("10.0.0.9", Ready), entries("10.0.0.10", Released), entries("10.0.0.11", Marked)),
 			want:  []string{"needs 1 of 12", "clear 10.0.0.9-10.0.0.10", "publish 10.0.0.12-10.0.0.14", "again in 2m0s"},
-		},
-		"a block in conflict is never published": {
-			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, listed), used("10.0.0.1")),
-			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
 		},
 	})
 }

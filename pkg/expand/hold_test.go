@@ -47,14 +47,6 @@ func TestHold(t *testing.T) {
 			memory: idle(longAgo),
 			want:   []string{"needs 1 of 28", "10.0.0.0/28 waits for Turn until 1m0s", "again in 1m0s"},
 		},
-		"it is if that is far off": {
-			state:  node(full("10.0.0.0/28", request(CIDRDraining), held(WaitWindow, 3*time.Hour)), full("10.0.0.16/28"), used("10.0.0.1")),
-			memory: idle(longAgo),
-			want: []string{
-				"needs 1 of 14", "drain 10.0.0.16/28 Reclaim",
-				"10.0.0.0/28 waits for Window until 3h0m0s", "10.0.0.16/28 waits for Handshake", "again in 3h0m0s",
-			},
-		},
 		"reclaims are held, and remember since when": {
 			state:    node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), reclaimHeld(2*time.Hour)),
 			memory:   idle(longAgo),

@@ -63,10 +63,6 @@ func TestDecideParks(t *testing.T) {
 			state: node(parking(), pod("a/a", "10.0.0.9"), unsettled),
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
 		},
-		"not where the agent's container is unknown": {
-			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.Agent = "" }),
-			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
-		},
 		"not where an agent of crd mode may run": {
 			state: node(parking(leftover), pod("a/a", "10.0.0.9")),
 			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
@@ -82,10 +78,6 @@ func TestDecideParks(t *testing.T) {
 		"not if a pod waits for it": {
 			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5"), came("a/new", noon), unreplaceable),
 			want:  []string{"needs 3 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
-		},
-		"not what the agent has closed": {
-			state: node(parking(closed("c", time.Minute)), pod("a/a", "10.0.0.9")),
-			want:  []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a"},
 		},
 		"what another run of the agent has": {
 			state: node(parking(closed("b", time.Minute)), pod("a/a", "10.0.0.9")),
@@ -110,29 +102,17 @@ func TestDecideParksEmpty(t *testing.T) {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, 30*time.Second),
 			want: []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
 		},
-		"by a new leader": {
-			state: node(parking(closed("c", time.Minute))),
-			want:  []string{"needs 0 of 6", "park 10.0.0.8/30", "10.0.0.8/30 waits for Return"},
-		},
 		"not again while the agent says that it is in use": {
 			state: node(parking(closed("c", time.Minute))), memory: emptySince(goes, time.Minute),
 			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 4m0s"},
-		},
-		"each time later": {
-			state: node(parking(closed("c", 6*time.Minute))), memory: emptySince(goes, 15*time.Minute),
-			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return", "again in 3m0s"},
 		},
 	})
 }
 
 func TestDecideUnparks(t *testing.T) {
-	now, before := sawParked(goes, "c", 0), sawParked(goes, "c", time.Second)
+	before := sawParked(goes, "c", time.Second)
 	untrusted, none := sawParked(goes, "", 0), Memory{}
 	runDecide(t, map[string]decideCase{
-		"it is seen": {
-			state: node(parking(parked), pod("a/a", "10.0.0.9")), remember: &now,
-			want: []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a", "again in 1s"},
-		},
 		"a moment later": {
 			state: node(parking(parked), pod("a/a", "10.0.0.9")), memory: before, remember: &before,
 			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
@@ -220,10 +200,6 @@ func TestDecideBesideClosed(t *testing.T) {
 			state:  node(inService(closed("c", time.Minute)), came("a/new", noon)),
 			policy: func(p *Policy) { p.MaxBlocks = 2 },
 			want:   []string{"needs 7 of 6", "short of 1"},
-		},
-		"another run of the agent": {
-			state: node(inService(closed("b", time.Minute)), came("a/new", noon)),
-			want:  []string{"needs 7 of 8"},
 		},
 		"what is unlisted is not listed again": {
 			state: node(lone(full), lone(goes, closed("c", time.Minute)), listing(8, full), parks),

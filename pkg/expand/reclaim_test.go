@@ -42,10 +42,6 @@ func TestReclaim(t *testing.T) {
 			want:     []string{"needs 8 of 28"},
 			remember: &Memory{},
 		},
-		"pre-allocate is kept": {
-			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), used("10.0.0.1"), limits(Limits{PreAllocate: 14})),
-			want:  []string{"needs 1 of 28"},
-		},
 		"disabled": {
 			policy: func(p *Policy) { p.ReclaimDisabled = true },
 			state:  two,
@@ -100,11 +96,6 @@ func TestDrainOnRequest(t *testing.T) {
 		"the replacement is requested first": {
 			state: node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
 			want:  []string{"needs 3 of 0", "claim 5 in 4 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
-		},
-		"it does not count towards maxBlocks": {
-			policy: func(p *Policy) { p.MaxBlocks = 1 },
-			state:  node(full("10.0.0.0/28", request(Deleted)), used("10.0.0.1-10.0.0.3")),
-			want:   []string{"needs 3 of 0", "claim 5 in 1 blocks, room 86", "10.0.0.0/28 waits for Replacement"},
 		},
 		"once the replacement can be published it drains": {
 			state: node(full("10.0.0.0/28", request(CIDRDraining)), lone("10.0.0.16/28"), used("10.0.0.1-10.0.0.2")),

@@ -53,7 +53,6 @@ func TestExpectedPods(t *testing.T) {
 		"pods elsewhere wait, and come before its reserve": {state: busy(scarce), want: []string{"needs 12 of 14", "again in 1m0s"}},
 		"its own come first":                               {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
 		"and what its agent waits for":                     {state: node(scarce, limits(Limits{MinAllocate: 8, PreAllocate: 20})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100", "again in 1m0s"}},
-		"by either of its limits":                          {state: node(scarce, limits(Limits{PreAllocate: 8})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100"}},
 		"bound pods come first":                            {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
 		"a drain is taken back first":                      {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
 		"an idle block that they need stays": {
@@ -68,10 +67,6 @@ func TestExpectedPods(t *testing.T) {
 		},
 		"it has no address yet": {
 			policy: noReserve, state: agentIn(greedy("default/a", "", 14)), want: []string{"needs 3 of 14"},
-		},
-		"without offers it counts as one": {
-			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14), func(s *State) { s.Offers = false }),
-			want: []string{"needs 3 of 14"},
 		},
 	})
 }
@@ -165,12 +160,9 @@ func TestRecall(t *testing.T) {
 	runDecide(t, map[string]decideCase{
 		"not without":                    {state: busy(), memory: idle(time.Hour), want: stays},
 		"at once":                        {state: busy(recalls("10.0.0.16/28")), want: goes},
-		"not one in use":                 {state: busy(recalls("10.0.0.16/28"), used("10.0.0.17")), want: []string{"needs 11 of 28"}},
 		"not what a pod has":             {state: busy(recalls("10.0.0.16/28"), pod("default/a", "10.0.0.17")), want: []string{"needs 11 of 28"}},
-		"not what the node needs":        {state: busy(recalls("10.0.0.16/28"), used("10.0.0.11-10.0.0.13")), want: []string{"needs 13 of 28"}},
 		"not what its own pods wait for": {state: busy(recalls("10.0.0.16/28"), expects(5)), want: stays},
 		"not beyond the rates":           {state: busy(recalls("10.0.0.16/28"), budget(0)), want: []string{"needs 10 of 28", "again in 10s"}},
-		"not outside a window":           {state: busy(recalls("10.0.0.16/28"), func(s *State) { s.ReclaimHold = Hold{For: WaitWindow} }), want: stays},
 		"not where reclaim is disabled":  {policy: func(p *Policy) { p.ReclaimDisabled = true }, state: busy(recalls("10.0.0.16/28")), want: stays},
 		"others wait as ever": {
 			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), full("10.0.0.32/28"), used("10.0.0.1-10.0.0.2"), budget(5), recalls("10.0.0.16/28")),
