@@ -2,7 +2,6 @@ package importer
 
 import (
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -63,9 +62,8 @@ func calicoPools(r *Result, objects []Object) []namedPool {
 			continue
 		}
 		p := namedPool{from: o, name: o.Name, field: "spec."}
-		var err error
-		if p.unknown, err = decode(fields(o.content, "spec"), &p.spec); err != nil {
-			r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
+		var ok bool
+		if p.unknown, ok = r.read(o, "spec", fields(o.content, "spec"), &p.spec); !ok {
 			continue
 		}
 		never := []string{"", "Never"}
@@ -171,15 +169,4 @@ func noteRouting(r *Result, pools []namedPool) {
 	if slices.ContainsFunc(pools, func(p namedPool) bool { return p.spec.NATOutgoing }) {
 		note("natOutgoing", "masquerading is a setting of Cilium's for all pools", "Its default is on (enableIPv4Masquerade, enableIPv6Masquerade). Name a range that holds all pools in ipv4NativeRoutingCIDR and ipv6NativeRoutingCIDR")
 	}
-}
-
-// overlap returns the intersection of two prefixes.
-func overlap(a, b netip.Prefix) (netip.Prefix, bool) {
-	if !a.Overlaps(b) {
-		return netip.Prefix{}, false
-	}
-	if a.Bits() > b.Bits() {
-		return a, true
-	}
-	return b, true
 }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -59,8 +60,7 @@ func reservations(r *Result, o Object) []reservation {
 	var spec struct {
 		ReservedCIDRs []string `json:"reservedCIDRs"`
 	}
-	if _, err := decode(fields(o.content, "spec"), &spec); err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
+	if _, ok := r.read(o, "spec", fields(o.content, "spec"), &spec); !ok {
 		return nil
 	}
 	var all []reservation
@@ -85,9 +85,8 @@ func reservations(r *Result, o Object) []reservation {
 // set.
 func ipamConfiguration(r *Result, o Object) int {
 	var spec ipamConfig
-	unknown, err := decode(fields(o.content, "spec"), &spec)
-	if err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
+	unknown, ok := r.read(o, "spec", fields(o.content, "spec"), &spec)
+	if !ok {
 		return 0
 	}
 	for _, n := range unknown {
@@ -118,8 +117,8 @@ func (c calicoConfig) apply(d *draft, cidr netip.Prefix, bits int) {
 	}
 	var set netipx.IPSetBuilder
 	for _, r := range c.reserved {
-		if shared, ok := overlap(r.cidr, cidr); ok {
-			set.AddPrefix(shared)
+		if r.cidr.Overlaps(cidr) {
+			set.AddPrefix(slices.MaxFunc([]netip.Prefix{r.cidr, cidr}, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }))
 			if from := r.from.String(); !slices.Contains(d.also, from) {
 				d.also = append(d.also, from)
 			}

@@ -31,13 +31,8 @@ func installationPools(r *Result, o Object, known []namedPool) []namedPool {
 		content, _ := entry.(map[string]any)
 		field := fmt.Sprintf("spec.calicoNetwork.ipPools[%d].", i)
 		var spec operatorPool
-		unknown, err := decode(content, &spec)
-		if err != nil {
-			r.remark(true, o, strings.TrimSuffix(field, "."), "cannot be read: "+err.Error(), "Fix it and import it again")
-			continue
-		}
-		same := func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }
-		if slices.ContainsFunc(known, same) {
+		unknown, ok := r.read(o, strings.TrimSuffix(field, "."), content, &spec)
+		if !ok || slices.ContainsFunc(known, func(p namedPool) bool { return p.spec.CIDR == spec.CIDR }) {
 			continue
 		}
 		p := namedPool{from: o, name: spec.Name, spec: spec.ipPool(), field: field, unknown: unknown}

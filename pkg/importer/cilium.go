@@ -4,9 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -67,9 +67,8 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 		return
 	}
 	var spec podIPPool
-	unknown, err := decode(content, &spec)
-	if err != nil {
-		r.remark(true, o, field, "cannot be read: "+err.Error(), "Fix it and import it again")
+	unknown, ok := r.read(o, field, content, &spec)
+	if !ok {
 		return
 	}
 	d := newDraft(r, o, name)
@@ -97,42 +96,41 @@ func convertPodIPPool(r *Result, o Object, name, field string, content map[strin
 
 func isCiliumConfig(o Object) bool { return o.Kind == "ConfigMap" && o.Name == "cilium-config" }
 
-// clusterPool are the settings of cluster-pool mode.
+// clusterPool are the settings of cluster-pool mode, by family.
 type clusterPool struct {
-	mode, modeField          string
-	ipv4, ipv6               bool
-	cidrs4, cidrs6           []string
-	cidrsField4, cidrsField6 string
-	mask4, mask6             int
-	maskField4, maskField6   string
+	mode, modeField string
+	families        [2]familyPool
+}
+
+type familyPool struct {
+	on         bool
+	cidrs      []string
+	cidrsField string
+	maskSize   int
+	maskField  string
 }
 
 // fromCiliumConfig reads the ConfigMap; missing settings have the defaults of cilium-operator
 // (operator/pkg/ipam/clusterpool.go of v1.20.1).
 func fromCiliumConfig(r *Result, o Object) {
 	data := fields(o.content, "data")
-	c := clusterPool{
-		ipv4: text(data["enable-ipv4"]) != "false", ipv6: text(data["enable-ipv6"]) == "true",
-		cidrs4: list(text(data["cluster-pool-ipv4-cidr"])), cidrsField4: "data.cluster-pool-ipv4-cidr",
-		cidrs6: list(text(data["cluster-pool-ipv6-cidr"])), cidrsField6: "data.cluster-pool-ipv6-cidr",
-		mask4: 24, maskField4: "data.cluster-pool-ipv4-mask-size",
-		mask6: 112, maskField6: "data.cluster-pool-ipv6-mask-size",
-		mode: text(data["ipam"]), modeField: "data.ipam",
-	}
-	for _, mask := range []struct {
-		field string
-		to    *int
-	}{{c.maskField4, &c.mask4}, {c.maskField6, &c.mask6}} {
-		s := text(data[strings.TrimPrefix(mask.field, "data.")])
-		if s == "" {
-			continue
+	c := clusterPool{mode: text(data["ipam"]), modeField: "data.ipam"}
+	enabled4, enabled6 := text(data["enable-ipv4"]) != "false", text(data["enable-ipv6"]) == "true"
+	for _, f := range ipalloc.Families() {
+		key := "cluster-pool-" + f.String()
+		p := familyPool{
+			on:    [2]bool{enabled4, enabled6}[f],
+			cidrs: list(text(data[key+"-cidr"])), cidrsField: "data." + key + "-cidr",
+			maskSize: [2]int{24, 112}[f], maskField: "data." + key + "-mask-size",
 		}
-		bits, err := strconv.Atoi(s)
-		if err != nil {
-			r.remark(true, o, mask.field+": "+s, "is not a number", "Fix it and import it again")
-			return
+		if s := text(data[key+"-mask-size"]); s != "" {
+			var err error
+			if p.maskSize, err = strconv.Atoi(s); err != nil {
+				r.remark(true, o, p.maskField+": "+s, "is not a number", "Fix it and import it again")
+				return
+			}
 		}
-		*mask.to = bits
+		c.families[f] = p
 	}
 	if made := text(data["auto-create-cilium-pod-ip-pools"]); made != "" && c.mode == "multi-pool" {
 		r.remark(false, o, "data.auto-create-cilium-pod-ip-pools", "Cilium makes CiliumPodIPPools of this", "Import those")
@@ -164,35 +162,31 @@ type values struct {
 // (install/kubernetes/cilium/values.yaml of v1.20).
 func fromCiliumValues(r *Result, o Object, defaultPool string) {
 	var v values
-	if _, err := decode(o.content, &v); err != nil {
-		r.remark(true, o, "ipam", "cannot be read: "+err.Error(), "Fix it and import it again")
+	if _, ok := r.read(o, "ipam", o.content, &v); !ok {
 		return
 	}
 	const at = "ipam.operator."
-	c := clusterPool{
-		ipv4: v.IPv4.Enabled == nil || *v.IPv4.Enabled, ipv6: v.IPv6.Enabled != nil && *v.IPv6.Enabled,
-		cidrs4: stringsOf(v.IPAM.Operator.IPv4CIDRs, "10.0.0.0/8"), cidrsField4: at + "clusterPoolIPv4PodCIDRList",
-		cidrs6: stringsOf(v.IPAM.Operator.IPv6CIDRs, "fd00::/104"), cidrsField6: at + "clusterPoolIPv6PodCIDRList",
-		mask4: 24, maskField4: at + "clusterPoolIPv4MaskSize",
-		mask6: 120, maskField6: at + "clusterPoolIPv6MaskSize",
-		mode: v.IPAM.Mode, modeField: "ipam.mode",
-	}
-	if v.IPAM.Operator.IPv4Mask != nil {
-		c.mask4 = *v.IPAM.Operator.IPv4Mask
-	}
-	if v.IPAM.Operator.IPv6Mask != nil {
-		c.mask6 = *v.IPAM.Operator.IPv6Mask
-	}
-	if v.IPAM.Operator.IPv4CIDRs == nil && c.ipv4 && c.usesClusterPool() {
-		r.remark(false, o, c.cidrsField4, "is not set: the chart's default was taken", "")
-	}
-	if v.IPAM.Operator.IPv6CIDRs == nil && c.ipv6 && c.usesClusterPool() {
-		r.remark(false, o, c.cidrsField6, "is not set: the chart's default was taken", "")
+	operator := v.IPAM.Operator
+	c := clusterPool{mode: v.IPAM.Mode, modeField: "ipam.mode", families: [2]familyPool{
+		ipalloc.IPv4: {
+			on:    v.IPv4.Enabled == nil || *v.IPv4.Enabled,
+			cidrs: stringsOf(operator.IPv4CIDRs, "10.0.0.0/8"), cidrsField: at + "clusterPoolIPv4PodCIDRList",
+			maskSize: ptr.Deref(operator.IPv4Mask, 24), maskField: at + "clusterPoolIPv4MaskSize",
+		},
+		ipalloc.IPv6: {
+			on:    v.IPv6.Enabled != nil && *v.IPv6.Enabled,
+			cidrs: stringsOf(operator.IPv6CIDRs, "fd00::/104"), cidrsField: at + "clusterPoolIPv6PodCIDRList",
+			maskSize: ptr.Deref(operator.IPv6Mask, 120), maskField: at + "clusterPoolIPv6MaskSize",
+		},
+	}}
+	for f, cidrs := range []any{operator.IPv4CIDRs, operator.IPv6CIDRs} {
+		if p := c.families[f]; cidrs == nil && p.on && c.usesClusterPool() {
+			r.remark(false, o, p.cidrsField, "is not set: the chart's default was taken", "")
+		}
 	}
 	if c.mode == "multi-pool" {
-		pools := v.IPAM.Operator.Pools
-		for _, name := range slices.Sorted(maps.Keys(pools)) {
-			content, _ := pools[name].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(operator.Pools)) {
+			content, _ := operator.Pools[name].(map[string]any)
 			convertPodIPPool(r, o, name, at+"autoCreateCiliumPodIPPools."+name, content, defaultPool)
 		}
 	}
@@ -237,11 +231,10 @@ func (c clusterPool) convert(r *Result, o Object) {
 		return
 	}
 	d := newDraft(r, o, "cluster-pool")
-	if c.ipv4 {
-		d.add(ipalloc.IPv4, d.cidrs(c.cidrsField4, c.cidrs4), d.blockBits(c.maskField4, ipalloc.IPv4, c.mask4), v1alpha1.EdgeIPs{})
-	}
-	if c.ipv6 {
-		d.add(ipalloc.IPv6, d.cidrs(c.cidrsField6, c.cidrs6), d.blockBits(c.maskField6, ipalloc.IPv6, c.mask6), v1alpha1.EdgeIPs{})
+	for _, f := range ipalloc.Families() {
+		if p := c.families[f]; p.on {
+			d.add(f, d.cidrs(p.cidrsField, p.cidrs), d.blockBits(p.maskField, f, p.maskSize), v1alpha1.EdgeIPs{})
+		}
 	}
 	d.done()
 }

@@ -28,9 +28,8 @@ func isClusterCIDR(o Object) bool {
 
 func convertClusterCIDR(r *Result, o Object) {
 	var spec clusterCIDR
-	unknown, err := decode(fields(o.content, "spec"), &spec)
-	if err != nil {
-		r.remark(true, o, "spec", "cannot be read: "+err.Error(), "Fix it and import it again")
+	unknown, ok := r.read(o, "spec", fields(o.content, "spec"), &spec)
+	if !ok {
 		return
 	}
 	if r.named(o.Name) {
@@ -46,6 +45,7 @@ func convertClusterCIDR(r *Result, o Object) {
 			d.add(f, d.cidrs("spec."+f.String(), []string{cidr}), bits, v1alpha1.EdgeIPs{})
 		}
 	}
+	var err error
 	if d.pool.Spec.NodeSelector, err = selector.FromNodeSelector(spec.NodeSelector).LabelSelector(); err != nil {
 		d.hold("spec.nodeSelector", err.Error())
 	} else {

@@ -59,7 +59,7 @@ func findNodeCIDRs(r *Result, objects []Object) []nodeCIDRs {
 		case o.Kind == "ConfigMap" && o.Name == "kubeadm-config":
 			var content map[string]any
 			if err := yaml.Unmarshal([]byte(text(fields(o.content, "data")["ClusterConfiguration"])), &content); err != nil {
-				r.remark(true, o, "data.ClusterConfiguration", "cannot be read: "+err.Error(), "Fix it and import it again")
+				r.unreadable(o, "data.ClusterConfiguration", err)
 				continue
 			}
 			configured = append(configured, fromClusterConfiguration(o, "data.ClusterConfiguration.", content))
@@ -136,7 +136,7 @@ func (c nodeCIDRs) convert(r *Result) {
 		return
 	}
 	for _, f := range ipalloc.Families() {
-		own := byFamily(f, cidrs)
+		own := slices.DeleteFunc(slices.Clone(cidrs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 		if len(own) == 0 {
 			continue
 		}

@@ -122,6 +122,19 @@ func fields(content map[string]any, keys ...string) map[string]any {
 	return content
 }
 
+// read decodes content, which is at field of o, as decode does. It remarks if it cannot.
+func (r *Result) read(o Object, field string, content map[string]any, into any) (unknown []string, ok bool) {
+	unknown, err := decode(content, into)
+	if err != nil {
+		r.unreadable(o, field, err)
+	}
+	return unknown, err == nil
+}
+
+func (r *Result) unreadable(o Object, field string, err error) {
+	r.remark(true, o, field, "cannot be read: "+err.Error(), "Fix it and import it again")
+}
+
 // decode decodes content into a struct. It returns fields that the struct lacks; a value of the
 // wrong type is an error.
 func decode(content map[string]any, into any) (unknown []string, err error) {

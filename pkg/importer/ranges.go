@@ -60,17 +60,6 @@ func (d *draft) blockBits(field string, f ipalloc.Family, bits int) int {
 	return bits
 }
 
-// byFamily returns the prefixes of one family.
-func byFamily(f ipalloc.Family, all []netip.Prefix) []netip.Prefix {
-	var some []netip.Prefix
-	for _, p := range all {
-		if ipalloc.FamilyOf(p.Addr()) == f {
-			some = append(some, p)
-		}
-	}
-	return some
-}
-
 // list splits a list that ConfigMaps and flags write as one string.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(", \t\n", c) })

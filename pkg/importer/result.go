@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,12 +166,7 @@ func (r *Result) poolName(name string) string {
 }
 
 func (r *Result) named(name string) bool {
-	for _, p := range r.Pools {
-		if p.Object.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Pools, func(p Pool) bool { return p.Object.Name == name })
 }
 
 // oneLine keeps text from files from breaking out of comments and lists.
