@@ -169,17 +169,22 @@ func TestMake(t *testing.T) {
 				tt.in.Pools = []*crd.Pool{main}
 			}
 			tt.in.Config = config()
-			plan := Make(tt.in)
-			if diff := cmp.Diff(tt.found, reasons(plan.Findings)); diff != "" {
-				t.Errorf("findings (-want +got):\n%s\n%v", diff, plan.Findings)
-			}
-			if diff := cmp.Diff(tt.blocks, plan.Nodes[0].Blocks, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("blocks of n1 (-want +got):\n%s", diff)
-			}
-			if plan.Blocked() != strings.Contains(strings.Join(tt.found, " "), "blocked") {
-				t.Errorf("blocked is %t", plan.Blocked())
-			}
+			checkPlan(t, Make(tt.in), tt.blocks, tt.found)
 		})
+	}
+}
+
+// checkPlan checks the blocks of the first node, and the findings about all.
+func checkPlan(t *testing.T, plan Plan, blocks []Block, found []string) {
+	t.Helper()
+	if diff := cmp.Diff(found, reasons(plan.Findings)); diff != "" {
+		t.Errorf("findings (-want +got):\n%s\n%v", diff, plan.Findings)
+	}
+	if diff := cmp.Diff(blocks, plan.Nodes[0].Blocks, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("blocks of n1 (-want +got):\n%s", diff)
+	}
+	if plan.Blocked() != strings.Contains(strings.Join(found, " "), "blocked") {
+		t.Errorf("blocked is %t", plan.Blocked())
 	}
 }
 
@@ -324,13 +329,7 @@ func TestByHand(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			plan := Make(Input{Nodes: tt.nodes, Blocks: tt.blocks, Pools: []*crd.Pool{main}, Config: config()})
-			if diff := cmp.Diff(tt.want, plan.Nodes[0].Blocks, compareNetip(), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("blocks (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.found, reasons(plan.Findings)); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
+			checkPlan(t, Make(Input{Nodes: tt.nodes, Blocks: tt.blocks, Pools: []*crd.Pool{main}, Config: config()}), tt.want, tt.found)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -47,9 +46,7 @@ func TestUsable(t *testing.T) {
 				want = append(want, netip.MustParseAddr(a))
 			}
 			block := netip.MustParsePrefix(tt.block)
-			if diff := cmp.Diff(want, p.Usable(block), compareNetip()); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "addresses", want, p.Usable(block))
 			if got := p.UsableCount(block); got != len(want) {
 				t.Errorf("UsableCount is %d, want %d", got, len(want))
 			}
@@ -90,9 +87,7 @@ func TestSkipped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "addresses", tt.want, p.Skipped(ipalloc.IPv4))
 			if got := p.Skipped(ipalloc.IPv6); got != nil {
 				t.Errorf("IPv6: %v", got)
 			}

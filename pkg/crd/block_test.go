@@ -79,9 +79,7 @@ func TestBlockFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, compareNetip()); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "block", tt.want, got)
 		})
 	}
 }
@@ -186,7 +184,5 @@ func TestNewBlock(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "fd00-10--40-122", Finalizers: []string{"cilium-pool.io/in-use"}},
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "fd00:10::40/122", PoolName: "p", NodeName: "n", NodeUID: "u"},
 	}
-	if diff := cmp.Diff(want, crd.NewBlock(prefixes("fd00:10::40/122")[0], "p", "n", "u")); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "block", want, crd.NewBlock(prefixes("fd00:10::40/122")[0], "p", "n", "u"))
 }

@@ -58,9 +58,7 @@ func TestMaintenance(t *testing.T) {
 			if err != nil {
 				t.Fatalf("a pool must serve whatever its windows: %v", err)
 			}
-			if diff := cmp.Diff(test.hold, p.Maintenance.Hold(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "hold", test.hold, p.Maintenance.Hold(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)))
 			if p.Maintenance.BlocksPerHour != test.perHour {
 				t.Errorf("%d blocks per hour, want %d", p.Maintenance.BlocksPerHour, test.perHour)
 			}

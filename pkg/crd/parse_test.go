@@ -72,9 +72,7 @@ func TestPoolFrom(t *testing.T) {
 
 func TestPoolFromDefaults(t *testing.T) {
 	p := pool(t, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")})
-	if diff := cmp.Diff(expand.DefaultPolicy(), p.Policy); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "policy", expand.DefaultPolicy(), p.Policy)
 	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
 	}
@@ -83,14 +81,6 @@ func TestPoolFromDefaults(t *testing.T) {
 	}
 	if _, ok := p.Ranges(ipalloc.IPv6); ok {
 		t.Error("an IPv4 pool has IPv6 ranges")
-	}
-}
-
-func TestPoolFromWithoutReclaim(t *testing.T) {
-	spec := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")}
-	spec.Expand.ThresholdPercent, spec.Reclaim.Mode = ptr[int32](40), v1alpha1.ReclaimNever
-	if p := pool(t, spec); !p.Policy.ReclaimDisabled || p.Policy.ExpandPercent != 40 {
-		t.Errorf("policy is %+v", p.Policy)
 	}
 }
 
@@ -255,7 +245,5 @@ func checkProblems(t *testing.T, err error, want []string) {
 			}
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "policy", want, got)
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -91,9 +89,7 @@ func TestWrongPolicyDoesNotStopAPool(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the pool does not serve: %v", err)
 			}
-			if diff := cmp.Diff(want, p.Policy); diff != "" {
-				t.Errorf("policy (-want +got):\n%s", diff)
-			}
+			same(t, "policy", want, p.Policy)
 			if err := p.Policy.Validate(); err != nil {
 				t.Error(err)
 			}

@@ -112,9 +112,7 @@ func TestRank(t *testing.T) {
 			for _, p := range crd.Rank(pools, tt.labels) {
 				got = append(got, p.Name)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "pools", tt.want, got)
 		})
 	}
 }
@@ -185,12 +183,8 @@ func TestForFamily(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"good", "low", "invalid", "closed", "draining"}, names(ipalloc.IPv4, pools)); diff != "" {
-		t.Errorf("IPv4 (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"six"}, names(ipalloc.IPv6, pools)); diff != "" {
-		t.Errorf("IPv6 (-want +got):\n%s", diff)
-	}
+	same(t, "IPv4", []string{"good", "low", "invalid", "closed", "draining"}, names(ipalloc.IPv4, pools))
+	same(t, "IPv6", []string{"six"}, names(ipalloc.IPv6, pools))
 	// A pause means that no node should change, even if the pool assigns no block.
 	if got := names(ipalloc.IPv4, append(pools, poolFrom(t, stopped))); got[0] != "stopped" {
 		t.Errorf("with a paused pool: %v", got)
@@ -258,7 +252,5 @@ func TestFrozenPool(t *testing.T) {
 	if p := frozenPool(t, obj); p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
 		t.Errorf("by default its blocks cool down for %s and %s", p.Cooldown, p.NodeGoneCooldown)
 	}
-	if diff := cmp.Diff(prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4), compareNetip()); diff != "" {
-		t.Errorf("reserved (-want +got):\n%s", diff)
-	}
+	same(t, "reserved", prefixes("10.0.0.0/29"), p.Skipped(ipalloc.IPv4))
 }

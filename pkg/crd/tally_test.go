@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -37,8 +35,6 @@ func TestTally(t *testing.T) {
 		for _, b := range blocks {
 			tally.Add(b)
 		}
-		if diff := cmp.Diff(want, tally.Sum()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		same(t, "tally", want, tally.Sum())
 	}
 }

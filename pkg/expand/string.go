@@ -20,7 +20,7 @@ func (p Plan) String() string {
 	add := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
 	list := func(verb string, addrs []netip.Addr) {
 		if len(addrs) > 0 {
-			add("%s %s", verb, addresses(addrs))
+			add("%s %s", verb, few(addrs))
 		}
 	}
 
@@ -79,20 +79,14 @@ func (w Wait) String() string {
 	return fmt.Sprintf("%s waits for %s %s", w.CIDR, w.For, few(w.By))
 }
 
-// addresses names a few addresses and counts the rest.
-func addresses(addrs []netip.Addr) string {
-	names := make([]string, 0, 3)
-	for _, a := range addrs[:min(len(addrs), 3)] {
-		names = append(names, a.String())
+// few names the first three of a list, and counts the rest.
+func few[T any](list []T) string {
+	var names []string
+	for _, one := range list[:min(len(list), 3)] {
+		names = append(names, fmt.Sprint(one))
 	}
-	return more(names, len(addrs))
-}
-
-func few(names []string) string { return more(names[:min(len(names), 3)], len(names)) }
-
-func more(names []string, all int) string {
 	s := strings.Join(names, ", ")
-	if rest := all - len(names); rest > 0 {
+	if rest := len(list) - len(names); rest > 0 {
 		return fmt.Sprintf("%s and %d more", s, rest)
 	}
 	return s

@@ -14,9 +14,9 @@ func (p Policy) Validate() error {
 		atLeast("MinFree", p.MinFree, 0),
 		atLeast("MaxBlocks", p.MaxBlocks, 1),
 		between("MaxAddresses", p.MaxAddresses, 1, MostAddresses),
-		notNegative("IdleFor", p.IdleFor),
+		atLeast("IdleFor", p.IdleFor, 0),
 		between("PressurePercent", p.PressurePercent, 0, 100),
-		notNegative("AckHold", p.AckHold),
+		atLeast("AckHold", p.AckHold, 0),
 	}
 	if p.AckTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("AckTimeout is %s: set it above 0, well above the agent's update rate (15s by default), or every mark is withdrawn before it is answered", p.AckTimeout))
@@ -47,16 +47,9 @@ func between(field string, value, low, high int) error {
 	return nil
 }
 
-func atLeast(field string, value, low int) error {
+func atLeast[T int | time.Duration](field string, value, low T) error {
 	if value < low {
-		return fmt.Errorf("%s is %d: set it to %d or more", field, value, low)
-	}
-	return nil
-}
-
-func notNegative(field string, value time.Duration) error {
-	if value < 0 {
-		return fmt.Errorf("%s is %s: set it to 0s or more", field, value)
+		return fmt.Errorf("%s is %v: set it to %v or more", field, value, low)
 	}
 	return nil
 }
