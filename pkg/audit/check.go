@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"net/netip"
 )
 
@@ -58,6 +59,11 @@ func (c *check) add(f Finding) {
 		c.seen[key] = true
 		c.findings = append(c.findings, f)
 	}
+}
+
+// found adds a finding about an object as a whole.
+func (c *check) found(r Reason, o Object, says string, args ...any) {
+	c.add(Finding{Reason: r, Object: o, Says: fmt.Sprintf(says, args...)})
 }
 
 // single returns an address as a prefix.

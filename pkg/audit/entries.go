@@ -28,8 +28,7 @@ func (c *check) entriesOf(n *node) {
 		c.add(Finding{Reason: reason, Object: c.allocationObject(n.name), Subject: single(a), Says: says})
 	}
 	if len(n.view.Unreadable) > 0 {
-		c.add(Finding{Reason: PoolEntryUnreadable, Object: c.allocationObject(n.name),
-			Says: "its pool has keys that are no addresses: " + firstFew(n.view.Unreadable)})
+		c.found(PoolEntryUnreadable, c.allocationObject(n.name), "its pool has keys that are no addresses: %s", firstFew(n.view.Unreadable))
 	}
 }
 

@@ -22,40 +22,38 @@ func (c *check) nodeObjects(n *node) {
 	}
 	// blockAndNode reports blocks alone.
 	if n.view != nil && len(n.view.Pool)+len(n.view.Listed()) > 0 {
-		c.add(Finding{Reason: CiliumNodeWithoutNode, Object: c.allocationObject(n.name),
-			Says: fmt.Sprintf("has %d addresses in its pool and %d CIDRs in %s, and there is no such Node", len(n.view.Pool), len(n.view.Listed()), c.list)})
+		c.found(CiliumNodeWithoutNode, c.allocationObject(n.name), "has %d addresses in its pool and %d CIDRs in %s, and there is no such Node",
+			len(n.view.Pool), len(n.view.Listed()), c.list)
 	}
 }
 
 func (c *check) node(n *node) {
 	for _, cond := range n.obj.Status.Conditions {
 		if cond.Type == shortage && cond.Status == corev1.ConditionTrue {
-			c.add(Finding{Reason: NodeShortOfAddresses, Object: nodeObject(n.name), Says: cond.Reason + ": " + cond.Message})
+			c.found(NodeShortOfAddresses, nodeObject(n.name), "%s: %s", cond.Reason, cond.Message)
 		}
 	}
 	c.neverAgent(n)
 	c.unserved(n)
 	switch {
 	case n.moving:
-		c.add(Finding{Reason: NodeYetToMove, Object: nodeObject(n.name),
-			Says: fmt.Sprintf("was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))})
+		c.found(NodeYetToMove, nodeObject(n.name), "was given %d CIDRs, holds %d blocks, and its agent reports nothing", len(n.view.AssignedCIDRs()), len(n.blocks))
 	case n.awaits != "":
 		c.awaitsLabels(n)
 	case n.optedOut || n.paused:
 	case n.view != nil && slices.ContainsFunc(n.pools, isDefault):
 		c.families(n)
 	case n.view != nil && n.hasCilium() && !n.view.givesAny():
-		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: "has a " + c.kind + " without addresses, and no PodIPPool serves its agent"})
+		c.found(NodeServedByNoPool, nodeObject(n.name), "has a %s without addresses, and no PodIPPool serves its agent", c.kind)
 	case n.view == nil && len(n.pools)+len(n.blocks) > 0:
-		c.add(Finding{Reason: CiliumNodeMissing, Object: nodeObject(n.name),
-			Says: fmt.Sprintf("has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))})
+		c.found(CiliumNodeMissing, nodeObject(n.name), "has no CiliumNode, though %d pools serve it and it holds %d blocks", len(n.pools), len(n.blocks))
 	}
 }
 
 // unserved reports the requests of a node's agent and of its pods that no PodIPPool serves.
 func (c *check) unserved(n *node) {
 	if len(n.unserved) > 0 {
-		c.add(Finding{Reason: NodeServedByNoPool, Object: nodeObject(n.name), Says: strings.Join(n.unserved, "; ")})
+		c.found(NodeServedByNoPool, nodeObject(n.name), "%s", strings.Join(n.unserved, "; "))
 	}
 	for name, says := range n.unservedPods {
 		namespace, pod, _ := strings.Cut(name, "/")
@@ -71,19 +69,16 @@ func (c *check) neverAgent(n *node) {
 		return
 	}
 	if !n.agentSeen && !n.moving && c.anyAgent && slices.ContainsFunc(n.blocks, lasts) {
-		c.add(Finding{Reason: NodeWithoutAgent, Object: nodeObject(n.name),
-			Says: fmt.Sprintf("holds %d blocks, and has never had an agent", len(n.blocks))})
+		c.found(NodeWithoutAgent, nodeObject(n.name), "holds %d blocks, and has never had an agent", len(n.blocks))
 	}
 }
 
 // awaitsLabels reports pods that wait for an address while their node waits for its labels.
 func (c *check) awaitsLabels(n *node) {
-	i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 })
-	if i < 0 {
-		return
+	if i := slices.IndexFunc(n.pods, func(p pod) bool { return len(p.ips) == 0 }); i >= 0 {
+		waits := n.pods[i].object
+		c.found(NodeAwaitsLabels, nodeObject(n.name), "%s; meanwhile pod %s/%s waits for an address", n.awaits, waits.Namespace, waits.Name)
 	}
-	c.add(Finding{Reason: NodeAwaitsLabels, Object: nodeObject(n.name),
-		Says: n.awaits + "; meanwhile pod " + n.pods[i].object.Namespace + "/" + n.pods[i].object.Name + " waits for an address"})
 }
 
 // hasCilium reports whether Cilium runs on a node that has the object which assigns blocks: in

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,24 +22,20 @@ const reasonInvalid = "Invalid"
 func (c *check) pools(s *Snapshot) {
 	for _, name := range slices.Sorted(maps.Keys(c.poolByName)) {
 		obj, pool := c.specOf[name], c.poolByName[name]
-		f := Finding{Object: poolObject(name)}
 		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolReady)
 		stale := ready == nil || obj.Status.ObservedGeneration < obj.Generation
 		switch {
 		case c.unsound[name] != nil:
-			f.Reason, f.Says = PoolInvalid, strings.ReplaceAll(c.unsound[name].Error(), "\n", "; ")
-			c.add(f)
+			c.found(PoolInvalid, poolObject(name), "%s", strings.ReplaceAll(c.unsound[name].Error(), "\n", "; "))
 		case !stale && ready.Status == metav1.ConditionFalse && ready.Reason == reasonInvalid:
-			f.Reason, f.Says = PoolInvalid, ready.Message
-			c.add(f)
+			c.found(PoolInvalid, poolObject(name), "%s", ready.Message)
 		}
 		if stale {
-			c.add(Finding{Reason: PoolStatusStale, Object: poolObject(name),
-				Says: fmt.Sprintf("its spec is of generation %d, its status of %d", obj.Generation, obj.Status.ObservedGeneration)})
+			c.found(PoolStatusStale, poolObject(name), "its spec is of generation %d, its status of %d", obj.Generation, obj.Status.ObservedGeneration)
 		}
 		full := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolExhausted)
 		if !stale && full != nil && full.Status == metav1.ConditionTrue && !pool.Deleting && givesOut(pool) {
-			c.add(Finding{Reason: PoolExhausted, Object: poolObject(name), Says: full.Message})
+			c.found(PoolExhausted, poolObject(name), "%s", full.Message)
 		}
 		c.closed(pool)
 		c.covers(pool)
@@ -61,8 +56,7 @@ func (c *check) noAgents() {
 		}
 	}
 	if held > 0 && !c.anyAgent {
-		c.add(Finding{Reason: NoAgentsFound, Object: Object{Kind: "DaemonSet", Name: "cilium"},
-			Says: fmt.Sprintf("Nodes hold %d blocks, and no pod of an agent was found", held)})
+		c.found(NoAgentsFound, Object{Kind: "DaemonSet", Name: "cilium"}, "Nodes hold %d blocks, and no pod of an agent was found", held)
 	}
 }
 
@@ -96,10 +90,10 @@ func (c *check) ciliumConfig(s *Snapshot) {
 	about := Object{Kind: "ConfigMap", Namespace: c.CiliumNamespace, Name: ciliumconfig.Name}
 	others, _ := c.cluster.OtherModes(s.Nodes)
 	for _, o := range others {
-		c.add(Finding{Reason: CiliumModeDiffers, Object: about, Says: o.Says(s.Mode)})
+		c.found(CiliumModeDiffers, about, "%s", o.Says(s.Mode))
 	}
 	if s.Mode.String() == string(ciliumnode.CRD) && s.CiliumConfig.LosesRoutes() {
-		c.add(Finding{Reason: KVStoreWithoutRoutes, Object: about, Says: ciliumconfig.LosingRoutes})
+		c.found(KVStoreWithoutRoutes, about, "%s", ciliumconfig.LosingRoutes)
 	}
 }
 
@@ -109,8 +103,7 @@ func (c *check) selects(obj *v1alpha1.PodIPPool) {
 	if len(keys) == 0 || obj.Annotations[v1alpha1.TrustedLabelsAnnotation] == "true" {
 		return
 	}
-	c.add(Finding{Reason: PoolChosenByKubelet, Object: poolObject(obj.Name),
-		Says: "its nodeSelector uses " + strings.Join(keys, ", ") + ", which a kubelet may set on its own Node"})
+	c.found(PoolChosenByKubelet, poolObject(obj.Name), "its nodeSelector uses %s, which a kubelet may set on its own Node", strings.Join(keys, ", "))
 }
 
 // public reports ranges that may be other people's.

@@ -36,10 +36,12 @@ func (cn *CiliumNode) gives(a netip.Addr) bool {
 // wholeOf checks the CIDRs assigned to one node, on their own.
 func (c *check) wholeOf(n *node) {
 	c.twiceOf(n)
-	c.leftOf(n)
+	if w := n.view.BlockDemand; len(w.LeftCIDRs)+w.LeftAddresses > 0 {
+		c.found(LeftFromCRDMode, c.allocationObject(n.name), "has %d podCIDRs and %d addresses in spec.ipam.pool, which its agent does not read",
+			len(w.LeftCIDRs), w.LeftAddresses)
+	}
 	c.annotationsOf(n)
 	c.runsOf(n)
-	c.familiesOf(n)
 }
 
 // twiceOf checks whether two CIDRs of a node overlap. A pool of the agent allocates from each
@@ -66,24 +68,23 @@ func (c *check) twiceOf(n *node) {
 	}
 }
 
-// leftOf reports leftovers of crd mode.
-func (c *check) leftOf(n *node) {
-	w := n.view.BlockDemand
-	if len(w.LeftCIDRs)+w.LeftAddresses > 0 {
-		c.add(Finding{Reason: LeftFromCRDMode, Object: c.allocationObject(n.name),
-			Says: fmt.Sprintf("has %d podCIDRs and %d addresses in spec.ipam.pool, which its agent does not read", len(w.LeftCIDRs), w.LeftAddresses)})
-	}
-}
-
-// annotationsOf reports blocks in annotations of a Node that have no effect.
+// annotationsOf reports blocks in annotations of a Node that have no effect, or that its agent does
+// not use: the Node keeps them, as in kubernetes mode.
 func (c *check) annotationsOf(n *node) {
 	for _, cidr := range n.view.BlockDemand.Annotated {
 		own := c.byCIDR[cidr]
-		if own == nil || own.Node != n.name || n.view.Lists(cidr) {
+		if own == nil || own.Node != n.name {
 			continue
 		}
-		c.add(Finding{Reason: NodePodCIDRFirst, Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr,
-			Says: "in an annotation, and spec.podCIDRs goes first"})
+		f := Finding{Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr}
+		if !n.view.Lists(cidr) {
+			f.Reason, f.Says = NodePodCIDRFirst, "in an annotation, and spec.podCIDRs goes first"
+			c.add(f)
+		}
+		if family := ipalloc.FamilyOf(cidr.Addr()); n.view.NotRun(family) {
+			f.Reason, f.Says = FamilyNotRun, fmt.Sprintf("assigned to the Node, whose agent names no address of its own in %s", family)
+			c.add(f)
+		}
 	}
 }
 
@@ -101,19 +102,6 @@ func (c *check) runsOf(n *node) {
 			f.Says += "; it shares addresses with block " + other.CIDR.String() + " of node " + other.Node
 		}
 		c.add(f)
-	}
-}
-
-// familiesOf reports blocks of a family that the agent does not run and that its Node keeps, as
-// in kubernetes mode.
-func (c *check) familiesOf(n *node) {
-	for _, cidr := range n.view.BlockDemand.Annotated {
-		f, own := ipalloc.FamilyOf(cidr.Addr()), c.byCIDR[cidr]
-		if own == nil || own.Node != n.name || !n.view.NotRun(f) {
-			continue
-		}
-		c.add(Finding{Reason: FamilyNotRun, Object: nodeObject(n.name), Others: []Object{blockObject(own.Name)}, Subject: cidr,
-			Says: fmt.Sprintf("assigned to the Node, whose agent names no address of its own in %s", f)})
 	}
 }
 
