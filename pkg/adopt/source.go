@@ -14,9 +14,10 @@ type Facts struct {
 	Mode string
 	// PodCIDRs and Allocated are the CiliumNode's, NodePodCIDRs the Node's.
 	PodCIDRs, Allocated, NodePodCIDRs []netip.Prefix
-	// Published: spec.ipam.pool has addresses. Reported: the agent has reported the addresses it
-	// uses.
-	Published, Reported bool
+	// Published are the addresses in spec.ipam.pool.
+	Published []netip.Addr
+	// Reported: the agent has reported the addresses it uses.
+	Reported bool
 	// Blocks are the blocks that the node holds.
 	Blocks []crd.Block
 }
@@ -47,7 +48,7 @@ func (f *Facts) source() Source {
 	switch {
 	case i >= 0:
 		return Source(f.Blocks[i].AdoptedFrom)
-	case len(held) == 0 && f.Published:
+	case f.filledByHand(held):
 		return CRD
 	case f.Reported:
 		return None
@@ -64,9 +65,15 @@ func (f *Facts) source() Source {
 	return None
 }
 
+// filledByHand reports whether an agent may use addresses that the operator did not publish. The
+// operator may have claimed a block beside them already.
+func (f *Facts) filledByHand(held []netip.Prefix) bool {
+	return (f.Reported || len(held) == 0) && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(single(a), held) })
+}
+
 // tellsNothing reports whether an agent in kubernetes mode has not written its CiliumNode yet.
 func (f *Facts) tellsNothing() bool {
-	return len(f.PodCIDRs)+len(f.Allocated) == 0 && !f.Published
+	return len(f.PodCIDRs)+len(f.Allocated)+len(f.Published) == 0
 }
 
 // notAmong reports whether one of list is not among others.

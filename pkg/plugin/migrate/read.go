@@ -46,13 +46,14 @@ func (m *move) adoptNode(name string) adopt.Node {
 	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
 	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
 	if view != nil {
-		facts.PodCIDRs, facts.Published, facts.Reported = view.PodCIDRs, len(view.Pool) > 0, len(view.Used) > 0
+		facts.PodCIDRs, facts.Reported = view.PodCIDRs, len(view.Used) > 0
 		for _, a := range view.Allocated {
 			facts.Allocated = append(facts.Allocated, a.CIDR)
 		}
-		n.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
-		n.NonCanonical, n.Own, n.Limits, n.Reported = view.NonCanonical, view.Own, view.Limits, facts.Reported
+		facts.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
+		n.NonCanonical, n.Own, n.Limits = view.NonCanonical, view.Own, view.Limits
 	}
+	n.Published, n.Reported = facts.Published, facts.Reported
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
 	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
 	seen := map[string]bool{}
