@@ -8,26 +8,23 @@ import (
 )
 
 // losses counts the pods that agents did not restore because of the window in their protocol
-// (docs/reliability.md), in worlds of one kind.
+// (docs/reliability.md).
 type losses struct {
-	// planned is how many worlds the whole search has.
+	// planned is the number of worlds in the whole search.
 	planned int
-	// mayWorlds and mayRestarts are the budget: how many worlds may lose pods, and at how many
-	// agent restarts any one of them may.
+	// mayWorlds and mayRestarts are the budget: the number of worlds that may lose pods, and the
+	// number of agent restarts at which any one of them may.
 	mayWorlds, mayRestarts int
 
 	marks int // addresses marked for release
 	pods  int // not restored
-	// worlds is how many worlds lost pods, and most at how many agent restarts the worst of
-	// them did.
+	// worlds is the number of worlds that lost pods, and most the number of agent restarts at
+	// which the worst of them did.
 	worlds, most int
 }
 
-// The rates, well above those observed.
-const (
-	rateInWindow  = 1. / 50 // of worlds where all is done to lose pods
-	rateElsewhere = 1. / 5000
-)
+// lossRate is the part of worlds that may lose pods, well above the observed one.
+const lossRate = 1. / 5000
 
 // falseAlarm bounds the probability that an operator whose losses have these rates exceeds a
 // budget in one search.
@@ -37,20 +34,15 @@ const falseAlarm = 1e-5
 // answer marks.
 func (o origin) losesPods() bool { return o.mode == ciliumnode.CRD }
 
-// planLosses counts the worlds of each kind in a search.
-func (o options) planLosses() (inWindow, elsewhere losses) {
+// planLosses counts the worlds in a search that can lose pods.
+func (o options) planLosses() (l losses) {
 	for i := range o.seeds {
-		switch of := o.originOf(o.from + uint64(i)); {
-		case !of.losesPods():
-		case of.profile == window:
-			inWindow.planned++
-		default:
-			elsewhere.planned++
+		if o.originOf(o.from + uint64(i)).losesPods() {
+			l.planned++
 		}
 	}
-	inWindow.setBudget(perWorld(rateInWindow, o.steps))
-	elsewhere.setBudget(perWorld(rateElsewhere, o.steps))
-	return inWindow, elsewhere
+	l.setBudget(perWorld(lossRate, o.steps))
+	return l
 }
 
 // perWorld returns the probability that a world loses pods. It grows with the number of random
@@ -111,17 +103,7 @@ func logFactorial(n float64) float64 {
 	return l
 }
 
-// isOver reports whether more pods were lost than the budget allows.
-func (l losses) isOver() bool { return l.worlds > l.mayWorlds || l.most > l.mayRestarts }
-
-// overspent says where more pods were lost than allowed; "": nowhere.
-func (s *searching) overspent() string {
-	switch {
-	case s.opts.modelAlone:
-	case s.inWindow.isOver():
-		return "in worlds about the window of the agents' protocol " + s.inWindow.String()
-	case s.elsewhere.isOver():
-		return s.elsewhere.String()
-	}
-	return ""
+// overspent reports whether more pods were lost than the budget allows.
+func (s *searching) overspent() bool {
+	return !s.opts.modelAlone && (s.losses.worlds > s.losses.mayWorlds || s.losses.most > s.losses.mayRestarts)
 }

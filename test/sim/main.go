@@ -150,8 +150,8 @@ func search(o options, out io.Writer) int {
 		fail(o, *failed, out)
 		return 1
 	}
-	if over := s.overspent(); over != "" {
-		fmt.Fprintln(out, "FAILED:", over)
+	if s.overspent() {
+		fmt.Fprintln(out, "FAILED:", s.losses)
 		return 1
 	}
 	if idle := s.idle(); len(idle) > 0 && !o.modelAlone {

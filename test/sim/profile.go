@@ -22,14 +22,12 @@ const (
 	lateLeader     profile = "late-leader"     // a leader sleeps, with or without a write in hand, while blocks go
 	staleWatch     profile = "stale-watch"     // an operator leads that watches have not shown what it must know
 	lostAnswer     profile = "lost-answer"     // claims that may or may not have been carried out
-	window         profile = "window"          // a pod comes, an address is marked, and the agent restarts, in every order
-	leaving        profile = "leaving"         // a block leaves whose agent reports nothing, or people take its addresses away
 	competingClaim profile = "competing-claim" // two leaders want one block, or one comes to be another object
 	staleLeader    profile = "stale-leader"    // blocks leave and come back, and a leader goes by what was before
 )
 
 func profiles() []profile {
-	return []profile{plain, lateLeader, staleWatch, lostAnswer, window, leaving, competingClaim, staleLeader}
+	return []profile{plain, lateLeader, staleWatch, lostAnswer, competingClaim, staleLeader}
 }
 
 func parseProfile(s string) (profile, error) {
@@ -43,7 +41,7 @@ func parseProfile(s string) (profile, error) {
 // profile that only that mode has.
 func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	if r := rand.New(rand.NewPCG(seed, 13)); mode == ciliumnode.CRD && r.IntN(3) == 0 {
-		return []profile{window, window, leaving, competingClaim, staleLeader}[r.IntN(5)]
+		return []profile{competingClaim, staleLeader}[r.IntN(2)]
 	}
 	all := []profile{plain, lateLeader, staleWatch, lostAnswer, lateLeader} // where most fences are
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
@@ -52,15 +50,14 @@ func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 // modelledProfileOf returns the profile of a seed if only the model of the address protocol
 // judges: mostly one in which blocks are released.
 func modelledProfileOf(seed uint64) profile {
-	all := []profile{plain, lateLeader, lostAnswer, window, leaving, leaving, competingClaim, staleLeader, staleLeader, staleLeader, staleLeader}
+	all := []profile{plain, lateLeader, lostAnswer, competingClaim, staleLeader, staleLeader, staleLeader, staleLeader}
 	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
 }
 
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
 		lateLeader: (*director).lateLeader, staleWatch: (*director).staleWatch, lostAnswer: (*director).lostAnswer,
-		window: (*director).window, leaving: (*director).leaving, competingClaim: (*director).competingClaim,
-		staleLeader: (*director).staleLeader,
+		competingClaim: (*director).competingClaim, staleLeader: (*director).staleLeader,
 	}[p]
 }
 
@@ -70,21 +67,16 @@ func (p profile) needs() world.Faults {
 		lateLeader:     world.Freeze | world.BlockEdits,
 		staleWatch:     world.Lag | world.Freeze | world.BlockEdits,
 		lostAnswer:     world.Lag | world.Unheard | world.Fail,
-		window:         world.Lag | world.AgentKill | world.BlockEdits,
-		leaving:        world.Lag | world.AgentKill | world.AgentEmpty | world.BlockEdits | world.Edits,
 		competingClaim: world.Lag | world.Freeze | world.Kill | world.BlockEdits | world.PoolEdits | world.CiliumNodeGone | world.Edits | world.Restore,
 		staleLeader:    world.Lag | world.HandlerLag | world.Freeze | world.Fail | world.BlockEdits | world.PoolEdits,
 	}[p]
 }
 
 // unwanted returns the faults that would get in the way of a plot. Blocks of another size are
-// created only where watches do not restart (docs/reliability.md). In the window only agents
-// die and calls fail: an operator that is down, or receives old lists, cannot guard it.
+// created only where watches do not restart (docs/reliability.md).
 func (p profile) unwanted() world.Faults {
 	return map[profile]world.Faults{
 		staleWatch:     world.Relist,
-		window:         world.AllFaults() &^ (world.HandlerLag | world.AgentEmpty | world.Fail | world.Unheard | world.Relist),
-		leaving:        world.NodeGone | world.CiliumNodeGone | world.Torn | world.Restore | world.Freeze | world.StaleList,
 		competingClaim: world.Torn | world.NodeGone | world.StaleList,
 		staleLeader:    world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore | world.StaleList,
 	}[p]
@@ -92,7 +84,7 @@ func (p profile) unwanted() world.Faults {
 
 // ofCRD reports whether only worlds in crd mode have the profile.
 func (p profile) ofCRD() bool {
-	return slices.Contains([]profile{window, leaving, competingClaim, staleLeader}, p)
+	return slices.Contains([]profile{competingClaim, staleLeader}, p)
 }
 
 // adapt changes the world of a seed to one of the profile.

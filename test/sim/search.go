@@ -28,15 +28,12 @@ type searching struct {
 	counts  world.Counts
 	// simulated is the time that passed in all worlds together.
 	simulated time.Duration
-	// inWindow and elsewhere are the losses in worlds about the window, and in all others.
-	inWindow, elsewhere losses
-	failed              *outcome
+	losses    losses
+	failed    *outcome
 }
 
 func newSearch(o options, out io.Writer) *searching {
-	s := &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}}
-	s.inWindow, s.elsewhere = o.planLosses()
-	return s
+	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}, losses: o.planLosses()}
 }
 
 // run returns the outcome of the first seed that failed, or nil. Seeds are independent worlds,
@@ -61,7 +58,7 @@ func (s *searching) run() *outcome {
 func (s *searching) take() (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed != nil || s.overspent() != "" || s.next == s.opts.seeds {
+	if s.failed != nil || s.overspent() || s.next == s.opts.seeds {
 		return 0, false
 	}
 	s.next++
@@ -75,11 +72,7 @@ func (s *searching) finish(o outcome) {
 	s.actions += len(o.actions)
 	s.counts.Add(o.counts)
 	s.simulated += o.simulated
-	of := &s.elsewhere
-	if o.profile == window {
-		of = &s.inWindow
-	}
-	of.add(o)
+	s.losses.add(o)
 	for _, one := range o.faults.Each() {
 		s.on[one.String()]++
 	}
@@ -118,8 +111,7 @@ func (s *searching) figures() string {
 	fmt.Fprintf(&b, "simulated time: %.2f years\n", s.simulated.Hours()/24/365)
 	fmt.Fprintf(&b, "held to the model of the address protocol: %s of %d steps times what they are about, and %s of those in crd mode\n",
 		percent(s.counts.Modelled, s.counts.Steps), s.counts.Steps, percent(s.counts.Modelled, s.counts.StepsOfCRD))
-	fmt.Fprintf(&b, "window of the agents' protocol: in worlds about it %s, in others %s; %d more were not after people took their addresses away\n",
-		s.inWindow, s.elsewhere, s.counts.LostByHand)
+	fmt.Fprintf(&b, "window of the agents' protocol: %s; %d more were lost after people took their addresses away\n", s.losses, s.counts.LostByHand)
 	return b.String()
 }
 
@@ -157,7 +149,6 @@ func sum(counts map[string]int) int {
 const (
 	enough      = 200_000
 	enoughOfOne = 50_000
-	enoughMarks = 20_000 // in worlds about the window
 )
 
 // idle names what should have happened and did not. Short searches, and those whose faults or
@@ -173,9 +164,6 @@ func (s *searching) idle() []string {
 		if s.counts.Did[name] == 0 {
 			out = append(out, name)
 		}
-	}
-	if s.inWindow.marks > enoughMarks {
-		out = append(out, s.missing(world.Orders())...)
 	}
 	if !long {
 		return out

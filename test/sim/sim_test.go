@@ -188,91 +188,58 @@ func TestShrink(t *testing.T) {
 }
 
 // TestBudget checks that a search fails if more worlds lose pods than the window of the agents'
-// protocol can explain, whatever they are about, or if one world loses pods at restart after
-// restart. At the budget it passes.
+// protocol can explain, or if one world loses pods at restart after restart. At the budget it
+// passes.
 func TestBudget(t *testing.T) {
-	for _, kind := range []profile{plain, window} {
-		t.Run(string(kind), func(t *testing.T) {
-			s := newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
-			budget := s.elsewhere
-			if kind == window {
-				budget = s.inWindow
-			}
-			if budget.planned < 100 || budget.mayWorlds == 0 || budget.mayWorlds > budget.planned/10 || budget.mayRestarts == 0 {
-				t.Fatalf("budget %+v", budget)
-			}
-			loses := func(restarts int) outcome {
-				return outcome{origin: origin{mode: ciliumnode.CRD, profile: kind}, counts: world.Counts{Lost: 3 * restarts, LossyRestarts: restarts}}
-			}
-			s.finish(loses(budget.mayRestarts)) // it counts once
-			for range budget.mayWorlds - 1 {
-				s.finish(loses(1))
-			}
-			if _, more := s.take(); s.overspent() != "" || !more {
-				t.Errorf("at the budget: %q; goes on: %t", s.overspent(), more)
-			}
-			s.finish(loses(0))
-			if over := s.overspent(); over != "" {
-				t.Errorf("a world without a loss: %q", over)
-			}
-			s.finish(loses(1))
-			if _, more := s.take(); s.overspent() == "" || more {
-				t.Errorf("one world more: %q; goes on: %t", s.overspent(), more)
-			}
-
-			s = newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
-			s.finish(loses(budget.mayRestarts + 1))
-			if _, more := s.take(); s.overspent() == "" || more {
-				t.Errorf("a world that loses pods again and again: %q; goes on: %t", s.overspent(), more)
-			}
-		})
+	search := func() *searching {
+		return newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
+	}
+	loses := func(restarts int) outcome {
+		return outcome{origin: origin{mode: ciliumnode.CRD, profile: plain}, counts: world.Counts{Lost: 3 * restarts, LossyRestarts: restarts}}
+	}
+	s := search()
+	budget := s.losses
+	if budget.planned < 1000 || budget.mayWorlds == 0 || budget.mayWorlds > budget.planned/100 || budget.mayRestarts == 0 {
+		t.Fatalf("budget %+v", budget)
+	}
+	s.finish(loses(budget.mayRestarts)) // it counts once
+	for range budget.mayWorlds - 1 {
+		s.finish(loses(1))
+	}
+	s.finish(loses(0))
+	if _, more := s.take(); s.overspent() || !more {
+		t.Errorf("at the budget: %s; goes on: %t", s.losses, more)
+	}
+	s.finish(loses(1))
+	if _, more := s.take(); !s.overspent() || more {
+		t.Errorf("one world more: %s; goes on: %t", s.losses, more)
+	}
+	s = search()
+	s.finish(loses(budget.mayRestarts + 1))
+	if !s.overspent() {
+		t.Errorf("a world that loses pods again and again: %s", s.losses)
 	}
 }
 
 // TestBounds checks that each bound is exceeded with at most the given probability, and the
 // number below it with more.
 func TestBounds(t *testing.T) {
-	for _, test := range []struct {
-		worlds, steps int
-		rate          float64
-		want          int
-	}{
-		{100, 500, rateInWindow, 10}, {1000, 500, rateInWindow, 41}, {1000, 1000, rateInWindow, 68},
-		{100, 500, rateElsewhere, 2}, {10_000, 500, rateElsewhere, 10}, {100_000, 500, rateElsewhere, 42},
-	} {
-		p := perWorld(test.rate, test.steps)
-		got := binomialBound(test.worlds, p, falseAlarm)
-		if got != test.want {
-			t.Errorf("%d worlds of %d actions, one in %.0f: %d, want %d", test.worlds, test.steps, 1/test.rate, got, test.want)
+	for worlds, want := range map[int]int{100: 2, 10_000: 10, 100_000: 42} {
+		p := perWorld(lossRate, 500)
+		got := binomialBound(worlds, p, falseAlarm)
+		if got != want {
+			t.Errorf("%d worlds: %d, want %d", worlds, got, want)
 		}
-		exactly, upTo := math.Pow(1-p, float64(test.worlds)), 0.0
+		exactly, upTo := math.Pow(1-p, float64(worlds)), 0.0
 		for k := range got + 1 {
 			if 1-upTo <= falseAlarm {
-				t.Errorf("%d worlds: %d would do", test.worlds, k-1)
+				t.Errorf("%d worlds: %d would do", worlds, k-1)
 			}
 			upTo += exactly
-			exactly *= float64(test.worlds-k) / float64(k+1) * p / (1 - p)
+			exactly *= float64(worlds-k) / float64(k+1) * p / (1 - p)
 		}
 		if 1-upTo > falseAlarm {
-			t.Errorf("%d worlds: %d is exceeded with %g", test.worlds, got, 1-upTo)
+			t.Errorf("%d worlds: %d is exceeded with %g", worlds, got, 1-upTo)
 		}
-	}
-	if got := poissonBound(-math.Log1p(-rateInWindow), falseAlarm/1000); got != 3 {
-		t.Errorf("restarts with a loss of each of 1000 worlds about the window: %d", got)
-	}
-}
-
-// TestLongWindowIsReached checks that few worlds about the window are enough for a pod to get a
-// marked address whose agent is then killed and starts again.
-func TestLongWindowIsReached(t *testing.T) {
-	s := newSearch(options{seeds: 60, from: 1, steps: 400, workers: 1, faults: world.AllFaults(), profile: window}, &strings.Builder{})
-	if failed := s.run(); failed != nil {
-		t.Fatalf("seed %d: %v", failed.seed, failed.violations)
-	}
-	if missing := s.missing([]string{"order MACR"}); len(missing) > 0 {
-		t.Errorf("never came: %v of %d marks", missing, s.inWindow.marks)
-	}
-	if over := s.overspent(); over != "" {
-		t.Error(over)
 	}
 }

@@ -239,3 +239,14 @@ func (d *director) inPhase(block string, phase ipalloc.Phase) bool {
 	b, ok := d.known(block)
 	return ok && b.Phase == phase
 }
+
+// starts matches the steps of an agent's start.
+func starts(node string) fits {
+	return func(a world.Action) bool {
+		switch a.Verb {
+		case world.AgentStart, world.AgentOpen, world.AgentRestore, world.AgentServe:
+			return a.Who == node
+		}
+		return false
+	}
+}

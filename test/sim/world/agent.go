@@ -208,7 +208,6 @@ func (m *machine) mayOpen() bool {
 // loses its network (daemon/cmd/endpoint_restore.go:688).
 func (m *machine) restore() {
 	m.phase = restored
-	m.happenedToPods("R")
 	if m.whole != nil {
 		defer m.whole.Restored()
 	}
@@ -259,7 +258,6 @@ func (m *machine) own() {
 }
 
 func (m *machine) crash() {
-	m.happenedToPods("C")
 	m.phase, m.store, m.old, m.whole, m.waits, m.seen, m.asked = down, nil, nil, nil, nil, nil, false
 	m.kubelet.pod.ready = false
 }

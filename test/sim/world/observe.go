@@ -1,12 +1,8 @@
 package world
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -93,28 +89,4 @@ func (w *World) Serves(node string) bool { return w.machine(node).phase == servi
 func (w *World) Settled(operator, node string) bool {
 	o := w.operator(operator)
 	return o.up && o.agents.settled(node)
-}
-
-// CanDrain returns the published blocks of a node in service that contain none of its agent's
-// own addresses.
-func (w *World) CanDrain(node string) []string { return w.publishedOf(node, false) }
-
-// OwnBlocks returns the published blocks of a node in service that contain some of its agent's
-// own addresses.
-func (w *World) OwnBlocks(node string) []string { return w.publishedOf(node, true) }
-
-func (w *World) publishedOf(node string, own bool) []string {
-	var out []string
-	for _, name := range w.api.Keys(KindBlock) {
-		b := w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-		if err != nil || b.Spec.NodeName != node || b.DeletionTimestamp != nil || phaseOf(b) != "" || !w.lists(b) ||
-			meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining) != nil {
-			continue
-		}
-		if slices.ContainsFunc(slices.Collect(maps.Values(w.machine(node).router)), cidr.Contains) == own {
-			out = append(out, name)
-		}
-	}
-	return out
 }

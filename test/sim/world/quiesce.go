@@ -113,19 +113,6 @@ func (w *World) Finish() {
 	}
 }
 
-// Settle continues until the operators are at rest, without changing pools, and checks that
-// they then write nothing. It returns false if a rule was broken.
-func (w *World) Settle(when string) bool {
-	if limit := w.restWithin(); len(w.Violations) == 0 && !w.quiescence.goOnUntilRest(limit) && len(w.Violations) == 0 {
-		w.violate(9, "%s: no rest within %d actions", when, limit)
-	}
-	if len(w.Violations) == 0 {
-		w.quiescence.passDue()
-		w.settled.checkQuiet(when)
-	}
-	return len(w.Violations) == 0
-}
-
 func (qu *quiescence) rest(when string) bool {
 	if len(qu.Violations) > 0 {
 		return false

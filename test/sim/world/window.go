@@ -91,58 +91,12 @@ func (o *Operator) leaveMarks(f *flight) {
 	}
 }
 
-// noteMarks records new marks and drops those that are gone.
-func (r *writeRules) noteMarks(v Version) {
-	old, _ := v.Old.(*ciliumv2.CiliumNode)
+// dropLeft forgets marks that are gone.
+func (r *writeRules) dropLeft(v Version) {
 	now, _ := v.New.(*ciliumv2.CiliumNode)
 	maps.DeleteFunc(r.left, func(addr netip.Addr, node string) bool { return node == v.Key && !isMarked(now, addr.String()) })
-	if now == nil {
-		return
-	}
-	for _, key := range sortedKeys(now.Status.IPAM.ReleaseIPs) {
-		addr, err := netip.ParseAddr(key)
-		if _, published := now.Spec.IPAM.Pool[key]; err == nil && published && isMarked(now, key) && !isMarked(old, key) {
-			r.happened(addr, "M")
-		}
-	}
 }
 
 func isMarked(cn *ciliumv2.CiliumNode, key string) bool {
 	return cn != nil && expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[key]) == expand.Marked
 }
-
-// happened adds to the story of an address, and counts in which order a pod's ADD, a mark and
-// the agent's crash and restart came.
-func (r *writeRules) happened(addr netip.Addr, what string) {
-	story := r.stories[addr]
-	if what == "A" {
-		story = ""
-		for _, m := range r.machines {
-			if cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && isMarked(cn, addr.String()) {
-				story = "M"
-			}
-		}
-	}
-	if strings.Contains(story, what) {
-		return
-	}
-	story += what
-	r.stories[addr] = story
-	if len(story) == len("AMCR") {
-		r.Counts.Did["order "+story]++
-	}
-}
-
-// happenedToPods adds to the stories of the addresses that the machine's pods have.
-func (m *machine) happenedToPods(what string) {
-	for _, slot := range sortedKeys(m.endpoints) {
-		for _, addr := range m.endpoints[slot].addrs() {
-			m.w.rules.happened(addr, what)
-		}
-	}
-}
-
-// Orders are the counts of Counts.Did that must increase where the window is searched: the
-// agent's crash follows the ADD, its restart follows the crash, and the mark comes at any time
-// before the restart.
-func Orders() []string { return []string{"order MACR", "order AMCR", "order ACMR"} }

@@ -26,18 +26,17 @@ type writeRules struct {
 	byMover bool
 	excused map[netip.Addr]excuse
 	// left are the marks that an operator did not withdraw although it knew that the agent had
-	// restarted, with their nodes by address. stories are what happened to addresses: see
-	// happened.
-	left, stories map[netip.Addr]string
-	torn          map[string]tornBlock
-	first         map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
-	hours         map[hourKey]hour         // what operators wrote for the hour alone
+	// restarted, with their nodes by address.
+	left  map[netip.Addr]string
+	torn  map[string]tornBlock
+	first map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
+	hours map[hourKey]hour         // what operators wrote for the hour alone
 }
 
 func newWriteRules(w *World) *writeRules {
 	return &writeRules{
 		World: w, judge: invariant.NewJudge(w.cfg.Settings.Defaults.Cooldown - 2*w.cfg.Skew),
-		excused: map[netip.Addr]excuse{}, left: map[netip.Addr]string{}, stories: map[netip.Addr]string{},
+		excused: map[netip.Addr]excuse{}, left: map[netip.Addr]string{},
 		torn: map[string]tornBlock{}, first: map[types.UID]firstClaim{}, hours: map[hourKey]hour{},
 	}
 }
@@ -73,7 +72,7 @@ func (r *writeRules) judged(v Version) {
 	change := invariant.Change{Kind: invariant.Kind(v.Kind.String()), Name: v.Key, Version: v.Version, Received: r.clock.now, New: v.New}
 	switch v.Kind {
 	case KindCiliumNode:
-		r.noteMarks(v)
+		r.dropLeft(v)
 		if !r.byMover {
 			r.noteExcuses(v)
 		}

@@ -145,7 +145,6 @@ func (m *machine) isLeftWith(cidr netip.Prefix) bool {
 // allocated is called for each address that an agent assigns to a pod.
 func (r *writeRules) allocated(m *machine, e *endpoint) {
 	for _, addr := range e.addrs() {
-		r.happened(addr, "A")
 		// The agent has not seen yet that its Node, and with it its block, was gone.
 		e.forfeited = e.forfeited || r.excused[addr].holds(m) && !r.inBlockOf(m.name, addr)
 	}
