@@ -41,7 +41,7 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 				d.unreadable()
 			}
 			if s.traits.has(families) && d.odds(.5) {
-				[]func(){d.switchOff, d.switchOnUnseen, d.switchOffUnseen, d.switchBackUnseen}[r.IntN(4)]()
+				d.switchOff()
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func parse(args []string, out io.Writer) (options, error) {
 // originOf draws what the flags leave open from a seed. If only one trait was requested, and
 // few seeds would have it, every seed has it.
 func (o options) originOf(seed uint64) origin {
-	if one := o.traits & (scheduling | families); one == o.traits && len(one.each()) == 1 && !o.mode.WholeBlocks() {
+	if one := o.traits & (scheduling | families); one == o.traits && len(world.Each(one)) == 1 && !o.mode.WholeBlocks() {
 		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
@@ -168,7 +168,7 @@ func fail(o options, bad outcome, out io.Writer) {
 		fmt.Fprintln(out, "  ", v)
 	}
 	fmt.Fprintf(out, "replay: go run ./test/sim -v -seed=%d -mode=%s -profile=%s -traits=%s -steps=%d -faults=%s -model-alone=%t\n",
-		bad.seed, bad.mode, bad.profile, bad.traits, o.steps, orNone(o.faults), o.modelAlone)
+		bad.seed, bad.mode, bad.profile, bad.traits, o.steps, o.faults, o.modelAlone)
 	small := shrink(script{bad.origin, bad.faults, bad.actions}, bad.violations[0], o.shrink)
 	path := fmt.Sprintf("%s/sim-%d.actions", os.TempDir(), bad.seed)
 	if err := os.WriteFile(path, []byte(small.String()), 0o644); err != nil {
@@ -176,14 +176,4 @@ func fail(o options, bad outcome, out io.Writer) {
 		return
 	}
 	fmt.Fprintf(out, "shrunk: %d actions with faults %q: go run ./test/sim -replay=%s\n", len(small.actions), small.faults, path)
-}
-
-func orNone(f world.Faults) string {
-	if f == 0 {
-		return "none"
-	}
-	if f == world.AllFaults() {
-		return "all"
-	}
-	return f.String()
 }

@@ -44,7 +44,7 @@ func draw(o origin) scenario {
 	}
 	c.Upgraded = c.Settings
 	c.Upgraded.Defaults.Policy.MinFree = 3
-	for _, one := range world.AllFaults().Each() {
+	for _, one := range world.Each(world.AllFaults()) {
 		if r.IntN(2) == 0 {
 			c.Faults |= one
 		}

@@ -73,10 +73,10 @@ func (s *searching) finish(o outcome) {
 	s.counts.Add(o.counts)
 	s.simulated += o.simulated
 	s.losses.add(o)
-	for _, one := range o.faults.Each() {
+	for _, one := range world.Each(o.faults) {
 		s.on[one.String()]++
 	}
-	for _, one := range o.traits.each() {
+	for _, one := range world.Each(o.traits) {
 		s.with[one] += len(o.actions)
 	}
 	if len(o.violations) > 0 && (s.failed == nil || o.seed < s.failed.seed) {
@@ -168,10 +168,10 @@ func (s *searching) idle() []string {
 	if !long {
 		return out
 	}
-	for _, fault := range (s.opts.faults & faultsIn(s.opts.mode)).Each() {
+	for _, fault := range world.Each(s.opts.faults & faultsIn(s.opts.mode)) {
 		out = append(out, s.missing(fault.Marks())...)
 	}
-	for _, trait := range s.opts.traits.in(s.opts.mode).each() {
+	for _, trait := range world.Each(s.opts.traits.in(s.opts.mode)) {
 		switch n := s.with[trait]; {
 		case n == 0:
 			out = append(out, "a world with "+trait.String())

@@ -19,7 +19,7 @@ func shrink(s script, as world.Violation, within time.Duration) script {
 		out := s.run(nil)
 		return len(out.violations) > 0 && gist(out.violations[0]) == gist(as)
 	}
-	for _, one := range s.faults.Each() {
+	for _, one := range world.Each(s.faults) {
 		if less := (script{s.origin, s.faults &^ one, s.actions}); fails(less) {
 			s = less
 		}
@@ -62,7 +62,7 @@ type script struct {
 // String is what parseScript reads.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\nmode %s\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.mode, s.profile, s.traits, orNone(s.faults))
+	fmt.Fprintf(&b, "seed %d\nmode %s\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.mode, s.profile, s.traits, s.faults)
 	for _, a := range s.actions {
 		fmt.Fprintln(&b, a)
 	}

@@ -136,7 +136,7 @@ func TestIdleInMode(t *testing.T) {
 	for mode, test := range tests {
 		s := newSearch(options{faults: world.AllFaults(), traits: allTraits, mode: mode}, &strings.Builder{})
 		s.actions = enough
-		for _, trait := range s.opts.traits.in(mode).each() {
+		for _, trait := range world.Each(s.opts.traits.in(mode)) {
 			if want := "a world with " + trait.String(); !slices.Contains(s.idle(), want) {
 				t.Errorf("%s: %q is not asked for", mode, want)
 			}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -48,56 +46,16 @@ func traitNames() []string {
 
 func (t traits) has(one traits) bool { return t&one == one }
 
-// each returns the single traits of the set.
-func (t traits) each() []traits {
-	var out []traits
-	for i := range traitNames() {
-		if one := traits(1) << i; t.has(one) {
-			out = append(out, one)
-		}
-	}
-	return out
-}
+func (t traits) String() string { return world.FormatSet(t, traitNames()) }
 
-// String returns the notation that parseTraits reads.
-func (t traits) String() string {
-	var out []string
-	for i, name := range traitNames() {
-		if t.has(1 << i) {
-			out = append(out, name)
-		}
-	}
-	if len(out) == 0 {
-		return "none"
-	}
-	return strings.Join(out, ",")
-}
-
-// parseTraits reads what String returns, and "all".
-func parseTraits(s string) (traits, error) {
-	switch s {
-	case "all":
-		return allTraits, nil
-	case "", "none":
-		return 0, nil
-	}
-	var t traits
-	for part := range strings.SplitSeq(s, ",") {
-		i := slices.Index(traitNames(), part)
-		if i < 0 {
-			return 0, fmt.Errorf("no such trait: %q; there are %s", part, traits(allTraits))
-		}
-		t |= 1 << i
-	}
-	return t, nil
-}
+func parseTraits(s string) (traits, error) { return world.ParseSet[traits](s, traitNames()) }
 
 // apartOf returns the traits of a seed that are drawn separately, because only few seeds have
 // them, or only one mode.
 func apartOf(seed uint64) traits {
 	r := rand.New(rand.NewPCG(seed, 10))
 	var t traits
-	for _, one := range drawnApart.each() {
+	for _, one := range world.Each(drawnApart) {
 		often := one&(pools|parking) != 0
 		if n := r.IntN(4); n == 0 || often && n == 1 {
 			t |= one
@@ -114,7 +72,7 @@ func traitsOf(seed uint64) traits {
 		return 0
 	}
 	var t traits
-	for _, one := range (allTraits &^ drawnApart).each() {
+	for _, one := range world.Each(allTraits &^ drawnApart) {
 		if r.IntN(2) == 0 {
 			t |= one
 		}

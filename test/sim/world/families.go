@@ -45,15 +45,14 @@ func (m *machine) setFamilies(what string) {
 // checkFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
 // those with addresses that pods' statuses name.
 func (r *settledRules) checkFamiliesRest(when string) {
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), r.machine(b.Spec.NodeName)
 		if !r.poolUsers.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || r.isHeld(b.Spec.PoolName) || r.space.othersMove(b) {
 			continue
 		}
 		named := func(slot string) bool { pod := m.kubelet.podObject(slot); return pod != nil && statusIn(pod, cidr) }
 		if !slices.ContainsFunc(r.workload.slots, named) {
-			r.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, name)
+			r.violate(9, "%s: node %s still has block %s, and IPv6 is over", when, m.name, b.Name)
 		}
 	}
 }

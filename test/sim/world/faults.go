@@ -1,10 +1,5 @@
 package world
 
-import (
-	"fmt"
-	"strings"
-)
-
 // Faults is a set of faults that may happen.
 type Faults uint32
 
@@ -48,26 +43,7 @@ func AllFaults() Faults { return allFaults }
 // Has reports whether all of these may happen.
 func (f Faults) Has(one Faults) bool { return f&one == one }
 
-// Each returns the single faults of the set.
-func (f Faults) Each() []Faults {
-	var out []Faults
-	for i := range names() {
-		if one := Faults(1) << i; f.Has(one) {
-			out = append(out, one)
-		}
-	}
-	return out
-}
-
-func (f Faults) String() string {
-	var out []string
-	for i, name := range names() {
-		if f.Has(1 << i) {
-			out = append(out, name)
-		}
-	}
-	return strings.Join(out, ",")
-}
+func (f Faults) String() string { return FormatSet(f, names()) }
 
 // Marks returns the counts, in Counts.Faults, that must increase once a single fault has been
 // on for long enough. Lagging watches show in the operators' conflicts and in timeouts instead.
@@ -84,27 +60,8 @@ func (f Faults) Marks() []string {
 	}[f]
 }
 
-// ParseFaults reads what String returns, and "all" and "none".
-func ParseFaults(s string) (Faults, error) {
-	switch s {
-	case "all":
-		return AllFaults(), nil
-	case "", "none":
-		return 0, nil
-	}
-	var f Faults
-next:
-	for part := range strings.SplitSeq(s, ",") {
-		for i, name := range names() {
-			if name == part {
-				f |= 1 << i
-				continue next
-			}
-		}
-		return 0, fmt.Errorf("no such fault: %q; there are %s", part, AllFaults())
-	}
-	return f, nil
-}
+// ParseFaults reads the notation of ParseSet.
+func ParseFaults(s string) (Faults, error) { return ParseSet[Faults](s, names()) }
 
 // ModelledFaults returns the faults that cause nothing that the model of the address protocol
 // lacks.

@@ -129,8 +129,7 @@ func (r *modeRules) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 
 // blockWith returns the CIDR of a node's block that contains an address, or the address alone.
 func (r *modeRules) blockWith(node string, addr netip.Addr) netip.Prefix {
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
 			return cidr
 		}
@@ -261,11 +260,10 @@ func (r *settledRules) checkFixedRest(when string, m *machine) {
 
 // checkCooledRest checks at rest that no block of a node cools down.
 func (r *settledRules) checkCooledRest(when string, m *machine) {
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
 		if cools {
-			r.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+			r.violate(9, "%s: block %s of node %s still cools down", when, b.Name, m.name)
 		}
 	}
 }

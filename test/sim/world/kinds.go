@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -109,42 +110,20 @@ func shallow(obj client.Object) client.Object {
 }
 
 // assign does what a cache does that shares its objects.
-func assign(to, from client.Object) {
-	switch from := from.(type) {
-	case *corev1.Node:
-		*to.(*corev1.Node) = *from
-	case *ciliumv2.CiliumNode:
-		*to.(*ciliumv2.CiliumNode) = *from
-	case *corev1.Pod:
-		*to.(*corev1.Pod) = *from
-	case *v1alpha1.PodIPPool:
-		*to.(*v1alpha1.PodIPPool) = *from
-	case *v1alpha1.PodIPBlock:
-		*to.(*v1alpha1.PodIPBlock) = *from
-	case *corev1.Namespace:
-		*to.(*corev1.Namespace) = *from
-	case *ciliumv2alpha1.CiliumPodIPPool:
-		*to.(*ciliumv2alpha1.CiliumPodIPPool) = *from
-	case *networkingv1.ServiceCIDR:
-		*to.(*networkingv1.ServiceCIDR) = *from
-	}
+func assign(to, from client.Object) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem()) }
+
+func fieldOf(obj client.Object, name string) reflect.Value {
+	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }
 
 func copyStatus(to, from client.Object) {
-	switch from := from.(type) {
-	case *corev1.Node:
-		to.(*corev1.Node).Status = from.Status
-	case *ciliumv2.CiliumNode:
-		to.(*ciliumv2.CiliumNode).Status = from.Status
-	case *corev1.Pod:
-		to.(*corev1.Pod).Status = from.Status
-	case *v1alpha1.PodIPPool:
-		to.(*v1alpha1.PodIPPool).Status = from.Status
-	case *v1alpha1.PodIPBlock:
-		to.(*v1alpha1.PodIPBlock).Status = from.Status
-	case *corev1.Namespace:
-		to.(*corev1.Namespace).Status = from.Status
+	if status := fieldOf(to, "Status"); status.IsValid() {
+		status.Set(fieldOf(from, "Status"))
 	}
+}
+
+func (a *API) sameSpec(x, y client.Object) bool {
+	return a.equal.DeepEqual(fieldOf(x, "Spec").Interface(), fieldOf(y, "Spec").Interface())
 }
 
 // truncateTimes does to the times of conditions what encoding as JSON does.
@@ -160,20 +139,6 @@ func truncateTimes(obj client.Object) {
 		t := &conditions[i].LastTransitionTime
 		*t = metav1.NewTime(t.Truncate(time.Second))
 	}
-}
-
-func (x *API) sameSpec(a, b client.Object) bool {
-	switch a := a.(type) {
-	case *ciliumv2.CiliumNode:
-		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2.CiliumNode).Spec)
-	case *v1alpha1.PodIPPool:
-		return x.equal.DeepEqual(a.Spec, b.(*v1alpha1.PodIPPool).Spec)
-	case *v1alpha1.PodIPBlock:
-		return a.Spec == b.(*v1alpha1.PodIPBlock).Spec
-	case *ciliumv2alpha1.CiliumPodIPPool:
-		return x.equal.DeepEqual(a.Spec, b.(*ciliumv2alpha1.CiliumPodIPPool).Spec)
-	}
-	return true
 }
 
 func contains[T comparable](list []T, one T) bool { return slices.Contains(list, one) }

@@ -96,13 +96,6 @@ func (o *Operator) knownNode(name string) *corev1.Node {
 	return node
 }
 
-func (o *Operator) knownLabels(name string) labels.Set {
-	if node := o.knownNode(name); node != nil {
-		return node.Labels
-	}
-	return nil
-}
-
 // awaitsLabels returns the UID of a Node that, as an operator knows, has a startup taint, late
 // labels that can change its ruling pool, and neither a block nor an address; "": it is not
 // such a Node, or has been one for five minutes.
@@ -183,8 +176,7 @@ func (r *writeRules) checkFirst(m *machine) {
 // firstBlocks returns the unused blocks of other pools that the leading operator has claimed
 // for a node, and whether the node has a block of the ruling pool.
 func (r *writeRules) firstBlocks(node string, cn client.Object, ruling string, v4 bool) (others []string, given bool) {
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		cidr := netip.MustParsePrefix(b.Spec.CIDR)
 		if b.Spec.NodeName != node || phaseOf(b) != "" || cidr.Addr().Is4() != v4 {
 			continue
@@ -196,7 +188,7 @@ func (r *writeRules) firstBlocks(node string, cn client.Object, ruling string, v
 		claim := r.first[b.UID]
 		ours := claim.by != nil && claim.by == r.processes.lease.holder && claim.runs == claim.by.runs
 		if cn != nil && ours && claim.of == cn.GetUID() && !r.modeRules.podSays(cidr) {
-			others = append(others, name)
+			others = append(others, b.Name)
 		}
 	}
 	return others, given

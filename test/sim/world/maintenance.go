@@ -1,8 +1,6 @@
 package world
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,61 +35,18 @@ func (m *Maintenance) apply(d *crd.Defaults) {
 	}
 }
 
-// of returns the policy that applies to a pool.
-func (m *Maintenance) of(pool *v1alpha1.PodIPPool) v1alpha1.MaintenancePolicy {
-	p := pool.Spec.Maintenance
-	switch {
-	case m == nil || p.Mode == v1alpha1.MaintenanceUnrestricted:
-		return v1alpha1.MaintenancePolicy{}
-	case len(p.Windows) == 0:
-		p.Windows = m.Flags.Windows
-	}
-	if p.BlocksPerHour == nil {
-		p.BlocksPerHour = m.Flags.BlocksPerHour
-	}
-	return p
-}
-
-// isOpen reports whether, by its windows, blocks of a pool may begin to drain at t. It has its
-// own parser, because the operator's is under test.
-func (m *Maintenance) isOpen(pool *v1alpha1.PodIPPool, t time.Time) bool {
-	windows := m.of(pool).Windows
-	for _, w := range windows {
-		length, err := time.ParseDuration(string(w.Duration))
-		if err != nil {
-			continue
-		}
-		for at := t.Truncate(time.Minute); at.After(t.Add(-length)); at = at.Add(-time.Minute) {
-			if opensAt(w.Schedule, at) {
-				return true
-			}
-		}
-	}
-	return len(windows) == 0
-}
-
-// opensAt reads the schedules that worlds use: a minute, */n or * of every hour. Any schedule
-// with an hour, a day or a month never opens.
-func opensAt(schedule string, at time.Time) bool {
-	minute, rest, _ := strings.Cut(schedule, " ")
-	if rest != "* * * *" {
-		return false
-	}
-	every, stepped := strings.CutPrefix(minute, "*/")
-	n, err := strconv.Atoi(every)
-	switch {
-	case err != nil:
-		return minute == "*"
-	case stepped:
-		return at.Minute()%n == 0
-	}
-	return at.Minute() == n
-}
-
 // shut reports whether no window of a pool ever opens.
 func (m *Maintenance) shut(pool *v1alpha1.PodIPPool) bool {
+	if m == nil || pool.Spec.Maintenance.Mode == v1alpha1.MaintenanceUnrestricted {
+		return false
+	}
+	specs := pool.Spec.Maintenance.Windows
+	if len(specs) == 0 {
+		specs = m.Flags.Windows
+	}
+	windows, _ := crd.WindowsFrom(specs, nil)
 	for from, at := time.Unix(0, 0).UTC(), time.Duration(0); at < time.Hour; at += time.Minute {
-		if m.isOpen(pool, from.Add(at)) {
+		if len(specs) == 0 || windows.At(from.Add(at)).Open {
 			return false
 		}
 	}

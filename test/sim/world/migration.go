@@ -197,8 +197,7 @@ func (mg *migration) checkElsewhere(v Version) {
 }
 
 func (mg *migration) inAdoptedBlock(node string, addr netip.Addr) bool {
-	for _, name := range mg.api.Keys(KindBlock) {
-		b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range mg.blocks() {
 		if b.Spec.NodeName == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
 			return true
 		}

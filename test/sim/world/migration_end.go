@@ -95,8 +95,7 @@ func (mg *migration) takeBack(m *machine) bool {
 // that the node came with and that is the only one in podCIDRs.
 func (mg *migration) fitsOld(m *machine) bool {
 	var held []netip.Prefix
-	for _, name := range mg.api.Keys(KindBlock) {
-		b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range mg.blocks() {
 		if b.Spec.NodeName != m.name {
 			continue
 		}

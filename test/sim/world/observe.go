@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // Leader returns the operator that holds the lease; "": none does.
@@ -26,12 +25,6 @@ func (w *World) InHand(operator, reconcile string) string {
 		return f.pending.String()
 	}
 	return ""
-}
-
-// KnowsIPv6Off reports whether an operator knows the agent of a node to run without IPv6.
-func (w *World) KnowsIPv6Off(operator, node string) bool {
-	o := w.operator(operator)
-	return o.up && o.notRun(node)[ipalloc.IPv6]
 }
 
 // Writes reports whether an action is a write by an operator.

@@ -109,8 +109,7 @@ func (r *offerRules) inService(m *machine, f ipalloc.Family) int {
 		if err != nil || ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[key]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
 			continue
 		}
-		for _, name := range r.api.Keys(KindBlock) {
-			b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+		for _, b := range r.blocks() {
 			if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) && phaseOf(b) == "" && !r.space.asked(b) && !isEdge(cidr, addr) {
 				n++
 			}
@@ -227,12 +226,11 @@ func (r *offerRules) awaited(m *machine) int {
 // heldFor returns a node's blocks of a family in service, with how many of their addresses pods
 // could get. Blocks that the node named by could not claim are pinned.
 func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
-	for _, name := range r.api.Keys(KindBlock) {
-		obj := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, obj := range r.blocks() {
 		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || r.space.asked(obj) {
 			continue
 		}
-		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b := heldBlock{name: obj.Name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
 		if ipalloc.FamilyOf(b.cidr.Addr()) != f {
 			continue
 		}

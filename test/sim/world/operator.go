@@ -67,8 +67,6 @@ type Operator struct {
 	cluster *knownCluster
 	// agents are the agents' pods that it has received.
 	agents *knownAgents
-	// meter counts what it has begun, if that is limited.
-	meter *meter
 	// moves are the nodes that it allowed to move off a pool, by block.
 	moves map[types.UID]string
 }
@@ -113,8 +111,6 @@ type flight struct {
 	// delete, and it may know that.
 	needed bool
 
-	may chances
-
 	yield  func(*call) bool
 	next   func() (*call, bool)
 	stop   func()
@@ -134,9 +130,6 @@ func (o *Operator) start(versionsAgo int) {
 		o.skew = time.Duration(o.w.pick(o.name, uint64(o.runs), 2*seconds+1)-seconds) * time.Second
 	}
 	o.flights, o.current, o.unknownClaims, o.acked, o.moves = nil, nil, nil, nil, nil
-	if o.w.cfg.Maintenance != nil {
-		o.meter = newMeter(processClock{o}.Now())
-	}
 	o.cluster, o.agents = newKnownCluster(o.w.cfg.Cluster), newKnownAgents(o)
 	s := o.settings
 	s.Registry = prometheus.NewRegistry()
@@ -193,8 +186,6 @@ func (o *Operator) watch(versionsAgo int) {
 			s.name, s.wants = "Unscheduled", isUnscheduled
 		case kind == KindPod:
 			s.wants = needsAddress
-		case kind == KindPool && o.meter != nil:
-			s.pools = o.meter.pools
 		case kind == KindCiliumPool:
 			o.parts.Feed.CiliumPools.SetKnown()
 		}
@@ -230,7 +221,7 @@ func (o *Operator) crash() {
 	}
 	o.up, o.leads, o.frozen, o.begun = false, false, false, false
 	o.flights, o.current, o.unknownClaims, o.acked, o.parts, o.streams = nil, nil, nil, nil, nil, nil
-	o.queues, o.meter, o.cluster, o.agents = [controllers]*queue{}, nil, nil, nil
+	o.queues, o.cluster, o.agents = [controllers]*queue{}, nil, nil
 }
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
@@ -338,7 +329,6 @@ func (o *Operator) resume(f *flight) {
 		f.settled = f.settled || o.agents.settled(f.name)
 		f.stillNotRun(o)
 	}
-	f.chance(o)
 	c, more := f.next()
 	o.current = nil
 	if more {

@@ -59,8 +59,7 @@ func (q *queries) isServed(pool string) bool {
 // servesFamily reports whether a PodIPPool has ranges of a family for a Cilium pool, or a node
 // lists a CIDR of them.
 func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
-	for _, name := range q.api.Keys(KindPool) {
-		pool := q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+	for _, pool := range q.pools() {
 		if cidrs, _ := ranges(pool, f == ipalloc.IPv4); crd.CiliumPoolOf(pool) == ciliumPool && len(cidrs) > 0 {
 			return true
 		}
@@ -162,8 +161,7 @@ func (q *queries) families() []ipalloc.Family {
 // onAnyGrid reports whether a pool that is not being deleted could have cut a CIDR for a node.
 func (q *queries) onAnyGrid(node string, l listed) bool {
 	c := l.cidr
-	for _, name := range q.api.Keys(KindPool) {
-		pool := q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+	for _, pool := range q.pools() {
 		cidrs, bits := ranges(pool, c.Addr().Is4())
 		if pool.DeletionTimestamp == nil && q.selects(pool, node) && crd.CiliumPoolOf(pool) == l.pool && bits == c.Bits() && slices.ContainsFunc(cidrs, func(r v1alpha1.PoolCIDR) bool {
 			return netip.MustParsePrefix(r.CIDR).Contains(c.Addr())
@@ -183,8 +181,7 @@ func (q *queries) foreign(node, key string) bool {
 }
 
 func (q *queries) inBlockOf(node string, addr netip.Addr) bool {
-	for _, name := range q.api.Keys(KindBlock) {
-		b := q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range q.blocks() {
 		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
 			return true
 		}
@@ -275,18 +272,17 @@ func (q *queries) everPaused() bool {
 	})
 }
 
-// Marked reports whether an address of a node's pool is marked for release.
-func (q *queries) Marked(node string) bool {
-	cn, ok := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
-	if !ok {
-		return false
+func (q *queries) blocks() []*v1alpha1.PodIPBlock { return list[v1alpha1.PodIPBlock](q.api, KindBlock) }
+
+func (q *queries) pools() []*v1alpha1.PodIPPool { return list[v1alpha1.PodIPPool](q.api, KindPool) }
+
+// list returns all objects of a kind, sorted by key. They must not be modified.
+func list[T any](a *API, kind Kind) []*T {
+	var out []*T
+	for _, key := range a.Keys(kind) {
+		out = append(out, any(a.Get(kind, key)).(*T))
 	}
-	for key := range cn.Spec.IPAM.Pool {
-		if isMarked(cn, key) {
-			return true
-		}
-	}
-	return false
+	return out
 }
 
 // API returns the API server, for reading.

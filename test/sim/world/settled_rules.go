@@ -94,16 +94,15 @@ type heldBlock struct {
 
 func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	var held []heldBlock
-	for _, name := range r.api.Keys(KindBlock) {
-		obj := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, obj := range r.blocks() {
 		if obj.Spec.NodeName != m.name {
 			continue
 		}
-		b := heldBlock{name: name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b := heldBlock{name: obj.Name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
 		b.count(m, cn)
 		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
 		if wrong := r.wrongAtRest(obj, &b, leaving); wrong != "" {
-			r.violate(9, "%s: block %s of node %s %s", when, name, m.name, wrong)
+			r.violate(9, "%s: block %s of node %s %s", when, obj.Name, m.name, wrong)
 		} else if !leaving && !r.space.asked(obj) {
 			held = append(held, b)
 		}
@@ -236,8 +235,7 @@ func (r *settledRules) mayRetire(m *machine, key string) bool {
 		return false
 	}
 	own := slices.Contains(m.routers(), addr)
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); own && err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) {
 			return r.space.isAsked(b)
 		}

@@ -51,8 +51,7 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 		return false
 	}
 	others := map[string]bool{}
-	for _, name := range s.api.Keys(KindBlock) {
-		o := s.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, o := range s.blocks() {
 		if o.Spec.NodeName == b.Spec.NodeName || o.Spec.PoolName != b.Spec.PoolName {
 			continue
 		}
@@ -80,8 +79,7 @@ func readable(pool *v1alpha1.PodIPPool) bool {
 
 func (s *space) blocksOf(node string, f ipalloc.Family) int {
 	n := 0
-	for _, name := range s.api.Keys(KindBlock) {
-		b := s.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range s.blocks() {
 		if b.Spec.NodeName == node && ipalloc.FamilyOf(netip.MustParsePrefix(b.Spec.CIDR).Addr()) == f {
 			n++
 		}
@@ -146,8 +144,7 @@ func (s *space) room(node string) int {
 // open ranges of the pools that select a node, for a Cilium pool.
 func (s *space) freeBlocks(node string, v4 bool, ciliumPool string) int {
 	n := 0
-	for _, name := range s.api.Keys(KindPool) {
-		pool := s.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+	for _, pool := range s.pools() {
 		if pool.DeletionTimestamp != nil || pool.Spec.Paused || crd.CiliumPoolOf(pool) != ciliumPool || !s.selects(pool, node) {
 			continue
 		}

@@ -23,7 +23,6 @@ type stream struct {
 	strip   toolscache.TransformFunc
 	handler toolscache.ResourceEventHandler
 	store   informer.Store
-	pools   *knownPools // gets them too
 	cluster *knownCluster
 	agents  *knownAgents
 
@@ -171,7 +170,6 @@ func (s *stream) stripped(obj client.Object) client.Object {
 func (s *stream) tell() {
 	n := s.undelivered[0]
 	s.undelivered = s.undelivered[1:]
-	s.pools.tell(n)
 	s.cluster.tell(n)
 	first := s.initial > 0
 	if first {

@@ -297,8 +297,7 @@ func (u *poolUsers) switchFamily(pool *v1alpha1.PodIPPool) {
 // allowed it.
 func (u *poolUsers) openAll() bool {
 	any := false
-	for _, name := range u.api.Keys(KindPool) {
-		pool := u.api.Get(KindPool, name).(*v1alpha1.PodIPPool)
+	for _, pool := range u.pools() {
 		if u.cfg.Maintenance == nil || !u.cfg.Maintenance.shut(pool) {
 			continue
 		}

@@ -277,12 +277,11 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 	for _, l := range entries {
 		r.checkAssignedRest(when, m, l)
 	}
-	for _, name := range r.api.Keys(KindBlock) {
-		b := r.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range r.blocks() {
 		switch {
 		case b.Spec.NodeName != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
-			r.violate(9, "%s: block %s of node %s still cools down", when, name, m.name)
+			r.violate(9, "%s: block %s of node %s still cools down", when, b.Name, m.name)
 		case r.api.Get(KindPool, b.Spec.PoolName) == nil && r.modeRules.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
 			// Nothing tells which Cilium pool it is for: it leaves with the pod.
 		case r.modeRules.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
@@ -290,7 +289,7 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 		case r.modeRules.isPartOfListed(b, entries):
 			// It leaves with the block that it overlaps.
 		case !slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.String() == b.Spec.CIDR }):
-			r.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, name, m.name)
+			r.violate(9, "%s: block %s of node %s is neither assigned nor returned", when, b.Name, m.name)
 		}
 	}
 	r.checkParkedRest(when, m, cn)

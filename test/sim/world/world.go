@@ -90,7 +90,6 @@ type World struct {
 
 	rules      *writeRules
 	modeRules  *modeRules
-	pacing     *pacingRules
 	offers     *offerRules
 	settled    *settledRules
 	space      *space
@@ -131,7 +130,7 @@ func New(cfg Config) *World {
 	w.clock = &clock{World: w, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.queries = queries{cfg: cfg, api: NewAPI(w.Now)}
 	w.rules = newWriteRules(w)
-	w.modeRules, w.pacing, w.offers, w.settled, w.space = &modeRules{w}, &pacingRules{w}, &offerRules{w}, &settledRules{w}, &space{w}
+	w.modeRules, w.offers, w.settled, w.space = &modeRules{w}, &offerRules{w}, &settledRules{w}, &space{w}
 	w.processes = &processes{World: w}
 	w.workload = &workload{World: w, dropped: map[string]error{}, refused: map[string]time.Time{}}
 	w.users, w.poolUsers = &users{World: w}, &poolUsers{World: w}

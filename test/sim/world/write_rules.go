@@ -235,8 +235,7 @@ func (r *writeRules) checkBlock(v Version) {
 	case v.New == nil:
 		r.checkGivenUp(v)
 	case v.Old != nil:
-		r.pacing.checkBegin(v)
-		r.pacing.checkMoves(v)
+		r.checkMoves(v)
 	default:
 		r.checkUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
 		r.modeRules.checkUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
