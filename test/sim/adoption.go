@@ -13,9 +13,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// beginElsewhere starts a world in another IPAM: each node has CIDRs among 16 addresses of its
-// own per family, in a range that the pool also has. Damage done by hand is left to worlds
-// without this trait, because here a migration must be able to finish.
+// beginElsewhere starts a world in another IPAM: each node has CIDRs among 16 addresses of its own
+// per family, in a range that the pool also has. Users do no damage in worlds with this trait,
+// because here a migration must be able to finish.
 func beginElsewhere(seed uint64, c *world.Config, t traits) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	families := []ipalloc.Family{ipalloc.IPv4}

@@ -47,7 +47,7 @@ func served(name, ciliumPool string, size int32, cidr string) *v1alpha1.PodIPPoo
 	return p
 }
 
-// picked: a pod comes whose labels alone choose its pool.
+// picked: a pod comes with labels that alone choose its pool.
 func (d *director) picked() {
 	leader, _, ok := d.awake()
 	if !ok {

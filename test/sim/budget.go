@@ -26,8 +26,8 @@ type losses struct {
 // lossRate is the part of worlds that may lose pods, well above the observed one.
 const lossRate = 1. / 5000
 
-// falseAlarm bounds the probability that an operator whose losses have these rates exceeds a
-// budget in one search.
+// falseAlarm bounds the probability that an operator with this loss rate exceeds a budget in one
+// search.
 const falseAlarm = 1e-5
 
 // losesPods reports whether worlds can lose pods in the window: agents in other modes do not

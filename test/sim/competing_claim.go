@@ -33,7 +33,7 @@ func (d *director) sameClaim() {
 	}
 	name := claim()
 	d.sleep(late, node)
-	d.hold(lives(node)) // what its agent writes makes the claim's patch lose
+	d.hold(lives(node)) // its agent's writes make the claim's patch lose
 	d.takeOver(other)
 	d.hold(is(world.Reconcile, other, "node/"+node))
 	d.pods(elsewhere, 8)
@@ -68,8 +68,8 @@ func (d *director) anotherObject() {
 	d.release()
 }
 
-// namedByHand: a user publishes an address by hand, in a range that a pool gets later, and
-// another node needs a block.
+// namedByHand: a user publishes an address, in a range that a pool gets later, and another node
+// needs a block.
 func (d *director) namedByHand() {
 	leader, _, ok := d.awake()
 	if !ok {
@@ -86,9 +86,8 @@ func (d *director) namedByHand() {
 	d.one(is(world.PoolEdit, "people", "remove"))
 }
 
-// foreign makes a user publish an address by hand and delivers it to the operators. After that,
-// the only range with free blocks contains that address. It reports whether the address is
-// there.
+// foreign makes a user publish an address and delivers it to the operators. After that, the only
+// range with free blocks contains that address. It reports whether the address is there.
 func (d *director) foreign(node, leader string) bool {
 	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(leader), lives(node))
 	if !d.one(is(world.CNEdit, node, "foreign")) {
@@ -100,9 +99,9 @@ func (d *director) foreign(node, leader string) bool {
 	return true
 }
 
-// putBack: a user publishes an address by hand, in a range that a pool gets later, and deletes
-// the CiliumNode. One leader still remembers it. The other one never knew it, and has claimed
-// that address for another node, which may not have been delivered to the first.
+// putBack: a user publishes an address, in a range that a pool gets later, and deletes the
+// CiliumNode. One leader still remembers it. The other one never knew it, and has claimed that
+// address for another node, which may not have been delivered to the first.
 func (d *director) putBack() {
 	knows, other, ok := d.awake()
 	if !ok {

@@ -10,9 +10,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// director draws what happens next in a world: at random, and at times along a plot. It is a
-// coroutine, so that a plot reads from top to bottom. Only the actions it draws are recorded
-// and replayed.
+// director draws the next action in a world: at random, and at times along a plot. It is a
+// coroutine, so that a plot reads from top to bottom. Only the actions it draws are recorded and
+// replayed.
 type director struct {
 	w *world.World
 	r *rand.Rand
@@ -115,15 +115,15 @@ func (d *director) release() { d.held = nil }
 
 func (d *director) odds(p float64) bool { return d.r.Float64() < p }
 
-// is matches the actions of a verb by an actor (any, if empty) on an object whose name has a
-// prefix.
+// is matches the actions of a verb by an actor (any, if empty) on an object with a prefix of its
+// name.
 func is(verb world.Verb, who, what string) fits {
 	return func(a world.Action) bool {
 		return a.Verb == verb && (who == "" || a.Who == who) && strings.HasPrefix(a.What, what)
 	}
 }
 
-// works matches what an operator does on its own while nothing fails.
+// works matches the steps of an operator without faults.
 func works(operator string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {
@@ -136,14 +136,14 @@ func works(operator string) fits {
 	}
 }
 
-// but matches what some matches and others does not.
+// but matches some without others.
 func but(some, others fits) fits {
 	return func(a world.Action) bool { return some(a) && !others(a) }
 }
 
 func passes(a world.Action) bool { return a.Verb == world.Pass }
 
-// lives matches what happens on a node while nothing fails.
+// lives matches the steps of a node without faults.
 func lives(node string) fits {
 	return func(a world.Action) bool {
 		switch a.Verb {

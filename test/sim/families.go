@@ -56,5 +56,5 @@ func dies(a world.Action) bool {
 	return false
 }
 
-// goesOn matches what happens without users.
+// goesOn matches the steps that need no users.
 func goesOn(a world.Action) bool { return a.Verb.GoesOn() && a.What != "stale" }

@@ -1,6 +1,6 @@
-// Sim runs seeded random worlds around the operator's reconcile code, and holds
-// each to the rules after every step. It exits with 1 where a rule broke, or
-// where what was tried is too little to say anything.
+// Sim runs seeded random worlds around the operator's reconcile code, and holds each to the rules
+// after every step. It exits with 1 where a rule broke, or where too little was tried to say
+// anything.
 //
 // Only it finds rare orders of many faults, in thousands of worlds a minute.
 package main
@@ -30,7 +30,7 @@ type options struct {
 	traits  traits          // those that seeds may have
 	mode    ciliumnode.Mode // "": of each seed its own
 	verbose bool
-	// modelAlone: only the model judges, and worlds have nothing that the model lacks.
+	// modelAlone: only the model judges, and worlds have no feature that the model lacks.
 	modelAlone bool
 	replay     string
 	shrink     time.Duration
@@ -95,8 +95,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, err
 }
 
-// originOf draws what the flags leave open from a seed. If only one trait was requested, and
-// few seeds would have it, every seed has it.
+// originOf draws the values without a flag from a seed. If only one trait was requested, and few
+// seeds would have it, every seed has it.
 func (o options) originOf(seed uint64) origin {
 	if one := o.traits & (scheduling | families); one == o.traits && len(world.Each(one)) == 1 && !o.mode.WholeBlocks() {
 		return origin{seed: seed, mode: ciliumnode.CRD, profile: cmp.Or(o.profile, profileOf(seed, "")), traits: one, modelAlone: o.modelAlone}

@@ -26,8 +26,8 @@ func originOf(seed uint64) origin {
 	return origin{seed: seed, mode: mode, profile: profileOf(seed, mode), traits: (traitsOf(seed) | apartOf(seed)).in(mode)}.fit()
 }
 
-// fit removes what a profile cannot use: some profiles exist in crd mode only, without pacing,
-// holds and moves.
+// fit removes the traits that a profile cannot use: some profiles exist in crd mode only, without
+// pacing, holds and moves.
 func (o origin) fit() origin {
 	if o.profile.ofCRD() {
 		o.mode, o.traits = ciliumnode.CRD, 0
@@ -86,8 +86,8 @@ func adaptTo(mode ciliumnode.Mode, seed uint64, c *world.Config) {
 	c.Faults &= faultsIn(mode)
 }
 
-// weighIn makes more likely what releases blocks in kubernetes mode while their Node exists:
-// blocks that were never assigned to it and are deleted by hand.
+// weighIn prefers the actions that release blocks in kubernetes mode while their Node exists:
+// blocks that were never assigned to it and that users delete.
 func weighIn(mode ciliumnode.Mode, w map[world.Verb]float64) {
 	if mode == ciliumnode.Kubernetes {
 		w[world.BlockMake] *= 3

@@ -25,7 +25,7 @@ func (d *director) lateLeader() {
 	}
 	d.sleep(late, node)
 	if d.odds(.8) {
-		d.hold(lives(node)) // what its agent writes would fence, too
+		d.hold(lives(node)) // its agent's writes would fence, too
 	}
 	d.takeOver(other)
 	d.harm(node)
@@ -46,8 +46,8 @@ func (d *director) lateLeader() {
 	d.release()
 }
 
-// staleWatch: blocks of another size are created and published, and an operator takes over whose
-// watches have not delivered them.
+// staleWatch: blocks of another size are created and published, and an operator takes over before
+// its watches deliver them.
 func (d *director) staleWatch() {
 	seer, unseeing, ok := d.awake()
 	if !ok {
@@ -191,7 +191,7 @@ func (d *director) wakes(late, node string) {
 	d.drive(d.r.IntN(20), never, works(late))
 }
 
-// gone returns how many blocks have been released so far.
+// gone returns the number of released blocks so far.
 func (d *director) gone() int { return d.w.Counts.Did["give up"] }
 
 // block returns a block of a node; "": there is none.

@@ -20,10 +20,10 @@ type profile string
 const (
 	plain          profile = "plain"
 	lateLeader     profile = "late-leader"     // a leader sleeps, with or without a write in hand, while blocks go
-	staleWatch     profile = "stale-watch"     // an operator leads that watches have not shown what it must know
+	staleWatch     profile = "stale-watch"     // an operator leads with stale watches
 	lostAnswer     profile = "lost-answer"     // claims that may or may not have been carried out
 	competingClaim profile = "competing-claim" // two leaders want one block, or one comes to be another object
-	staleLeader    profile = "stale-leader"    // blocks leave and come back, and a leader goes by what was before
+	staleLeader    profile = "stale-leader"    // blocks leave and come back, and a leader acts on an old state
 )
 
 func profiles() []profile {
@@ -47,8 +47,8 @@ func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
-// modelledProfileOf returns the profile of a seed if only the model of the address protocol
-// judges: mostly one in which blocks are released.
+// modelledProfileOf returns the profile of a seed if only the model of the address protocol judges:
+// mostly one that releases blocks.
 func modelledProfileOf(seed uint64) profile {
 	all := []profile{plain, lateLeader, lostAnswer, competingClaim, staleLeader, staleLeader, staleLeader, staleLeader}
 	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
@@ -105,12 +105,12 @@ func (p profile) adapt(seed uint64, c *world.Config) {
 		}
 	}
 	c.Nodes = 2
-	if p == staleLeader { // nodes begin with blocks of another pool; fences mark what can be published
+	if p == staleLeader { // nodes begin with blocks of another pool; fences mark addresses that can be published
 		ranges.CIDRs = []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/28", AllocationPolicy: v1alpha1.AllocationDrain}}
 		ranges.AllowFirstIP, c.Other.Spec.IPv4.BlockSize, c.PodsPerNode = true, 29, 8
 		c.Pools = append(c.Pools, c.Other)
 	}
-	if p == competingClaim { // what people write into pools by hand comes to be of a range
+	if p == competingClaim { // a range gets the addresses that people write into pools
 		c.Spare = []v1alpha1.PoolCIDR{{CIDR: "172.16.0.0/29"}}
 	}
 }

@@ -21,7 +21,7 @@ type outcome struct {
 	simulated  time.Duration
 }
 
-// actionsUntilRest is how many actions follow the faults in a world in which rest is not judged.
+// actionsUntilRest is the number of actions after the faults in a world without rules of rest.
 const actionsUntilRest = 1000
 
 // play performs steps random actions. Then faults end and everything must settle.

@@ -16,8 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// scenario is what a seed determines about a world, and how often each kind of action happens
-// in it.
+// scenario is the world of a seed, and the weight of each kind of action in it.
 type scenario struct {
 	origin
 	config  world.Config
@@ -86,8 +85,8 @@ func pool(name string, priority, size int32, cidr string) *v1alpha1.PodIPPool {
 	}
 }
 
-// weights returns how often a verb is chosen among the possible ones. Each seed has its own, so
-// that some worlds are calm and others chaotic.
+// weights returns the weight of each verb among the possible ones. Each seed has its own, so that
+// some worlds are calm and others chaotic.
 func weights(r *rand.Rand) map[world.Verb]float64 {
 	w := map[world.Verb]float64{
 		world.Start: 10, world.Lead: 10, world.Thaw: 2,

@@ -19,8 +19,8 @@ const withScheduling = scheduling | windows | pace | pressure | dual
 const unscheduledFaults = world.AgentEmpty | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.Torn | world.Edits |
 	world.Restore | world.ForcedPods
 
-// schedule makes a scheduler bind pods, more of them than there are addresses. Every other
-// world keeps no address free, and every other one reclaims only what has long been idle.
+// schedule makes a scheduler bind pods, more of them than there are addresses. Every other world
+// keeps no address free, and every other one reclaims only blocks idle for long.
 func schedule(seed uint64, c *world.Config, both bool) {
 	r := rand.New(rand.NewPCG(seed, 15))
 	c.Scheduling = &world.Scheduling{Pods: 6 + r.IntN(12)}

@@ -100,7 +100,7 @@ func (s *searching) progress(stop <-chan struct{}) {
 	}
 }
 
-// figures describes what was tried.
+// figures describes the search.
 func (s *searching) figures() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s\n",
@@ -151,8 +151,8 @@ const (
 	enoughOfOne = 50_000
 )
 
-// idle names what should have happened and did not. Short searches, and those whose faults or
-// profile were chosen by hand, only have to claim and publish.
+// idle names the missing actions. Short searches, and those with chosen faults or a chosen profile,
+// only have to claim and publish.
 func (s *searching) idle() []string {
 	must := []string{"claim", "publish"}
 	long := s.actions >= enough && s.opts.profile == ""
@@ -182,7 +182,7 @@ func (s *searching) idle() []string {
 	return out
 }
 
-// musts are what operators and agents must do in worlds of a mode.
+// musts are the required actions of operators and agents in a mode.
 func musts(mode ciliumnode.Mode) []string {
 	all := []string{"cool down", "give up", "drain", "undrain"}
 	switch mode {

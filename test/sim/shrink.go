@@ -59,7 +59,7 @@ type script struct {
 	actions []world.Action
 }
 
-// String is what parseScript reads.
+// String returns the notation of parseScript.
 func (s script) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\nmode %s\nprofile %s\ntraits %s\nfaults %s\n", s.seed, s.mode, s.profile, s.traits, s.faults)

@@ -19,13 +19,13 @@ import (
 func TestSeeds(t *testing.T)     { plays(t, "-seeds=15") }
 func TestLongSeeds(t *testing.T) { plays(t, "-seeds=185", "-seed=16") }
 
-// TestPools plays seeds in which pods request several Cilium pools, which few seeds have.
+// TestPools plays seeds with pods that request several Cilium pools.
 func TestPools(t *testing.T) { plays(t, "-seeds=10", "-mode=multi-pool", "-traits=pools") }
 func TestLongPools(t *testing.T) {
 	plays(t, "-seeds=70", "-seed=11", "-mode=multi-pool", "-traits=pools")
 }
 
-// TestFamilies plays seeds in which IPv6 is removed from a pool and from agents, and returns.
+// TestFamilies plays seeds where IPv6 leaves a pool and agents, and returns.
 func TestFamilies(t *testing.T) { plays(t, "-seeds=8", "-traits=families") }
 
 func plays(t *testing.T, args ...string) {
@@ -112,7 +112,7 @@ func TestHeldToModel(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a search in which nothing happens fails.
+// TestIdle checks that a search without actions fails.
 func TestIdle(t *testing.T) {
 	s := newSearch(options{faults: world.AllFaults()}, &strings.Builder{})
 	if diff := cmp.Diff([]string{"claim", "publish"}, s.idle()); diff != "" {
@@ -125,8 +125,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleInMode checks that a search in one mode must show everything that can happen in that
-// mode, and nothing else.
+// TestIdleInMode checks that a search in one mode must show all actions of that mode, and no
+// others.
 func TestIdleInMode(t *testing.T) {
 	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
 		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move", "make a CiliumPodIPPool"}},
@@ -174,7 +174,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// TestShrink checks that shrinking drops what does not matter and keeps what does.
+// TestShrink checks that shrinking drops only needless actions.
 func TestShrink(t *testing.T) {
 	bad := world.Violation{Rule: 9, Text: "with pods: node n1 has no CiliumNode"}
 	if gist(bad) != gist(world.Violation{Rule: 9, Text: "with pods: node n22 has no CiliumNode"}) {

@@ -71,7 +71,7 @@ func (d *director) leftMeanwhile(leader, other, node string) {
 		return
 	}
 	d.one(is(world.FreezeOp, leader, ""))
-	d.hold(lives(node)) // what its agent writes makes the patch lose
+	d.hold(lives(node)) // its agent's writes make the patch lose
 	d.drainMain(true, other)
 	d.takeOver(other)
 	d.await(80, func() bool { return !d.inPhase(block, ipalloc.InService) }, works(other))
@@ -162,7 +162,7 @@ func (d *director) takenLeaving(leader, other, node string) {
 	d.drive(40, never, works(other))
 }
 
-// await is like drive, but lets time pass only if nothing else can happen.
+// await is like drive, but lets time pass only as the last choice.
 func (d *director) await(n int, wanted func() bool, fit ...fits) {
 	for range n {
 		if wanted() || !d.one(fit...) && !d.one(is(world.Pass, "", "next")) && !d.one(passes) {

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// traits are what a world has beyond the first ones. A replay that names none has none.
+// traits are additional features of a world. A replay that names none has none.
 type traits uint32
 
 const (
@@ -183,8 +183,8 @@ func (t traits) maintain(seed uint64, c *world.Config) {
 	c.Upgraded.Defaults.Policy.MinFree = minFree
 }
 
-// weigh makes more likely what a trait is about: ranges are drained and drains canceled, and
-// users change when that may happen.
+// weigh prefers the actions of a trait: ranges are drained and drains canceled, and users change
+// when that may happen.
 func (t traits) weigh(w map[world.Verb]float64) {
 	if t.has(windows) || t.has(pace) {
 		w[world.PoolEdit] = 3

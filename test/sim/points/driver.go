@@ -13,9 +13,9 @@ const (
 	// faults and timers together.
 	maxActions = 50_000
 	maxWait    = 3 * time.Hour
-	// downFor is how long an operator stays down once another one has replaced it.
+	// downFor is the time that an operator stays down once another one has replaced it.
 	downFor = 10 * time.Minute
-	// oldFor is how long an operator sees an old state: 15 s until it leads again, and some
+	// oldFor is the time that an operator sees an old state: 15 s until it leads again, and some
 	// more.
 	oldFor = time.Minute
 )
@@ -39,13 +39,13 @@ type driver struct {
 	failed []string
 }
 
-// oldCache is an operator whose watches deliver nothing after their first lists.
+// oldCache is an operator with watches that stop after their first lists.
 type oldCache struct {
 	who   string
 	until time.Time
 }
 
-// withheld is a watch of an operator that delivers nothing for a while.
+// withheld is a watch of an operator that pauses for a while.
 type withheld struct {
 	who, what string
 	until     time.Time
@@ -92,7 +92,7 @@ func (d *driver) guard(f func()) {
 	f()
 }
 
-// findings names what went wrong in a run.
+// findings names the faults of a run.
 func (d *driver) findings() []string {
 	var out []string
 	for _, text := range d.failed {
@@ -212,8 +212,8 @@ func (d *driver) withholds(a world.Action) bool {
 		d.old != nil && a.Who == d.old.who && d.w.Synced(a.Who, a.What)
 }
 
-// startOld starts an operator on lists that are some versions old. It leads once its old lease
-// has expired, and sees nothing newer for a while.
+// startOld starts an operator on lists that are some versions old. It leads once its old lease has
+// expired, and sees no newer version for a while.
 func (d *driver) startOld(who string, versionsAgo int) {
 	d.do(world.Start, who, fmt.Sprintf("stale-%d", versionsAgo))
 	d.old = &oldCache{who, d.w.Now().Add(oldFor)}
@@ -225,7 +225,7 @@ func (d *driver) pause(a world.Action, howLong time.Duration) {
 	d.paused = &pausedWrite{call: a, until: d.w.Now().Add(howLong)}
 }
 
-// resume ends a fault whose time is over.
+// resume ends a fault at its end time.
 func (d *driver) resume() {
 	if s := d.stream; s != nil && !d.w.Now().Before(s.until) {
 		d.stream = nil
@@ -241,7 +241,7 @@ func (d *driver) resume() {
 		if thaw := (world.Action{Verb: world.Thaw, Who: p.call.Who}); d.w.Can(thaw) {
 			d.w.Do(thaw)
 		}
-		if d.w.Can(p.call) { // before its watches show it what has changed
+		if d.w.Can(p.call) { // before its watches show it the changes
 			d.w.Do(p.call)
 		}
 	}

@@ -23,7 +23,7 @@ const (
 // places are the places that a scenario passed.
 type places struct {
 	number [kindsOfPlaces]int
-	// versions is how many versions there were at each write, of the kind that had the most.
+	// versions is the number of versions at each write, of the kind that had the most.
 	versions []int
 }
 
@@ -134,7 +134,7 @@ type point struct {
 	fault    fault
 	// number counts the places of the fault's kind, from 1; 0: no fault.
 	number int
-	// ago is how many versions an old cache lacks.
+	// ago is the number of versions that an old cache lacks.
 	ago int
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
-// scenario is a sequence of steps in which everything succeeds unless a fault is injected.
+// scenario is a sequence of steps that all succeed unless a fault is injected.
 type scenario struct {
 	name, about string
 	// change, if set, changes the world.
@@ -63,7 +63,7 @@ func (s scenario) world() world.Config {
 	return c
 }
 
-// view is what conditions check: the world, and the block that a step has named.
+// view is the input of conditions: the world, and the block that a step has named.
 type view struct {
 	*world.World
 	block string
@@ -143,7 +143,7 @@ func dualStack(c *world.Config) {
 	c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/124"}}}
 }
 
-// switching is dual stack with agents whose IPv6 users switch off and on.
+// switching is dual stack where users switch the agents' IPv6 off and on.
 func switching(c *world.Config) {
 	dualStack(c)
 	c.SwitchesFamilies = true

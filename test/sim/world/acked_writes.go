@@ -15,7 +15,7 @@ func (o *Operator) noteAck(c *call) {
 	}
 }
 
-// forgetAcked drops what the process's memory has caught up with.
+// forgetAcked drops versions that the process's memory has reached.
 func (o *Operator) forgetAcked() {
 	for name, version := range o.acked {
 		if o.knowsVersion(name, version) {

@@ -16,7 +16,7 @@ type Action struct {
 	Verb Verb
 	// Who acts, or is affected: an operator, a node, "people" or "time".
 	Who string
-	// What the action is about, if necessary.
+	// The object of the action, if necessary.
 	What string
 }
 

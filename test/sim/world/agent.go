@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// crashBackoff is how long an agent that failed to start stays down.
+// crashBackoff is the time that an agent that failed to start stays down.
 const crashBackoff = 10 * time.Second
 
 // phase is an agent's progress during its start (cilium/daemon/cmd/daemon.go:140, v1.20.1).
@@ -46,12 +46,12 @@ type machine struct {
 	// families are those its agent runs; switched: they were different before.
 	families []agent.Family
 	switched bool
-	// unlisted: an entry of its podCIDRs was removed by hand.
+	// unlisted: a user removed an entry of its podCIDRs.
 	unlisted bool
 
-	// starts is the IPAM mode in which its agent starts next, mode the one in which it last
-	// ran; adopt.None is crd mode. moved and served: since it last ran in its old mode, it has
-	// run in crd mode, and assigned addresses to pods there.
+	// starts is the IPAM mode of its agent's next start, mode the one of its last run; adopt.None
+	// is crd mode. moved and served: since it last ran in its old mode, it has run in crd mode, and
+	// assigned addresses to pods there.
 	starts, mode  adopt.Source
 	moved, served bool
 
@@ -204,8 +204,8 @@ func (m *machine) mayOpen() bool {
 	return m.hasPodCIDRs()
 }
 
-// restore takes the addresses of the endpoints again. An endpoint whose address is refused
-// loses its network (daemon/cmd/endpoint_restore.go:688).
+// restore takes the addresses of the endpoints again. An endpoint with a refused address loses its
+// network (daemon/cmd/endpoint_restore.go:688).
 func (m *machine) restore() {
 	m.phase = restored
 	if m.whole != nil {
@@ -274,7 +274,7 @@ func (m *machine) mayReport() bool {
 	return m.reads() && (m.asked || m.tired()) && !m.w.clock.now.Before(m.wrote.Add(m.w.cfg.UpdateRate))
 }
 
-// reads reports whether the agent runs and reads what the operator writes for it.
+// reads reports whether the agent runs and reads the operator's writes.
 func (m *machine) reads() bool { return m.store != nil || m.whole != nil }
 
 // report writes the whole status; after a conflict the next trigger tries again

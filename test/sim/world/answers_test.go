@@ -67,7 +67,7 @@ type pair struct {
 	kind  int
 	did   []string
 	ended map[string]int
-	// What each answered last, to be written back now or later.
+	// The last answer of each, to be written back now or later.
 	seen, old [2]client.Object
 	versions  [2]string
 }
@@ -262,7 +262,7 @@ func (p *pair) delete(ctx context.Context, k world.Kind, name string, pick [2]cl
 	errs[1] = p.api.Delete(k, name, uid, version)
 }
 
-// compare compares the outcomes and what is now stored.
+// compare compares the outcomes and the stored objects.
 func (p *pair) compare(ctx context.Context, k world.Kind, name string, errs [2]error) {
 	reason := func(err error) string {
 		if err == nil {
@@ -296,7 +296,7 @@ func (p *pair) compare(ctx context.Context, k world.Kind, name string, errs [2]e
 	}
 	p.seen = [2]client.Object{now, ours}
 	if versions[0] != p.versions[0] && versions[1] == p.versions[1] {
-		p.old = p.seen // what was read before is old there only
+		p.old = p.seen // the older read is old there only
 	}
 	p.versions = versions
 	if diff := cmp.Diff(normal(now), normal(ours), cmpopts.EquateEmpty(), cmpopts.EquateComparable(iputil.Prefix{})); diff != "" {

@@ -130,14 +130,14 @@ func withStatus(old, obj client.Object) client.Object {
 	return out
 }
 
-// keepServers copies into obj what an update cannot change.
+// keepServers copies the fields that an update cannot change.
 func keepServers(k Kind, old, obj client.Object) error {
 	obj.SetUID(old.GetUID())
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 	obj.SetGeneration(old.GetGeneration())
-	if k != KindPod { // pods change by hand only, in one go
+	if k != KindPod { // only the world changes pods, in one go
 		copyStatus(obj, old)
 	}
 	if old.GetDeletionTimestamp() != nil {
@@ -151,7 +151,7 @@ func keepServers(k Kind, old, obj client.Object) error {
 	return nil
 }
 
-// replace stores an admitted version unless it changes nothing.
+// replace stores an admitted version with a change.
 func (a *API) replace(k Kind, key string, old, obj client.Object) client.Object {
 	obj.SetResourceVersion(old.GetResourceVersion())
 	if a.equal.DeepEqual(old, obj) {

@@ -19,14 +19,14 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// Asking is what pods may request besides Cilium's pool default.
+// Asking lists the pools that pods may request besides Cilium's pool default.
 type Asking struct {
 	// Served are PodIPPools that users create and delete. Of those with the same name, which
 	// serve different Cilium pools, at most one exists at a time.
 	Served []*v1alpha1.PodIPPool
 }
 
-// What requests a Cilium pool (pkg/annotation/k8s.go, v1.20.1), besides labels.
+// Annotations that request a Cilium pool (pkg/annotation/k8s.go, v1.20.1), besides labels.
 const (
 	asksPool   = "ipam.cilium.io/ip-pool"
 	asksV4Pool = "ipam.cilium.io/ipv4-pool"
@@ -58,7 +58,7 @@ func (wl *workload) asks() []string {
 	return out
 }
 
-// ask makes a pod or a namespace request this and nothing else.
+// ask makes a pod or a namespace request this alone.
 func ask(obj client.Object, what string) {
 	annotations, labels := maps.Clone(obj.GetAnnotations()), maps.Clone(obj.GetLabels())
 	for _, key := range []string{asksPool, asksV4Pool, asksV6Pool, asksStrict} {
@@ -130,7 +130,7 @@ func (wl *workload) askedBy(pod *corev1.Pod, f ipalloc.Family) (pool string, ok 
 	return "", false
 }
 
-// pickedFor returns the CiliumPodIPPools of a family whose selectors match a pod.
+// pickedFor returns the CiliumPodIPPools of a family with selectors that match a pod.
 func (wl *workload) pickedFor(pod, namespace client.Object, f ipalloc.Family) []string {
 	var out []string
 	for _, name := range wl.api.Keys(KindCiliumPool) {
@@ -162,7 +162,7 @@ func matches(s *slimmetav1.LabelSelector, obj client.Object) bool {
 	return true
 }
 
-// roomFor returns how many blocks of the pools that a pod requests are free, in the family that
+// roomFor returns the number of free blocks in the pools that a pod requests, in the family that
 // has fewer; none if its agent refuses.
 func (wl *workload) roomFor(m *machine, pod *corev1.Pod) int {
 	pools, ok := m.askedBy(pod)
@@ -197,7 +197,7 @@ type waitsFor struct {
 	owner  string
 }
 
-// patience is how long an owner that does not ask again counts as waiting
+// patience is the time that an owner that does not ask again counts as waiting
 // (pkg/ipam/multipool_manager.go, pendingAllocationTTL, v1.20.1).
 const patience = 5 * time.Minute
 

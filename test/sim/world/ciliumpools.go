@@ -50,7 +50,7 @@ func isOurs(obj *ciliumv2alpha1.CiliumPodIPPool) bool {
 	return obj.Labels[ciliumpool.ManagedByLabel] == ciliumpool.ManagedBy
 }
 
-// sameButRanges reports whether two versions differ at most in which families they have.
+// sameButRanges reports whether two versions differ at most in their families.
 func sameButRanges(a, b *ciliumv2alpha1.CiliumPodIPPool) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	if a.Spec.IPv4 == nil || b.Spec.IPv4 == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// errLine is what a client gets when its connection breaks.
+// errLine is a client's error when its connection breaks.
 var errLine = errors.New("connection reset by peer")
 
 // fate is the outcome of a call.
@@ -40,13 +40,13 @@ type call struct {
 	conditional bool
 	// version is the version that a patch is conditional on, if any.
 	version string
-	// shown is the block whose watch event the reconcile waits for: no call at all.
+	// shown is the block with the awaited watch event: no call at all.
 	shown types.UID
 	fate  fate
-	// cluster is what the process knew, when it made the call, to belong to the cluster itself.
+	// cluster lists the cluster's own addresses that the process knew when it made the call.
 	cluster []netip.Prefix
-	// named is, for a claim where families are switched, what the process knew agents to name
-	// as their own, and the nodes of these.
+	// named maps the agents' own addresses that the process knew to their nodes, for a claim where
+	// families are switched.
 	named map[netip.Addr]string
 }
 
@@ -72,7 +72,7 @@ func (c *call) String() string {
 	return s
 }
 
-// crash is thrown through a reconcile whose process has died.
+// crash is thrown through a reconcile of a dead process.
 type crash struct{}
 
 // send hands over a call, and returns once the world has performed it.
@@ -123,7 +123,7 @@ type caller interface {
 
 func (o *Operator) in() *World { return o.w }
 
-// live is a connection to the API server. Only what operators call is implemented.
+// live is a connection to the API server. Only the operators' calls are implemented.
 type live struct {
 	client.Client
 	caller
@@ -143,7 +143,7 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves what is listed live: a node's pods, a pool's blocks, all blocks, and all pools.
+// List serves the live lists: a node's pods, a pool's blocks, all blocks, and all pools.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
@@ -298,7 +298,7 @@ func (o *Operator) carryOut(c *call) error {
 	return err
 }
 
-// takeAnswer records what a response tells the reconcile in progress.
+// takeAnswer records a response for the reconcile in progress.
 func (o *Operator) takeAnswer(c *call, err error) {
 	if o.w.refinement != nil && c.verb == "get" && err == nil {
 		o.w.refinement.reads(o, o.current, c)

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Cluster is what the cluster itself may use in the pools' ranges.
+// Cluster lists the cluster's own addresses in the pools' ranges.
 type Cluster struct {
 	// Addresses are those that Nodes may have.
 	Addresses []netip.Addr
@@ -51,7 +51,7 @@ func (u *users) setAddress(name, what string) {
 	u.must(u.api.Update(node, true))
 }
 
-// addressesOf returns what an agent reports of its Node's addresses.
+// addressesOf returns an agent's report of its Node's addresses.
 func addressesOf(node *corev1.Node) []ciliumv2.NodeAddress {
 	var out []ciliumv2.NodeAddress
 	for _, a := range node.Status.Addresses {
@@ -118,7 +118,7 @@ type clusterKey struct {
 	name string
 }
 
-// knownCluster is what an operator knows of them.
+// knownCluster is an operator's knowledge of them.
 type knownCluster struct{ by map[clusterKey][]netip.Prefix }
 
 func newKnownCluster(c *Cluster) *knownCluster {
@@ -144,7 +144,7 @@ func (k *knownCluster) gone(obj client.Object) {
 	}
 }
 
-// only drops what a list lacks.
+// only drops objects that a list lacks.
 func (k *knownCluster) only(kind Kind, there map[string]client.Object) {
 	if k != nil {
 		maps.DeleteFunc(k.by, func(key clusterKey, _ []netip.Prefix) bool { return key.kind == kind && there[key.name] == nil })
@@ -167,8 +167,8 @@ func (k *knownCluster) all() []netip.Prefix {
 	return slices.Concat(slices.Collect(maps.Values(k.by))...)
 }
 
-// isStray reports whether an address is an agent's own and lies in no block and no podCIDR of
-// its node, such as one published by hand. Operators withhold it from every node.
+// isStray reports whether an address is an agent's own and lies in no block and no podCIDR of its
+// node, such as one that a user published. Operators withhold it from every node.
 func (r *writeRules) isStray(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.machines, func(m *machine) bool {
 		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
@@ -177,9 +177,8 @@ func (r *writeRules) isStray(addr netip.Addr) bool {
 	})
 }
 
-// checkNotCluster checks that a claimed block contains nothing that the operator knew to belong
-// to the cluster when it chose the block. A block that the CiliumNode already lists may be
-// recreated.
+// checkNotCluster checks that a claimed block contains no address of the cluster that the operator
+// knew when it chose the block. A block that the CiliumNode already lists may be recreated.
 func (r *writeRules) checkNotCluster(b *v1alpha1.PodIPBlock) {
 	if r.lists(b) {
 		return

@@ -16,16 +16,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// Counts are what has happened.
+// Counts count actions, faults and writes.
 type Counts struct {
-	// Ops are the actions performed and Faults the faults that occurred, by name. Did is what
-	// operators wrote: claim, publish, mark, remove, move (a fence in a Node for a block that
+	// Ops are the actions performed and Faults the faults that occurred, by name. Did are the
+	// operators' writes: claim, publish, mark, remove, move (a fence in a Node for a block that
 	// cools down), drain, undrain, cool down, give up.
 	Ops, Faults, Did map[string]int
-	// Marks is how many addresses of pools were marked for release. Lost is how many pods were
-	// not restored because their address was marked: the window of the agent's protocol
-	// (docs/reliability.md); LossyRestarts is at how many restarts of agents. LostByHand are
-	// pods whose address was lost because users deleted something.
+	// Marks is the number of addresses marked for release. Lost is the number of pods that were not
+	// restored because their address was marked: the window of the agent's protocol
+	// (docs/reliability.md); LossyRestarts is the number of restarts of agents with such a loss.
+	// LostByHand is the number of pods that lost their address because of users' deletions.
 	Marks, Lost, LossyRestarts, LostByHand int
 	// Steps are all actions, including those on the way to rest; StepsOfCRD those in crd mode.
 	// Modelled is the sum over them of the share of all addresses, on each pair of nodes, that
@@ -38,7 +38,7 @@ func newCounts() Counts {
 	return Counts{Ops: map[string]int{}, Faults: map[string]int{}, Did: map[string]int{}}
 }
 
-// did records what an operator wrote.
+// did records an operator's write.
 func (c *Counts) did(v Version) {
 	switch v.Kind {
 	case KindBlock:
@@ -113,7 +113,7 @@ func (c *Counts) didRetire(v Version) {
 	}
 }
 
-// didPublish counts what was newly listed for Cilium pools other than the default.
+// didPublish counts new entries of Cilium pools other than the default.
 func (c *Counts) didPublish(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -165,8 +165,8 @@ func closedIn(obj client.Object) string {
 	return ""
 }
 
-// heldFor returns what a block waits for that should drain and has not begun, as in "hold for
-// WaitsForWindow"; "": nothing.
+// heldFor returns the reason why a block that should drain waits, as in "hold for WaitsForWindow";
+// "": nothing.
 func heldFor(obj client.Object) string {
 	b := obj.(*v1alpha1.PodIPBlock)
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining); c != nil && c.Status == metav1.ConditionFalse {

@@ -1,7 +1,7 @@
 package world
 
-// excuse is for an address that was removed from a node's pool by hand. It lasts until the
-// address is back and the node's agent has seen it.
+// excuse is for an address that a user removed from a node's pool. It lasts until the address is
+// back and the node's agent has seen it.
 type excuse struct {
 	node string
 	back int // the number of CiliumNode versions with which it was back; 0: it is not

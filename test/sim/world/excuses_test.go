@@ -25,7 +25,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
 )
 
-// small is a world of one operator and two nodes in which nothing has happened.
+// small is a new world of one operator and two nodes.
 func small(t *testing.T, change func(*Config)) *World {
 	t.Helper()
 	settings := config.Settings{
@@ -197,7 +197,7 @@ func TestIsLeftWith(t *testing.T) {
 }
 
 // TestBesides checks that the judge ignores the claim and the deletion of a block that overlaps
-// another, and nothing else.
+// another, and no other change.
 func TestBesides(t *testing.T) {
 	w := small(t, nil)
 	inside, alone := blockIn(first, "n1", ""), blockIn(second, "n1", "")

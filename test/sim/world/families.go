@@ -104,8 +104,8 @@ func (f *flight) stillNotRun(o *Operator) {
 	}
 }
 
-// kubeletsWrite makes kubelets write what they know before some time passes. If an agent does
-// not run a family, only the statuses of pods show which of its addresses they have.
+// kubeletsWrite makes kubelets write all statuses before some time passes. If an agent does not run
+// a family, only the statuses of pods show which of its addresses they have.
 func (wl *workload) kubeletsWrite(within time.Duration) {
 	if !wl.cfg.SwitchesFamilies || within < 15*time.Second {
 		return
@@ -165,7 +165,7 @@ func (r *writeRules) checkRouter(node string, before, after ipamtypes.Allocation
 	}
 }
 
-// checkUnanswered checks that nothing leaves a pool unanswered while the operator knows that the
+// checkUnanswered checks that no address leaves a pool unanswered while the operator knows that the
 // agent may have restarted.
 func (r *writeRules) checkUnanswered(old, now *ciliumv2.CiliumNode) {
 	f := r.writer.current

@@ -17,14 +17,14 @@ const (
 	Jump                              // a lot of time passes, or the lease with it
 	Skew                              // operators' clocks are off
 	AgentKill                         // agents restart
-	AgentEmpty                        // a restarted agent reports that nothing is used
+	AgentEmpty                        // a restarted agent reports no address
 	AgentMute                         // an agent does not report for long, or never
 	NodeGone                          // Nodes are deleted, with or without their machine, and made again
-	CiliumNodeGone                    // CiliumNodes are deleted by hand
+	CiliumNodeGone                    // users delete CiliumNodes
 	PoolEdits                         // pools are edited, made and deleted
-	BlockEdits                        // blocks are deleted and made by hand
+	BlockEdits                        // users delete and make blocks
 	Torn                              // block objects are torn away, their status or finalizers taken
-	Edits                             // CiliumNodes are edited by hand, and objects touched
+	Edits                             // users edit CiliumNodes, and touch objects
 	Restore                           // a backup of pools and blocks is restored: new UIDs, no status
 	Upgrade                           // an operator is replaced by one with other defaults
 	ForcedPods                        // pods are removed before their node knows
@@ -63,8 +63,7 @@ func (f Faults) Marks() []string {
 // ParseFaults reads the notation of ParseSet.
 func ParseFaults(s string) (Faults, error) { return ParseSet[Faults](s, names()) }
 
-// ModelledFaults returns the faults that cause nothing that the model of the address protocol
-// lacks.
+// ModelledFaults returns the faults that the model of the address protocol covers.
 func ModelledFaults() Faults {
 	return AllFaults() &^ (NodeGone | CiliumNodeGone | Torn | Edits | Restore)
 }

@@ -71,8 +71,8 @@ func (m *machine) hasPodCIDRs() bool {
 	})
 }
 
-// checkFixed checks what an operator writes to a Node: one of its own blocks per family, which
-// no other node has, and only once.
+// checkFixed checks an operator's write to a Node: one of its own blocks per family, which no other
+// node has, and only once.
 func (r *modeRules) checkFixed(v Version) {
 	if !r.fixed() || v.New == nil {
 		return
@@ -108,8 +108,8 @@ func (r *modeRules) checkPodCIDR(node client.Object, m *machine, cidr netip.Pref
 	}
 }
 
-// otherBlocks returns the CIDRs, other than the given one and of its family, that the agent of
-// a machine runs with or in which its pods have addresses.
+// otherBlocks returns the CIDRs, other than the given one and of its family, that the agent of a
+// machine or its pods use.
 func (r *modeRules) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	if m.old != nil {
@@ -158,7 +158,7 @@ func (r *settledRules) runsWith(m *machine) []netip.Prefix {
 }
 
 // runsWithout reports whether users deleted the Node of an agent that runs with a podCIDR of a
-// family whose block is no longer the node's. Its Node gets no other one (docs/modes.md).
+// family that is no longer a block of the node. Its Node gets no other one (docs/modes.md).
 func (r *settledRules) runsWithout(m *machine, f ipalloc.Family) bool {
 	return slices.ContainsFunc(r.runsWith(m), func(cidr netip.Prefix) bool {
 		b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
@@ -166,9 +166,9 @@ func (r *settledRules) runsWithout(m *machine, f ipalloc.Family) bool {
 	})
 }
 
-// lostNode is what happens to a machine that ran on while its Node was gone, if its addresses
-// now belong to others or soon will: Kubernetes deletes the pods of a Node that is gone,
-// including its agent's (pkg/controller/podgc, gcOrphaned), so the agent starts anew.
+// lostNode evicts a machine that ran on while its Node was gone, if its addresses now belong to
+// others or soon will: Kubernetes deletes the pods of a Node that is gone, including its agent's
+// (pkg/controller/podgc, gcOrphaned), so the agent starts anew.
 func (m *machine) lostNode() {
 	m.w.Counts.Did["agent starts anew after its Node"]++
 	for _, e := range m.endpoints {
@@ -178,7 +178,7 @@ func (m *machine) lostNode() {
 	m.crash()
 }
 
-// leavePods deletes the pods of a machine whose Node was gone before its agent starts: an agent
+// leavePods deletes the pods of a machine that lost its Node, before its agent starts: an agent
 // with a smaller block than before might find all its addresses taken.
 func (m *machine) leavePods() {
 	for _, slot := range sortedKeys(m.endpoints) {

@@ -102,14 +102,14 @@ func keyOf(obj client.Object) string {
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// shallow copies an object, but not what it points to.
+// shallow copies an object without its pointers' targets.
 func shallow(obj client.Object) client.Object {
 	out := kindOf(obj).empty()
 	assign(out, obj)
 	return out
 }
 
-// assign does what a cache does that shares its objects.
+// assign copies like a cache that shares its objects.
 func assign(to, from client.Object) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem()) }
 
 func fieldOf(obj client.Object, name string) reflect.Value {
@@ -126,7 +126,7 @@ func (a *API) sameSpec(x, y client.Object) bool {
 	return a.equal.DeepEqual(fieldOf(x, "Spec").Interface(), fieldOf(y, "Spec").Interface())
 }
 
-// truncateTimes does to the times of conditions what encoding as JSON does.
+// truncateTimes truncates the times of conditions like JSON.
 func truncateTimes(obj client.Object) {
 	var conditions []metav1.Condition
 	switch obj := obj.(type) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// addRetry is how long a kubelet waits after a failed CNI ADD.
+// addRetry is the wait of a kubelet after a failed CNI ADD.
 const addRetry = 10 * time.Second
 
 func (m *kubelet) podKey(slot string) string {
@@ -31,7 +31,7 @@ func (m *kubelet) podObject(slot string) *corev1.Pod {
 	return pod
 }
 
-// newPod binds a new pod to the node. It requests something, or nothing for "".
+// newPod binds a new pod to the node. It has a request unless asks is "".
 func (m *kubelet) newPod(slot, asks string) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.w.workload.namespaceOf(slot), Name: m.name + "-" + slot},
@@ -95,7 +95,7 @@ func (m *kubelet) wantsStatus(slot string, pod *corev1.Pod) bool {
 func (e *endpoint) podIPs() []corev1.PodIP {
 	var out []corev1.PodIP
 	for _, addr := range []netip.Addr{e.v4, e.v6} {
-		if addr.IsValid() { // a status keeps what the pod began with
+		if addr.IsValid() { // a status keeps the pod's first addresses
 			out = append(out, corev1.PodIP{IP: addr.String()})
 		}
 	}

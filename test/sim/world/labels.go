@@ -30,8 +30,8 @@ type Labels struct {
 	Taint string
 }
 
-// register gives a new Node what its kubelet or a cloud sets at once: one time in four its
-// zone, and mostly the startup taint.
+// register sets a new Node's first labels and taints: one time in four its zone, and mostly the
+// startup taint.
 func (l *Labels) register(w *World, node *corev1.Node) {
 	if l == nil {
 		return
@@ -115,8 +115,8 @@ func (o *Operator) awaitsLabels(name string) types.UID {
 	return node.UID
 }
 
-// checkLabelled checks that no block is claimed for a Node whose labels the operator knew,
-// throughout its reconcile, not to be final.
+// checkLabelled checks that no block is claimed for a Node with labels that the operator,
+// throughout its reconcile, knew not to be final.
 func (r *writeRules) checkLabelled(b *v1alpha1.PodIPBlock) {
 	if r.cfg.Labels == nil {
 		return
@@ -162,7 +162,7 @@ func (r *writeRules) checkFirst(m *machine) {
 		pool, _ := r.api.Get(KindPool, ruling).(*v1alpha1.PodIPPool)
 		others, given := r.firstBlocks(m.name, cn, ruling, v4)
 		if pool == nil || r.space.freeOf(pool, v4) == 0 && (!given || r.hasPods(m.name)) {
-			continue // what it has given may be too little for the node's pods
+			continue // its blocks may be too few for the node's pods
 		}
 		if len(others) > 0 {
 			r.violate(10, "before agents start: node %s keeps its first blocks %v, none of which is in use or of pool %s, which rules it", m.name, others, ruling)

@@ -10,13 +10,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// Maintenance is what keeps blocks from draining at any time.
+// Maintenance limits the times at which blocks drain.
 type Maintenance struct {
 	// Flags is the policy that the operators' flags set for all pools.
 	Flags v1alpha1.MaintenancePolicy
-	// Edits are what users set in the first pool, one after the other.
+	// Edits are the users' settings of the first pool, one after the other.
 	Edits []v1alpha1.MaintenancePolicy
-	// Longest is how long a block may have to wait for a window or its turn, if one ever comes.
+	// Longest is the longest wait of a block for a window or its turn, if one ever comes.
 	Longest time.Duration
 	// Cordons: users cordon nodes.
 	Cordons bool
@@ -64,8 +64,8 @@ func (m *Maintenance) setMaintenance(pool *v1alpha1.PodIPPool) {
 	pool.Spec.Maintenance = *m.Edits[next].DeepCopy()
 }
 
-// perMinute is how many writes of one object per minute windows may cause: here they open and
-// close on the minute, and two leaders may report it.
+// perMinute is the number of writes of one object per minute that windows may cause: here they open
+// and close on the minute, and two leaders may report it.
 const perMinute = 4
 
 // ofTheHour reports whether a write only shows that a window has opened or closed, or that a
@@ -84,7 +84,7 @@ func (r *writeRules) ofTheHour(v Version) bool {
 	return r.hours[key].writes <= perMinute
 }
 
-// hour is how often an object was written in a minute because of windows.
+// hour counts the writes of an object in a minute because of windows.
 type hour struct {
 	minute time.Time
 	writes int

@@ -23,7 +23,7 @@ func (f *flight) noteRead(o *Operator, name string) {
 		return
 	}
 	f.others = deleted(f.others, name) // it may decide anew
-	if f.found == name {               // what it claims is what it finds, not what it knew
+	if f.found == name {               // it claims the found block, not the known one
 		f.found = ""
 		return
 	}
@@ -36,15 +36,14 @@ func (f *flight) noteRead(o *Operator, name string) {
 	}
 }
 
-// unshown reports whether a block was unknown when the write in progress was decided, or not in
-// the phase in which it was found.
+// unshown reports whether a block was unknown when the write in progress was decided, or in another
+// phase than the found one.
 func (f *flight) unshown(cidr netip.Prefix) bool {
 	_, known := f.knew[cidr]
 	return !known || slices.Contains(f.changed, cidr)
 }
 
-// knowsPodWith reports whether the operator knows of a pod on a node whose status names
-// an address.
+// knowsPodWith reports whether the operator knows of a pod on a node with an address in its status.
 func (o *Operator) knowsPodWith(node string, addr netip.Addr) bool {
 	return slices.ContainsFunc(o.parts.Node.Pods.On(node), func(p expand.Pod) bool { return slices.Contains(p.IPs, addr) })
 }

@@ -26,16 +26,16 @@ type migration struct {
 // Move is another IPAM that serves the nodes when a world begins, and from which they migrate
 // with kubectl cilium-pool migrate.
 type Move struct {
-	// From is its mode: one of Cilium's, or adopt.CRD for pools filled by hand.
+	// From is its mode: one of Cilium's, or adopt.CRD for pools that users filled.
 	From adopt.Source
-	// Given are the CIDRs of each node. Of pools filled by hand, all addresses of these except
+	// Given are the CIDRs of each node. Of pools that users filled, all addresses of these except
 	// the first and the last are in the pool.
 	Given [][]netip.Prefix
 	// Pools names the Cilium pools of those that are not of the default one, in multi-pool mode.
 	Pools map[netip.Prefix]string
 }
 
-// beginElsewhere creates what the other IPAM has created for a node.
+// beginElsewhere creates the other IPAM's objects of a node.
 func (mg *migration) beginElsewhere(m *machine, cidrs []netip.Prefix) {
 	node := mg.api.Get(KindNode, m.name).DeepCopyObject().(*corev1.Node)
 	cn := &ciliumv2.CiliumNode{}
@@ -97,7 +97,7 @@ func (mg *migration) refill(m *machine) {
 	}
 }
 
-// enableMove enables what users do with a node that migrates.
+// enableMove enables the users' actions on a node that migrates.
 func (mg *migration) enableMove(m *machine) {
 	if !mg.moves() {
 		return
@@ -119,8 +119,8 @@ func (mg *migration) moves() bool {
 	return mg.cfg.Move != nil && mg.cfg.Move.From != adopt.CRD
 }
 
-// configure sets the mode in which the agent of a node starts next. An agent that waits in crd
-// mode is restarted at the same time, because it could still begin to serve.
+// configure sets the mode of a node's next agent. An agent that waits in crd mode is restarted at
+// the same time, because it could still begin to serve.
 func (mg *migration) configure(m *machine, what string) {
 	if m.starts = adopt.None; what == "old" {
 		m.starts = mg.cfg.Move.From
@@ -130,9 +130,9 @@ func (mg *migration) configure(m *machine, what string) {
 	}
 }
 
-// keptOff reports whether all operators know that they must leave a node alone, and have no
-// write for it in hand. An operator that learns it only after the node's agent has restarted is
-// outside what we promise: only time protects against that.
+// keptOff reports whether all operators know that they must leave a node alone, and have no write
+// for it in hand. An operator that learns it only after the node's agent has restarted is outside
+// our promises: only time protects against that.
 func (mg *migration) keptOff(name string) bool {
 	for _, o := range mg.operators {
 		if !o.up {
@@ -162,8 +162,8 @@ func (r *writeRules) countAdopted(v Version) {
 // began, or since the node was taken back.
 func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }
 
-// checkElsewhere checks what an operator writes about a node whose agent does not read it: only
-// the addresses of adopted blocks.
+// checkElsewhere checks an operator's write for a node with an agent of another mode: only the
+// addresses of adopted blocks.
 func (mg *migration) checkElsewhere(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -205,8 +205,8 @@ func (mg *migration) inAdoptedBlock(node string, addr netip.Addr) bool {
 	return false
 }
 
-// checkClaimElsewhere checks that an operator claims nothing that another IPAM has assigned to a
-// node, and nothing for such a node.
+// checkClaimElsewhere checks that an operator claims no block of another IPAM's node, and none for
+// such a node.
 func (mg *migration) checkClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	if mg.cfg.Move == nil {
 		return

@@ -56,8 +56,8 @@ func (mg *migration) migrate(command string) string {
 	return ""
 }
 
-// takeBack takes a node back to its old mode. It returns false if that mode cannot express what
-// the node has.
+// takeBack takes a node back to its old mode. It returns false if that mode cannot express the
+// node's blocks.
 func (mg *migration) takeBack(m *machine) bool {
 	for range 6 {
 		said := mg.migrate("abort/" + m.name)
@@ -90,9 +90,9 @@ func (mg *migration) takeBack(m *machine) bool {
 	return false
 }
 
-// fitsOld reports whether a node's old mode can express what the node has: every address in use
-// lies in a block, and, except for multi-pool mode, there is one block per family, in service,
-// that the node came with and that is the only one in podCIDRs.
+// fitsOld reports whether a node's old mode can express its blocks: every address in use lies in a
+// block, and, except for multi-pool mode, there is one block per family, in service, that the node
+// came with and that is the only one in podCIDRs.
 func (mg *migration) fitsOld(m *machine) bool {
 	var held []netip.Prefix
 	for _, b := range mg.blocks() {
@@ -144,7 +144,7 @@ func (mg *migration) usedOn(m *machine, cn *ciliumv2.CiliumNode) []netip.Addr {
 // moveOn brings a node into crd mode and finishes its migration.
 func (mg *migration) moveOn(m *machine) bool {
 	said := mg.migrate("start/" + m.name)
-	if strings.Contains(said, "AddressOutside") { // of a pod that is just going: nothing else leaves one
+	if strings.Contains(said, "AddressOutside") { // of a pod that is just going: only that leaves one
 		mg.Quiesce(mg.restWithin())
 		said = mg.migrate("start/" + m.name)
 	}

@@ -14,7 +14,7 @@ import (
 // modeRules judge writes in multi-pool and kubernetes mode.
 type modeRules struct{ *World }
 
-// checkCiliumPool checks what an operator did to a CiliumPodIPPool: it does not touch those of
+// checkCiliumPool checks an operator's write of a CiliumPodIPPool: it does not touch those of
 // others, writes only the ranges of its own, and deletes none that is served or of which a node
 // lists a CIDR. A pool that becomes needed while the call is in flight is lost, and must exist
 // again at rest.
@@ -58,7 +58,7 @@ func (r *modeRules) checkOnce(node string, l listed, others []listed) {
 	}
 }
 
-// checkParked checks what an operator parks, and what it lists again.
+// checkParked checks the CIDRs that an operator parks or lists again.
 func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
 	before, after := parkedIn(old), parkedIn(now)
 	for _, cidr := range after {

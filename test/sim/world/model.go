@@ -26,8 +26,8 @@ type refinement struct {
 	nodes    []seenNode                // by the number of a machine
 	monitors []*follower
 	of       map[string][]*follower // by block
-	// left are nodes that the model no longer follows, and followed is how many monitors are
-	// still on.
+	// left are nodes that the model no longer follows, and followed is the number of monitors that
+	// are still on.
 	left     []bool
 	followed int
 }
@@ -41,7 +41,7 @@ type seenNode struct {
 	pods      map[netip.Addr]bool
 }
 
-// follower is a monitor, and what it follows.
+// follower is a monitor with its block and nodes.
 type follower struct {
 	*mapping.Monitor
 	block string
@@ -58,7 +58,7 @@ func newRefinement(w *World) *refinement {
 	}
 }
 
-// before sees an action that is about to happen, and ends the monitors of what the model lacks.
+// before sees an action that is about to happen, and ends monitors that the model cannot follow.
 func (r *refinement) before(a Action) {
 	switch a.Verb {
 	case AgentFamilies, NodeDelete, NodeOff, CNDelete:
@@ -106,7 +106,7 @@ func (r *refinement) share() float64 {
 	return float64(r.followed) / float64(len(r.monitors))
 }
 
-// view returns the current state of what a follower follows.
+// view returns the current state for a follower.
 func (r *refinement) view(f *follower) mapping.View {
 	var v mapping.View
 	v.Blocks[0] = r.blocks[f.block]
@@ -120,7 +120,7 @@ func (r *refinement) view(f *follower) mapping.View {
 			v.Blocks[0].Owner = uint8(i + 1)
 		}
 	}
-	if v.Blocks[0].Owner == 0 { // what a third node does with it is nothing to these
+	if v.Blocks[0].Owner == 0 { // a third node does not matter to these
 		v.Blocks[0] = protocol.Block{}
 	}
 	return v
@@ -240,7 +240,7 @@ func (r *refinement) follow(b crd.Block) {
 				f.Monitor = mapping.New(r.model, r.view(f))
 				r.monitors, r.followed = append(r.monitors, f), r.followed+1
 				r.of[b.Name] = append(r.of[b.Name], f)
-				if r.left[i] || r.left[j] || !r.w.users.onGrid(b.Name) { // of another size, it may overlap what is being claimed
+				if r.left[i] || r.left[j] || !r.w.users.onGrid(b.Name) { // of another size, it may overlap a claim
 					r.leave(f)
 				}
 			}
@@ -260,7 +260,7 @@ func (r *refinement) leaveOverlaps(b crd.Block) {
 	}
 }
 
-// changed observes what is in no object: agents, pods and time.
+// changed observes the state outside of objects: agents, pods and time.
 func (r *refinement) changed() {
 	var touched []int
 	for i, m := range r.w.machines {

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// offerRules judge what Nodes offer to the scheduler, and where it binds pods.
+// offerRules judge the Nodes' offers to the scheduler, and its bindings.
 type offerRules struct{ *World }
 
 // leaving reports whether an address with this release entry can no longer go to a pod.
@@ -26,7 +26,7 @@ func leaving(entry ipamtypes.IPReleaseStatus) bool {
 	return false
 }
 
-// noteForPods counts what an operator does for pods that wait for addresses.
+// noteForPods counts an operator's writes for pods that wait for addresses.
 func (r *offerRules) noteForPods(v Version) {
 	now, _ := v.New.(*v1alpha1.PodIPBlock)
 	if r.sched == nil || now == nil {
@@ -47,8 +47,8 @@ func (r *offerRules) noteForPods(v Version) {
 	}
 }
 
-// needsOf returns how many addresses of a family an operator has assigned to a node for waiting
-// pods, and which blocks of any family the node should return.
+// needsOf returns the number of addresses of a family that an operator has assigned to a node for
+// waiting pods, and the blocks of any family that the node should return.
 func (r *offerRules) needsOf(o *Operator, node string, f ipalloc.Family) (expected int, recall []netip.Prefix) {
 	if r.sched == nil {
 		return 0, nil
@@ -56,9 +56,9 @@ func (r *offerRules) needsOf(o *Operator, node string, f ipalloc.Family) (expect
 	return o.parts.Node.Unscheduled.Needs(node, f, 0)
 }
 
-// checkScheduledRest checks at rest that each Node offers what it has, that no pod waits for an
-// address that a node could get, and that no node waits for a first block that another one does
-// not need.
+// checkScheduledRest checks at rest that each Node offers its addresses, that no pod waits for an
+// address that a node could get, and that no node waits for a first block that another one does not
+// need.
 func (r *offerRules) checkScheduledRest(when string) {
 	if r.sched == nil {
 		return
@@ -206,9 +206,9 @@ func (r *offerRules) spareBlock(m *machine, by string, f ipalloc.Family) string 
 	return ""
 }
 
-// awaited returns how many pods may keep a node's blocks from being idle although none of them
-// is bound: at rest, in dual stack, they wait for an address of one family, and the operator
-// keeps room for them in the other.
+// awaited returns the number of unbound pods that may keep a node's blocks from being idle: at
+// rest, in dual stack, they wait for an address of one family, and the operator keeps room for them
+// in the other.
 func (r *offerRules) awaited(m *machine) int {
 	node, ok := r.api.Get(KindNode, m.name).(*corev1.Node)
 	if r.sched == nil || !ok || len(r.cfg.Families) < 2 || len(r.lacking(node)) != 1 {
@@ -223,8 +223,8 @@ func (r *offerRules) awaited(m *machine) int {
 	return n
 }
 
-// heldFor returns a node's blocks of a family in service, with how many of their addresses pods
-// could get. Blocks that the node named by could not claim are pinned.
+// heldFor returns a node's blocks of a family in service, and the number of their addresses for
+// pods. Blocks that the node named by could not claim are pinned.
 func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
 	for _, obj := range r.blocks() {
 		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || r.space.asked(obj) {
@@ -249,7 +249,7 @@ func (r *offerRules) lacking(node *corev1.Node) []ipalloc.Family {
 	return slices.DeleteFunc(r.families(), func(f ipalloc.Family) bool { return offerOf(node, f) > r.requestsOn(node.Name) })
 }
 
-// requestsOn returns how many addresses of each family the pods bound to a node request.
+// requestsOn returns the number of addresses of each family that the pods bound to a node request.
 func (r *offerRules) requestsOn(node string) int {
 	n := 0
 	for _, key := range r.api.Keys(KindPod) {

@@ -24,7 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// The controllers, and how many of their reconciles run concurrently.
+// The controllers.
 const (
 	nodes = iota
 	pools
@@ -47,7 +47,7 @@ type Operator struct {
 	// frozen: the process is stopped (SIGSTOP), with any write in hand.
 	frozen bool
 	runs   int
-	// skew is how far its clock is off.
+	// skew is the error of its clock.
 	skew     time.Duration
 	settings config.Settings
 
@@ -63,7 +63,7 @@ type Operator struct {
 	// heard are the versions of CiliumNodes that it has written and received a response for, by
 	// name, until its cache has these or later ones.
 	acked map[string]string
-	// cluster is what it knows the cluster itself to use of the pools' ranges.
+	// cluster is its knowledge of the cluster's own addresses in the pools' ranges.
 	cluster *knownCluster
 	// agents are the agents' pods that it has received.
 	agents *knownAgents
@@ -76,14 +76,14 @@ type flight struct {
 	controller int
 	name       string
 	pending    *call
-	// What the process knew of the node when it began: the addresses that pods' statuses name,
+	// The process's knowledge of the node when it began: the addresses that pods' statuses name,
 	// and whether the agent was settled, then or at any later step.
 	pods    map[netip.Addr]bool
 	settled bool
 	since   time.Time // when it came to the call it waits at
 	// The addresses that it knew to be marked, if the agent was not settled.
 	marked []netip.Addr
-	// awaited are the pods, by family, whose address it could not know.
+	// awaited are the pods, by family, with an address that it could not know.
 	awaited [2][]string
 	notRun  [2]bool // the families that it has known the agent not to run, since it began
 	called  bool    // it has come to a call
@@ -100,13 +100,13 @@ type flight struct {
 	foundNone bool
 
 	knew map[netip.Prefix]crd.Block // the node's blocks that it decides on
-	// awaits is the Node whose labels, as it knew when it began, are not final.
+	// awaits is the Node with labels that, as it knew when it began, are not final.
 	awaits types.UID
 	// stays are the pools off which it may not move the Node, as far as it knew when it began.
 	stays map[string]bool
 	// serves is which Cilium pool each PodIPPool serves, as far as it knew when it began.
 	serves  map[string]string
-	cluster []netip.Prefix // what it has known, ever since it began, that the cluster itself has
+	cluster []netip.Prefix // the cluster's own addresses that it has known ever since it began
 	// needed: a PodIPPool serves, or a node lists, the CiliumPodIPPool that it is about to
 	// delete, and it may know that.
 	needed bool
@@ -120,8 +120,8 @@ type flight struct {
 
 func (f *flight) String() string { return controllerName(f.controller) + "/" + f.name }
 
-// start starts a process that has read nothing yet. Its first lists return the state of some
-// versions ago, which an API server's cache may serve.
+// start starts a process before its first read. Its first lists return the state of some versions
+// ago, which an API server's cache may serve.
 func (o *Operator) start(versionsAgo int) {
 	o.up, o.leads, o.frozen, o.begun = true, false, false, false
 	o.runs++
@@ -226,7 +226,7 @@ func (o *Operator) crash() {
 
 func (o *Operator) running() bool { return o.up && !o.frozen }
 
-// workers returns how many reconciles of a controller may run concurrently.
+// workers returns the number of concurrent reconciles of a controller.
 func (o *Operator) workers(c int) int {
 	switch c {
 	case nodes:
@@ -413,7 +413,7 @@ func stripsOf() map[Kind]toolscache.TransformFunc {
 	return strips
 }
 
-// writing returns how many writes the process is about to send.
+// writing returns the number of writes that the process is about to send.
 func (o *Operator) writing() int {
 	n := 0
 	for _, f := range o.flights {

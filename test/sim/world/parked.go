@@ -60,8 +60,8 @@ func (m *machine) lostParked(addr netip.Addr) bool {
 	return true
 }
 
-// checkParkedRest checks at rest that nothing is parked, and that agents allocate from no
-// draining block and keep no empty one.
+// checkParkedRest checks at rest that no CIDR is parked, and that agents allocate from no draining
+// block and keep no empty one.
 func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	if parked := parkedIn(cn); len(parked) > 0 {
 		r.violate(9, "%s: %v of node %s are parked", when, parked, m.name)
@@ -75,7 +75,7 @@ func (r *settledRules) checkParkedRest(when string, m *machine, cn *ciliumv2.Cil
 			continue
 		}
 		switch {
-		case r.space.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= r.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // nothing could take its place
+		case r.space.freeBlocks(m.name, l.cidr.Addr().Is4(), l.pool) <= r.closedTo(m, ipalloc.FamilyOf(l.cidr.Addr())): // no block could take its place
 		case !m.whole.Uses(l.cidr):
 			r.violate(9, "%s: block %s of node %s drains, is empty, and is still listed", when, b.Name, m.name)
 		case !slices.Contains(m.whole.Closed(), l.cidr) && (b.Status.Closed == nil || r.hasNewer(m, l.cidr, b.Status.Closed.Since.Time)):
@@ -102,9 +102,9 @@ func (r *settledRules) hasNewer(m *machine, cidr netip.Prefix, since time.Time) 
 	return false
 }
 
-// closedTo returns how many CIDRs of a family without a block are of no use to a node: its agent
-// has closed them, or its last block of that CIDR says so. An agent that saw only the latest
-// version of its list may have missed that, and the operator cannot know.
+// closedTo returns the number of CIDRs of a family without a block that are of no use to a node:
+// its agent has closed them, or its last block of that CIDR says so. An agent that saw only the
+// latest version of its list may have missed that, and the operator cannot know.
 func (r *settledRules) closedTo(m *machine, f ipalloc.Family) int {
 	if m.whole == nil { // its agent is down
 		return 0

@@ -244,7 +244,7 @@ func (ps *processes) shownToAll(kind Kind) bool {
 	return true
 }
 
-// describe adds what the name of an action leaves out.
+// describe adds the call to the name of an action.
 func (w *World) describe(a Action) string {
 	if a.Verb != Migrate && a.Who == people && w.migration.mover.busy() {
 		return a.String() + ": " + w.migration.mover.pending.String()
@@ -259,7 +259,7 @@ func (w *World) describe(a Action) string {
 	return a.String()
 }
 
-// staleBy is how many versions of a kind a stale list may lack at most.
+// staleBy is the largest number of versions that a stale list may lack.
 const staleBy = 5
 
 func controllerOf(what string) int {

@@ -70,7 +70,7 @@ func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
 	})
 }
 
-// clusterHas returns what the cluster uses now, as far as operators read it.
+// clusterHas returns the cluster's own addresses, as far as operators read them.
 func (q *queries) clusterHas() []netip.Prefix {
 	if q.cfg.Cluster == nil {
 		return nil
@@ -133,8 +133,8 @@ func (q *queries) Assigned(node string) []netip.Prefix {
 	return nil
 }
 
-// quietFor is how long operators must not write to count as at rest: longer than any of their
-// waits.
+// quietFor is the time without a write after which operators count as at rest: longer than any of
+// their waits.
 func (q *queries) quietFor() time.Duration {
 	const quiet = 12 * time.Minute
 	if q.cfg.Maintenance != nil {

@@ -15,7 +15,7 @@ import (
 type quiescence struct {
 	*World
 	turn    int       // of nextOngoing
-	sent    int       // writes of operators, of which some changed nothing
+	sent    int       // writes of operators, some without a change
 	lasting int       // writes that tell more than the hour
 	wrote   time.Time // when an operator last wrote something
 }
@@ -84,8 +84,8 @@ func (qu *quiescence) nextOngoing() (Action, bool) {
 	return all[qu.turn%len(all)], true
 }
 
-// Finish brings the world to rest, checks what must hold there, deletes all pods, and checks
-// again. Faults are over.
+// Finish brings the world to rest, checks the rules of rest, deletes all pods, and checks again.
+// Faults are over.
 func (w *World) Finish() {
 	w.quiescence.leaveShadow()
 	w.quiescence.endFamilies()
@@ -174,7 +174,7 @@ func (qu *quiescence) replaceLost() {
 	}
 }
 
-// passDue performs what comes due in a moment: a window may be about to open, or a turn to
+// passDue performs actions that come due in a moment: a window may be about to open, or a turn to
 // come, and a check at that very time does not count as a second check.
 func (qu *quiescence) passDue() {
 	for range 100 {
@@ -198,8 +198,8 @@ func (qu *quiescence) goOn() {
 	}
 }
 
-// checkQuiet is rule 8: an operator that checks everything again writes nothing, except what the
-// passing of time has made due since its last check, and that only once.
+// checkQuiet is rule 8: an operator that checks everything again makes no write that was not due
+// since its last check, and that only once.
 func (r *settledRules) checkQuiet(when string) {
 	before := r.quiescence.lasting
 	r.quiescence.reconcileAll()
@@ -338,7 +338,7 @@ func (qu *quiescence) restartClosed() bool {
 	return restarted
 }
 
-// restartRetired restarts the agents whose own addresses are retired, and reports whether there
+// restartRetired restarts the agents with retired addresses of their own, and reports whether there
 // are any.
 func (qu *quiescence) restartRetired() bool {
 	any := false

@@ -16,16 +16,15 @@ import (
 
 // Scheduling is a scheduler that binds pods by the addresses that Nodes offer.
 type Scheduling struct {
-	// Pods is how many of its pods may exist at a time.
+	// Pods is the largest number of its pods at a time.
 	Pods int
 }
 
 // schedulerName is the actor of the scheduler's actions, and of those that create its pods.
 const schedulerName = "scheduler"
 
-// boundWithin is how long a pod may be pending once faults have ended, in worlds in which
-// nothing holds blocks on their nodes: the agent's answer, hold and cooldown of several blocks,
-// one after the other.
+// boundWithin is the time that a pod may be pending once faults have ended, in worlds without
+// maintenance: the agent's answer, hold and cooldown of several blocks, one after the other.
 const boundWithin = 10 * time.Minute
 
 // scheduler binds pods to Nodes as its watch has delivered them. It knows its own bindings at
@@ -53,7 +52,7 @@ func newScheduler(w *World, s *Scheduling) *scheduler {
 // binds reports whether the scheduler binds the pods of a slot.
 func (s *scheduler) binds(slot string) bool { return s != nil && slices.Contains(s.slots, slot) }
 
-// enable enables what the scheduler, and those who create pods for it, can do next.
+// enable enables the actions of the scheduler and of its pods' creators.
 func (s *scheduler) enable() {
 	if s == nil {
 		return
@@ -210,7 +209,7 @@ func suits(pod *corev1.Pod, node *corev1.Node) bool {
 	return !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && (want == "" || want == node.Labels[corev1.LabelHostname])
 }
 
-// offerOf returns what a Node offers of a family; 0 without the resource.
+// offerOf returns a Node's offer of a family; 0 without the resource.
 func offerOf(node *corev1.Node, f ipalloc.Family) int {
 	return max(0, scheduling.OfferIn(node.Status.Allocatable)[f])
 }

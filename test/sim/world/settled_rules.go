@@ -16,8 +16,8 @@ import (
 // settledRules judge a world at rest.
 type settledRules struct{ *World }
 
-// checkRest checks what must hold at rest: every pod has its addresses as far as there are any,
-// nothing is pending, and no node holds a block that it does not need.
+// checkRest checks the rules of rest: every pod has its addresses as far as there are any, no drain
+// is pending, and no node holds a block that it does not need.
 func (r *settledRules) checkRest(when string) {
 	for _, m := range r.machines {
 		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
@@ -179,7 +179,7 @@ func (r *settledRules) checkReclaim(when string, m *machine, cn *ciliumv2.Cilium
 	}
 	for _, f := range ipalloc.Families() {
 		if !m.runs(f) {
-			continue // what the node has stays until it is drained
+			continue // the node's blocks stay until they are drained
 		}
 		family := f == ipalloc.IPv4
 		policy, ruling := r.space.policy(m.name, family)
@@ -202,7 +202,7 @@ func (r *settledRules) checkReclaim(when string, m *machine, cn *ciliumv2.Cilium
 	}
 }
 
-// reported returns how many addresses of a family an agent reports.
+// reported returns the number of addresses of a family that an agent reports.
 func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	n := 0
 	for key := range cn.Status.IPAM.Used {

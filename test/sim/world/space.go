@@ -112,7 +112,7 @@ func (s *space) asked(b *v1alpha1.PodIPBlock) bool {
 	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR)) || s.mustMove(b, pool)
 }
 
-// without returns how many pods of the node have no address of a family, according to the
+// without returns the number of pods of the node without an address of a family, according to the
 // agent's report.
 func (s *space) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	owners := map[string]bool{}
@@ -130,8 +130,8 @@ func (s *space) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) i
 	return n
 }
 
-// room returns how many blocks are free for a node, in the family that has fewest: without one
-// of each an agent does not start, and no block is replaced.
+// room returns the number of free blocks for a node, in the family that has fewest: without one of
+// each an agent does not start, and no block is replaced.
 func (s *space) room(node string) int {
 	n := s.freeBlocks(node, true, crd.DefaultCiliumPool)
 	if len(s.cfg.Families) > 1 && !s.poolUsers.ipv6Over {
@@ -156,7 +156,7 @@ func (s *space) freeBlocks(node string, v4 bool, ciliumPool string) int {
 // enoughFree is where counting free blocks stops.
 const enoughFree = 16
 
-// freeOf returns how many of them one pool has, at most enoughFree.
+// freeOf returns their number in one pool, at most enoughFree.
 func (s *space) freeOf(pool *v1alpha1.PodIPPool, v4 bool) int {
 	n := 0
 	cidrs, bits := ranges(pool, v4)

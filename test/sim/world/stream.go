@@ -12,10 +12,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/informer"
 )
 
-// stream is an operator's informer of one kind: what its cache holds, how far it has read, and
-// what its handler has not received yet, because the two are not in step
-// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a reflector, which has
-// no cache and delivers at once.
+// stream is an operator's informer of one kind: its cache, its position, and the changes that its
+// handler has not received yet, because the two are not in step
+// (k8s.io/client-go/tools/cache/shared_informer.go). With a store it is a reflector, which has no
+// cache and delivers at once.
 type stream struct {
 	name    string
 	kind    Kind
@@ -26,9 +26,9 @@ type stream struct {
 	cluster *knownCluster
 	agents  *knownAgents
 
-	// cache is what the store last received, if there is one.
+	// cache holds the objects that the store last received, if there is one.
 	cache map[string]client.Object
-	// read is how many versions of the kind's history the cache has received.
+	// read is the number of versions of the kind's history that the cache has received.
 	read int
 	// listed are the changes of a list, received one by one before the watch continues, and
 	// version is the list's.
@@ -107,7 +107,7 @@ func (s *stream) take(a *API) {
 		s.undelivered = append(s.undelivered, n)
 	default:
 		if old != nil && fromList && old.GetResourceVersion() == d.obj.GetResourceVersion() {
-			return // no handler gets what a list repeats
+			return // no handler gets repeated objects of a list
 		}
 		now := s.stripped(d.obj)
 		s.cache[d.key] = now
@@ -115,9 +115,8 @@ func (s *stream) take(a *API) {
 	}
 }
 
-// put gives the store the next change. The objects of a list arrive one by one, and other
-// actions may happen between two of them; what the list lacks comes last, as in controller's
-// records.Replace.
+// put gives the store the next change. The objects of a list arrive one by one, and other actions
+// may happen between two of them; deletions come last, as in controller's records.Replace.
 func (s *stream) put(d delta) {
 	fromList := s.advance()
 	old := s.cache[d.key]

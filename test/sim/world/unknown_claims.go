@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
-// unknownClaim is a claim that was carried out, but whose response was lost.
+// unknownClaim is a claim that was carried out without a response.
 type unknownClaim struct {
 	node, ciliumPool string
 	cidr             netip.Prefix
 	uid              types.UID
-	// pools and nodes are how many versions of these the claimer had received.
+	// pools and nodes are the numbers of versions of these that the claimer had received.
 	pools, nodes int
 }
 
@@ -39,7 +39,7 @@ func (o *Operator) unheard(name string) {
 	o.w.Counts.Faults["claim never answered"]++
 }
 
-// delivered returns how many versions of its kind the handler has received at least.
+// delivered returns the least number of versions of its kind that the handler has received.
 func (s *stream) delivered() int {
 	if len(s.listed) > 0 || s.initial > 0 {
 		return 0

@@ -19,8 +19,7 @@ type users struct {
 	backup map[Kind]map[string]client.Object
 }
 
-// enableCollect enables what the garbage collectors of Kubernetes and Cilium do about a Node
-// that is gone.
+// enableCollect enables the garbage collectors of Kubernetes and Cilium.
 func (u *users) enableCollect(m *machine) {
 	node := u.api.Get(KindNode, m.name)
 	if cn := u.api.Get(KindCiliumNode, m.name); cn != nil && !ownedBy(cn, node) {
@@ -60,7 +59,7 @@ func (u *users) enablePeople() {
 		u.enableNodeEdits(m)
 		u.enableCiliumNodeEdits(m)
 		u.canIf(BlockEdits, BlockMake, m.name, "")
-		if !u.cfg.Faults.Has(Relist) { // docs/reliability.md: what we do not promise
+		if !u.cfg.Faults.Has(Relist) { // docs/reliability.md: our limits
 			u.canIf(BlockEdits, BlockMake, m.name, wide)
 		}
 		for _, name := range u.poolUsers.servedNow() {
@@ -89,7 +88,7 @@ func (u *users) enablePeople() {
 	u.enableServices()
 }
 
-// enableNodeEdits enables what users can do to a Node.
+// enableNodeEdits enables the users' edits of a Node.
 func (u *users) enableNodeEdits(m *machine) {
 	if u.api.Get(KindNode, m.name) == nil {
 		return
@@ -99,13 +98,13 @@ func (u *users) enableNodeEdits(m *machine) {
 	}
 	u.enableLabels(m)
 	u.enableAddresses(m)
-	if u.cfg.Move == nil && (!u.cfg.Settings.Mode.WholeBlocks() || len(u.rules.torn) == 0) { // or nothing would be left that names a block
+	if u.cfg.Move == nil && (!u.cfg.Settings.Mode.WholeBlocks() || len(u.rules.torn) == 0) { // or no object would be left that names a block
 		u.canIf(NodeGone, NodeDelete, m.name, "")
 	}
 	u.canIf(NodeGone, NodeOff, m.name, "")
 }
 
-// enableCiliumNodeEdits enables what users can do to its CiliumNode.
+// enableCiliumNodeEdits enables the users' edits of its CiliumNode.
 func (u *users) enableCiliumNodeEdits(m *machine) {
 	if u.api.Get(KindCiliumNode, m.name) == nil {
 		return
@@ -128,7 +127,7 @@ func (u *users) enableCiliumNodeEdits(m *machine) {
 	}
 }
 
-// enableBlockEdits enables what users can do to existing blocks.
+// enableBlockEdits enables the users' edits of existing blocks.
 func (u *users) enableBlockEdits() {
 	for _, name := range u.api.Keys(KindBlock) {
 		b := u.api.Get(KindBlock, name)
@@ -147,8 +146,7 @@ func (u *users) enableBlockEdits() {
 // foreignOf is the address that users write into a node's pool.
 func foreignOf(m *machine) netip.Addr { return netip.MustParseAddr("172.16.0." + m.name[1:]) }
 
-// sparesForeign reports whether addresses that users write into pools by hand may later fall
-// into a range.
+// sparesForeign reports whether addresses that users write into pools may later fall into a range.
 func (u *users) sparesForeign() bool {
 	return slices.ContainsFunc(u.cfg.Spare, func(c v1alpha1.PoolCIDR) bool {
 		return netip.MustParsePrefix(c.CIDR).Contains(foreignOf(u.machines[0]))
@@ -346,7 +344,7 @@ func (u *users) tear(k Kind, key string) {
 	}
 }
 
-// unpause undoes what users did that prevents rest.
+// unpause undoes the users' actions that prevent rest.
 func (u *users) unpause() {
 	if pool, ok := u.api.Get(KindPool, u.cfg.Pools[0].Name).(*v1alpha1.PodIPPool); ok && pool.Spec.Paused {
 		u.poolUsers.editPool("pause")

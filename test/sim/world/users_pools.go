@@ -26,7 +26,7 @@ type poolUsers struct {
 	ipv6Over bool // they are done with IPv6
 }
 
-// enableAskingEdits enables what users do about Cilium pools, in the form "how=whom".
+// enableAskingEdits enables the users' edits of Cilium pools, in the form "how=whom".
 func (u *poolUsers) enableAskingEdits() {
 	if u.cfg.Asking == nil {
 		return
@@ -63,7 +63,7 @@ func (u *poolUsers) servedNow() []string {
 
 func servedName(pool *v1alpha1.PodIPPool) string { return pool.Name + "/" + crd.CiliumPoolOf(pool) }
 
-// serving returns what users can do about a PodIPPool: create it or delete it; "": neither.
+// serving returns the users' next edit of a PodIPPool: create it or delete it; "": neither.
 func (u *poolUsers) serving(pool *v1alpha1.PodIPPool) string {
 	switch obj, ok := u.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool); {
 	case !ok:
@@ -114,9 +114,9 @@ func (u *poolUsers) otherPool() {
 	}
 }
 
-// CiliumPoolEdits are what users do to a CiliumPodIPPool: create one by hand, delete it, remove
-// or add the operator's label, give it ranges of another family, and let it select pods by
-// their labels, by those of their namespace, all of them, or none.
+// CiliumPoolEdits are the users' edits of a CiliumPodIPPool: create one, delete it, remove or add
+// the operator's label, give it ranges of another family, and let it select pods by their labels,
+// by those of their namespace, all of them, or none.
 func CiliumPoolEdits() []string {
 	return []string{"make", "delete", "strip", "mark", "family", "pick-pods", "pick-namespaces", "pick-all", "pick-none"}
 }
@@ -162,7 +162,7 @@ func (u *poolUsers) editCiliumPool(how, name string) {
 	u.must(u.api.Update(obj, false))
 }
 
-// editAsking edits a CiliumPodIPPool, or what a namespace requests.
+// editAsking edits a CiliumPodIPPool, or a namespace's request.
 func (u *poolUsers) editAsking(a Action) {
 	before, after, _ := strings.Cut(a.What, "=")
 	if a.Verb == CiliumPoolEdit {
@@ -174,7 +174,7 @@ func (u *poolUsers) editAsking(a Action) {
 	u.must(u.api.Update(namespace, false))
 }
 
-// listForeign lists by hand a CIDR that no PodIPPool knows.
+// listForeign lists a CIDR that no PodIPPool knows, as a user.
 func (m *machine) listForeign(cn *ciliumv2.CiliumNode, pool string) {
 	foreign := netip.MustParsePrefix("172.17." + m.name[1:] + ".0/30")
 	if slices.ContainsFunc(allocatedIn(cn), foreign.Overlaps) {

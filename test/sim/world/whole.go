@@ -33,7 +33,7 @@ func (l listed) compare(other listed) int {
 
 func (l listed) String() string { return l.cidr.String() + " of pool " + l.pool }
 
-// listedIn returns an agent's list. What is parked is listed for its own pool.
+// listedIn returns an agent's list. A parked CIDR is listed for its own pool.
 func listedIn(cn *ciliumv2.CiliumNode) []listed {
 	out := entriesOf(cn)
 	for i := range out {
@@ -62,7 +62,7 @@ func allocatedIn(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// allocatedOf returns pools.allocated with these CIDRs, in the order in which agents write it.
+// allocatedOf returns pools.allocated with these CIDRs, in the agents' order.
 func allocatedOf(list []listed) []ipamtypes.IPAMPoolAllocation {
 	var out []ipamtypes.IPAMPoolAllocation
 	for _, l := range slices.SortedFunc(slices.Values(list), listed.compare) {
@@ -88,8 +88,8 @@ func (m *machine) bootWhole() {
 	}
 }
 
-// seesList processes what the agent's watch delivers. If the CiliumNode is gone, the agent
-// continues with what it last saw, and likewise with a pool that the list no longer names
+// seesList processes an event of the agent's watch. If the CiliumNode is gone, the agent continues
+// with its last list, and likewise with a pool that the list no longer names
 // (multiPoolManager.ciliumNodeUpdated).
 func (m *machine) seesList(cn *ciliumv2.CiliumNode) {
 	if cn == nil {
@@ -136,8 +136,8 @@ func (m *machine) update() {
 	}
 }
 
-// checkWhole checks what an operator wrote into a list: only blocks of the node, nothing
-// removed, and in the order in which agents themselves write it.
+// checkWhole checks an operator's write of a list: only blocks of the node, without removals, and
+// in the agents' own order.
 func (r *modeRules) checkWhole(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)
@@ -199,8 +199,7 @@ func (r *modeRules) checkListed(node string, l listed) {
 	}
 }
 
-// listedBefore returns what a CiliumNode listed before it was last deleted; it is restored like
-// that.
+// listedBefore returns a CiliumNode's list before its last deletion; it is restored like that.
 func (r *modeRules) listedBefore(node string) []listed {
 	var last *ciliumv2.CiliumNode
 	for _, v := range r.api.history[KindCiliumNode] {
@@ -220,7 +219,7 @@ func (r *modeRules) isForeign(node string, l listed) bool {
 }
 
 // checkUnknown checks that no agent can still allocate an address of a block that is deleted, or
-// that another node gets. Machines whose Node is gone are not checked.
+// that another node gets. Machines without a Node are not checked.
 func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
 	cidr := netip.MustParsePrefix(b.Spec.CIDR)
 	for _, m := range r.machines {
@@ -270,8 +269,8 @@ func (r *modeRules) isLost(m *machine, cidr netip.Prefix) bool {
 	return lost
 }
 
-// checkWholeRest checks at rest that each block of a node is assigned or was returned, and that
-// the node has what its agent requests as far as blocks are free.
+// checkWholeRest checks at rest that each block of a node is assigned or was returned, and that the
+// node has its agent's requests as far as blocks are free.
 func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	entries := listedIn(cn)
 	for _, l := range entries {
@@ -283,7 +282,7 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			r.violate(9, "%s: block %s of node %s still cools down", when, b.Name, m.name)
 		case r.api.Get(KindPool, b.Spec.PoolName) == nil && r.modeRules.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
-			// Nothing tells which Cilium pool it is for: it leaves with the pod.
+			// Its Cilium pool is unknown: it leaves with the pod.
 		case r.modeRules.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
 			// It was assigned again and returned.
 		case r.modeRules.isPartOfListed(b, entries):

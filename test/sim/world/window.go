@@ -12,13 +12,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// An agent that starts does not restore a pod whose address is marked for release: the window
-// of the agents' protocol (docs/reliability.md). Two guards keep it narrow, and each is checked
-// here: nothing is marked while a pod is awaited, and marks are withdrawn when the agent
-// restarts. Pods that are lost nevertheless are counted in Counts.Lost, for which a search has
-// a budget.
+// An agent that starts does not restore a pod with an address that is marked for release: the
+// window of the agents' protocol (docs/reliability.md). Two guards keep it narrow, and each is
+// checked here: no address is marked while a pod is awaited, and marks are withdrawn when the agent
+// restarts. Pods that are lost nevertheless are counted in Counts.Lost, for which a search has a
+// budget.
 
-// awaited returns the pods of a node whose address of a family an operator cannot know yet:
+// awaited returns the pods of a node with an address of a family that an operator cannot know yet:
 // they arrived within the AckTimeout, and neither their status nor the agent's report names the
 // address.
 func (o *Operator) awaited(node string, f ipalloc.Family) []string {
@@ -44,7 +44,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 	return out
 }
 
-// knowWindow records, as a reconcile begins, what the operator knows that its guards depend on.
+// knowWindow records, as a reconcile begins, the operator's knowledge for its guards.
 func (f *flight) knowWindow(o *Operator) {
 	f.awaited = [2][]string{ipalloc.IPv4: o.awaited(f.name, ipalloc.IPv4), ipalloc.IPv6: o.awaited(f.name, ipalloc.IPv6)}
 	view := o.parts.Node.Ledger.CiliumNode(f.name)
@@ -79,9 +79,9 @@ func (f *flight) stillAwaited(o *Operator, family ipalloc.Family) []string {
 	return slices.DeleteFunc(slices.Clone(f.awaited[family]), func(pod string) bool { return !slices.Contains(now, pod) })
 }
 
-// leaveMarks records the marks left by a reconcile that ended without a call although it knew
-// of them and of the agent's restart. Paused operators and pools, nodes that another IPAM
-// serves, and nodes that no pool may serve withdraw nothing.
+// leaveMarks records the marks left by a reconcile that ended without a call although it knew of
+// them and of the agent's restart. Paused operators and pools, nodes that another IPAM serves, and
+// nodes that no pool may serve keep their marks.
 func (o *Operator) leaveMarks(f *flight) {
 	if f.err != nil || f.called || o.settings.Shadow || o.w.cfg.Move != nil || o.w.cfg.Labels != nil || o.w.everPaused() {
 		return

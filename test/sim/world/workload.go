@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// workload is what agents, kubelets and their pods do.
+// workload is the agents, kubelets and their pods.
 type workload struct {
 	*World
 	slots []string // of pods, on each node
@@ -42,7 +42,7 @@ func (wl *workload) enableAgent(m *machine) {
 	wl.canIf(AgentMute, AgentMutes, m.name, "")
 }
 
-// enableStartup enables what an agent does until it serves.
+// enableStartup enables an agent's steps until it serves.
 func (wl *workload) enableStartup(m *machine) {
 	switch {
 	case m.phase == waiting && m.mayOpen():

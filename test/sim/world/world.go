@@ -19,13 +19,13 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
-// leaseFor is how long the lease lasts without renewal.
+// leaseFor is the duration of the lease without renewal.
 const leaseFor = 15 * time.Second
 
 // Config is the initial state of a world. All of it but Seed is the same for all worlds of a
 // search.
 type Config struct {
-	// Nodes, and how many pods each may have at a time.
+	// The number of Nodes, and of pods that each may have at a time.
 	Nodes, PodsPerNode int
 	// Operators is the number of processes, one of which leads at a time.
 	Operators int
@@ -38,22 +38,23 @@ type Config struct {
 	Spare []v1alpha1.PoolCIDR
 	// Other is a pool that users may create and delete. Nil: none.
 	Other *v1alpha1.PodIPPool
-	// Move is another IPAM in which the world begins. Nil: none.
+	// Move is another IPAM that the world begins with. Nil: none.
 	Move *Move
-	// Maintenance is what holds blocks on their nodes. Nil: nothing.
+	// Maintenance limits when blocks leave their nodes. Nil: no limit.
 	Maintenance *Maintenance
 	// Labels of Nodes, by which pools select. Nil: pools select all.
 	Labels *Labels
-	// Cluster is what the cluster itself uses of the pools' ranges. Nil: nothing.
+	// Cluster lists the cluster's own addresses in the pools' ranges. Nil: none.
 	Cluster *Cluster
-	// Asking is what pods may request besides Cilium's pool default, in multi-pool mode. Nil:
-	// nothing.
+	// Asking lists the pools that pods may request besides Cilium's pool default, in multi-pool
+	// mode. Nil: nothing.
 	Asking *Asking
 	// Scheduling is the scheduler that binds pods, in crd mode. Nil: there is none.
 	Scheduling *Scheduling
 	// Settings of the operators. Upgraded are those after an upgrade.
 	Settings, Upgraded config.Settings
-	// Reserve is how many addresses of each Cilium pool agents in multi-pool mode keep free.
+	// Reserve is the number of addresses of each Cilium pool that agents in multi-pool mode keep
+	// free.
 	Reserve map[string]int
 	// UpdateRate is the minimum time between two reports of an agent.
 	UpdateRate time.Duration
@@ -61,7 +62,7 @@ type Config struct {
 	Faults Faults
 	// Seed picks the addresses that agents assign to pods. Zero: the lowest.
 	Seed uint64
-	// Skew is how far the clocks of operators may be off, in either direction.
+	// Skew is the largest error of the operators' clocks, in either direction.
 	Skew time.Duration
 	// Model: each step is held to the model of the address protocol until one comes that the
 	// model lacks.
@@ -72,8 +73,8 @@ type Config struct {
 	Trace func(line string)
 }
 
-// World is the whole cluster. Its parts hold what changes; each knows the World. It is not safe
-// for concurrent use.
+// World is the whole cluster. Its parts hold the state; each knows the World. It is not safe for
+// concurrent use.
 type World struct {
 	queries
 	operators []*Operator
@@ -107,17 +108,16 @@ type World struct {
 
 // Violation is a broken rule.
 type Violation struct {
-	// Rule is its number in docs/contributing/architecture.md; 9 is liveness, 10 what users have asked for,
-	// 11 that each step is one of the model, 12 that a pod is bound only where an address is
-	// left for it.
+	// Rule is its number in docs/contributing/architecture.md; 9 is liveness, 10 the users'
+	// requests, 11 that each step is one of the model, 12 that a pod is bound only where an address
+	// is left for it.
 	Rule int
 	Text string
 }
 
 func (v Violation) String() string { return fmt.Sprintf("rule %d: %s", v.Rule, v.Text) }
 
-// New creates a world in which nothing has happened yet: Nodes and pools exist, operators and
-// agents are down.
+// New creates a world at its beginning: Nodes and pools exist, operators and agents are down.
 func New(cfg Config) *World {
 	cfg.Maintenance.apply(&cfg.Settings.Defaults)
 	cfg.Maintenance.apply(&cfg.Upgraded.Defaults)

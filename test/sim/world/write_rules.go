@@ -20,8 +20,8 @@ import (
 type writeRules struct {
 	*World
 	judge *invariant.Judge
-	// writer is the operator whose write is being carried out, or nil; byMover: it is a write
-	// of kubectl cilium-pool.
+	// writer is the operator of the write in progress, or nil; byMover: it is a write of kubectl
+	// cilium-pool.
 	writer  *Operator
 	byMover bool
 	excused map[netip.Addr]excuse
@@ -30,7 +30,7 @@ type writeRules struct {
 	left  map[netip.Addr]string
 	torn  map[string]tornBlock
 	first map[types.UID]firstClaim // by block, while no agent has read its CiliumNode
-	hours map[hourKey]hour         // what operators wrote for the hour alone
+	hours map[hourKey]hour         // the operators' writes for the hour alone
 }
 
 func newWriteRules(w *World) *writeRules {
@@ -50,8 +50,7 @@ func (w *World) violate(rule int, format string, args ...any) {
 	w.Violations = append(w.Violations, v)
 }
 
-// stored checks each version that operators write against the rules. What others write is
-// accepted.
+// stored checks each version that operators write against the rules. It accepts others' writes.
 func (r *writeRules) stored(v Version) {
 	if r.refinement != nil {
 		r.refinement.stored(v)
@@ -138,8 +137,8 @@ func (r *writeRules) besides(v Version) bool {
 	return err == nil && r.overlapped(v.Key, cidr)
 }
 
-// takeIn accepts the writes of others. A block that was removed by force still belongs to its
-// node as long as it is assigned to it: what an operator does before it sees the removal is no
+// takeIn accepts the writes of others. A block that was removed by force still belongs to its node
+// as long as it is assigned to it: an operator's writes before it sees the removal are no
 // violation, unless another node gets the block.
 func (r *writeRules) takeIn(v Version, change invariant.Change) {
 	if b, ok := v.Old.(*v1alpha1.PodIPBlock); ok && v.New == nil && r.lists(b) && !r.byMover {
@@ -164,8 +163,8 @@ type tornBlock struct {
 	change invariant.Change
 }
 
-// checkCiliumNode compares what an operator wrote with what pods really have, and with what it
-// knew.
+// checkCiliumNode compares an operator's write with the pods' real addresses, and with its
+// knowledge.
 func (r *writeRules) checkCiliumNode(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
 	now, _ := v.New.(*ciliumv2.CiliumNode)

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// noteExcuses records addresses that were removed from a pool by hand, or with the Node: pods
+// noteExcuses records addresses that users removed from a pool, or that went with the Node: pods
 // may lose them.
 func (r *writeRules) noteExcuses(v Version) {
 	old, _ := v.Old.(*ciliumv2.CiliumNode)
@@ -23,7 +23,7 @@ func (r *writeRules) noteExcuses(v Version) {
 		old = &ciliumv2.CiliumNode{}
 	}
 	if (r.whole() || r.fixed()) && v.New != nil {
-		return // agents take off what they do not use
+		return // agents take off unused addresses
 	}
 	for key := range r.poolOf(old) {
 		addr, err := netip.ParseAddr(key)
@@ -39,8 +39,8 @@ func (r *writeRules) noteExcuses(v Version) {
 	}
 }
 
-// forfeit gives up on an address after users have deleted both the block and the CiliumNode:
-// nothing is left that mentions it.
+// forfeit gives up on an address after users have deleted both the block and the CiliumNode: no
+// object mentions it any more.
 func (r *writeRules) forfeit(node string, addr netip.Addr) {
 	if r.inBlockOf(node, addr) {
 		return
@@ -75,7 +75,7 @@ func (r *writeRules) checkMarks(node string, old, now *ciliumv2.CiliumNode) {
 		if _, used := old.Status.IPAM.Used[key]; used {
 			r.violate(2, "%s of node %s was marked for release though its agent reports it", key, node)
 		}
-		// A reconcile observes again after a repair, so only what it still knows counts.
+		// A reconcile observes again after a repair, so only its present knowledge counts.
 		if o.current != nil && o.current.pods[addr] && o.knowsPodWith(node, addr) {
 			r.violate(2, "%s of node %s was marked for release though a pod's status names it", key, node)
 		}
