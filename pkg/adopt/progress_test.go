@@ -35,6 +35,8 @@ func TestSourceOf(t *testing.T) {
 		"multi-pool":                              {Facts{Allocated: one}, MultiPool, one},
 		"by hand":                                 {Facts{Published: addrs("10.0.0.1"), Reported: true}, CRD, nil},
 		"by hand, beside ours":                    {Facts{PodCIDRs: one, Published: addrs("10.0.0.1", "10.9.0.1"), Reported: true, Blocks: []crd.Block{ours}}, CRD, one},
+		"by hand, beside ours, not reported yet":  {Facts{Published: addrs("10.9.0.1"), Blocks: []crd.Block{ours}}, CRD, nil},
+		"left from crd mode, in multi-pool mode":  {Facts{Allocated: one, Published: addrs("10.9.0.1"), Blocks: []crd.Block{ours}}, None, one},
 		"ours":                                    {Facts{PodCIDRs: one, Published: addrs("10.0.0.1"), Reported: true, Blocks: []crd.Block{ours}}, None, one},
 		"ours, not reported yet":                  {Facts{PodCIDRs: one, Published: addrs("10.0.0.1"), Blocks: []crd.Block{ours}}, None, one},
 		"ours, and foreign podCIDRs":              {Facts{PodCIDRs: prefixes("10.9.0.0/24"), Published: addrs("10.0.0.1"), Reported: true, Blocks: []crd.Block{ours}}, None, prefixes("10.9.0.0/24")},

@@ -66,9 +66,11 @@ func (f *Facts) source() Source {
 }
 
 // filledByHand reports whether an agent may use addresses that the operator did not publish. The
-// operator may have claimed a block beside them already.
+// operator may have claimed a block beside them already. In multi-pool mode the pool of a node with
+// blocks is a leftover unless the agent reports.
 func (f *Facts) filledByHand(held []netip.Prefix) bool {
-	return (f.Reported || len(held) == 0) && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(single(a), held) })
+	inCRD := f.Reported || len(held) == 0 || len(f.Allocated) == 0
+	return inCRD && slices.ContainsFunc(f.Published, func(a netip.Addr) bool { return !ipalloc.Covered(single(a), held) })
 }
 
 // tellsNothing reports whether an agent in kubernetes mode has not written its CiliumNode yet.
