@@ -105,7 +105,6 @@ func (c *Cluster) Assign(nodes []corev1.Node, now time.Time) Assignment {
 // candidate returns the room of a Node for unscheduled pods, the requests of its bound pods, and
 // whether it offers any addresses. It adds to free the pools that the Node claims from.
 func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (is Candidate, requested [2]int, offers bool) {
-	claims := c.Ledger.Claims(node.Name) // first: a claim that becomes a block meanwhile must not be missed
 	s := c.Snapshot(node.Name, node, now)
 	if s.CiliumNode == nil || s.OtherIPAM || s.Adopting {
 		return is, requested, false
@@ -118,7 +117,7 @@ func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (
 		if share := &s.Shares[i]; !share.State.NotRun {
 			offers = true
 			c.addRoom(&is, share, free, now)
-			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], claims[share.Family])
+			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], s.Claims[share.Family])
 		}
 	}
 	return is, state.RequestedBy(s.Pods), offers

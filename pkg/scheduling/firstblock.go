@@ -48,11 +48,10 @@ func (c *Cluster) firstBlocks(a *Assignment, nodes []*corev1.Node, now time.Time
 		if !c.Unscheduled.isWithoutBlock(node.Name) || node.DeletionTimestamp != nil {
 			continue
 		}
-		claims := c.Ledger.Claims(node.Name) // first: a claim that becomes a block meanwhile must not be missed
 		s, first := c.Snapshot(node.Name, node, now), FirstBlock{Node: node.Name}
 		for i := range s.Shares {
 			share := &s.Shares[i]
-			if lacksFirstBlock(share) && claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {
+			if lacksFirstBlock(share) && s.Claims[share.Family] == 0 && !a.misses(node.Name, share.Family) {
 				first.Pools[share.Family] = c.fullPools(share, free[share.Family])
 			}
 		}

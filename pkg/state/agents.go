@@ -30,18 +30,13 @@ type Agents struct {
 
 // agentRun is an agent's pod in its current state, and since when it has been in it.
 type agentRun struct {
-	uid types.UID
-	agentState
+	AgentPod
 	since time.Time
 }
 
 // AgentPod holds the fields of an agent's pod that decisions need.
 type AgentPod struct {
 	PodKey
-	agentState
-}
-
-type agentState struct {
 	container string
 	ready     bool
 	// ended: the previous or the current run of the container failed within briefRun, and
@@ -91,17 +86,17 @@ func (a *Agents) Set(pod AgentPod, now time.Time) bool {
 	runs, i := a.byNode[pod.Node], a.index(pod.PodKey)
 	switch {
 	case i < 0:
-		a.byNode[pod.Node] = append(runs, agentRun{pod.uid, pod.agentState, now})
-	case runs[i].agentState == pod.agentState:
+		a.byNode[pod.Node] = append(runs, agentRun{pod, now})
+	case runs[i].AgentPod == pod:
 		return false
 	default:
-		runs[i] = agentRun{pod.uid, pod.agentState, now}
+		runs[i] = agentRun{pod, now}
 	}
 	return true
 }
 
 func (a *Agents) index(key PodKey) int {
-	return slices.IndexFunc(a.byNode[key.Node], func(run agentRun) bool { return run.uid == key.uid })
+	return slices.IndexFunc(a.byNode[key.Node], func(run agentRun) bool { return run.PodKey == key })
 }
 
 // Delete removes an agent's pod.
@@ -127,7 +122,7 @@ func (a *Agents) Missing(listed map[types.UID]bool) []AgentPod {
 	inParts(a.mu.RLocker(), nodes, func(node string) {
 		for _, run := range a.byNode[node] {
 			if !listed[run.uid] {
-				out = append(out, AgentPod{PodKey: PodKey{node, run.uid}})
+				out = append(out, run.AgentPod)
 			}
 		}
 	})
@@ -194,10 +189,5 @@ func (a *Agents) MayWaitForFamily(node string, now time.Time) (stuck bool, at ti
 func (a *Agents) Runs(node string) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	for _, run := range a.byNode[node] {
-		if run.container != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.byNode[node], func(run agentRun) bool { return run.container != "" })
 }

@@ -41,33 +41,57 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 	return slices.Compact(out)
 }
 
-// ciliumNodes is the ledger's memory of CiliumNodes.
+// ciliumNodes is the ledger's memory of CiliumNodes, by name.
 type ciliumNodes struct {
 	*core
+	seen map[string]*seenNode
+}
 
-	// foreign are the prefixes taken because a CiliumNode names them: its podCIDRs, the allocations
-	// of multi-pool mode, and, outside of these and its blocks, the addresses in its pool, reported
-	// in use or the agent's own, including stale ones.
-	foreign map[string][]netip.Prefix
-	// seen are CiliumNodes in the latest version known, delivered by the watch or returned by a
-	// write of this process. foreign derives from it. gone marks deleted ones.
-	seen map[string]*ciliumnode.View
-	gone map[string]bool
-	// fenced are the blocks cooling down, by UID, after this process has changed their CiliumNode,
-	// so that an older patch of it conflicts. The value is the block's version at that time,
-	// because a block that has returned to service may be published again.
-	fenced map[types.UID]string
-	// restored are the CiliumNodes that this process restored after their agents had reported their
-	// usage: such an agent runs in our mode, even if the new CiliumNode does not show that yet.
-	restored map[string]types.UID
+// seenNode is a CiliumNode until it is forgotten.
+type seenNode struct {
+	// view is the latest version known, delivered by the watch or returned by a write of this
+	// process.
+	view *ciliumnode.View
+	// gone: it is deleted, and may come back.
+	gone bool
+	// foreign are the prefixes taken because the CiliumNode names them: its podCIDRs, the
+	// allocations of multi-pool mode, and, outside of these and its blocks, the addresses in its
+	// pool, reported in use or the agent's own, including stale ones.
+	foreign []netip.Prefix
+	// restored: this process restored it after its agent had reported its usage. Such an agent runs
+	// in our mode, even if the new CiliumNode does not show that yet.
+	restored bool
 }
 
 // current returns the latest version of a CiliumNode, or nil if it is deleted or unknown.
 func (c *ciliumNodes) current(name string) *ciliumnode.View {
-	if c.gone[name] {
-		return nil
+	if n := c.seen[name]; n != nil && !n.gone {
+		return n.view
 	}
-	return c.seen[name]
+	return nil
+}
+
+// last returns the last known state of a deleted CiliumNode, or nil.
+func (c *ciliumNodes) last(name string) *ciliumnode.View {
+	if n := c.seen[name]; n != nil && n.gone {
+		return n.view
+	}
+	return nil
+}
+
+// store stores a version of a CiliumNode, unless a later one, or its deletion, is known.
+func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.View, stored bool) {
+	n := c.seen[cn.Name]
+	if n == nil {
+		n = &seenNode{}
+		c.seen[cn.Name] = n
+	}
+	was = n.view
+	if was != nil && !reached(cn.ResourceVersion, was.ResourceVersion) {
+		return was, false
+	}
+	n.view, n.gone, n.restored = cn, gone, n.restored && was.UID == cn.UID
+	return was, true
 }
 
 // UpsertCiliumNode stores a CiliumNode that the watch has delivered or that a write has
@@ -76,12 +100,10 @@ func (c *ciliumNodes) current(name string) *ciliumnode.View {
 func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	if l.knowsLater(cn) {
+	was, stored := l.store(cn, false)
+	if !stored {
 		return false
 	}
-	was := l.seen[cn.Name]
-	l.seen[cn.Name] = cn
-	delete(l.ciliumNodes.gone, cn.Name)
 	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
 			l.taken = append(l.taken, held.CIDR)
@@ -95,16 +117,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 func (c *ciliumNodes) RemoveCiliumNode(cn *ciliumnode.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.knowsLater(cn) {
-		return
-	}
-	c.seen[cn.Name], c.gone[cn.Name] = cn, true
-}
-
-// knowsLater reports whether a later version of a CiliumNode, or its deletion, is known.
-func (c *ciliumNodes) knowsLater(cn *ciliumnode.View) bool {
-	seen := c.seen[cn.Name]
-	return seen != nil && !reached(cn.ResourceVersion, seen.ResourceVersion)
+	c.store(cn, true)
 }
 
 // CiliumNodes returns the names of all CiliumNodes, including deleted ones before they are
@@ -153,25 +166,16 @@ func (c *ciliumNodes) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 func (c *ciliumNodes) LastCiliumNode(name string) *ciliumnode.View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.gone[name] {
-		return nil
-	}
-	return c.seen[name]
+	return c.last(name)
 }
 
 // MarkRestored records that a CiliumNode was restored after its agent had reported.
 func (c *ciliumNodes) MarkRestored(name string, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.restored[name] = uid
-}
-
-// Restored reports whether MarkRestored was called for this CiliumNode.
-func (c *ciliumNodes) Restored(v *ciliumnode.View) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	uid, restored := c.restored[v.Name]
-	return restored && uid == v.UID
+	if n := c.seen[name]; n != nil && n.view.UID == uid {
+		n.restored = true
+	}
 }
 
 // ForgetCiliumNode removes a CiliumNode that will not come back. It reports whether
@@ -183,13 +187,10 @@ func (l *Ledger) ForgetCiliumNode(name string) (changed bool) {
 	if l.current(name) != nil {
 		return false
 	}
+	maps.DeleteFunc(l.closed, func(_ netip.Prefix, b crd.Block) bool { return b.Node == name })
+	changed = l.setForeign(name, nil)
 	delete(l.seen, name)
-	delete(l.ciliumNodes.gone, name)
-	for _, cidr := range slices.Clone(l.closedFor[name]) {
-		l.setClosed(cidr, crd.Block{})
-	}
-	delete(l.restored, name)
-	return l.setForeign(name, nil)
+	return changed
 }
 
 // MarkFenced records that the CiliumNode of a block has changed since the block was
@@ -198,7 +199,7 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if held, ok := l.blocks[b.CIDR]; ok && held.UID == b.UID {
-		l.fenced[b.UID] = b.ResourceVersion
+		held.fenced = b.ResourceVersion
 	}
 }
 
@@ -206,8 +207,8 @@ func (l *Ledger) MarkFenced(b crd.Block) {
 func (l *Ledger) Fenced(b crd.Block) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	version, noted := l.fenced[b.UID]
-	return noted && version == b.ResourceVersion
+	held, ok := l.blocks[b.CIDR]
+	return ok && held.UID == b.UID && held.fenced != "" && held.fenced == b.ResourceVersion
 }
 
 // ListedFor returns the CIDRs that CiliumNodes list for a Cilium pool, including deleted
@@ -216,8 +217,8 @@ func (c *ciliumNodes) ListedFor(ciliumPool string) []netip.Prefix {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []netip.Prefix
-	for _, cn := range c.seen {
-		for _, a := range cn.Allocated {
+	for _, n := range c.seen {
+		for _, a := range n.view.Allocated {
 			if a.Pool == ciliumPool {
 				out = append(out, a.CIDR.Masked())
 			}

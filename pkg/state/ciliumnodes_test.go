@@ -42,13 +42,22 @@ func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
 // The ledger remembers that a CiliumNode was restored until it is forgotten, and does not
 // confuse it with another CiliumNode of the same name.
 func TestLedgerForgetsRestored(t *testing.T) {
-	l, view := NewLedger(), &ciliumnode.View{Name: "n", UID: "u"}
-	l.MarkRestored("n", "u")
-	if !l.Restored(view) || l.Restored(&ciliumnode.View{Name: "n", UID: "v"}) {
-		t.Error("restored is the other one")
+	l := NewLedger()
+	for i, step := range []struct {
+		uid  types.UID
+		mark types.UID
+		want bool
+	}{{"u", "v", false}, {"u", "u", true}, {"u", "", true}, {"v", "", false}} {
+		l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: step.uid, ResourceVersion: strconv.Itoa(i + 1)})
+		if l.MarkRestored("n", step.mark); l.Facts("n").restored != step.want {
+			t.Errorf("step %d: restored: %t", i, !step.want)
+		}
 	}
+	l.MarkRestored("n", "v")
+	l.RemoveCiliumNode(&ciliumnode.View{Name: "n", UID: "v", ResourceVersion: "9"})
 	l.ForgetCiliumNode("n")
-	if l.Restored(view) {
+	l.UpsertCiliumNode(&ciliumnode.View{Name: "n", UID: "v"})
+	if l.Facts("n").restored {
 		t.Error("it is remembered after it was forgotten")
 	}
 }
@@ -243,8 +252,8 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 		for _, event := range events {
 			event(l)
 		}
-		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.foreign["n"], want) {
-			t.Errorf("%s: foreign are %v, want %v", name, l.foreign["n"], want)
+		if want := fixtures.Prefixes("10.0.0.0/30", "10.0.0.9/32"); !slices.Equal(l.foreign("n"), want) {
+			t.Errorf("%s: foreign are %v, want %v", name, l.foreign("n"), want)
 		}
 		if n := l.space.Reservations(fixtures.Prefix("10.0.0.4/30")); n != 0 {
 			t.Errorf("%s: %d reservations in a block of the node's own", name, n)
@@ -341,7 +350,7 @@ func TestCiliumNodeAt(t *testing.T) {
 			t.Errorf("%s: it is known", name)
 		}
 	}
-	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.seen["n"] {
+	if known := l.CiliumNodeAt(at("u", "5")); known == nil || known != l.seen["n"].view {
 		t.Errorf("the same version: %v is known", known)
 	}
 	l.RemoveCiliumNode(ciliumnode.NewView(at("u", "7")))

@@ -31,10 +31,8 @@ type claims struct {
 	unknown   map[string][]netip.Prefix
 	unknownOf map[netip.Prefix][]string
 	// closed are the last blocks of CIDRs that are free again and that an agent had closed:
-	// they would bring that node no address while this agent runs. closedFor are the CIDRs
-	// by node.
-	closed    map[netip.Prefix]crd.Block
-	closedFor map[string][]netip.Prefix
+	// they would bring that node no address while this agent runs.
+	closed map[netip.Prefix]crd.Block
 	// refused are the CIDRs of blocks that the API server has refused to create.
 	refused map[netip.Prefix]bool
 }
@@ -110,17 +108,6 @@ func (c *claims) Refuse(node string, cidr netip.Prefix) {
 	c.unhold(node, cidr)
 }
 
-// Claims returns the number of blocks of each family that are reserved for a node and do not exist
-// yet, as their writes are under way.
-func (c *claims) Claims(node string) (n [2]int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, cidr := range c.underWay[node] {
-		n[ipalloc.FamilyOf(cidr.Addr())]++
-	}
-	return n
-}
-
 // move counts a block of a pool that is claimed or freed.
 func (c *claims) move(pool string) {
 	if _, exists := c.turnover[pool]; exists {
@@ -185,17 +172,6 @@ func (c *claims) settle(cidr netip.Prefix) {
 		removeFrom(c.unknown, node, cidr)
 	}
 	delete(c.unknownOf, cidr)
-}
-
-// setClosed records the last block of a free CIDR, if its agent had closed it.
-func (c *claims) setClosed(cidr netip.Prefix, last crd.Block) {
-	if was, is := c.closed[cidr]; is {
-		removeFrom(c.closedFor, was.Node, cidr)
-		delete(c.closed, cidr)
-	}
-	if last.Closed.Agent != "" {
-		c.closed[cidr], c.closedFor[last.Node] = last, append(c.closedFor[last.Node], cidr)
-	}
 }
 
 // removeFrom removes a value from the values of a key.

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -89,99 +88,6 @@ func (c *Cluster) policy(node *corev1.Node, f ipalloc.Family, ciliumPool string,
 	return pools, policy, c.PausedBecause(node, pools)
 }
 
-// State completes the state of one family of a node for one Cilium pool, from the node's
-// CiliumNode, which may be nil, and its blocks of any family and pool.
-func (c *Cluster) State(s expand.State, ciliumPool string, view *ciliumnode.View, blocks []crd.Block) expand.State {
-	mine, others := c.split(blocks, ciliumPool, view)
-	share := view.Of(ciliumPool)
-	for _, b := range mine {
-		if ipalloc.FamilyOf(b.CIDR.Addr()) == s.Family {
-			state := c.blockState(b, share)
-			state.Orphaned = c.IsOrphaned(b, view)
-			s.Blocks = append(s.Blocks, state)
-		}
-	}
-	if share != nil {
-		s.Pool, s.Used, s.Release = share.Pool, share.Used, releaseOf(share.Release, ciliumPool, mine, others)
-		s.Created = share.Created
-		s.Own, s.Limits = share.InUse(), share.Limits
-		s.NotRun = share.BlockDemand == nil && share.NotRun(s.Family) // otherwise its requests show that
-		s.BlockDemand = wholeOf(share, s.Family, mine)
-		c.leaveNamed(&s)
-	}
-	return s
-}
-
-// leaveNamed takes the addresses out of a block that another node's CiliumNode has come to name
-// since it was claimed, if the block is unused here: they are not published then, so the node must
-// neither count on them nor keep a block without others. A block to be listed whole loses all.
-func (c *Cluster) leaveNamed(s *expand.State) {
-	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		if b.Listed || s.Uses(b.CIDR) {
-			continue
-		}
-		switch named := c.Ledger.NamedElsewhere(s.Node, b.CIDR); {
-		case len(named) == 0:
-		case s.BlockDemand != nil:
-			b.Usable = nil
-		default:
-			b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool { return ContainsAddr(named, a) })
-		}
-	}
-}
-
-// blockState returns a block as expand sees it.
-func (c *Cluster) blockState(b crd.Block, view *ciliumnode.View) expand.Block {
-	s := expand.Block{CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason}
-	s.Listed = view != nil && view.Lists(b.CIDR)
-	s.Leftover = view != nil && view.Leftover(b.CIDR)
-	s.Parked, s.Closed = s.Listed && slices.Contains(view.Parked(), b.CIDR), b.Closed
-	pool := c.Pools.Get(b.Pool)
-	switch {
-	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
-		// Too large to list. The block controller reports it.
-	case pool != nil && !pool.Frozen():
-		s.Usable = c.Publishable(view, pool, b.CIDR)
-	case view != nil:
-		s.Usable = c.withoutExcluded(view, b.CIDR, view.PublishedIn(b.CIDR)) // without a valid pool, keep the published addresses
-	}
-	s.Request = requestOn(b, pool)
-	if len(c.Ledger.Overlaps(b.CIDR)) > 0 {
-		// Published addresses stay, and no others are added.
-		s.Conflict, s.Usable = !s.Listed, nil
-		if s.Listed {
-			s.Usable = view.PublishedIn(b.CIDR)
-		}
-	}
-	if b.Phase == ipalloc.CoolingDown {
-		s.CooldownUntil = b.Since.Add(c.Cooldown(b))
-		if view != nil && !b.Created.After(view.Created) {
-			// The agent of a Node that came back, or of a CiliumNode that was created again, may
-			// still need to report that it uses a block of before.
-			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(s.CooldownUntil) {
-				s.CooldownUntil = reported
-			}
-		}
-	}
-	return s
-}
-
-// requestOn returns why a block must be returned, if so. pool may be nil.
-func requestOn(b crd.Block, pool *crd.Pool) (request expand.Reason) {
-	switch {
-	case b.Deleting:
-		request = expand.Deleted
-	case pool == nil, pool.Deleting:
-		request = expand.PoolDeleted
-	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
-		request = expand.CIDRDraining // a drain that has begun continues: no change cancels it
-	case pool.Drains(b.CIDR):
-		request = expand.CIDRDraining
-	}
-	return request
-}
-
 // Cooldown returns the time that a block cools down: its pool's cooldown or the default one, and
 // longer if its node is gone.
 func (c *Cluster) Cooldown(b crd.Block) time.Duration {
@@ -223,59 +129,19 @@ func (c *Cluster) OptedOut(node *corev1.Node) bool {
 	return false
 }
 
-// Publishable returns the addresses of a block of pool that may be published on a node.
-func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
-	return c.withoutExcluded(view, block, usable(view, pool, block))
-}
-
-// usable returns the addresses of a block of pool that may be published on a node. An agent
-// in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
-// they would count for the default pool, and the agent could not restore the pod once the
-// block is listed for its own pool again. Until that agent has reported, an agent in a mode
-// with pools may still be running, with pod addresses that are not reported yet.
-func usable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix) []netip.Addr {
-	switch {
-	case view != nil && view.BlockDemand != nil:
-		return view.Usable(cidr)
-	case pool.Inactive && view != nil && len(view.Used) > 0:
-		return nil
-	}
-	return pool.Usable(cidr)
-}
-
-// withoutExcluded returns the addresses of a block except addresses of nodes and Services. In modes
-// where agents are assigned whole blocks, no address can be withheld.
-func (c *Cluster) withoutExcluded(view *ciliumnode.View, block netip.Prefix, addrs []netip.Addr) []netip.Addr {
-	excluded := exclude.CIDRs(slices.DeleteFunc(c.Ledger.Excluded(block), exclude.Range.Offered))
-	if len(excluded) == 0 || view != nil && view.BlockDemand != nil {
-		return addrs
-	}
-	return slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return ContainsAddr(excluded, addr) })
-}
-
-// wholeOf returns the blocks and requests of an agent that is assigned whole blocks, for one
-// family.
-func wholeOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
-	if view.BlockDemand == nil {
-		return nil
-	}
-	w := &expand.BlockDemand{Reported: view.BlockDemand.Reported(), Requested: view.BlockDemand.Requested[f], Fixed: view.BlockDemand.Fixed, OnDemand: view.BlockDemand.Other}
-	for _, p := range view.PodCIDRs {
-		if ipalloc.FamilyOf(p.Addr()) != f {
-			continue
-		}
-		w.Assigned = append(w.Assigned, p)
-		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
-			w.Foreign += view.BlockDemand.Count(p)
-		}
-	}
-	return w
-}
-
 // Unselected reports whether Cilium runs on a Node, which may be nil, but no PodIPPool
 // selects it: the Node gets no block.
 func (c *Cluster) Unselected(node *corev1.Node) bool {
 	return node != nil && !c.OptedOut(node) && len(c.Pools.Match(labels.Set(node.Labels))) == 0
+}
+
+// PoolOf returns the pool of a held-back block, or nil.
+func (c *Cluster) PoolOf(cidr netip.Prefix) *crd.Pool {
+	b, ok := c.Ledger.Block(cidr)
+	if !ok {
+		return nil
+	}
+	return c.Pools.Get(b.Pool)
 }
 
 // SetOf returns keys as a set.

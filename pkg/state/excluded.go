@@ -133,6 +133,11 @@ func (e *exclusions) Excluded(cidr netip.Prefix) []exclude.Range {
 	return e.withoutOwn(e.excluded.In(cidr))
 }
 
+// withheld returns the CIDRs of excluded ranges, without the ones that are only offered to Services.
+func withheld(ranges []exclude.Range) []netip.Prefix {
+	return exclude.CIDRs(slices.DeleteFunc(ranges, exclude.Range.Offered))
+}
+
 // withoutOwn drops the addresses that an agent uses itself in its node's own blocks and CIDRs,
 // though a cloud provider, or the agent, lists them among the node's addresses.
 func (e *exclusions) withoutOwn(ranges []exclude.Range) []exclude.Range {

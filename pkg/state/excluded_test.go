@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -81,23 +80,21 @@ func TestRouterOutsideItsNode(t *testing.T) {
 // The address of a node is withheld from a held block; where agents are assigned whole
 // blocks, none can be withheld.
 func TestClusterAddressesAreWithheld(t *testing.T) {
-	ledger := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1))
-	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
-	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/24")
-	pool.Spec.IPv4.BlockSize = 29
-	o.Pools.Set(pool)
-	ledger.Exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: "a"}, fixtures.Prefixes("10.0.0.3/32"))
+	c := clusterOf(fixtures.Block("10.0.0.0/29", "p", "n", 1))
+	c.Pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 29 }))
+	c.Ledger.Exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: "a"}, fixtures.Prefixes("10.0.0.3/32"))
 	usable := func(view *ciliumnode.View) []netip.Addr {
-		s := o.State(expand.State{Node: "n", Family: ipalloc.IPv4}, "", view, ledger.NodeBlocks("n"))
-		return s.Blocks[0].Usable
+		c.Ledger.UpsertCiliumNode(view)
+		return c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
 		netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
 	if diff := cmp.Diff(want, usable(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/29"))), fixtures.CompareNetip()); diff != "" {
 		t.Errorf("usable (-want +got):\n%s", diff)
 	}
-	whole := ciliumnode.MultiPool.View(fixtures.Pooled(1, "10.0.0.0/29"))
-	if !slices.Contains(usable(whole), netip.MustParseAddr("10.0.0.3")) {
+	whole := fixtures.Pooled(1, "10.0.0.0/29")
+	whole.ResourceVersion = "2"
+	if !slices.Contains(usable(ciliumnode.MultiPool.View(whole)), netip.MustParseAddr("10.0.0.3")) {
 		t.Error("an address of a whole block is withheld, which its agent uses all the same")
 	}
 }
@@ -129,9 +126,9 @@ func TestNamedBlockIsNotUsable(t *testing.T) {
 			other := fixtures.CiliumNode("m", "1")
 			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
 			c.Ledger.UpsertCiliumNode(mode.View(other))
-			s := expand.State{Node: "n", Family: ipalloc.IPv4, Pods: []expand.Pod{{IPs: fixtures.Addrs(test.pod...)}}}
-			s = c.State(s, "", mode.View(mine), c.Ledger.NodeBlocks("n"))
-			if got := len(s.Blocks[0].Usable); got != test.want {
+			c.Ledger.UpsertCiliumNode(mode.View(mine))
+			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", test.pod...)), fixtures.Noon())
+			if got := len(c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable); got != test.want {
 				t.Errorf("%d usable addresses, want %d", got, test.want)
 			}
 		})
@@ -142,9 +139,8 @@ func TestNamedBlockIsNotUsable(t *testing.T) {
 // has one. A CiliumLoadBalancerIPPool that would take half of the blocks of a CIDR of a pool or
 // more takes none.
 func TestRangesOfferedToServices(t *testing.T) {
-	ledger := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1))
-	o := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
-	generation := int64(0)
+	o := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+	ledger, generation := o.Ledger, int64(9)
 	set := func(cidr string, reserved ...v1alpha1.ReservedCIDR) {
 		pool := fixtures.PodIPPool("p", 1, cidr)
 		generation++
@@ -162,7 +158,7 @@ func TestRangesOfferedToServices(t *testing.T) {
 		}
 	}
 	usable := func() int {
-		return len(o.State(expand.State{Node: "n", Family: ipalloc.IPv4}, "", nil, ledger.NodeBlocks("n")).Blocks[0].Usable)
+		return len(o.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable)
 	}
 	is("none", 0, 0, 3)
 	ledger.OfferToServices("lb", fixtures.Prefixes("10.0.0.2/32", "10.0.0.6/32"))

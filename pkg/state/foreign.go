@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -39,10 +38,10 @@ func (l *Ledger) withholds(cn *ciliumnode.View, cidr netip.Prefix) bool {
 }
 
 func (l *Ledger) foreignOf(node string) []netip.Prefix {
-	cn := l.seen[node]
-	if cn == nil {
+	if l.seen[node] == nil {
 		return nil
 	}
+	cn := l.seen[node].view
 	taken := slices.DeleteFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) })
 	covers := slices.Clone(taken)
 	for _, held := range l.byNode[node] {
@@ -75,7 +74,7 @@ type Withholder struct {
 // walks all CiliumNodes.
 func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.foreign))
+	names := l.namers("")
 	l.mu.Unlock()
 	var out []Withholder
 	inParts(&l.mu, names, func(name string) {
@@ -92,7 +91,7 @@ func (l *Ledger) Withholders(cut ipalloc.Cut) []Withholder {
 // withheldBy counts the blocks of cut that a CiliumNode withholds.
 func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 	counted := map[netip.Prefix]bool{}
-	for _, p := range l.foreign[name] {
+	for _, p := range l.foreign(name) {
 		for _, within := range cut.Ranges {
 			if !within.Overlaps(p) || l.isHeld(p) {
 				continue
@@ -121,7 +120,7 @@ func (l *Ledger) withheldBy(name string, cut ipalloc.Cut) (n uint64) {
 func (l *Ledger) NamedElsewhere(node string, cidr netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inParts(&l.mu, l.mayName(node, cidr), func(name string) {
-		for _, p := range l.foreign[name] {
+		for _, p := range l.foreign(name) {
 			if p.Overlaps(cidr) {
 				out = append(out, p)
 			}
@@ -135,7 +134,7 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := 0
-	for _, p := range l.foreign[node] {
+	for _, p := range l.foreign(node) {
 		if p.Overlaps(cidr) {
 			own++
 		}
@@ -143,17 +142,29 @@ func (l *Ledger) mayName(node string, cidr netip.Prefix) []string {
 	if l.space.Reservations(cidr)-l.withheld.Reservations(cidr) == own {
 		return nil
 	}
-	names := make([]string, 0, len(l.foreign))
-	for name := range l.foreign {
-		if name != node {
+	return l.namers(node)
+}
+
+// namers returns the nodes with a CiliumNode that names foreign prefixes, except one.
+func (l *Ledger) namers(except string) []string {
+	var names []string
+	for name, n := range l.seen {
+		if name != except && len(n.foreign) > 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
+func (l *Ledger) foreign(node string) []netip.Prefix {
+	if n := l.seen[node]; n != nil {
+		return n.foreign
+	}
+	return nil
+}
+
 func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
-	old := l.foreign[name]
+	old := l.foreign(name)
 	if slices.Equal(old, taken) {
 		return false
 	}
@@ -165,10 +176,6 @@ func (l *Ledger) setForeign(name string, taken []netip.Prefix) (changed bool) {
 	}
 	l.taken = append(l.taken, l.missingFrom(old, taken)...)
 	l.freed = append(l.freed, l.missingFrom(taken, old)...)
-	if len(taken) == 0 {
-		delete(l.foreign, name)
-	} else {
-		l.foreign[name] = taken
-	}
+	l.seen[name].foreign = taken
 	return true
 }

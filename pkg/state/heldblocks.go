@@ -17,6 +17,9 @@ type heldBlock struct {
 	crd.Block
 	// inPool is its index among the blocks of its pool; -1: it is gone.
 	inPool int
+	// fenced is its version when this process changed its CiliumNode while it cooled down, so that
+	// an older patch of that conflicts. A block that has returned to service may be published again.
+	fenced string
 }
 
 // heldBlocks are the blocks in the ledger.
@@ -26,27 +29,27 @@ type heldBlocks struct {
 	blocks map[netip.Prefix]*heldBlock
 	// byNode are the blocks of each node, sorted by address; byPool are the blocks of each pool.
 	byNode, byPool map[string][]*heldBlock
-	// nodesOf counts the nodes with a block of each pool.
-	nodesOf map[string]poolNodes
+	// moving counts, by pool and node, the blocks that drain because the pool no longer selects the
+	// node.
+	moving map[string]map[string]int
 }
 
 // index stores a block and replaces one with the same CIDR. It reports whether the node held no
 // such block of that pool.
 func (h *heldBlocks) index(b crd.Block) (isNew bool) {
 	if held, ok := h.blocks[b.CIDR]; ok && held.Pool == b.Pool && held.Node == b.Node {
-		h.count(b.Node, b.Pool, -1)
+		h.countMoving(held.Block, -1)
 		held.Block = b
-		h.count(b.Node, b.Pool, 1)
+		h.countMoving(b, 1)
 		return false
 	}
 	h.unindex(b.CIDR)
-	h.count(b.Node, b.Pool, -1)
-	held := &heldBlock{b, len(h.byPool[b.Pool])}
+	held := &heldBlock{Block: b, inPool: len(h.byPool[b.Pool])}
 	h.blocks[b.CIDR] = held
 	h.byPool[b.Pool] = append(h.byPool[b.Pool], held)
 	i, _ := slices.BinarySearchFunc(h.byNode[b.Node], b.CIDR, (*heldBlock).compare)
 	h.byNode[b.Node] = slices.Insert(h.byNode[b.Node], i, held)
-	h.count(b.Node, b.Pool, 1)
+	h.countMoving(b, 1)
 	return true
 }
 
@@ -58,7 +61,7 @@ func (h *heldBlocks) unindex(cidr netip.Prefix) {
 	if !ok {
 		return
 	}
-	h.count(held.Node, held.Pool, -1)
+	h.countMoving(held.Block, -1)
 	delete(h.blocks, cidr)
 	pool := h.byPool[held.Pool]
 	last := pool[len(pool)-1]
@@ -73,52 +76,38 @@ func (h *heldBlocks) unindex(cidr netip.Prefix) {
 	if len(h.byNode[held.Node]) == 0 {
 		delete(h.byNode, held.Node)
 	}
-	h.count(held.Node, held.Pool, 1)
 }
 
-// poolNodes is the number of nodes that have a block of a pool, and the number of these that move
-// off it.
-type poolNodes struct{ all, moving int }
-
-// count keeps nodesOf, before the blocks that a node has of a pool change and after.
-func (h *heldBlocks) count(node, pool string, by int) {
-	n := h.nodesOf[pool]
-	has, moves := h.hasOf(node, pool)
-	if has {
-		n.all += by
+// countMoving adds a block that has come (1) or gone (-1) to moving.
+func (h *heldBlocks) countMoving(b crd.Block, by int) {
+	if b.Phase != ipalloc.Draining || b.Reason != expand.NodeUnselected {
+		return
 	}
-	if moves {
-		n.moving += by
+	nodes := h.moving[b.Pool]
+	if nodes == nil {
+		nodes = map[string]int{}
+		h.moving[b.Pool] = nodes
 	}
-	if h.nodesOf[pool] = n; n == (poolNodes{}) {
-		delete(h.nodesOf, pool)
+	if nodes[b.Node] += by; nodes[b.Node] == 0 {
+		delete(nodes, b.Node)
 	}
-}
-
-// hasOf reports whether a node has a block of a pool, and whether it drains one because the
-// pool no longer selects it.
-func (h *heldBlocks) hasOf(node, pool string) (has, moves bool) {
-	for _, b := range h.byNode[node] {
-		if b.Pool == pool {
-			has, moves = true, moves || b.Phase == ipalloc.Draining && b.Reason == expand.NodeUnselected
-		}
+	if len(nodes) == 0 {
+		delete(h.moving, b.Pool)
 	}
-	return has, moves
 }
 
 // MovingOff returns the number of nodes that move off a pool because it no longer selects them.
 func (h *heldBlocks) MovingOff(pool string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.nodesOf[pool].moving
+	return len(h.moving[pool])
 }
 
 // MovesOff reports whether a node moves off a pool because it no longer selects the node.
 func (h *heldBlocks) MovesOff(node, pool string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, moves := h.hasOf(node, pool)
-	return moves
+	return h.moving[pool][node] > 0
 }
 
 // PoolBlocks iterates over the blocks that a pool has when the iteration begins, in no particular
@@ -186,13 +175,6 @@ func (h *heldBlocks) Size(pool string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.byPool[pool])
-}
-
-// SizeInNodes returns the number of nodes that have a block of a pool.
-func (h *heldBlocks) SizeInNodes(pool string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.nodesOf[pool].all
 }
 
 // partSize is the number of records read under a lock at once: a few microseconds.

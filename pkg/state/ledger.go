@@ -44,20 +44,17 @@ type Ledger struct {
 func NewLedger() *Ledger {
 	c := &core{space: ipalloc.NewSpace()}
 	blocks := &heldBlocks{
-		core: c, blocks: map[netip.Prefix]*heldBlock{}, nodesOf: map[string]poolNodes{},
+		core: c, blocks: map[netip.Prefix]*heldBlock{}, moving: map[string]map[string]int{},
 		byNode: map[string][]*heldBlock{}, byPool: map[string][]*heldBlock{},
 	}
-	nodes := &ciliumNodes{
-		core: c, foreign: map[string][]netip.Prefix{}, seen: map[string]*ciliumnode.View{}, gone: map[string]bool{},
-		restored: map[string]types.UID{}, fenced: map[types.UID]string{},
-	}
+	nodes := &ciliumNodes{core: c, seen: map[string]*seenNode{}}
 	return &Ledger{
 		core: c, heldBlocks: blocks, ciliumNodes: nodes,
 		claims: &claims{
 			core: c, heldBlocks: blocks,
 			underWay: map[string][]netip.Prefix{}, turnover: map[string]uint64{},
 			unknown: map[string][]netip.Prefix{}, unknownOf: map[netip.Prefix][]string{},
-			closed: map[netip.Prefix]crd.Block{}, closedFor: map[string][]netip.Prefix{}, refused: map[netip.Prefix]bool{},
+			closed: map[netip.Prefix]crd.Block{}, refused: map[netip.Prefix]bool{},
 		},
 		exclusions: &exclusions{
 			core: c, heldBlocks: blocks, ciliumNodes: nodes, withheld: ipalloc.NewSpace(), offered: map[string][]netip.Prefix{},
@@ -71,8 +68,8 @@ func (l *Ledger) SetReady() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.space.Ready() {
-		for name, cn := range l.seen { // all blocks are known now: see withholds
-			if slices.ContainsFunc(cn.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(cn, p) }) {
+		for name, n := range l.seen { // all blocks are known now: see withholds
+			if slices.ContainsFunc(n.view.AssignedCIDRs(), func(p netip.Prefix) bool { return !l.withholds(n.view, p) }) {
 				l.setForeign(name, l.foreignOf(name))
 			}
 		}
@@ -129,7 +126,6 @@ func (l *Ledger) Remove(b crd.Block) {
 		clear(l.gone)
 	}
 	l.gone[b.UID] = true
-	delete(l.fenced, b.UID)
 	delete(l.shown, b.UID)
 	l.wake(b.UID)
 }
@@ -156,7 +152,7 @@ func (l *Ledger) set(b crd.Block) {
 			l.drop(held.Block)
 		}
 	}
-	l.setClosed(b.CIDR, crd.Block{})
+	delete(l.closed, b.CIDR)
 	delete(l.refused, b.CIDR)
 	isNew := l.index(b)
 	owner := ipalloc.Owner{Pool: b.Pool, Node: b.Node, Phase: b.Phase}
@@ -174,7 +170,9 @@ func (l *Ledger) set(b crd.Block) {
 }
 
 func (l *Ledger) drop(b crd.Block) {
-	l.setClosed(b.CIDR, b)
+	if b.Closed.Agent != "" {
+		l.closed[b.CIDR] = b
+	}
 	l.unindex(b.CIDR)
 	delete(l.shown, b.UID)
 	l.release(b.CIDR)
@@ -238,4 +236,39 @@ func (l *Ledger) Nodes() []string {
 		}
 	}
 	return names
+}
+
+// NodeFacts is the ledger's knowledge of one node at one moment.
+type NodeFacts struct {
+	// ciliumNode is its CiliumNode, or nil; deleted is the last state of a deleted one, or nil.
+	ciliumNode, deleted *ciliumnode.View
+	// restored is as in seenNode.
+	restored bool
+	// blocks are its blocks, sorted by address, and overlapped the ones that share addresses with
+	// others.
+	blocks     []crd.Block
+	overlapped []netip.Prefix
+	// withheld are the addresses of nodes and Services in the blocks.
+	withheld []netip.Prefix
+	// claims is the number of blocks of each family that are reserved for it and do not exist yet.
+	claims [2]int
+}
+
+// Facts returns the facts about a node.
+func (l *Ledger) Facts(name string) NodeFacts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := NodeFacts{ciliumNode: l.current(name), deleted: l.last(name)}
+	n.restored = n.ciliumNode != nil && l.seen[name].restored
+	for _, held := range l.byNode[name] {
+		n.blocks = append(n.blocks, held.Block)
+		if len(l.space.Overlapping(held.CIDR)) > 0 {
+			n.overlapped = append(n.overlapped, held.CIDR)
+		}
+		n.withheld = append(n.withheld, withheld(l.withoutOwn(l.excluded.In(held.CIDR)))...)
+	}
+	for _, cidr := range l.underWay[name] {
+		n.claims[ipalloc.FamilyOf(cidr.Addr())]++
+	}
+	return n
 }

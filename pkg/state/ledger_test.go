@@ -25,8 +25,8 @@ func TestPoolBlocks(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	if diff := cmp.Diff([]string{"10.0.0.0/30", "10.0.0.8/30"}, walk("p")); diff != "" || l.SizeInNodes("p") != 2 || l.SizeInNodes("q") != 1 {
-		t.Errorf("%s; on %d nodes, of q %d", diff, l.SizeInNodes("p"), l.SizeInNodes("q"))
+	if diff := cmp.Diff([]string{"10.0.0.0/30", "10.0.0.8/30"}, walk("p")); diff != "" {
+		t.Error(diff)
 	}
 	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 1))
 	l.Upsert(fixtures.At(fixtures.Block("10.0.0.8/30", "p", "m", 3), 5, ipalloc.Draining))

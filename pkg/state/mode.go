@@ -19,10 +19,10 @@ import (
 // modeWait is when to look again whether agents are configured for the operator's mode.
 const modeWait = time.Minute
 
-// OtherMode returns the IPAM mode that the agent of a node starts in next, if it would not find the
+// otherMode returns the IPAM mode that the agent of a node starts in next, if it would not find the
 // node's blocks there; "": it would. A node that moves from or to another mode is listed for both,
 // was adopted from that mode, or is paused meanwhile.
-func (c *Cluster) OtherMode(node *corev1.Node) string {
+func (c *Cluster) otherMode(node *corev1.Node, blocks []crd.Block, view *ciliumnode.View) string {
 	if c.AnyMode || node == nil {
 		return ""
 	}
@@ -30,9 +30,7 @@ func (c *Cluster) OtherMode(node *corev1.Node) string {
 	if next == "" || next == c.Mode.String() || c.OptedOut(node) || node.Annotations[v1alpha1.PausedAnnotation] == "true" {
 		return ""
 	}
-	blocks := c.Ledger.NodeBlocks(node.Name)
-	listed := c.Ledger.CiliumNode(node.Name).CIDRsIn(ciliumnode.Mode(next))
-	switch {
+	switch listed := view.CIDRsIn(ciliumnode.Mode(next)); {
 	case len(blocks) == 0, len(ipalloc.Uncovered(crd.CIDRs(blocks), listed)) == 0:
 		return ""
 	case slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.AdoptedFrom == next }):
@@ -47,12 +45,13 @@ type OtherMode struct {
 	Nodes []string // sorted
 }
 
-// OtherModes groups nodes by their OtherMode, sorted, and counts them.
+// OtherModes groups nodes by the other mode that their agents start in next, sorted, and counts them.
 func (c *Cluster) OtherModes(nodes []corev1.Node) (others []OtherMode, n int) {
 	byMode := map[string][]string{}
 	for i := range nodes {
-		if mode := c.OtherMode(&nodes[i]); mode != "" {
-			byMode[mode] = append(byMode[mode], nodes[i].Name)
+		name := nodes[i].Name
+		if mode := c.otherMode(&nodes[i], c.Ledger.NodeBlocks(name), c.Ledger.CiliumNode(name)); mode != "" {
+			byMode[mode] = append(byMode[mode], name)
 			n++
 		}
 	}
@@ -73,13 +72,7 @@ func (o OtherMode) Says(operator ciliumnode.Mode) string {
 	return fmt.Sprintf("agents of %s start next in ipam mode %s, and the operator assigns blocks in mode %s: their pods would lose their network", names, o.Mode, operator)
 }
 
-// holdForMode holds back reclaims and drains of a node with an agent that starts next in another
-// mode.
-func holdForMode(s *expand.State, hold expand.Hold) {
-	s.ReclaimHold = hold
-	for i := range s.Blocks {
-		if b := &s.Blocks[i]; b.Phase == ipalloc.InService {
-			b.Hold = hold
-		}
-	}
+// modeHold delays reclaims and drains of a node with an agent that starts next in another mode.
+func modeHold(now time.Time) expand.Hold {
+	return expand.Hold{For: expand.WaitMode, Until: now.Add(modeWait)}
 }

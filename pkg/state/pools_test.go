@@ -2,6 +2,7 @@ package state
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,37 +93,31 @@ func TestPoolsWrongThreshold(t *testing.T) {
 	}
 }
 
-// If a pool becomes invalid, the drains of its blocks neither end nor start again.
+// If a pool becomes invalid, the drains of its blocks neither end nor start again. A pool that has
+// been invalid for as long as this process has known it, as after a restart with other defaults, can
+// still be deleted.
 func TestPoolsInvalidKeepsDrains(t *testing.T) {
 	draining := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.Draining)
 	draining.Reason = expand.CIDRDraining
 	reclaimed := fixtures.At(fixtures.Block("10.0.0.4/30", "p", "n", 1), 2, ipalloc.Draining)
 	reclaimed.Reason = expand.Reclaim
-	serving := fixtures.Block("10.0.0.8/30", "p", "n", 1)
-	ledger := ReadyLedger(draining, reclaimed, serving)
-	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
-	r.Pools.Set(fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/28")))
-	for b, want := range map[*crd.Block]expand.Reason{&draining: expand.CIDRDraining, &reclaimed: expand.None, &serving: expand.None} {
-		if got := r.blockState(*b, nil).Request; got != want {
-			t.Errorf("request for block %s is %q, want %q", b.CIDR, got, want)
+	c, bad := clusterOf(draining, reclaimed, fixtures.Block("10.0.0.8/30", "p", "n", 1)), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	c.Pools.Delete("p")
+	for _, step := range []struct {
+		pool *v1alpha1.PodIPPool
+		want []expand.Reason
+	}{
+		{bad, []expand.Reason{expand.CIDRDraining, expand.None, expand.None}},
+		{fixtures.BeingDeleted(bad), []expand.Reason{expand.PoolDeleted, expand.PoolDeleted, expand.PoolDeleted}},
+	} {
+		c.Pools.Set(step.pool)
+		var got []expand.Reason
+		for _, b := range c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks {
+			got = append(got, b.Request)
 		}
-	}
-}
-
-// A pool that has been invalid for as long as this process has known it, as after a restart
-// with other defaults, can still be deleted.
-func TestPoolsInvalidPoolBeingDeletedIsDeleting(t *testing.T) {
-	b := fixtures.Block("10.0.0.0/30", "p", "n", 1)
-	ledger := ReadyLedger(b)
-	r := &Cluster{Ledger: ledger, Pools: NewPools(fixtures.Defaults(), ledger), Defaults: fixtures.Defaults()}
-	bad := fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
-	r.Pools.Set(bad)
-	if got := r.blockState(b, nil).Request; got != expand.None {
-		t.Errorf("request is %q while the pool is only invalid", got)
-	}
-	r.Pools.Set(fixtures.BeingDeleted(bad))
-	if got := r.blockState(b, nil).Request; got != expand.PoolDeleted {
-		t.Errorf("request is %q, want %q: the pool waits for this block", got, expand.PoolDeleted)
+		if !slices.Equal(got, step.want) {
+			t.Errorf("requests are %q, want %q", got, step.want)
+		}
 	}
 }
 

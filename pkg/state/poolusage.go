@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -51,18 +52,18 @@ const NamedNodes = 5
 // FamiliesOf counts the blocks of each family that a pool has, by the blocks in the ledger.
 func FamiliesOf(ledger *Ledger, pool *crd.Pool) []FamilyUsage {
 	pool = pool.Skipping(exclude.CIDRs(ledger.ExcludedFrom(pool)))
-	return UsageOf(pool, 0, ledger.PoolBlocks(pool.Name), ledger.Free).Families
+	return UsageOf(pool, ledger.PoolBlocks(pool.Name), ledger.Free).Families
 }
 
-// UsageOf counts a pool's blocks, which this many nodes have. A nil pool, one that was never
-// valid, has none.
-func UsageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) PoolUsage {
+// UsageOf counts a pool's blocks. A nil pool, one that was never valid, has none.
+func UsageOf(pool *crd.Pool, blocks iter.Seq[crd.Block], free func(ipalloc.Cut) uint64) PoolUsage {
 	var u PoolUsage
 	readable := pool != nil && !pool.Frozen()
+	nodes := map[string]bool{}
 	var held [2]v1alpha1.FamilyStatus
 	tally, unassignable := crd.NewTally(pool), crd.NewTally(pool)
 	for b := range blocks {
-		u.First = withFirst(u.First, b.Node)
+		nodes[b.Node] = true
 		u.Held++
 		if b.Phase == ipalloc.CoolingDown {
 			u.CoolingDown = append(u.CoolingDown, b)
@@ -80,7 +81,8 @@ func UsageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 			}
 		}
 	}
-	u.Nodes = max(len(u.First), min(nodes, u.Held)) // blocks may have come or gone since
+	u.Nodes, u.First = len(nodes), slices.Sorted(maps.Keys(nodes))
+	u.First = u.First[:min(len(u.First), NamedNodes)]
 	if !readable {
 		return u
 	}
@@ -96,16 +98,6 @@ func UsageOf(pool *crd.Pool, nodes int, blocks iter.Seq[crd.Block], free func(ip
 		}
 	}
 	return u
-}
-
-// withFirst adds a node to the first few, unless it comes after them or is one of them.
-func withFirst(first []string, node string) []string {
-	i, there := slices.BinarySearch(first, node)
-	if there || i == NamedNodes {
-		return first
-	}
-	first = slices.Insert(first, i, node)
-	return first[:min(len(first), NamedNodes)]
 }
 
 func addTo(s *v1alpha1.StateCounts, phase ipalloc.Phase, n int64) {

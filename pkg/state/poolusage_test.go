@@ -2,12 +2,12 @@ package state
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -66,19 +66,17 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// The first few nodes are those of a sorted list of all, in whichever order blocks come.
-func TestFirstNodes(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		var first []string
-		all := map[string]bool{}
-		for range r.IntN(20) {
-			node := fmt.Sprint("n", r.IntN(10))
-			first, all[node] = withFirst(first, node), true
+// A node counts once, and the first few are named, in whichever order blocks come.
+func TestUsageNamesNodes(t *testing.T) {
+	for of, want := range map[string]PoolUsage{
+		"": {}, "b a b": {Nodes: 2, First: []string{"a", "b"}}, "f e d c b a a": {Nodes: 6, First: []string{"a", "b", "c", "d", "e"}},
+	} {
+		var blocks []crd.Block
+		for i, node := range strings.Fields(of) {
+			blocks = append(blocks, fixtures.Block(fmt.Sprintf("10.0.0.%d/30", 4*i), "p", node, i))
 		}
-		want := slices.Sorted(maps.Keys(all))
-		if want = want[:min(len(want), NamedNodes)]; !slices.Equal(first, want) {
-			t.Fatalf("first are %v, want %v", first, want)
+		if u := UsageOf(nil, slices.Values(blocks), nil); u.Nodes != want.Nodes || !slices.Equal(u.First, want.First) {
+			t.Errorf("%q: %d nodes, first %v", of, u.Nodes, u.First)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -19,10 +18,8 @@ type Pressure struct {
 
 	mu    sync.Mutex
 	taken map[poolFamily]int
-	// idle are the nodes to wake when the pressure of a pool changes, and idleOf the pools
-	// by node.
-	idle   map[poolFamily]map[string]bool
-	idleOf map[string][]poolFamily
+	// idle are the nodes to wake when the pressure of a pool changes.
+	idle map[poolFamily]map[string]bool
 }
 
 type poolFamily struct {
@@ -32,7 +29,7 @@ type poolFamily struct {
 
 // NewPressure returns an empty Pressure.
 func NewPressure() *Pressure {
-	return &Pressure{taken: map[poolFamily]int{}, idle: map[poolFamily]map[string]bool{}, idleOf: map[string][]poolFamily{}}
+	return &Pressure{taken: map[poolFamily]int{}, idle: map[poolFamily]map[string]bool{}}
 }
 
 // Set records the percentage of a pool's blocks of a family that are taken.
@@ -63,12 +60,11 @@ func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
 func (p *Pressure) SetIdle(node string, pools [2][]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, key := range p.idleOf[node] {
-		if delete(p.idle[key], node); len(p.idle[key]) == 0 {
+	for key, nodes := range p.idle {
+		if delete(nodes, node); len(nodes) == 0 {
 			delete(p.idle, key)
 		}
 	}
-	delete(p.idleOf, node)
 	for f, names := range pools {
 		for _, name := range names {
 			key := poolFamily{name, ipalloc.Family(f)}
@@ -76,7 +72,6 @@ func (p *Pressure) SetIdle(node string, pools [2][]string) {
 				p.idle[key] = map[string]bool{}
 			}
 			p.idle[key][node] = true
-			p.idleOf[node] = append(p.idleOf[node], key)
 		}
 	}
 }
@@ -86,17 +81,6 @@ func (p *Pressure) ForgetPool(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.taken, func(key poolFamily, _ int) bool { return key.pool == pool })
-}
-
-// applyPressure shortens the idle time in the state of one family of a node.
-func (c *Cluster) applyPressure(s *expand.State, node *Snapshot) {
-	s.Cordoned = node.Node != nil && node.Node.Spec.Unschedulable
-	if c.Taken == nil {
-		return
-	}
-	for _, pool := range node.PoolsInService(s.Family) {
-		s.PoolTaken = max(s.PoolTaken, c.Taken(pool, s.Family))
-	}
 }
 
 // PoolsInService returns the pools with a block of a family that is in service on the node.

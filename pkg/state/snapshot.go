@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,8 +26,10 @@ type Snapshot struct {
 	Name       string
 	Node       *corev1.Node     // nil: there is no such Node
 	CiliumNode *ciliumnode.View // nil: there is no such CiliumNode
-	// Blocks are the blocks that the node holds, of any family and pool.
+	// Blocks are the blocks that the node holds, of any family and pool; Claims is the number of
+	// blocks of each family that are reserved for it and do not exist yet.
 	Blocks []crd.Block
+	Claims [2]int
 	Pods   []expand.Pod
 	// Ended are the pods that have just left the node; the first counts until EndedUntil.
 	Ended      []string
@@ -42,7 +45,8 @@ type Snapshot struct {
 	// OtherIPAM: another IPAM serves the node's pods. Adopting: another IPAM did, its
 	// blocks are ours now, and the agent has not reported yet that it runs in crd mode.
 	OtherIPAM, Adopting bool
-	// OtherMode is as in Cluster.OtherMode.
+	// OtherMode is the IPAM mode that the agent starts in next, if it would not find the node's
+	// blocks there; "": it would.
 	OtherMode string
 	// Awaits is why the node does not get its first block yet; "": it may get one.
 	// AwaitsUntil is when it gets one all the same; zero: unknown.
@@ -56,6 +60,8 @@ type Snapshot struct {
 	// Shares are the units of decision: one per family and Cilium pool that concerns the
 	// node.
 	Shares []Share
+
+	facts NodeFacts
 }
 
 // Share is one family of a node, for one Cilium pool.
@@ -75,12 +81,13 @@ type Share struct {
 // A running operator adds its own knowledge: turns to drain, and blocks of a node with labels that
 // came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
+	facts := c.Ledger.Facts(name)
 	s := &Snapshot{
-		Name: name, Node: node, CiliumNode: c.Ledger.CiliumNode(name).WithConfigured(c.inPool),
-		Blocks: c.Ledger.NodeBlocks(name), Pods: c.Pods.On(name),
+		Name: name, Node: node, CiliumNode: facts.ciliumNode.WithConfigured(c.inPool),
+		Blocks: facts.blocks, Claims: facts.claims, Pods: c.Pods.On(name), facts: facts,
 	}
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
-	if s.CiliumNode != nil && s.CiliumNode.BlockDemand == nil && len(s.CiliumNode.Used) == 0 && !c.Ledger.Restored(s.CiliumNode) {
+	if s.CiliumNode != nil && s.CiliumNode.BlockDemand == nil && len(s.CiliumNode.Used) == 0 && !facts.restored {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
@@ -89,7 +96,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	if c.Defaults.CiliumPools {
 		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
 	}
-	s.OtherMode = c.OtherMode(node)
+	s.OtherMode = c.otherMode(node, facts.blocks, facts.ciliumNode)
 	c.awaitLabels(s, now)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
@@ -155,7 +162,7 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 		return
 	}
 	view := s.CiliumNode
-	if last := c.Ledger.LastCiliumNode(s.Name); view == nil && last != nil && last.OwnedBy(s.Node) {
+	if last := s.facts.deleted; last != nil && last.OwnedBy(s.Node) {
 		view = last
 	}
 	taint := crd.StartupTaint(s.Node, c.StartupTaints)
@@ -200,34 +207,53 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	if s.OtherIPAM && share.Paused == "" {
 		share.Paused = OtherIPAM
 	}
-	if s.Awaits != "" && share.Paused == "" {
-		share.Paused = s.Awaits
-	}
-	known := expand.State{
+	share.Paused = cmp.Or(share.Paused, s.Awaits)
+	share.State = expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
-		Ended: s.Ended, Pods: c.withoutForeign(s, f, c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode)),
+		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
+		Ended:    s.Ended, Pods: c.withoutForeign(s, f, c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode)),
+	}
+	state := &share.State
+	switch {
+	case s.OtherMode != "":
+		state.ReclaimHold = modeHold(now)
+	case len(share.Pools) > 0:
+		state.ReclaimHold = share.Pools[0].Maintenance.Hold(now)
 	}
 	if c.Defaults.CiliumPools {
-		known.Agent = c.Agents.Container(s.Name)
-		known.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-		known.Replaceable = known.MayPark && slices.ContainsFunc(s.Blocks, drains) && c.anyFree(f, share.Pools)
+		state.Agent = c.Agents.Container(s.Name)
+		state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
+		state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, drains) && c.anyFree(f, share.Pools)
 	}
 	if c.Unscheduled != nil {
-		known.Offers, known.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
-		known.Expected, known.Recall = c.Unscheduled.Needs(s.Name, f, RequestedBy(s.Pods)[f])
+		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
+		state.Expected, state.Recall = c.Unscheduled.Needs(s.Name, f, RequestedBy(s.Pods)[f])
 	}
-	share.State = c.State(known, ciliumPool, s.CiliumNode, s.Blocks)
-	if share.State.NotRun {
-		share.State.NotRun = s.runsWithout(c.Agents, now)
+	if c.Taken != nil {
+		for _, pool := range s.PoolsInService(f) {
+			state.PoolTaken = max(state.PoolTaken, c.Taken(pool, f))
+		}
 	}
-	c.requestUnselected(&share, s.Node)
-	c.requestOfEarlierNode(&share, s)
-	c.applyWindows(&share.State, share.Pools, now)
-	if s.OtherMode != "" {
-		holdForMode(&share.State, expand.Hold{For: expand.WaitMode, Until: now.Add(modeWait)})
-	}
-	c.applyPressure(&share.State, s)
+	c.addBlocks(s, &share, now)
 	return share
+}
+
+// addBlocks adds to a share its part of the CiliumNode, and its blocks.
+func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
+	mine, others := c.split(s.Blocks, share.CiliumPool, s.CiliumNode)
+	state, view := &share.State, s.CiliumNode.Of(share.CiliumPool)
+	if view != nil {
+		state.Pool, state.Used, state.Release = view.Pool, view.Used, releaseOf(view.Release, share.CiliumPool, mine, others)
+		state.Created, state.Own, state.Limits = view.Created, view.InUse(), view.Limits
+		// An agent that is assigned whole blocks shows by its requests which families it runs.
+		state.NotRun = view.BlockDemand == nil && view.NotRun(share.Family) && s.runsWithout(c.Agents, now)
+		state.BlockDemand = demandOf(view, share.Family, mine)
+	}
+	for _, b := range mine {
+		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {
+			state.Blocks = append(state.Blocks, c.block(s, share, view, b, now))
+		}
+	}
 }
 
 // withoutForeign leaves out the pods that another CNI plugin serves: their addresses lie in no

@@ -22,7 +22,7 @@ func BenchmarkPoolUsage(b *testing.B) {
 	pool := pools.Get("p7")
 	b.ReportAllocs()
 	for b.Loop() {
-		if u := state.UsageOf(pool, ledger.SizeInNodes("p7"), ledger.PoolBlocks("p7"), ledger.Free); u.Held != 250 || u.Nodes != 25 {
+		if u := state.UsageOf(pool, ledger.PoolBlocks("p7"), ledger.Free); u.Held != 250 || u.Nodes != 25 {
 			b.Fatal(u.Held, u.Nodes)
 		}
 	}

@@ -21,7 +21,7 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	pools.Set(obj)
 	ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "a"}, fixtures.Prefixes("10.0.0.1/32", "10.0.0.9/32", "10.7.0.1/32"))
 	excluded := ledger.ExcludedFrom(pools.Get("p"))
-	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.SizeInNodes("p"), ledger.PoolBlocks("p"), ledger.Free)}
+	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get("p").Skipping(exclude.CIDRs(excluded)), ledger.PoolBlocks("p"), ledger.Free)}
 	usage.fill(&obj.Status)
 	want := v1alpha1.StateCounts{Total: 3, InService: 1, Free: 2}
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {

@@ -30,7 +30,7 @@ func statusOf(t *testing.T, obj *v1alpha1.PodIPPool, blocks ...crd.Block) v1alph
 	pools := state.NewPools(fixtures.Defaults(), ledger)
 	pools.Set(obj)
 	obj = obj.DeepCopy()
-	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get(obj.Name), ledger.SizeInNodes(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)}
+	usage := poolUsage{PoolUsage: state.UsageOf(pools.Get(obj.Name), ledger.PoolBlocks(obj.Name), ledger.Free)}
 	usage.fill(&obj.Status)
 	setConditions(obj, pools.Get(obj.Name), pools.Invalid(obj.Name), usage, fixtures.Noon())
 	return obj.Status
@@ -246,7 +246,7 @@ func TestPoolConditions(t *testing.T) {
 func TestPoolConditionsAtRest(t *testing.T) {
 	obj := fixtures.PodIPPool("p", 1, "10.0.0.0/29")
 	pool := fixtures.PoolOf(t, obj)
-	usage := poolUsage{PoolUsage: state.UsageOf(pool, 1, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })}
+	usage := poolUsage{PoolUsage: state.UsageOf(pool, slices.Values([]crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1)}), func(ipalloc.Cut) uint64 { return 1 })}
 	for _, invalid := range []error{nil, errors.New("wrong")} {
 		setConditions(obj, pool, invalid, usage, fixtures.Noon())
 		usage.fill(&obj.Status)
@@ -314,19 +314,5 @@ func TestNodesLine(t *testing.T) {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-	}
-}
-
-// A count of nodes that was read before the blocks, which came and went meanwhile, does not
-// contradict them.
-func TestNodesOfBlocks(t *testing.T) {
-	blocks := []crd.Block{fixtures.Block("10.0.0.0/30", "p", "a", 1), fixtures.Block("10.0.0.4/30", "p", "b", 2), fixtures.Block("10.0.0.8/30", "p", "b", 3)}
-	for counted, want := range []int{2, 2, 2, 3, 3} {
-		if u := state.UsageOf(nil, counted, slices.Values(blocks), nil); u.Nodes != want {
-			t.Errorf("counted %d: %d nodes, want %d", counted, u.Nodes, want)
-		}
-	}
-	if u := state.UsageOf(nil, 3, slices.Values([]crd.Block(nil)), nil); u.Nodes != 0 {
-		t.Errorf("without a block: %d nodes", u.Nodes)
 	}
 }

@@ -62,6 +62,11 @@ func TestUnselected(t *testing.T) {
 				s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Is"}}}
 			}))
 		}, expand.None},
+		"its agent is assigned whole blocks": {func(c *Cluster, _ *corev1.Node) {
+			cn := fixtures.Pooled(2, cidr)
+			cn.ResourceVersion = "9"
+			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
+		}, expand.None},
 		"requested by its name": {func(c *Cluster, _ *corev1.Node) {
 			b := fixtures.At(block, 2, ipalloc.InService)
 			b.Deleting = true
@@ -85,18 +90,6 @@ func TestUnselected(t *testing.T) {
 				t.Errorf("the block is requested as %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// In the other modes agents keep their own addresses as long as their Node exists.
-func TestUnselectedWholeBlocks(t *testing.T) {
-	c, node := clusterOf(fixtures.Block("10.1.0.0/30", "a", "n", 1)), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "b"}}}
-	c.Pools.Set(inZone("a", "10.1.0.0/28"))
-	share := Share{Pools: []*crd.Pool{c.Pools.Get("p")}, State: expand.State{
-		Blocks: []expand.Block{{CIDR: fixtures.Prefix("10.1.0.0/30")}}, BlockDemand: &expand.BlockDemand{},
-	}}
-	if c.requestUnselected(&share, node); share.State.Blocks[0].Request != expand.None {
-		t.Errorf("the block is requested as %q", share.State.Blocks[0].Request)
 	}
 }
 

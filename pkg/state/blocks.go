@@ -1,0 +1,173 @@
+package state
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+)
+
+// block returns a block of a share as expand sees it. view is the share's CiliumNode, which may be
+// nil; the other fields of the share are set.
+func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, now time.Time) expand.Block {
+	pool := c.Pools.Get(b.Pool)
+	out := expand.Block{
+		CIDR: b.CIDR, Created: b.Created, Phase: b.Phase, Reason: b.Reason, Closed: b.Closed,
+		Orphaned: c.IsOrphaned(b, s.CiliumNode), Usable: c.usable(s, share, view, b, pool),
+	}
+	if view != nil {
+		out.Listed, out.Leftover = view.Lists(b.CIDR), view.Leftover(b.CIDR)
+		out.Parked = out.Listed && slices.Contains(view.Parked(), b.CIDR)
+	}
+	out.Conflict = !out.Listed && slices.Contains(s.facts.overlapped, b.CIDR)
+	out.Request = c.request(s, share, b, pool, out.Conflict)
+	switch {
+	case s.OtherMode != "" && b.Phase == ipalloc.InService:
+		out.Hold = modeHold(now)
+	case pool != nil && MayWait(&out):
+		out.Hold = pool.Maintenance.Hold(now)
+	}
+	if b.Phase == ipalloc.CoolingDown {
+		out.CooldownUntil = b.Since.Add(c.Cooldown(b))
+		if view != nil && !b.Created.After(view.Created) {
+			// The agent of a Node that came back, or of a CiliumNode that was created again, may
+			// still need to report that it uses a block of before.
+			if reported := view.Created.Add(c.Defaults.Policy.AckTimeout); reported.After(out.CooldownUntil) {
+				out.CooldownUntil = reported
+			}
+		}
+	}
+	return out
+}
+
+// usable returns the addresses of a block that may be published. An unused block loses the addresses
+// that another node's CiliumNode has come to name since it was claimed: they are not published then,
+// so the node must neither count on them nor keep a block without others. A block to be listed whole
+// loses all.
+func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
+	listed := view != nil && view.Lists(b.CIDR)
+	switch overlapped := slices.Contains(s.facts.overlapped, b.CIDR); {
+	case overlapped && listed:
+		return view.PublishedIn(b.CIDR) // no others are added
+	case overlapped, b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
+		return nil // The block controller reports a block that is too large to list.
+	case pool != nil && !pool.Frozen():
+		addrs = publishable(view, pool, b.CIDR, s.facts.withheld)
+	case view != nil: // without a valid pool, keep the published addresses
+		addrs = without(view, view.PublishedIn(b.CIDR), s.facts.withheld)
+	}
+	if listed || share.State.Uses(b.CIDR) {
+		return addrs
+	}
+	named := c.Ledger.NamedElsewhere(s.Name, b.CIDR)
+	if len(named) > 0 && share.State.BlockDemand != nil {
+		return nil
+	}
+	return without(view, addrs, named)
+}
+
+// Publishable returns the addresses of a block of pool that may be published on a node.
+func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
+	return publishable(view, pool, block, withheld(c.Ledger.Excluded(block)))
+}
+
+// publishable returns the addresses of a block of pool that may be published on a node. An agent
+// in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
+// they would count for the default pool, and the agent could not restore the pod once the
+// block is listed for its own pool again. Until that agent has reported, an agent in a mode
+// with pools may still be running, with pod addresses that are not reported yet.
+func publishable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix, withheld []netip.Prefix) []netip.Addr {
+	switch {
+	case view != nil && view.BlockDemand != nil:
+		return view.Usable(cidr)
+	case pool.Inactive && view != nil && len(view.Used) > 0:
+		return nil
+	}
+	return without(view, pool.Usable(cidr), withheld)
+}
+
+// without returns addresses of a block except the ones in prefixes. Of an agent that is assigned
+// whole blocks, no address can be withheld.
+func without(view *ciliumnode.View, addrs []netip.Addr, prefixes []netip.Prefix) []netip.Addr {
+	if len(prefixes) == 0 || view != nil && view.BlockDemand != nil {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return ContainsAddr(prefixes, a) })
+}
+
+// request returns why a block of a share must be returned, if so. pool may be nil.
+//
+// A pool that no longer selects the node may drain its blocks there, if another pool serves the node
+// and its labels are final. An agent that is assigned whole blocks keeps its own addresses as long as
+// its Node exists.
+func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool, conflict bool) expand.Reason {
+	switch {
+	case b.Deleting:
+		return expand.Deleted
+	case pool == nil, pool.Deleting:
+		return expand.PoolDeleted
+	case pool.Frozen() && b.Phase == ipalloc.Draining && b.Reason == expand.CIDRDraining:
+		return expand.CIDRDraining // a drain that has begun continues: no change cancels it
+	case pool.Drains(b.CIDR):
+		return expand.CIDRDraining
+	case s.Node == nil, pool.Frozen(), pool.Selector.Matches(labels.Set(s.Node.Labels)):
+		return expand.None
+	case s.isOfEarlierNode(b): // it does not return to service
+		return expand.NodeUnselected
+	case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged: // no agent has read it yet: other rules apply
+		return expand.None
+	case pool.DrainUnselected && !conflict && len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(s.Node, c.StartupTaints) == "":
+		return expand.NodeUnselected
+	}
+	return expand.None
+}
+
+// isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
+// or was claimed for a Node that went and came back before this was seen, and is unused. In
+// kubernetes mode the agent may run with the latter.
+func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
+	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
+	fixed := s.CiliumNode != nil && s.CiliumNode.BlockDemand != nil && s.CiliumNode.BlockDemand.Fixed
+	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
+	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
+}
+
+// CoolsAsNodeGone reports whether a block cools down because its Node was gone.
+func CoolsAsNodeGone(b crd.Block) bool {
+	return b.Phase == ipalloc.CoolingDown && b.Reason == expand.NodeGone
+}
+
+// MayWait reports whether the drain of a block in service was requested in another way than
+// by deleting it: maintenance windows never hold back a block that a person deleted.
+func MayWait(b *expand.Block) bool {
+	switch b.Request {
+	case expand.CIDRDraining, expand.PoolDeleted, expand.NodeUnselected:
+		return b.Phase == ipalloc.InService && !b.Conflict
+	}
+	return false
+}
+
+// demandOf returns the blocks and requests of an agent that is assigned whole blocks, for one
+// family; nil: it is not.
+func demandOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
+	if view.BlockDemand == nil {
+		return nil
+	}
+	w := &expand.BlockDemand{Reported: view.BlockDemand.Reported(), Requested: view.BlockDemand.Requested[f], Fixed: view.BlockDemand.Fixed, OnDemand: view.BlockDemand.Other}
+	for _, p := range view.PodCIDRs {
+		if ipalloc.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		w.Assigned = append(w.Assigned, p)
+		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
+			w.Foreign += view.BlockDemand.Count(p)
+		}
+	}
+	return w
+}
