@@ -2,9 +2,6 @@ package scheduling
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -124,15 +121,8 @@ func TestRecall(t *testing.T) {
 				all[i].Labels = map[string]string{"name": all[i].Name}
 			}
 			test.spoil(c, all)
-			a := c.Assign(all, now)
-			var got []string
-			for _, node := range slices.Sorted(maps.Keys(a.Needs)) {
-				if recall := a.Needs[node].Recall; len(recall) > 0 {
-					got = append(got, node+" "+strings.Trim(fmt.Sprint(recall), "[]"))
-				}
-			}
-			if text := strings.Join(got, "; "); text != test.want {
-				t.Errorf("%q is recalled, want %q", text, test.want)
+			if got := recalls(c.Assign(all, now)); got != test.want {
+				t.Errorf("%q is recalled, want %q", got, test.want)
 			}
 		})
 	}

@@ -7,7 +7,10 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
@@ -237,4 +240,12 @@ func (a *Awaiting) prune(pool poolFamily) {
 	if l := a.lines[pool]; l.woken == 0 && l.waiters[0].Len()+l.waiters[1].Len() == 0 {
 		delete(a.lines, pool)
 	}
+}
+
+// Starves reports whether a Node's condition says that its pods wait for a block, and that no
+// pool has one. A restarted operator knows it at once.
+func Starves(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == v1alpha1.NodeAddressShortage && c.Status == corev1.ConditionTrue && c.Reason == v1alpha1.NodePoolsExhausted
+	})
 }

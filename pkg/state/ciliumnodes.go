@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -244,4 +245,18 @@ func (l *Ledger) HeldElsewhere(node string, named []netip.Prefix) []netip.Prefix
 		}
 	}
 	return out
+}
+
+// reached reports whether resourceVersion seen is at or past want. Both must belong to the
+// same resource. Incomparable versions count as reached: the fences in the API server hold
+// regardless, at the cost of wasted work.
+func reached(seen, want string) bool {
+	if want == "" || seen == want {
+		return true
+	}
+	if seen == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(seen, want)
+	return err != nil || order >= 0
 }
