@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -102,10 +103,6 @@ func without(view *ciliumnode.View, addrs []netip.Addr, prefixes []netip.Prefix)
 }
 
 // request returns why a block of a share must be returned, if so. pool may be nil.
-//
-// A pool that no longer selects the node may drain its blocks there, if another pool serves the node
-// and its labels are final. An agent that is assigned whole blocks keeps its own addresses as long as
-// its Node exists.
 func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool, conflict bool) expand.Reason {
 	switch {
 	case b.Deleting:
@@ -122,10 +119,17 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 		return expand.NodeUnselected
 	case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged: // no agent has read it yet: other rules apply
 		return expand.None
-	case pool.DrainUnselected && !conflict && len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(s.Node, c.StartupTaints) == "":
+	case pool.DrainUnselected && !conflict && c.mayMoveOff(share, s.Node):
 		return expand.NodeUnselected
 	}
 	return expand.None
+}
+
+// mayMoveOff reports whether a node may move off pools: another pool serves it, and its
+// labels are final. An agent that is assigned whole blocks keeps its own addresses as long
+// as its Node exists.
+func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
+	return len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
