@@ -79,12 +79,13 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 			},
 			Blocks: &node.BlockClient{
 				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
+				WaitShown: ledger.WaitShown,
 			},
 			Reporter: &node.Reporter{
 				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,
-				NodeCondition: s.NodeCondition,
+				NodeCondition: s.NodeCondition, Cache: c.Cache, Live: c.Live, Ledger: ledger,
 			},
-			WaitShown: ledger.WaitShown, Pacing: pace, Pressure: pressure,
+			Pacing: pace, Pressure: pressure,
 			Events: recorder, Metrics: all.node, Shared: all.shared, Clock: c.Clock, Shadow: s.Shadow,
 		},
 		Pool: &pool.Reconciler{

@@ -31,11 +31,10 @@ import (
 // A write that fails keeps back its dependents and no more: see carryOn. It records in plans the
 // number of addresses that their claims fell short.
 func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	if err := r.actOnPhases(ctx, o, plans, done); err != nil {
-		return err
-	}
-	if err := r.actOnClosed(ctx, o, plans, done); err != nil {
-		return err
+	for i := range plans {
+		if err := r.actOnPhases(ctx, o, &plans[i], done); err != nil {
+			return err
+		}
 	}
 	if o.CiliumNode == nil {
 		return r.actOnBlocks(ctx, o, plans, done)
@@ -54,14 +53,17 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 		change.Publish = append(change.Publish, claimed...)
 	}
 	for i := range plans {
-		ready, err := r.publishable(ctx, o, &plans[i], done)
-		if err != nil {
-			return err
+		p := &plans[i]
+		if len(p.plan.Publish) > 0 {
+			ready, err := r.publishable(ctx, o, p, done)
+			if err != nil {
+				return err
+			}
+			change.Publish = append(change.Publish, ready...)
 		}
-		change.Publish = append(change.Publish, ready...)
-		change.Remove = append(change.Remove, plans[i].plan.Remove...)
-		change.Unpark = append(change.Unpark, plans[i].plan.Unpark...)
-		if cidr := plans[i].plan.Park; cidr.IsValid() {
+		change.Remove = append(change.Remove, p.plan.Remove...)
+		change.Unpark = append(change.Unpark, p.plan.Unpark...)
+		if cidr := p.plan.Park; cidr.IsValid() {
 			change.Park = append(change.Park, cidr)
 		}
 	}
@@ -91,14 +93,18 @@ func (p *familyPlan) keepBack(err error, published, claimed int) {
 // belong to another block, which is read live.
 func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyPlan, change *ciliumnode.Change, done *outcome) error {
 	for _, b := range r.Ledger.NodeBlocks(o.Name) {
-		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return r.about(p, b, o.CiliumNode) }) {
+		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
+		if r.IsOrphaned(b, o.CiliumNode) || !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.about(b, ciliumPool) }) {
 			continue
 		}
-		ciliumPool := r.CiliumPoolOf(b, o.CiliumNode)
-		if !o.CiliumNode.Of(ciliumPool).Lists(b.CIDR) {
-			may, err := r.mayList(ctx, o, b)
-			if err := done.carryOn(err); err != nil {
-				return err
+		if of := o.CiliumNode.Of(ciliumPool); !of.Lists(b.CIDR) {
+			may := len(r.Ledger.Overlaps(b.CIDR)) == 0
+			if may && len(of.PublishedIn(b.CIDR)) > 0 {
+				var err error
+				may, err = r.Blocks.unchanged(ctx, b)
+				if err := done.carryOn(err); err != nil {
+					return err
+				}
 			}
 			if !may {
 				continue
@@ -109,60 +115,40 @@ func (r *Reconciler) toList(ctx context.Context, o *observation, plans []familyP
 	return nil
 }
 
-// about reports whether a plan covers a block: same family, same Cilium pool.
-func (r *Reconciler) about(p familyPlan, b crd.Block, view *ciliumnode.View) bool {
-	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == r.CiliumPoolOf(b, view)
+// about reports whether a plan covers a block of a Cilium pool: same family, same Cilium pool.
+func (p *familyPlan) about(b crd.Block, ciliumPool string) bool {
+	return p.Family == ipalloc.FamilyOf(b.CIDR.Addr()) && p.CiliumPool == ciliumPool
 }
 
-func (r *Reconciler) mayList(ctx context.Context, o *observation, b crd.Block) (bool, error) {
-	if len(r.Ledger.Overlaps(b.CIDR)) > 0 {
-		return false, nil
-	}
-	if len(o.CiliumNode.Of(r.CiliumPoolOf(b, o.CiliumNode)).PublishedIn(b.CIDR)) == 0 {
-		return true, nil
-	}
-	return r.Blocks.unchanged(ctx, b)
-}
-
-func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for i := range plans {
-		p := &plans[i]
-		for _, cidr := range p.plan.Undrain {
-			err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
-			if err != nil {
-				p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
-			}
-			if err := done.carryOn(err); err != nil {
-				return err
-			}
+func (r *Reconciler) actOnPhases(ctx context.Context, o *observation, p *familyPlan, done *outcome) error {
+	for _, cidr := range p.plan.Undrain {
+		err := r.setPhase(ctx, o, cidr, ipalloc.InService, expand.None, nil)
+		if err != nil {
+			p.keepBack(err, len(o.CiliumNode.PublishedIn(cidr)), 0)
 		}
-		for _, d := range p.plan.Drain {
-			err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
-			if d.Reason == expand.Reclaim && p.turns > 0 && !unwritten(err) {
-				p.turns--
-			}
-			if err != nil { // its addresses are marked only under the condition
-				p.plan.Mark, p.plan.Retire, p.plan.Remove = outside(d.CIDR, p.plan.Mark), outside(d.CIDR, p.plan.Retire), outside(d.CIDR, p.plan.Remove)
-			}
-			if err := done.carryOn(err); err != nil {
-				return err
-			}
+		if err := done.carryOn(err); err != nil {
+			return err
 		}
 	}
-	return nil
-}
-
-// actOnClosed records which blocks their agent has closed.
-func (r *Reconciler) actOnClosed(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
-	for i := range plans {
-		for _, c := range plans[i].plan.Close {
-			b, err := o.block(c.CIDR)
-			if err != nil {
-				return err
-			}
-			if err := done.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
-				return err
-			}
+	for _, d := range p.plan.Drain {
+		err := r.setPhase(ctx, o, d.CIDR, ipalloc.Draining, d.Reason, p.plan.Waits)
+		if d.Reason == expand.Reclaim && !unwritten(err) {
+			r.Pacing.Begun(o.Name, d.CIDR)
+		}
+		if err != nil { // its addresses are marked only under the condition
+			p.plan.Mark, p.plan.Retire, p.plan.Remove = outside(d.CIDR, p.plan.Mark), outside(d.CIDR, p.plan.Retire), outside(d.CIDR, p.plan.Remove)
+		}
+		if err := done.carryOn(err); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.plan.Close {
+		b, err := o.block(c.CIDR)
+		if err != nil {
+			return err
+		}
+		if err := done.carryOn(r.Blocks.setClosed(ctx, b, c.Closed)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -184,6 +170,9 @@ func (r *Reconciler) actOnHandshake(ctx context.Context, o *observation, plans [
 			change.Mark = append(change.Mark, expand.ReportAddress(p.Family, p.State.Pool))
 		}
 	}
+	if len(change.Mark)+len(change.Retire)+len(change.Clear) == 0 {
+		return o.CiliumNode, nil
+	}
 	view, err := r.release(ctx, o, o.CiliumNode, change)
 	if err != nil { // if it was done all the same, the next write of this version conflicts
 		return o.CiliumNode, err
@@ -202,10 +191,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, view *ciliumno
 	if err == nil && written == nil {
 		return view, nil
 	}
-	if err := r.Shared.Wrote("CiliumNode", o.Name, "release", err); err != nil {
-		return nil, err
-	}
-	return r.wroteNode(o, written), nil
+	return r.wroteNode(o, "release", written, err)
 }
 
 // apply writes a change to the CiliumNode, without the addresses that may no longer be
@@ -216,31 +202,34 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, view *ciliumnode
 	if err == nil && written == nil {
 		return nil
 	}
-	if err := r.Shared.Wrote("CiliumNode", o.Name, "publish", err); err != nil {
+	now, err := r.wroteNode(o, "publish", written, err)
+	if err != nil {
 		return err
 	}
 	r.Metrics.handshake("publish", len(change.Publish))
 	r.Metrics.handshake("remove", len(change.Remove))
-	now := r.wroteNode(o, written)
 	for _, cidr := range change.Park { // its agent may answer before it is seen
-		r.memory.noteParked(o, cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
+		o.noteParked(cidr, expand.Parking{Agent: r.Agents.Container(o.Name), Since: r.Clock.Now()})
 	}
 	log.FromContext(ctx).V(1).Info("published", "added", len(change.Publish), "removed", len(change.Remove),
 		"pool", len(now.Pool), "podCIDRs", len(now.PodCIDRs))
 	return nil
 }
 
-// wroteNode records the node's CiliumNode as a write has returned it, and returns its
-// view. Any pending patch of an older version now conflicts, so every block that was
-// cooling down by then can no longer be published concurrently.
-func (r *Reconciler) wroteNode(o *observation, written *ciliumnode.View) *ciliumnode.View {
+// wroteNode counts a write of the node's CiliumNode, and takes its result into the ledger. Any
+// pending patch of an older version now conflicts, so every block that was cooling down by then can
+// no longer be published concurrently.
+func (r *Reconciler) wroteNode(o *observation, write string, written *ciliumnode.View, err error) (*ciliumnode.View, error) {
+	if err := r.Shared.Wrote("CiliumNode", o.Name, write, err); err != nil {
+		return nil, err
+	}
 	r.Ledger.UpsertCiliumNode(written)
 	for _, b := range o.Blocks {
 		if b.Phase == ipalloc.CoolingDown {
 			r.Ledger.MarkFenced(b)
 		}
 	}
-	return written
+	return written, nil
 }
 
 // publishable returns the planned addresses of blocks that, read live, still belong to the node and
@@ -268,7 +257,7 @@ func (r *Reconciler) publishable(ctx context.Context, o *observation, p *familyP
 		out = append(out, inBlock(b.CIDR, addrs)...)
 	}
 	if len(out) < len(addrs) {
-		r.pollFor(done, "addresses of a block that overlaps another are kept back")
+		done.pollFor = "addresses of a block that overlaps another are kept back"
 	}
 	return out, nil
 }
@@ -302,7 +291,7 @@ func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change, 
 		}
 	}
 	if len(out) < len(change.Publish) {
-		r.pollFor(done, "another CiliumNode names addresses")
+		done.pollFor = "another CiliumNode names addresses"
 	}
 	return out
 }
@@ -318,8 +307,10 @@ func (o *observation) uses(addr netip.Addr) bool {
 // actOnBlocks starts the cooldown of blocks and releases cooled ones.
 func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
 	for _, p := range plans {
-		if err := done.carryOn(r.coolDown(ctx, o, p.plan.Free, done)); err != nil {
-			return err
+		if len(p.plan.Free) > 0 {
+			if err := done.carryOn(r.coolDown(ctx, o, p.plan.Free, done)); err != nil {
+				return err
+			}
 		}
 		for _, cidr := range p.plan.Delete {
 			if err := done.carryOn(r.giveUp(ctx, o, cidr)); err != nil {
@@ -330,16 +321,25 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 	return nil
 }
 
-// coolDown starts the cooldown of blocks that their agent no longer has.
+// coolDown starts the cooldown of blocks that their agent no longer has. An agent may still use a
+// block assigned to its Node before the Node was deleted and created again, until that agent
+// restarts. Its CiliumNode names the block; changes to it do not trigger a reconcile here.
 func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) error {
-	if err := r.givenBack(ctx, o, blocks); err != nil {
-		return err
+	var runs []netip.Prefix
+	if o.CiliumNode != nil {
+		err := r.givenBack(ctx, o, blocks)
+		if err != nil {
+			return err
+		}
+		if runs, err = r.CiliumNodes.RunsWith(ctx, o.Name); err != nil {
+			return err
+		}
 	}
-	free, err := r.notRunWith(ctx, o, blocks, done)
-	if err != nil {
-		return err
-	}
-	for _, f := range free {
+	for _, f := range blocks {
+		if slices.ContainsFunc(runs, f.CIDR.Overlaps) {
+			done.pollFor = "the agent runs with a block"
+			continue
+		}
 		if err := done.carryOn(r.setPhase(ctx, o, f.CIDR, ipalloc.CoolingDown, f.Reason, nil)); err != nil {
 			return err
 		}
@@ -347,32 +347,12 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 	return nil
 }
 
-// notRunWith returns the blocks that no agent runs with. An agent may still use a block assigned to
-// its Node before the Node was deleted and created again, until that agent restarts. Its CiliumNode
-// names the block; changes to it do not trigger a reconcile here.
-func (r *Reconciler) notRunWith(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) ([]expand.Free, error) {
-	if len(blocks) == 0 || o.CiliumNode == nil {
-		return blocks, nil
-	}
-	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
-	if err != nil {
-		return nil, err
-	}
-	free := slices.DeleteFunc(slices.Clone(blocks), func(b expand.Free) bool {
-		return slices.ContainsFunc(runs, b.CIDR.Overlaps)
-	})
-	if len(free) < len(blocks) {
-		r.pollFor(done, "the agent runs with a block")
-	}
-	return free, nil
-}
-
 // givenBack fails if blocks that are assigned whole, and that are about to cool down because the
 // agent returned them, are on the agent's list, read live: the watch may lag behind another process
 // that assigned them. If the CiliumNode were deleted then, no object would record that the agent
 // has them.
 func (r *Reconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
-	if len(blocks) == 0 || o.CiliumNode == nil || o.CiliumNode.BlockDemand == nil {
+	if o.CiliumNode.BlockDemand == nil {
 		return nil
 	}
 	live, err := r.CiliumNodes.Live(ctx, o.Name)

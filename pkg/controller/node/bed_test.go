@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 )
@@ -49,9 +51,9 @@ func (b *bed) connect() {
 	b.r = &Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints())},
 		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
-		Blocks:    &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock},
-		Reporter:  &Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock},
-		WaitShown: b.Ledger.WaitShown, Pacing: b.Pacing, Pressure: b.Pressure,
+		Blocks:   &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock, WaitShown: b.Ledger.WaitShown},
+		Reporter: &Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
+		Pacing:   b.Pacing, Pressure: b.Pressure,
 		Events: b.Events, Metrics: own, Shared: b.Shared, Clock: b.Clock,
 	}
 }
@@ -92,7 +94,8 @@ func (b *bed) settle() {
 	b.T.Fatalf("still writing after 50 looks: %v", b.Calls)
 }
 
-// seen returns an observation of a node with a CiliumNode of this UID.
-func seen(name string, uid types.UID) *observation {
-	return &observation{Snapshot: &state.Snapshot{Name: name, CiliumNode: &ciliumnode.View{Name: name, UID: uid}}}
+// memoryOf returns the memory of a family of node n with a CiliumNode of this UID.
+func (b *bed) memoryOf(uid types.UID, f ipalloc.Family) *expand.Memory {
+	o := &observation{Snapshot: &state.Snapshot{Name: "n", CiliumNode: &ciliumnode.View{Name: "n", UID: uid}}}
+	return b.r.memory.of("n").of(o, &state.Share{Family: f})
 }

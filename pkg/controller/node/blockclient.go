@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -20,6 +22,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
+)
+
+const (
+	// seenWithin bounds the wait for the watch to deliver our own claims.
+	seenWithin = 5 * time.Second
+	// claimTries bounds the number of blocks that one reconcile tries after losing claims to
+	// another writer, refusedTries the number of a pool after the API server refuses them.
+	claimTries   = 16
+	refusedTries = 2
 )
 
 // BlockClient reads and writes the PodIPBlocks of nodes. The result of a write goes into the ledger
@@ -32,6 +44,8 @@ type BlockClient struct {
 	Ledger *state.Ledger
 	Shared *common.Shared
 	Clock  clock.PassiveClock
+	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
+	WaitShown func(context.Context, types.UID) error
 }
 
 // read reads a block from the API server. A missing one is nil.
@@ -222,4 +236,114 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 		logHolder(ctx, "freed", b, string(b.Reason), "since", b.Created.UTC(), "until", b.Since.UTC())
 	}
 	return nil
+}
+
+// inDoubt reports whether it is still unknown if an earlier claim of a family was written.
+func (c *BlockClient) inDoubt(node string, f ipalloc.Family) bool {
+	return slices.ContainsFunc(c.Ledger.UnknownClaims(node), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
+
+// shownAlone waits until the watch has delivered the new blocks, and fails if another
+// block overlaps one of them.
+func (c *BlockClient) shownAlone(ctx context.Context, created []crd.Block) error {
+	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	defer cancel()
+	for _, b := range created {
+		if err := c.WaitShown(ctx, b.UID); err != nil {
+			return fmt.Errorf("%w: it has not shown block %s: %w", errNotShown, b.CIDR, err)
+		}
+	}
+	for _, b := range created {
+		switch {
+		case !c.Ledger.Shown(b.UID):
+			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
+		case len(c.Ledger.Overlaps(b.CIDR)) > 0:
+			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
+		}
+	}
+	return nil
+}
+
+// claimAny is claimOne. If the API server refuses a block, it tries the next one, and then
+// the next pool: an admission policy may concern a few CIDRs, or one pool.
+func (c *BlockClient) claimAny(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+	var refused error
+	for tries := 1; ; tries++ {
+		b, pool, err := c.claimOne(ctx, node, f, container, pools)
+		switch {
+		case common.RefusalIn(err) != nil:
+			if common.RefusalIn(refused) == nil {
+				refused = err
+			}
+			if tries%refusedTries == 0 {
+				pools = slices.DeleteFunc(slices.Clone(pools), func(of *crd.Pool) bool { return of == pool })
+			}
+			if len(pools) == 0 {
+				return b, nil, refused
+			}
+		case refused == nil && errors.Is(err, state.ErrRefused):
+			refused = err // and the next call tries them again
+		case refused != nil && (errors.Is(err, state.ErrRefused) || errors.Is(err, ipalloc.ErrExhausted)):
+			return b, nil, refused
+		default:
+			return b, pool, err
+		}
+	}
+}
+
+// claimOne creates one block, and returns its pool also if the API server refuses it. A
+// nil pool without an error means that another writer claimed it first.
+func (c *BlockClient) claimOne(ctx context.Context, node *corev1.Node, f ipalloc.Family, container string, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
+	cidr, pool, err := c.Ledger.Claim(f, node.Name, container, pools)
+	if err != nil {
+		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
+			c.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
+		}
+		return crd.Block{}, nil, err
+	}
+	b, err := c.create(ctx, cidr, pool.Name, node)
+	switch {
+	case err == nil:
+		c.Shared.Claimed(pool.Name, f, common.ClaimOK)
+		return b, pool, nil
+	case apierrors.IsAlreadyExists(err):
+		return c.claimedBefore(ctx, node.Name, cidr, pool)
+	case common.RefusalIn(err) != nil:
+		c.Ledger.Refuse(node.Name, cidr)
+		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
+	case definite(err):
+		c.Ledger.Forget(node.Name, cidr)
+	default:
+		c.Ledger.MarkUnknown(node.Name, cidr)
+	}
+	c.Shared.Claimed(pool.Name, f, common.ClaimError)
+	return crd.Block{}, pool, err
+}
+
+// claimedBefore checks the owner of a block that already exists: it may be ours, from a write with
+// a lost response.
+func (c *BlockClient) claimedBefore(ctx context.Context, node string, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
+	live, err := c.read(ctx, crd.BlockName(cidr))
+	if err != nil {
+		c.Ledger.MarkUnknown(node, cidr)
+		return crd.Block{}, nil, err
+	}
+	if live == nil {
+		c.Ledger.Forget(node, cidr)
+		return crd.Block{}, nil, nil
+	}
+	c.Ledger.Assume(*live)
+	f := ipalloc.FamilyOf(cidr.Addr())
+	if live.Node == node && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
+		c.Shared.Claimed(pool.Name, f, common.ClaimOK)
+		return *live, pool, nil
+	}
+	c.Shared.Claimed(pool.Name, f, common.ClaimTaken)
+	return crd.Block{}, nil, nil
+}
+
+// definite reports whether err proves that a write was not carried out.
+func definite(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
 }

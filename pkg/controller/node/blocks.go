@@ -6,31 +6,18 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
-)
-
-const (
-	// seenWithin bounds the wait for the watch to deliver our own claims.
-	seenWithin = 5 * time.Second
-	// claimTries bounds the number of blocks that one reconcile tries after losing claims to
-	// another writer, refusedTries the number of a pool after the API server refuses them.
-	claimTries   = 16
-	refusedTries = 2
 )
 
 // claim creates the blocks of a plan. It returns the addresses that may be published for them, also
@@ -41,7 +28,7 @@ const (
 // two overlapping blocks, the later one always sees the earlier.
 func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	want := p.plan.Claim
-	if want.Addresses == 0 || want.Blocks == 0 || r.inDoubt(o.Name, p.Family) {
+	if want.Addresses == 0 || want.Blocks == 0 || r.Blocks.inDoubt(o.Name, p.Family) {
 		return nil, nil
 	}
 	var created []crd.Block
@@ -52,7 +39,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		pools = pools[:1]
 	}
 	for tries := 0; len(created) < want.Blocks && len(addrs) < want.Addresses && tries < want.Blocks+claimTries; tries++ {
-		b, pool, err := r.claimAny(ctx, o, p.Family, pools)
+		b, pool, err := r.Blocks.claimAny(ctx, o.Node, p.Family, r.Agents.Container(o.Name), pools)
 		if failed = err; err != nil {
 			break
 		}
@@ -60,22 +47,23 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 			continue
 		}
 		created = append(created, b)
+		r.Metrics.decisions.WithLabelValues(p.Family.String(), "claim").Inc()
 		logHolder(ctx, "claimed", b, "NeedsAddresses")
 		r.Reporter.sendClaimed(o, p, b)
-		r.memory.noteFirstBlock(o.CiliumNode, b.UID)
+		o.memory.first.note(o.CiliumNode, b.UID)
 		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), o.hasEntry)...)
 	}
 	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
 	case exhausted && len(pools) < len(p.Pools):
 		failed = nil // until it has a block, those being replaced stay in service
-		r.pollFor(done, "its pool has no block to replace others")
+		done.pollFor = "its pool has no block to replace others"
 	case exhausted:
 		failed, p.short = nil, missing
 	case failed != nil:
 		p.keepBack(failed, 0, missing)
 	}
-	if err := r.shownAlone(ctx, created); err != nil {
+	if err := r.Blocks.shownAlone(ctx, created); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	return addrs[:min(len(addrs), want.Room)], failed
@@ -87,122 +75,6 @@ func (o *observation) hasEntry(addr netip.Addr) bool {
 	return stands
 }
 
-// inDoubt reports whether it is still unknown if an earlier claim of a family was written.
-func (r *Reconciler) inDoubt(node string, f ipalloc.Family) bool {
-	return slices.ContainsFunc(r.Ledger.UnknownClaims(node), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
-}
-
-// shownAlone waits until the watch has delivered the new blocks, and fails if another
-// block overlaps one of them.
-func (r *Reconciler) shownAlone(ctx context.Context, created []crd.Block) error {
-	ctx, cancel := context.WithTimeout(ctx, seenWithin)
-	defer cancel()
-	for _, b := range created {
-		if err := r.WaitShown(ctx, b.UID); err != nil {
-			return fmt.Errorf("%w: it has not shown block %s: %w", errNotShown, b.CIDR, err)
-		}
-	}
-	for _, b := range created {
-		switch {
-		case !r.Ledger.Shown(b.UID):
-			return fmt.Errorf("%w: block %s is gone again", errStale, b.CIDR)
-		case len(r.Ledger.Overlaps(b.CIDR)) > 0:
-			return fmt.Errorf("%w: block %s overlaps another", errStale, b.CIDR)
-		}
-	}
-	return nil
-}
-
-// claimAny is claimOne. If the API server refuses a block, it tries the next one, and then
-// the next pool: an admission policy may concern a few CIDRs, or one pool.
-func (r *Reconciler) claimAny(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
-	var refused error
-	for tries := 1; ; tries++ {
-		b, pool, err := r.claimOne(ctx, o, f, pools)
-		switch {
-		case common.RefusalIn(err) != nil:
-			if common.RefusalIn(refused) == nil {
-				refused = err
-			}
-			if tries%refusedTries == 0 {
-				pools = slices.DeleteFunc(slices.Clone(pools), func(of *crd.Pool) bool { return of == pool })
-			}
-			if len(pools) == 0 {
-				return b, nil, refused
-			}
-		case refused == nil && errors.Is(err, state.ErrRefused):
-			refused = err // and the next call tries them again
-		case refused != nil && (errors.Is(err, state.ErrRefused) || errors.Is(err, ipalloc.ErrExhausted)):
-			return b, nil, refused
-		default:
-			return b, pool, err
-		}
-	}
-}
-
-// claimOne creates one block, and returns its pool also if the API server refuses it. A
-// nil pool without an error means that another writer claimed it first.
-func (r *Reconciler) claimOne(ctx context.Context, o *observation, f ipalloc.Family, pools []*crd.Pool) (crd.Block, *crd.Pool, error) {
-	cidr, pool, err := r.Ledger.Claim(f, o.Name, r.Agents.Container(o.Name), pools)
-	if err != nil {
-		if errors.Is(err, ipalloc.ErrExhausted) && len(pools) > 0 {
-			r.Shared.Claimed(pools[0].Name, f, common.ClaimExhausted)
-		}
-		return crd.Block{}, nil, err
-	}
-	b, err := r.Blocks.create(ctx, cidr, pool.Name, o.Node)
-	switch {
-	case err == nil:
-		r.countClaimed(pool.Name, f)
-		return b, pool, nil
-	case apierrors.IsAlreadyExists(err):
-		return r.claimedBefore(ctx, o, cidr, pool)
-	case common.RefusalIn(err) != nil:
-		r.Ledger.Refuse(o.Name, cidr)
-		log.FromContext(ctx).Info("the API server refuses a block, trying another", "block", cidr.String(), "pool", pool.Name, "reason", termsafe.Line(err.Error()))
-	case definite(err):
-		r.Ledger.Forget(o.Name, cidr)
-	default:
-		r.Ledger.MarkUnknown(o.Name, cidr)
-	}
-	r.Shared.Claimed(pool.Name, f, common.ClaimError)
-	return crd.Block{}, pool, err
-}
-
-// claimedBefore checks the owner of a block that already exists: it may be ours, from a write with
-// a lost response.
-func (r *Reconciler) claimedBefore(ctx context.Context, o *observation, cidr netip.Prefix, pool *crd.Pool) (crd.Block, *crd.Pool, error) {
-	live, err := r.Blocks.read(ctx, crd.BlockName(cidr))
-	if err != nil {
-		r.Ledger.MarkUnknown(o.Name, cidr)
-		return crd.Block{}, nil, err
-	}
-	if live == nil {
-		r.Ledger.Forget(o.Name, cidr)
-		return crd.Block{}, nil, nil
-	}
-	r.Ledger.Assume(*live)
-	f := ipalloc.FamilyOf(cidr.Addr())
-	if live.Node == o.Name && live.Pool == pool.Name && live.Phase == ipalloc.InService && !live.Deleting {
-		r.countClaimed(pool.Name, f)
-		return *live, pool, nil
-	}
-	r.Shared.Claimed(pool.Name, f, common.ClaimTaken)
-	return crd.Block{}, nil, nil
-}
-
-// countClaimed counts a claimed block, as a claim and as a decision.
-func (r *Reconciler) countClaimed(pool string, f ipalloc.Family) {
-	r.Shared.Claimed(pool, f, common.ClaimOK)
-	r.Metrics.claimed(f)
-}
-
-// definite reports whether err proves that a write was not carried out.
-func definite(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err)
-}
-
 // setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.
 func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Prefix, phase ipalloc.Phase, reason expand.Reason, waits []expand.Wait) error {
 	b, err := o.block(cidr)
@@ -210,7 +82,7 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 		return err
 	}
 	message := o.phaseMessage(b, phase, reason)
-	wait := r.waitOf(b, waits)
+	wait := waitOf(b, r.Pools.Get(b.Pool), waits)
 	if err := r.Blocks.setPhase(ctx, b, phase, reason, message, wait); err != nil {
 		return err
 	}
@@ -265,11 +137,8 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 		addr = o.reportAddress(live)
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
-	if err := r.Shared.Wrote("CiliumNode", o.Name, "release", err); err != nil {
-		return err
-	}
-	r.wroteNode(o, moved)
-	return nil
+	_, err = r.wroteNode(o, "release", moved, err)
+	return err
 }
 
 // holdsAlone reports whether the CiliumNode publishes an address of cidr that belongs
@@ -305,8 +174,11 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if _, held := r.Ledger.Block(cidr); held || o.pausedFor(cidr, view.ListedFor(cidr)) {
 			continue
 		}
-		pool := r.onGrid(o.Node, cidr, view.ListedFor(cidr))
-		if pool == nil {
+		pools := r.Pools.Match(o.Node.Labels)
+		i := slices.IndexFunc(pools, func(pool *crd.Pool) bool {
+			return pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == view.ListedFor(cidr))
+		})
+		if i < 0 {
 			continue
 		}
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
@@ -316,11 +188,16 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 		if gone := o.CiliumNode == nil; gone != (live == nil) || !gone && !slices.Contains(live.Listed(), cidr) {
 			return false, fmt.Errorf("%w: its CiliumNode no longer lists %s", errStale, cidr)
 		}
-		err = r.remakeBlock(ctx, o.Node, cidr, pool)
+		b, err := r.Blocks.create(ctx, cidr, pools[i].Name, o.Node)
+		if err == nil {
+			restored = true
+			logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
+			r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
+				fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", cidr, o.Name))
+		}
 		if err := done.carryOn(err); err != nil {
 			return false, err
 		}
-		restored = restored || err == nil
 	}
 	return restored, nil
 }
@@ -348,24 +225,102 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcom
 	return o, nil
 }
 
-// onGrid returns the pool that serves the node for a Cilium pool and could have
-// allocated cidr.
-func (r *Reconciler) onGrid(node *corev1.Node, cidr netip.Prefix, ciliumPool string) *crd.Pool {
-	for _, pool := range r.Pools.Match(node.Labels) {
-		if pool.OnGrid(cidr) && (!r.Defaults.CiliumPools || pool.CiliumPool == ciliumPool) {
-			return pool
+// blockWait is what a block waits for, as its status says it. The zero value is for a block that
+// waits for nothing, or for the agent's answer, which comes by itself.
+type blockWait struct {
+	For  expand.WaitReason
+	note string
+}
+
+// waitOf returns which of the waits of a plan is a block's. pool may be nil.
+func waitOf(b crd.Block, pool *crd.Pool, waits []expand.Wait) blockWait {
+	i := slices.IndexFunc(waits, func(w expand.Wait) bool { return w.CIDR == b.CIDR })
+	if i < 0 {
+		return blockWait{}
+	}
+	switch w := waits[i]; w.For {
+	case expand.WaitHandshake, expand.WaitReturn, expand.WaitPodAddress:
+		return blockWait{}
+	default:
+		return blockWait{w.For, waitNote(b, pool, w)}
+	}
+}
+
+// actOnWaits reports what blocks wait for that leave, or must, where that has changed. The names
+// of the pods in a block change constantly, and are not reported again.
+func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
+	for i := range plans {
+		p := &plans[i]
+		for _, b := range o.Blocks {
+			if !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
+				continue
+			}
+			wait := waitOf(b, r.Pools.Get(b.Pool), p.plan.Waits)
+			if wait.For == b.WaitsFor && (wait.note == b.WaitNote || !wait.For.IsHold()) {
+				continue
+			}
+			what := "it must leave its node, and has not begun to"
+			if b.Phase == ipalloc.Draining {
+				what = o.drainMessage(b.CIDR, b.Reason)
+			}
+			err := r.Blocks.setWait(ctx, b, wait, what)
+			if err == nil {
+				r.Reporter.sendDrainWaits(o.Node, b, wait)
+			}
+			if err := done.carryOn(err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) remakeBlock(ctx context.Context, node *corev1.Node, cidr netip.Prefix, pool *crd.Pool) error {
-	b, err := r.Blocks.create(ctx, cidr, pool.Name, node)
-	if err != nil {
-		return err
+// changesPhase reports whether a plan has moved a block to another phase.
+func changesPhase(p expand.Plan, cidr netip.Prefix) bool {
+	return slices.Contains(p.Undrain, cidr) ||
+		slices.ContainsFunc(p.Drain, func(d expand.Drain) bool { return d.CIDR == cidr }) ||
+		slices.ContainsFunc(p.Free, func(f expand.Free) bool { return f.CIDR == cidr })
+}
+
+// waitNote describes a wait, and its remedy where it does not end by itself. That of a hold
+// changes only when a window opens or closes, or the hourly rate is used up: it is written to
+// every held block. pool may be nil.
+func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
+	switch w.For {
+	case expand.WaitPods:
+		return "pods " + someOf(w.By)
+	case expand.WaitRestart:
+		return fmt.Sprintf("a restart of the agent of %s, which has %s there: restart it, and it takes other addresses", b.Node, someOf(w.By))
+	case expand.WaitAgent:
+		return fmt.Sprintf("the agent of %s, which keeps %s there as long as the Node exists: drain and delete the Node, or keep the block", b.Node, someOf(w.By))
+	case expand.WaitReplacement:
+		return fmt.Sprintf("a replacement: give a pool of %s free blocks, or raise the limit of its blocks", b.Node)
+	case expand.WaitUnsettled:
+		return fmt.Sprintf("the agent of %s to run steadily", b.Node)
+	case expand.WaitMode:
+		return fmt.Sprintf("an agent of %s that is configured for the operator's IPAM mode", b.Node)
+	case expand.WaitNodes:
+		if pool != nil {
+			return fmt.Sprintf("other nodes: pool %s no longer selects this one, and nodes move off it %d at a time (spec.unselectedNodes.maxConcurrent)", pool.Name, pool.MaxUnselected)
+		}
+	case expand.WaitTurn:
+		if pool != nil {
+			return fmt.Sprintf("its turn: %d blocks of pool %s may begin in an hour, and as many have", pool.Maintenance.BlocksPerHour, pool.Name)
+		}
+	case expand.WaitWindow:
+		if w.Until.IsZero() {
+			return fmt.Sprintf("a maintenance window of pool %s, and none will ever open: correct spec.maintenance.windows", b.Pool)
+		}
+		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}
-	logHolder(ctx, "claimed", b, event.ReasonBlockRemade)
-	r.Events.Send(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: b.Name, UID: b.UID}}, event.ReasonBlockRemade, event.Reconcile,
-		fmt.Sprintf("the object of block %s was gone while node %s still publishes it; recreated it", cidr, node.Name))
-	return nil
+	return string(w.For)
+}
+
+// someOf names up to five of those who use a block.
+func someOf(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
@@ -36,18 +37,19 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done 
 	if o.paused() || len(o.Shares) == 0 {
 		return o, nil
 	}
-	if r.OptedOut(o.Node) {
-		return r.withoutCilium(ctx, o)
+	if r.OptedOut(o.Node) { // then Cilium no longer runs there
+		live, err := r.CiliumNodes.Live(ctx, o.Name)
+		if err != nil || live != nil {
+			return o, err
+		}
+		return o.withGone(), nil
 	}
 	if last := r.Ledger.LastCiliumNode(o.Name); last != nil && last.OwnedBy(o.Node) {
 		return r.recreate(ctx, o, last, done)
 	}
 	written, err := r.CiliumNodes.Create(ctx, o.Node)
-	if _, err := r.created(o, written, err); err != nil {
+	if _, err := r.wroteNode(o, "create", written, err); err != nil || len(o.Blocks) == 0 {
 		return nil, err
-	}
-	if len(o.Blocks) == 0 {
-		return nil, nil
 	}
 	// Otherwise the CiliumNode went with the Node, or was never there, as where people made the
 	// blocks first: it was not deleted under a running agent.
@@ -58,40 +60,29 @@ func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done 
 	return nil, r.requestReport(ctx, o)
 }
 
-// withoutCilium cools down the blocks of a Node that Cilium no longer runs on: it has
-// opted out, and a live read shows no CiliumNode.
-func (r *Reconciler) withoutCilium(ctx context.Context, o *observation) (*observation, error) {
-	live, err := r.CiliumNodes.Live(ctx, o.Name)
-	if err != nil || live != nil {
-		return o, err
-	}
-	return o.withGone(), nil
-}
-
 // recreate restores a deleted CiliumNode with the addresses of the blocks that the node
 // still holds, and requests a report from its agent.
 func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumnode.View, done *outcome) (*observation, error) {
-	if err := r.checkNode(ctx, o.Node); err != nil {
+	if err := checkNode(ctx, r.Live, o.Node); err != nil {
 		return nil, err
 	}
-	was := last
 	// Their claims come before their addresses.
-	if restored, err := r.restoreOrphanedBlocks(ctx, o, was, done); err != nil || restored {
+	if restored, err := r.restoreOrphanedBlocks(ctx, o, last, done); err != nil || restored {
 		return nil, err
 	}
 	// Do not restore as foreign content CIDRs that another node holds by now, nor a block of this
 	// node that the watch delivered late.
-	if err := r.Blocks.readOverlapping(ctx, uncovered(was.Named(), crd.CIDRs(o.Blocks))); err != nil {
+	if err := r.Blocks.readOverlapping(ctx, uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
-	without = append(without, r.Ledger.HeldElsewhere(o.Name, was.Named())...)
+	without = append(without, r.Ledger.HeldElsewhere(o.Name, last.Named())...)
 	written, err := r.CiliumNodes.Recreate(ctx, last, o.Node, without)
-	o, err = r.created(o, written, err)
-	if err != nil {
+	if written, err = r.wroteNode(o, "create", written, err); err != nil {
 		return nil, err
 	}
-	if len(was.Used) > 0 {
+	o = o.with(func(s *state.Snapshot) { s.CiliumNode = written })
+	if len(last.Used) > 0 {
 		r.Ledger.MarkRestored(o.Name, written.UID)
 	}
 	// Reported at once: if the agent writes to the CiliumNode before its addresses are
@@ -101,8 +92,8 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	log.FromContext(ctx).Info("put back the deleted CiliumNode", "blocks", len(o.Blocks))
 	change := ciliumnode.Change{}
 	for _, b := range o.Blocks {
-		ciliumPool := r.CiliumPoolOf(b, was)
-		share := was.Of(ciliumPool)
+		ciliumPool := r.CiliumPoolOf(b, last)
+		share := last.Of(ciliumPool)
 		if !share.Lists(b.CIDR) && len(r.Ledger.Overlaps(b.CIDR)) > 0 {
 			continue // addresses published earlier stay, and no others of this block are added
 		}
@@ -135,9 +126,9 @@ func uncovered(named, blocks []netip.Prefix) []netip.Prefix {
 // checkNode fails unless a live read shows a Node as observed. While the watch lags, the
 // garbage collector deletes the CiliumNode of a deleted Node, and would do so again and
 // again.
-func (r *Reconciler) checkNode(ctx context.Context, node *corev1.Node) error {
+func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) error {
 	live := &corev1.Node{}
-	switch err := r.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); {
+	switch err := reader.Get(ctx, types.NamespacedName{Name: node.Name}, live); {
 	case apierrors.IsNotFound(err), err == nil && live.UID != node.UID:
 		return fmt.Errorf("%w: Node %s is gone", errNotShown, node.Name)
 	case err != nil:
@@ -151,12 +142,12 @@ func (r *Reconciler) checkNode(ctx context.Context, node *corev1.Node) error {
 // process that did not request the report. It asks once per CiliumNode, as an agent
 // that does not answer is broken. An agent in another mode would not answer.
 func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *outcome) (*observation, error) {
-	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || !r.memory.firstRequest(o.Name, o.CiliumNode.UID) {
+	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || o.memory.requested == o.CiliumNode.UID {
 		return o, nil
 	}
 	err := r.requestReport(ctx, o)
-	if err != nil {
-		r.memory.clearRequest(o.Name)
+	if err == nil {
+		o.memory.requested = o.CiliumNode.UID
 	}
 	return o.unless(err == nil), done.carryOn(err)
 }
@@ -194,15 +185,6 @@ func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	return err
 }
 
-// created returns the observation with the CiliumNode that a create has returned.
-func (r *Reconciler) created(o *observation, written *ciliumnode.View, err error) (*observation, error) {
-	if err := r.Shared.Wrote("CiliumNode", o.Name, "create", err); err != nil {
-		return nil, err
-	}
-	now := r.wroteNode(o, written)
-	return o.with(func(s *state.Snapshot) { s.CiliumNode = now }), nil
-}
-
 // nodeGone handles a Node that a live read shows to be gone: it deletes the CiliumNode
 // and cools down the blocks, as the machine may still be running.
 func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
@@ -235,4 +217,53 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (
 			s.Shares[i].Paused = ""
 		}
 	}), nil
+}
+
+// keepPodAddresses keeps the addresses of pods out of the marks, requests and removals of a family
+// that the node's agent does not run. An agent that runs it refuses the mark of an address in use,
+// however late the watch of pods is. An agent that does not run it refuses no mark; but once
+// restarted with the family, it takes up again the addresses that its pods had, and a pod with an
+// address marked or gone by then loses its network, in both families (Cilium v1.20.1,
+// daemon/cmd/endpoint_restore.go, allocateIPsLocked). So the statuses of pods are read live, and
+// the mark of an address that one names is withdrawn. No address is marked while there is a pod
+// that the watch has not shown, and that has no address in its status yet.
+func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
+	leaves := func(p familyPlan) bool {
+		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
+	}
+	if !slices.ContainsFunc(plans, leaves) {
+		return nil
+	}
+	pods, err := podsOf(ctx, r.Live, o.Name)
+	if err != nil {
+		for i := range plans {
+			if p := &plans[i]; leaves(*p) {
+				p.plan.Ask, p.plan.Mark, p.plan.Remove = false, nil, nil
+			}
+		}
+		return err
+	}
+	used, unseen := state.UsedByPods(pods, o.Pods)
+	for i := range plans {
+		if leaves(plans[i]) && plans[i].keep(used, unseen) {
+			done.pollFor = "the watch of pods lags"
+			log.FromContext(ctx).V(1).Info("waiting for the watch of pods, which lags", "family", plans[i].Family)
+		}
+	}
+	return nil
+}
+
+// keep takes addresses in use out of the marks and removals, with unseen all addresses out of the
+// marks, and withdraws marks of addresses in use. It reports whether there were any.
+func (p *familyPlan) keep(used map[netip.Addr]bool, unseen bool) bool {
+	inUse := func(addr netip.Addr) bool { return used[addr] }
+	left, cleared := len(p.plan.Mark)+len(p.plan.Remove), len(p.plan.Clear)
+	for addr := range p.State.Release {
+		if inUse(addr) && !slices.Contains(p.plan.Clear, addr) {
+			p.plan.Clear = append(p.plan.Clear, addr)
+		}
+	}
+	p.plan.Mark = slices.DeleteFunc(p.plan.Mark, func(addr netip.Addr) bool { return unseen || inUse(addr) })
+	p.plan.Remove = slices.DeleteFunc(p.plan.Remove, inUse)
+	return len(p.plan.Mark)+len(p.plan.Remove) < left || len(p.plan.Clear) > cleared
 }

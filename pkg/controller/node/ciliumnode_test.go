@@ -360,15 +360,18 @@ func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
 // whoever created that.
 func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 	b := newBed(t)
-	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	b.r.memory.remember(seen("n", "first"), &state.Share{Family: ipalloc.IPv6}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
-	if got := b.r.memory.recall(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
-		t.Errorf("remembers %v of another", got.IdleSince)
+	for _, f := range ipalloc.Families() {
+		b.memoryOf("first", f).IdleSince = []time.Time{fixtures.Noon()}
 	}
-	b.r.memory.remember(seen("n", "second"), &state.Share{Family: ipalloc.IPv4}, expand.Memory{})
-	for _, of := range []types.UID{"first", "second"} {
-		if got := b.r.memory.recall(seen("n", of), &state.Share{Family: ipalloc.IPv6}); len(got.IdleSince) > 0 {
-			t.Errorf("remembers %v as that of %s", got.IdleSince, of)
+	if got := b.memoryOf("first", ipalloc.IPv4); len(got.IdleSince) != 1 {
+		t.Error("it remembers nothing")
+	}
+	for _, step := range []struct {
+		of types.UID
+		f  ipalloc.Family
+	}{{"second", ipalloc.IPv4}, {"second", ipalloc.IPv6}, {"first", ipalloc.IPv6}} {
+		if got := b.memoryOf(step.of, step.f); len(got.IdleSince) > 0 {
+			t.Errorf("remembers %v as that of %s", got.IdleSince, step.of)
 		}
 	}
 }
@@ -382,9 +385,9 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.r.memory.remember(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}, expand.Memory{IdleSince: []time.Time{fixtures.Noon()}})
+	b.memoryOf(o.uid(), ipalloc.IPv4).IdleSince = []time.Time{fixtures.Noon()}
 	b.r.decide(t.Context(), o)
-	if got := b.r.memory.recall(seen("n", o.uid()), &state.Share{Family: ipalloc.IPv4}); len(got.IdleSince) > 0 {
+	if got := b.memoryOf(o.uid(), ipalloc.IPv4); len(got.IdleSince) > 0 {
 		t.Errorf("remembers %v", got.IdleSince)
 	}
 }

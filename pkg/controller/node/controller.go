@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -47,8 +49,6 @@ type Reconciler struct {
 	Shared      *common.Shared
 	Clock       clock.PassiveClock
 
-	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
-	WaitShown func(context.Context, types.UID) error
 	// OfferFamilies are the families that Nodes offer addresses of to pods.
 	OfferFamilies []ipalloc.Family
 	// SetsNoTaint: takes the shortage taint off Nodes, but never sets it, because the operator's
@@ -68,8 +68,6 @@ type familyPlan struct {
 	// the number that claims and publishing fell short as a write failed with an error.
 	short, kept int
 	failed      error
-	// turns are the reclaims that Pacing allowed and that have not begun.
-	turns int
 }
 
 // Reconcile reconciles one node, named by the request, with its pools and pods:
@@ -90,13 +88,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return r.dryRun(ctx, o), nil
 	}
 	// 2. Make sure there is something to decide on.
+	memory := o.memory
 	o, done, err := r.prepare(ctx, o)
 	if err != nil {
-		return r.resultOf(ctx, req.Name, err)
+		return r.resultOf(ctx, req.Name, memory, err)
 	}
 	// 3. Decide.
 	plans := r.decide(ctx, o)
-	defer r.returnTurns(plans)
 	// 4. Offer the remaining addresses to pods, then act. A node grows even if its offer fails.
 	offerErr := r.offer(ctx, o, plans, done)
 	if len(plans) > 0 {
@@ -106,28 +104,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	err = errors.Join(done.failed, err)
 	// 5. Report, also lasting failures.
-	if err == nil || r.lasts(o.Name, err) {
+	if err == nil || memory.lasts(err, r.Clock.Now()) {
 		err = errors.Join(err, r.report(ctx, o, plans))
 	}
 	if err = errors.Join(doubt, err, offerErr); err != nil {
-		return r.resultOf(ctx, o.Name, err)
+		return r.resultOf(ctx, o.Name, memory, err)
 	}
-	r.memory.succeeded(o.Name)
-	r.reportWrites(ctx, o.Name, nil)
+	memory.conflicts, memory.failing = 0, time.Time{}
+	r.Reporter.reportWrites(ctx, o.Name, nil)
 	return r.requeue(ctx, o, plans, done), nil
-}
-
-// lasts reports whether err stands until a person changes something, or writes of the node
-// have failed for long: people and schedulers should know then. While the API server
-// is merely busy, reports would add to its load.
-func (r *Reconciler) lasts(node string, err error) bool {
-	return common.RefusalIn(err) != nil || !lostRace(err) && r.memory.failing(node, r.Clock.Now()) >= common.MaxBackoff
 }
 
 // outcome is the result of a reconcile's writes.
 type outcome struct {
 	failed error // writes that failed and did not stop the rest
 	again  requeue
+	// pollFor is a change without an event that the node waits for; "": none.
+	pollFor string
 }
 
 // carryOn records a failed write that does not stop the rest. It returns err if the plan is out of
@@ -151,11 +144,6 @@ func (q *requeue) by(at time.Time, because string) {
 	if !at.IsZero() && (q.at.IsZero() || at.Before(q.at)) {
 		*q = requeue{at, because}
 	}
-}
-
-// pollFor has a node reconciled again in a while because of a change without an event.
-func (r *Reconciler) pollFor(done *outcome, because string) {
-	done.again.by(r.Clock.Now().Add(common.LongestWait), because)
 }
 
 // repairs are the repairs that a node may need before any decision, in this order.
@@ -231,8 +219,8 @@ func lostRace(err error) bool {
 
 // resultOf distinguishes waits and lost races, which the next reconcile resolves, from
 // failures.
-func (r *Reconciler) resultOf(ctx context.Context, node string, err error) (reconcile.Result, error) {
-	r.reportWrites(ctx, node, err)
+func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeState, err error) (reconcile.Result, error) {
+	r.Reporter.reportWrites(ctx, node, err)
 	switch {
 	case common.RefusalIn(err) != nil:
 	case errors.Is(err, errNotShown):
@@ -240,7 +228,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, err error) (reco
 		return reconcile.Result{RequeueAfter: common.WatchRetry}, nil
 	case lostRace(err):
 		log.FromContext(ctx).V(1).Info("lost a race, requeuing", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: r.memory.nextBackoff(node)}, nil
+		return reconcile.Result{RequeueAfter: memory.nextBackoff()}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -256,40 +244,31 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	for i := range shares {
 		shares[i].State.Blocks = slices.Clone(shares[i].State.Blocks)
 	}
-	if o.CiliumNode != nil {
-		r.holdMoves(o.Name, shares, now)
+	if o.CiliumNode != nil { // else no drain begins, and no ticket is used up
+		r.Pacing.Pace(o.Name, shares, r.Ledger, r.PoolOf, now)
 	}
 	var plans []familyPlan
 	var idle [2][]string
 	for i := range shares {
-		fo := &shares[i]
-		w := fo.Key(o.Name)
+		fo, memory := &shares[i], o.memory.of(o, &shares[i])
 		if fo.Paused != "" {
-			r.memory.remember(o, fo, expand.Memory{}) // changes meanwhile go unobserved
+			*memory = expand.Memory{} // changes meanwhile go unobserved
 			continue
 		}
-		if !fo.State.Gone && o.CiliumNode != nil { // else no drain begins, and no turn is used up
-			r.giveTurns(w, &fo.State, now)
-		}
 		fo.State.MayPark = mayPark(fo, plans)
-		old := r.memory.recall(o, fo)
-		plan, next := expand.Decide(now, fo.Policy, fo.State, old)
+		plan, next := expand.Decide(now, fo.Policy, fo.State, *memory)
 		// If no pool serves the node any more, its drains are no longer paced.
-		turns := 0
-		if len(fo.Pools) > 0 {
-			turns = reclaims(plan)
+		if blocks := reclaims(plan); len(blocks) > 0 && len(fo.Pools) > 0 && !r.Pacing.Reclaim(o.Name, blocks, fo.Pools[0], now) {
+			fo.State.ReclaimBudget = 0 // another node took the budget first
+			plan, next = expand.Decide(now, fo.Policy, fo.State, *memory)
 		}
-		if turns > 0 && !r.Pacing.Take(fo.Pools[0], turns, now) {
-			turns, fo.State.ReclaimBudget = 0, 0 // another node took the budget first
-			plan, next = expand.Decide(now, fo.Policy, fo.State, old)
-		}
-		r.memory.remember(o, fo, next)
+		*memory = next
 		if len(next.IdleSince) > 0 {
 			idle[fo.Family] = o.PoolsInService(fo.Family)
 		}
 		r.Metrics.decided(fo.Family, plan)
 		r.Reporter.logPlan(ctx, fo, plan)
-		plans = append(plans, familyPlan{Share: fo, plan: plan, turns: turns})
+		plans = append(plans, familyPlan{Share: fo, plan: plan})
 	}
 	r.Pressure.SetIdle(o.Name, idle)
 	r.Metrics.sized(o.Name, plans)
@@ -303,10 +282,14 @@ func (r *Reconciler) forgetShares(o *observation) {
 			r.Metrics.forget(o.Name, f)
 		}
 	}
-	for _, gone := range r.memory.forgetShares(o) {
-		r.Pacing.KeepTurns(gone, nil)
-		r.Metrics.waiting.forgetShare(gone)
-		r.Events.Last.Changed(o.Name, planTopic(gone.Family, gone.CiliumPool), "")
+	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
+		o.memory.first = firstBlocks{}
+	}
+	for _, gone := range o.memory.forgetShares(o) {
+		r.Metrics.waiting.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == gone })
+		for _, f := range ipalloc.Families() {
+			r.Events.Last.Changed(o.Name, planTopic(f, gone), "")
+		}
 	}
 }
 
@@ -316,14 +299,13 @@ func mayPark(fo *state.Share, plans []familyPlan) bool {
 	return fo.State.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
 }
 
-func reclaims(plan expand.Plan) int {
-	n := 0
+func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
 	for _, d := range plan.Drain {
 		if d.Reason == expand.Reclaim {
-			n++
+			blocks = append(blocks, d.CIDR)
 		}
 	}
-	return n
+	return blocks
 }
 
 // requeue returns when to reconcile the node again without an event.
@@ -342,6 +324,9 @@ func (r *Reconciler) requeue(ctx context.Context, o *observation, plans []family
 	now := r.Clock.Now()
 	if r.Awaiting.Has(o.Name) {
 		again.by(now.Add(common.LongestWait), "it waits for a free block")
+	}
+	if done.pollFor != "" {
+		again.by(now.Add(common.LongestWait), done.pollFor)
 	}
 	if again.at.IsZero() {
 		return reconcile.Result{}
@@ -367,9 +352,11 @@ func (r *Reconciler) forget(node string) {
 	r.Events.Last.Forget(node)
 	r.Events.ForgetWrites(writesOf(node))
 	r.Pressure.SetIdle(node, [2][]string{})
-	r.noteWithoutBlock(node, nil)
+	if r.Unscheduled != nil {
+		r.Unscheduled.SetWithoutBlock(node, false)
+	}
 	r.memory.forget(node)
-	r.Metrics.forgetShadow(node)
+	r.Metrics.shadow.DeletePartialMatch(prometheus.Labels{"node": node})
 	for _, f := range ipalloc.Families() {
 		r.Metrics.forget(node, f)
 	}

@@ -63,8 +63,12 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		}
 		s := fo.State
 		s.Adopting = false // the plan once its agent runs in crd mode
-		plan, next := expand.Decide(now, fo.Policy, s, r.memory.recall(o, fo))
-		r.memory.remember(o, fo, next)
+		if len(fo.Pools) > 0 {
+			s.ReclaimBudget, _ = r.Pacing.Budget(fo.Pools[0], now)
+		}
+		memory := o.memory.of(o, fo)
+		plan, next := expand.Decide(now, fo.Policy, s, *memory)
+		*memory = next
 		if plan.Claim.Addresses > 0 {
 			d.claim++
 		}

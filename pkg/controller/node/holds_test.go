@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
@@ -35,8 +34,7 @@ func BenchmarkHolds(b *testing.B) {
 				<-series
 			}
 		}},
-		"forget":     {N: 500, Do: func(i int) { w.forget(fmt.Sprintf("n%05d", i), ipalloc.IPv4) }, Undo: set},
-		"forgetNode": {N: 500, Do: func(i int) { w.forgetNode(fmt.Sprintf("n%05d", i)) }, Undo: set},
+		"forget": {N: 500, Do: func(i int) { w.forget(fmt.Sprintf("n%05d", i), func(state.ShareKey) bool { return true }) }, Undo: set},
 	}
 	for name, call := range calls {
 		b.Run(name, func(b *testing.B) { holds.Report(b, call) })

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -23,7 +24,28 @@ type memory struct {
 	nodes map[string]*nodeState
 }
 
-// nodeState is the memory of one node.
+// of returns the memory of a node, new where there is none.
+func (m *memory) of(node string) *nodeState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nodes == nil {
+		m.nodes = map[string]*nodeState{}
+	}
+	if m.nodes[node] == nil {
+		m.nodes[node] = &nodeState{}
+	}
+	return m.nodes[node]
+}
+
+// forget drops the memory of a node that is gone.
+func (m *memory) forget(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.nodes, node)
+}
+
+// nodeState is the memory of one node. The controller's queue has one reconcile of a node run at a
+// time, so it needs no lock.
 type nodeState struct {
 	// conflicts counts consecutive write conflicts. failing is since when other writes have
 	// failed in each reconcile; zero: the last one succeeded.
@@ -57,83 +79,30 @@ type shareState struct {
 // agent had read it. An agent can learn their addresses from that CiliumNode only.
 type firstBlocks struct {
 	of     types.UID
-	blocks map[types.UID]bool
+	blocks []types.UID
 }
 
-// stateOf returns the state of a node, new where there is none. The caller holds m.mu.
-func (m *memory) stateOf(node string) *nodeState {
-	if m.nodes == nil {
-		m.nodes = map[string]*nodeState{}
+// of returns the memory of a share for Decide, empty if it is of another CiliumNode. The result is
+// valid until the next call.
+func (n *nodeState) of(o *observation, share *state.Share) *expand.Memory {
+	i := slices.IndexFunc(n.shares, func(s shareState) bool { return s.ciliumPool == share.CiliumPool })
+	if i < 0 {
+		i = len(n.shares)
+		n.shares = append(n.shares, shareState{ciliumPool: share.CiliumPool, of: o.uid()})
 	}
-	if m.nodes[node] == nil {
-		m.nodes[node] = &nodeState{}
+	if n.shares[i].of != o.uid() {
+		n.shares[i] = shareState{ciliumPool: share.CiliumPool, of: o.uid()}
 	}
-	return m.nodes[node]
-}
-
-// share returns the state of one of Cilium's pools, or nil.
-func (n *nodeState) share(ciliumPool string) *shareState {
-	for i := range n.shares {
-		if n.shares[i].ciliumPool == ciliumPool {
-			return &n.shares[i]
-		}
-	}
-	return nil
-}
-
-// shareOf is stateOf for one of Cilium's pools. The result is valid until the next call. The
-// caller holds m.mu.
-func (m *memory) shareOf(node, ciliumPool string) *shareState {
-	n := m.stateOf(node)
-	if s := n.share(ciliumPool); s != nil {
-		return s
-	}
-	n.shares = append(n.shares, shareState{ciliumPool: ciliumPool})
-	return &n.shares[len(n.shares)-1]
-}
-
-// recall returns the memory of a share for Decide.
-func (m *memory) recall(o *observation, share *state.Share) expand.Memory {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.nodes[o.Name]
-	if n == nil {
-		return expand.Memory{}
-	}
-	if s := n.share(share.CiliumPool); s != nil && s.of == o.uid() {
-		return s.memory[share.Family]
-	}
-	return expand.Memory{}
-}
-
-func (m *memory) remember(o *observation, share *state.Share, next expand.Memory) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.shareOf(o.Name, share.CiliumPool)
-	if s.of != o.uid() {
-		s.of, s.memory = o.uid(), [2]expand.Memory{}
-	}
-	s.memory[share.Family] = next
-	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
-		m.nodes[o.Name].first = firstBlocks{}
-	}
+	return &n.shares[i].memory[share.Family]
 }
 
 // forgetShares drops the memory of Cilium pools that no longer concern a node: a block that comes
-// later must not be taken for an earlier one. It returns the shares.
-func (m *memory) forgetShares(o *observation) (gone []state.ShareKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.nodes[o.Name]
-	if n == nil {
-		return nil
-	}
+// later must not be taken for an earlier one. It returns their names.
+func (n *nodeState) forgetShares(o *observation) (gone []string) {
 	n.shares = slices.DeleteFunc(n.shares, func(s shareState) bool {
 		concerns := slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool })
 		if !concerns {
-			for _, f := range ipalloc.Families() {
-				gone = append(gone, state.ShareKey{Node: o.Name, CiliumPool: s.ciliumPool, Family: f})
-			}
+			gone = append(gone, s.ciliumPool)
 		}
 		return !concerns
 	})
@@ -141,121 +110,67 @@ func (m *memory) forgetShares(o *observation) (gone []state.ShareKey) {
 }
 
 // noteParked records that a block of the node was parked.
-func (m *memory) noteParked(o *observation, cidr netip.Prefix, parking expand.Parking) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 	for i := range o.Shares {
 		share := &o.Shares[i]
-		s := m.shareOf(o.Name, share.CiliumPool)
-		if s.of != o.uid() || !slices.ContainsFunc(share.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr }) {
+		if !slices.ContainsFunc(share.State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr }) {
 			continue
 		}
-		parked := maps.Clone(s.memory[share.Family].Parked)
-		if parked == nil {
-			parked = map[netip.Prefix]expand.Parking{}
+		memory := o.memory.of(o, share)
+		if memory.Parked = maps.Clone(memory.Parked); memory.Parked == nil {
+			memory.Parked = map[netip.Prefix]expand.Parking{}
 		}
-		parked[cidr] = parking
-		s.memory[share.Family].Parked = parked
+		memory.Parked[cidr] = parking
 	}
-}
-
-// forget drops the memory of a node that is gone.
-func (m *memory) forget(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.nodes, node)
-}
-
-// firstRequest records that the agent of a CiliumNode is being asked for a report, and
-// returns whether it is the first time.
-func (m *memory) firstRequest(node string, uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.stateOf(node)
-	first := n.requested != uid
-	n.requested = uid
-	return first
-}
-
-// clearRequest clears that record.
-func (m *memory) clearRequest(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.nodes[node]; n != nil {
-		n.requested = ""
-	}
-}
-
-// endsWait returns the answer that noteEndsWait recorded for the question, if that was the last
-// one.
-func (m *memory) endsWait(node string, question uint64) (ends, known bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.nodes[node]
-	if n == nil || n.wait.question != question {
-		return false, false
-	}
-	return n.wait.ends, true
-}
-
-// noteEndsWait records whether the pods that a question lists end the node's wait for its labels.
-func (m *memory) noteEndsWait(node string, question uint64, ends bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w := &m.stateOf(node).wait
-	w.question, w.ends = question, ends
 }
 
 // nextBackoff is the wait after a lost race: twice as long with each consecutive one, up to 64
 // times.
-func (m *memory) nextBackoff(node string) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.stateOf(node)
+func (n *nodeState) nextBackoff() time.Duration {
 	wait := common.ConflictRetry << min(n.conflicts, 6)
 	n.conflicts++
 	return wait
 }
 
-// failing records that writes of a node failed at now, and returns the time for which they have.
-func (m *memory) failing(node string, now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.stateOf(node)
+// lasts reports whether err stands until a person changes something, or writes of the node
+// have failed for long by now: people and schedulers should know then. While the API server
+// is merely busy, reports would add to its load.
+func (n *nodeState) lasts(err error, now time.Time) bool {
+	if lostRace(err) || common.RefusalIn(err) != nil {
+		return common.RefusalIn(err) != nil
+	}
 	if n.failing.IsZero() {
 		n.failing = now
 	}
-	return now.Sub(n.failing)
+	return now.Sub(n.failing) >= common.MaxBackoff
 }
 
-// succeeded ends a streak of lost races and of failures.
-func (m *memory) succeeded(node string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.nodes[node]; n != nil {
-		n.conflicts, n.failing = 0, time.Time{}
-	}
-}
-
-// noteFirstBlock records a block claimed for a CiliumNode that no agent has read.
-func (m *memory) noteFirstBlock(cn *ciliumnode.View, block types.UID) {
+// note records a block claimed for a CiliumNode that no agent has read.
+func (f *firstBlocks) note(cn *ciliumnode.View, block types.UID) {
 	if !cn.Untouched() {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.stateOf(cn.Name)
-	if n.first.of != cn.UID {
-		n.first = firstBlocks{of: cn.UID, blocks: map[types.UID]bool{}}
+	if f.of != cn.UID {
+		*f = firstBlocks{of: cn.UID}
 	}
-	n.first.blocks[block] = true
+	f.blocks = append(f.blocks, block)
 }
 
-// isFirst reports whether a block was claimed for this CiliumNode, which no agent has
-// read yet.
-func (m *memory) isFirst(cn *ciliumnode.View, block types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.nodes[cn.Name]
-	return n != nil && cn.Untouched() && n.first.of == cn.UID && n.first.blocks[block]
+// has reports whether a block was claimed for this CiliumNode, which no agent has read yet.
+func (f *firstBlocks) has(cn *ciliumnode.View, block types.UID) bool {
+	return f.of == cn.UID && slices.Contains(f.blocks, block) && cn.Untouched()
+}
+
+// lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our
+// own last write.
+func (n *nodeState) lastOffer(node *corev1.Node) offered {
+	seen := offeredBy(node)
+	if n.offered.uid != node.UID {
+		return seen
+	}
+	if order, err := resourceversion.CompareResourceVersion(n.offered.version, seen.version); err == nil && order > 0 {
+		return n.offered
+	}
+	seen.at = n.offered.at
+	return seen
 }

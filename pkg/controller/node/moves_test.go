@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -45,12 +47,14 @@ func (b *bed) otherMoved() {
 		b.T.Fatal(err)
 	}
 	b.r.Ledger.Remove(gone)
-	b.Clock.SetTime(b.Clock.Now().Add(moveWait))
+	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
 	b.settle()
 }
 
 func (b *bed) mayMove(node string) bool {
-	return b.r.Pacing.Move(node, b.r.Pools.Get("p"), b.r.Ledger)
+	shares := []state.Share{{State: expand.State{Blocks: []expand.Block{{Request: expand.NodeUnselected}}}}}
+	b.r.Pacing.Pace(node, shares, b.r.Ledger, func(netip.Prefix) *crd.Pool { return b.r.Pools.Get("p") }, b.Clock.Now())
+	return shares[0].State.Blocks[0].Hold.For == ""
 }
 
 func TestNodesMoveOneByOne(t *testing.T) {

@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -20,6 +22,8 @@ import (
 // made: the effect of a write is observed anew.
 type observation struct {
 	*state.Snapshot
+	// memory is this process's memory of the node. It outlives the observation, and changes.
+	memory *nodeState
 	// replacing are the pools with blocks that would replace the node's first ones.
 	replacing [2][]*crd.Pool
 }
@@ -29,7 +33,7 @@ func (o *observation) with(change func(*state.Snapshot)) *observation {
 	s := *o.Snapshot
 	s.Shares = slices.Clone(s.Shares)
 	change(&s)
-	return &observation{Snapshot: &s, replacing: o.replacing}
+	return &observation{Snapshot: &s, memory: o.memory, replacing: o.replacing}
 }
 
 // withGone returns the observation of a node with only blocks left, to cool down.
@@ -78,27 +82,22 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 	case err != nil:
 		return nil, fmt.Errorf("reading Node %s: %w", name, err)
 	}
-	now := r.Clock.Now()
-	o := &observation{Snapshot: r.Snapshot(name, node, now)}
-	if ends, err := r.endsWait(ctx, o); err != nil {
-		return nil, err
-	} else if ends {
-		o.EndWait()
+	o := &observation{Snapshot: r.Snapshot(name, node, r.Clock.Now()), memory: r.memory.of(name)}
+	if o.Awaits != "" {
+		if err := r.endWait(ctx, o); err != nil {
+			return nil, err
+		}
 	}
 	for i := range o.Shares {
-		r.replaceFirst(o, &o.Shares[i])
-		r.pace(&o.Shares[i], now)
+		o.replaceFirst(&r.Cluster, &o.Shares[i])
 	}
 	return o, nil
 }
 
-// endsWait reports whether a pod ends the node's wait for its labels. It reads the pods once for
+// endWait ends the node's wait for its labels if one of its pods ends it. It reads the pods once for
 // each change of the taints and of the pods without an address: the watch leaves out pods'
 // tolerations.
-func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error) {
-	if o.Awaits == "" {
-		return false, nil
-	}
+func (r *Reconciler) endWait(ctx context.Context, o *observation) error {
 	question, waiting := fnv.New64a(), false
 	for i := range o.Node.Spec.Taints {
 		fmt.Fprintln(question, o.Node.Spec.Taints[i].ToString())
@@ -110,16 +109,67 @@ func (r *Reconciler) endsWait(ctx context.Context, o *observation) (bool, error)
 		}
 	}
 	if !waiting {
-		return false, nil
+		return nil
 	}
-	ends, known := r.memory.endsWait(o.Name, question.Sum64())
-	if !known {
-		pods, err := r.podsOf(ctx, o.Name)
+	if answer := &o.memory.wait; answer.question != question.Sum64() {
+		pods, err := podsOf(ctx, r.Live, o.Name)
 		if err != nil {
-			return false, err
+			return err
 		}
-		ends = r.EndsWait(o.Node, pods)
-		r.memory.noteEndsWait(o.Name, question.Sum64(), ends)
+		answer.question, answer.ends = question.Sum64(), r.EndsWait(o.Node, pods)
 	}
-	return ends, nil
+	if o.memory.wait.ends {
+		o.EndWait()
+	}
+	return nil
+}
+
+// podsOf reads the pods of a node live.
+func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("reading the pods of node %s: %w", node, err)
+	}
+	return pods.Items, nil
+}
+
+// replaceFirst requests the replacement of the first blocks of a node that late labels
+// moved to another pool, while none of their addresses is in use: before an agent has
+// read them. The node gets a block of the new pool first, and the old ones leave by the
+// handshake: their addresses are marked before the agent starts, which then avoids
+// them. If the agent was faster, its own address shows that, and the block stays.
+func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
+	s := &fo.State
+	if o.CiliumNode == nil || s.BlockDemand != nil || fo.Paused != "" || len(fo.Pools) == 0 || o.Node == nil {
+		return
+	}
+	s.Fresh = o.CiliumNode.Untouched() && !c.Agents.Runs(o.Name)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
+		if b.Request != expand.None && b.Request != expand.NodeUnselected || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+			continue
+		}
+		switch {
+		case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged && s.MayLeave(b.CIDR),
+			b.Phase == ipalloc.InService && s.Fresh && o.memory.first.has(o.CiliumNode, o.Blocks[j].UID) && o.canReplace(c, fo):
+			b.Request, b.Hold = expand.PoolChanged, expand.Hold{}
+		}
+	}
+}
+
+// canReplace reports whether the pool that rules a node has a block for it, or has
+// assigned it one. Otherwise the node waits for one.
+func (o *observation) canReplace(c *state.Cluster, fo *state.Share) bool {
+	if slices.ContainsFunc(o.Blocks, func(b crd.Block) bool {
+		return b.Pool == fo.Ruling() && b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == fo.Family
+	}) {
+		return true
+	}
+	cut, ok := fo.Pools[0].Cut(fo.Family)
+	if ok && c.Ledger.Free(cut) > 0 {
+		return true
+	}
+	o.replacing[fo.Family] = append(o.replacing[fo.Family], fo.Pools[0])
+	return false
 }

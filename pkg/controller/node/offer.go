@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -40,7 +40,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	if o.Node == nil || r.Paused {
 		return nil
 	}
-	is := r.memory.lastOffer(o.Node)
+	is := o.memory.lastOffer(o.Node)
 	var change map[string]*string
 	for _, f := range ipalloc.Families() {
 		n, known := r.offerOf(o, plans, f)
@@ -73,7 +73,8 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 		}
 		return err
 	}
-	r.memory.noteOffer(written, r.Clock.Now())
+	o.memory.offered = offeredBy(written)
+	o.memory.offered.at = r.Clock.Now()
 	return nil
 }
 
@@ -133,27 +134,65 @@ func offeredBy(node *corev1.Node) offered {
 	}
 }
 
-// noteOffer records a Node as a write of its offer at now has returned it.
-func (m *memory) noteOffer(node *corev1.Node, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	is := offeredBy(node)
-	is.at = now
-	m.stateOf(node.Name).offered = is
+// setTaint puts the shortage taint on the Node while its pods cannot get an address, and takes it
+// off afterwards. A Node that registered with the taint keeps it until it serves pods: autoscalers
+// take a node without its startup taint for a complete one.
+func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
+	short := lack != nil && lack.unmet && !lack.someOnly
+	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
+		return nil
+	}
+	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint)
 }
 
-// lastOffer returns the offer of a Node, by its latest known version: the cache may lag behind our
-// own last write.
-func (m *memory) lastOffer(node *corev1.Node) offered {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen, n := offeredBy(node), m.nodes[node.Name]
-	if n == nil || n.offered.uid != node.UID {
-		return seen
+// servesPods reports whether the node has all addresses that it gets for now: of its first block,
+// and for unscheduled pods. Where Nodes offer addresses, they count once they are offered.
+func (r *Reconciler) servesPods(o *observation, plans []familyPlan) bool {
+	if r.OptedOut(o.Node) {
+		return true
 	}
-	if order, err := resourceversion.CompareResourceVersion(n.offered.version, seen.version); err == nil && order > 0 {
-		return n.offered
+	if o.CiliumNode == nil || len(o.Shares) == 0 {
+		return false
 	}
-	seen.at = n.offered.at
-	return seen
+	for i := range plans {
+		p := &plans[i]
+		if !p.State.NotRun && (p.grows() || !r.provides(o, plans, p.Family)) {
+			return false
+		}
+	}
+	return true
+}
+
+// grows reports whether the plan has just assigned addresses to the node.
+func (p *familyPlan) grows() bool {
+	return len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0
+}
+
+// provides reports whether the node has addresses of a family for pods.
+func (r *Reconciler) provides(o *observation, plans []familyPlan, f ipalloc.Family) bool {
+	if slices.Contains(r.OfferFamilies, f) {
+		n, known := r.offerOf(o, plans, f)
+		is := o.memory.lastOffer(o.Node)
+		// An offer that was written in this reconcile has changed the Node.
+		return known && n > 0 && n == is.allocatable[f] && is.version == o.Node.ResourceVersion
+	}
+	return slices.ContainsFunc(o.CiliumNode.Named(), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+}
+
+// setNodeTaint keeps pods off a Node without addresses for them, by a taint of this key.
+func (r *Reporter) setNodeTaint(ctx context.Context, node *corev1.Node, key string, short bool) error {
+	isOurs := func(t corev1.Taint) bool { return t.Key == key }
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) == short {
+		return nil
+	}
+	changed := node.DeepCopy()
+	changed.Spec.Taints = slices.DeleteFunc(changed.Spec.Taints, isOurs)
+	if short {
+		changed.Spec.Taints = append(changed.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.Shared.Wrote("Node", node.Name, "taint", client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))); err != nil {
+		return fmt.Errorf("tainting Node %s: %w", node.Name, err)
+	}
+	return nil
 }

@@ -77,12 +77,12 @@ func TestRefusedWriteIsShown(t *testing.T) {
 func TestRefusedWriteIsShownOn(t *testing.T) {
 	b := resting(t)
 	refused := func(kind, name string) *common.Refusal { return &common.Refusal{Kind: kind, Name: name} }
-	block, ok := b.r.concerned(t.Context(), "n", refused("PodIPBlock", "10.0.0.12-30")).(*v1alpha1.PodIPBlock)
+	block, ok := b.r.Reporter.concerned(t.Context(), "n", refused("PodIPBlock", "10.0.0.12-30")).(*v1alpha1.PodIPBlock)
 	if !ok || block.Name != "10.0.0.12-30" || block.UID != "uid-10.0.0.12/30" {
 		t.Errorf("a write of a block is shown on %v", block)
 	}
 	for _, other := range []*common.Refusal{refused("PodIPBlock", "10.0.0.8-30"), refused("CiliumNode", "n"), refused("Node", "n")} {
-		if node, ok := b.r.concerned(t.Context(), "n", other).(*corev1.Node); !ok || node.Name != "n" || node.UID != "node-uid" {
+		if node, ok := b.r.Reporter.concerned(t.Context(), "n", other).(*corev1.Node); !ok || node.Name != "n" || node.UID != "node-uid" {
 			t.Errorf("a write of %s %s is shown on %v", other.Kind, other.Name, node)
 		}
 	}

@@ -45,9 +45,11 @@ type shortage struct {
 
 // report reports, to users and schedulers, the shortage of a node and the obstacles to its drains.
 func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyPlan) error {
-	r.noteWithoutBlock(o.Name, plans)
+	if r.Unscheduled != nil { // other nodes return an idle block for it
+		r.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
+	}
 	if o.Node == nil {
-		r.Metrics.waiting.forgetNode(o.Name)
+		r.Metrics.waiting.forget(o.Name, func(state.ShareKey) bool { return true })
 	}
 	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
@@ -67,8 +69,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		lack = o.unselected(lack)
 	}
 	lack = withUnserved(lack, o.Unserved)
-	r.Reporter.sendShortage(o.Node, lack, func() string { return r.cooldowns(plans) })
-	err := r.sendUnservedPods(ctx, o)
+	r.Reporter.sendShortage(o.Node, lack, func() string { return cooldowns(r.Ledger, plans) })
+	err := r.Reporter.sendUnservedPods(ctx, o)
 	if r.Paused { // a pause promises no write about nodes
 		return err
 	}
@@ -146,14 +148,7 @@ func (p *familyPlan) unmet() int {
 	return max(0, p.plan.Shortage, p.waiting()-max(0, p.plan.Claim.Addresses-p.short-p.kept))
 }
 
-// noteWithoutBlock records whether the node waits for the first block of a family. Other nodes
-// return an idle one for it.
-func (r *Reconciler) noteWithoutBlock(node string, plans []familyPlan) {
-	if r.Unscheduled != nil {
-		r.Unscheduled.SetWithoutBlock(node, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
-	}
-}
-
+// lacksFirstBlock reports whether the node waits for the first block of a family.
 func (p familyPlan) lacksFirstBlock() bool { return p.short > 0 && len(p.State.Blocks) == 0 }
 
 // poolOf returns the pool of a waiting block.
@@ -262,14 +257,14 @@ func withUnserved(lack *shortage, unserved []state.Unserved) *shortage {
 
 // sendUnservedPods reports to pods, once each, that no PodIPPool serves the Cilium pool that they
 // ask for on their node.
-func (r *Reconciler) sendUnservedPods(ctx context.Context, o *observation) error {
+func (r *Reporter) sendUnservedPods(ctx context.Context, o *observation) error {
 	unserved, was := o.UnservedPods(), strings.Fields(r.Events.Last.Text(o.Name, topicUnserved))
 	names := slices.Sorted(maps.Keys(unserved))
 	isNew := func(name string) bool { return unserved[name] != "" && !slices.Contains(was, name) }
 	var pods []corev1.Pod
 	if slices.ContainsFunc(names, isNew) {
 		var err error
-		if pods, err = r.podsOf(ctx, o.Name); err != nil { // the watch keeps no objects
+		if pods, err = podsOf(ctx, r.Live, o.Name); err != nil { // the watch keeps no objects
 			return err
 		}
 	}
@@ -285,12 +280,12 @@ func (r *Reconciler) sendUnservedPods(ctx context.Context, o *observation) error
 // cooldowns describes the full pools that could serve the node's shortage: the number of cooling
 // blocks, and the end of their cooldown. The condition of the Node does not say so: each block that
 // comes or goes would be a write about every node that starves.
-func (r *Reconciler) cooldowns(plans []familyPlan) string {
+func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 	var text string
 	for _, p := range plans {
 		for i := 0; i < len(p.Pools) && p.short > 0; i++ {
 			pool := p.Pools[i]
-			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, state.CooldownsOf(pool, p.Family, r.Ledger.PoolBlocks(pool.Name)))
+			text += fmt.Sprintf(". Pool %s (%s): %s", pool.Name, p.Family, state.CooldownsOf(pool, p.Family, ledger.PoolBlocks(pool.Name)))
 		}
 	}
 	return text

@@ -32,7 +32,7 @@ func TestDrainWaits(t *testing.T) {
 		{func() { w.set(waits(pods), "b", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 3, "q AgentAddress": 1}},
 		{func() { w.set(waits(pods), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 2}},
 		{func() { w.set(waits(), "a", poolOf, fixtures.Noon()) }, map[string]float64{"p Pods": 1}},
-		{func() { w.forgetNode("b") }, map[string]float64{}},
+		{func() { w.forget("b", func(state.ShareKey) bool { return true }) }, map[string]float64{}},
 	}
 	for i, step := range steps {
 		step.do()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/holds"
 )
@@ -50,27 +51,23 @@ func holding(pools, nodes int) map[string]holds.Call {
 	}
 	pool := func(i int) *crd.Pool { return all[i%pools] }
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
-	share := func(i int) state.ShareKey { return state.ShareKey{Node: name(i)} }
-	block := netip.MustParsePrefix("10.0.0.0/28")
-	turn := func(i int) { p.Turn(share(i), block, pool(i), now) }
+	shares := []state.Share{{Pools: all[:1], State: expand.State{Blocks: []expand.Block{{CIDR: block, Request: expand.NodeUnselected}}}}}
 	ask := func(i int) {
-		p.KeepMoves(name(i), map[string]bool{pool(i).Name: p.Move(name(i), pool(i), begunMoves{})})
+		shares[0].State.Blocks[0].Hold = expand.Hold{}
+		p.Pace(name(i), shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return pool(i) }, now)
 	}
+	reclaim := func(i int) { p.Reclaim(name(i), []netip.Prefix{block}, pool(i), now) }
 	for i := range nodes {
-		turn(i)
+		reclaim(i)
 		ask(i)
 	}
 	each := func(do, undo func(i int)) holds.Call { return holds.Call{N: min(nodes, 500), Do: do, Undo: undo} }
 	return map[string]holds.Call{
+		"Pace":       each(ask, nil),
 		"Budget":     each(func(i int) { p.Budget(pool(i), now) }, nil),
-		"Take":       each(func(i int) { p.Take(pool(i), 1, now) }, nil),
-		"Return":     each(func(i int) { p.Return(pool(i), 1, now) }, nil),
-		"Turn":       each(turn, nil),
-		"ReturnTurn": each(func(i int) { p.ReturnTurn(share(i), block, now) }, turn),
-		"KeepTurns":  each(func(i int) { p.KeepTurns(share(i), nil) }, turn),
-		"Move":       each(func(i int) { p.Move(name(i), pool(i), begunMoves{}) }, nil),
-		"KeepMoves":  each(func(i int) { p.KeepMoves(name(i), nil) }, ask),
-		"ForgetNode": each(func(i int) { p.ForgetNode(name(i)) }, func(i int) { turn(i); ask(i) }),
+		"Reclaim":    each(reclaim, nil),
+		"Begun":      each(func(i int) { p.Begun(name(i), block) }, reclaim),
+		"ForgetNode": each(func(i int) { p.ForgetNode(name(i)) }, func(i int) { reclaim(i); ask(i) }),
 		"ForgetPool": {N: pools, Do: func(i int) { p.ForgetPool(all[i].Name) }, Undo: func(i int) {
 			for n := i; n < nodes; n += pools {
 				ask(n)

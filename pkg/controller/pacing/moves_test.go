@@ -1,11 +1,15 @@
 package pacing
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // begunMoves are the nodes that have begun to move, off any pool.
@@ -15,11 +19,23 @@ func (b begunMoves) MovingOff(string) int { return len(b) }
 
 func (b begunMoves) MovesOff(node, _ string) bool { return slices.Contains(b, node) }
 
+// asks lets a node ask for a place among those that move off pools, and reports whether it has one
+// for all of them.
+func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
+	shares := []state.Share{{State: expand.State{Blocks: make([]expand.Block, len(pools))}}}
+	blocks := shares[0].State.Blocks
+	for i := range blocks {
+		blocks[i] = expand.Block{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), Request: expand.NodeUnselected}
+	}
+	p.Pace(node, shares, begun, func(cidr netip.Prefix) *crd.Pool { return pools[cidr.Addr().As4()[3]] }, fixtures.Noon())
+	return !slices.ContainsFunc(blocks, func(b expand.Block) bool { return b.Hold.For == expand.WaitNodes })
+}
+
 func TestMove(t *testing.T) {
 	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 2}, &crd.Pool{Name: "q", MaxUnselected: 1}
 	move := func(node string, want bool, begun ...string) {
 		t.Helper()
-		if got := p.Move(node, pool, begunMoves(begun)); got != want {
+		if got := p.asks(node, begun, pool); got != want {
 			t.Errorf("node %s moves: %t, want %t", node, got, want)
 		}
 	}
@@ -28,10 +44,10 @@ func TestMove(t *testing.T) {
 	move("a", true, "old")
 	move("old", true, "old")
 	move("b", false, "old", "a") // a node that has begun counts once
-	if !p.Move("b", other, begunMoves{}) {
-		t.Error("each pool by itself: b waits")
+	if !p.asks("c", nil, other) {
+		t.Error("each pool by itself: c waits")
 	}
-	p.KeepMoves("a", map[string]bool{"q": true})
+	p.asks("a", nil, other)
 	move("b", false, "old", "a") // a still drains
 	move("b", true, "old")
 	p.ForgetNode("b")
@@ -45,13 +61,7 @@ func TestMovedWakesTheNext(t *testing.T) {
 	p, pool, other := New(0, 0), &crd.Pool{Name: "p", MaxUnselected: 1}, &crd.Pool{Name: "q", MaxUnselected: 1}
 	var woken []string
 	p.Changed = func(nodes []string) { woken = append(woken, nodes...) }
-	asks := func(node string, pools ...*crd.Pool) {
-		may := map[string]bool{}
-		for _, pool := range pools {
-			may[pool.Name] = p.Move(node, pool, begunMoves{})
-		}
-		p.KeepMoves(node, may)
-	}
+	asks := func(node string, pools ...*crd.Pool) { p.asks(node, nil, pools...) }
 	expect := func(when, want string) {
 		t.Helper()
 		if got := strings.Join(woken, " "); got != want {

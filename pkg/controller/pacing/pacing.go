@@ -2,7 +2,6 @@
 package pacing
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -11,14 +10,24 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// turnWait is the minimum time that a node waits for a turn.
-const turnWait = 10 * time.Second
+const (
+	// turnWait is the minimum time that a node waits for a ticket.
+	turnWait = 10 * time.Second
+	// moveWait is the time after which a node asks again for a place among the nodes that move off a
+	// pool, unless another one has moved and makes it ask.
+	moveWait = time.Minute
+	// unlimited stands for no limit.
+	unlimited = 1 << 20
+)
 
-// Pacing spreads reclaims and drains over the cluster and over each pool, so that a
-// scale-down is not a storm of writes. It is safe for concurrent use.
+// Pacing gives out tickets, so that a scale-down is not a storm of writes. A block needs one to
+// begin a reclaim or a requested drain, and a node needs a place to move off a pool that no longer
+// selects it. It is safe for concurrent use.
 type Pacing struct {
 	// Changed, if set, is called with the nodes that should ask again whether they may
 	// move.
@@ -26,126 +35,20 @@ type Pacing struct {
 
 	mu      sync.Mutex
 	cluster *rate.Limiter
-	perPool float64
-	pools   map[string]*rate.Limiter
-	hours   map[string]*rate.Limiter
-	// turns are the drains that were allowed to begin, with the pool that allowed each.
-	turns map[state.ShareKey]map[netip.Prefix]string
-	// moves are the nodes that may move off a pool, by pool, and waiting are the nodes that may not
-	// yet.
-	moves, waiting map[string]map[string]bool
+	perPool int
+	pools   map[string]*poolTickets
+	// tickets are the limiters that gave each ticket, by node and block. A drain keeps its ticket
+	// until it begins: without a replacement it would use up one in each window, and leave none for
+	// another drain that could proceed.
+	tickets map[string]map[netip.Prefix][]*rate.Limiter
 }
 
-// New returns a Pacing that allows this many reclaims per minute, in bursts of up to a
-// tenth of that. 0 means no limit.
-func New(clusterPerMinute, poolPerMinute int) *Pacing {
-	return &Pacing{
-		cluster: perMinute(float64(clusterPerMinute)),
-		perPool: float64(poolPerMinute),
-		pools:   map[string]*rate.Limiter{}, hours: map[string]*rate.Limiter{},
-		turns: map[state.ShareKey]map[netip.Prefix]string{},
-		moves: map[string]map[string]bool{}, waiting: map[string]map[string]bool{},
-	}
-}
-
-func perMinute(n float64) *rate.Limiter {
-	if n == 0 {
-		return rate.NewLimiter(rate.Inf, 1)
-	}
-	return rate.NewLimiter(rate.Limit(n/60), max(1, int(n/10)))
-}
-
-// unlimited stands for no limit.
-const unlimited = 1 << 20
-
-// Budget returns the number of reclaims that a node may start now under its ruling pool. If the
-// pool has used up its hour, it also returns the wait.
-func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n = min(tokens(p.cluster, now), tokens(p.pool(pool.Name), now))
-	if hour := p.hour(pool, now); hour != nil {
-		if n = min(n, tokens(hour, now)); tokens(hour, now) == 0 {
-			wait = untilNext(hour, now)
-		}
-	}
-	return n, wait
-}
-
-// Take uses up n reclaims, and reports whether that many were left.
-func (p *Pacing) Take(pool *crd.Pool, n int, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	limiters := p.limiters(pool, now)
-	for _, l := range limiters {
-		if tokens(l, now) < n {
-			return false
-		}
-	}
-	for _, l := range limiters {
-		l.AllowN(now, n)
-	}
-	return true
-}
-
-// Return returns n reclaims that were taken but did not begin because a write failed.
-func (p *Pacing) Return(pool *crd.Pool, n int, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.limiters(pool, now) {
-		l.AllowN(now, -n)
-	}
-}
-
-func (p *Pacing) limiters(pool *crd.Pool, now time.Time) []*rate.Limiter {
-	limiters := []*rate.Limiter{p.cluster, p.pool(pool.Name)}
-	if hour := p.hour(pool, now); hour != nil {
-		limiters = append(limiters, hour)
-	}
-	return limiters
-}
-
-// Turn allows a drain to begin, or returns the wait. A drain that has been allowed needs no further
-// turn while it keeps its turn.
-func (p *Pacing) Turn(w state.ShareKey, block netip.Prefix, pool *crd.Pool, now time.Time) (wait time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	hour := p.hour(pool, now)
-	switch {
-	case hour == nil || p.turns[w][block] != "":
-		return 0
-	case !hour.AllowN(now, 1):
-		return untilNext(hour, now)
-	}
-	if p.turns[w] == nil {
-		p.turns[w] = map[netip.Prefix]string{}
-	}
-	p.turns[w][block] = pool.Name
-	return 0
-}
-
-// ReturnTurn returns the turn of a drain that has not begun and is no longer requested.
-func (p *Pacing) ReturnTurn(w state.ShareKey, block netip.Prefix, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if hour := p.hours[p.turns[w][block]]; hour != nil {
-		hour.AllowN(now, -1)
-	}
-	delete(p.turns[w], block)
-}
-
-// KeepTurns drops the turns of all blocks except these.
-func (p *Pacing) KeepTurns(w state.ShareKey, blocks []netip.Prefix) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for block := range p.turns[w] {
-		if !slices.Contains(blocks, block) {
-			delete(p.turns[w], block)
-		}
-	}
-	if len(p.turns[w]) == 0 {
-		delete(p.turns, w)
-	}
+// poolTickets are the limits of one pool.
+type poolTickets struct {
+	// minute limits reclaims, hour all drains, with a minute's worth as burst. A nil hour is no limit.
+	minute, hour *rate.Limiter
+	// moving are the nodes that may move off the pool, waiting those that may not yet.
+	moving, waiting map[string]bool
 }
 
 // Moves are the moves that have begun, whichever process allowed them.
@@ -155,70 +58,220 @@ type Moves interface {
 	MovesOff(node, pool string) bool
 }
 
-// Move allows a node to move off a pool that no longer selects it, and reports whether it
-// may.
-func (p *Pacing) Move(node string, pool *crd.Pool, begun Moves) bool {
+// New returns a Pacing that allows this many reclaims per minute, in bursts of up to a
+// tenth of that. 0 means no limit.
+func New(clusterPerMinute, poolPerMinute int) *Pacing {
+	return &Pacing{
+		cluster: perMinute(clusterPerMinute), perPool: poolPerMinute,
+		pools: map[string]*poolTickets{}, tickets: map[string]map[netip.Prefix][]*rate.Limiter{},
+	}
+}
+
+func perMinute(n int) *rate.Limiter {
+	if n == 0 {
+		return rate.NewLimiter(rate.Inf, 1)
+	}
+	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
+}
+
+// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims for
+// which there are tickets. Tickets of drains that did not begin, and are no longer requested, go
+// back first. poolOf returns the pool of a block, or nil.
+func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) {
+	p.mu.Lock()
+	p.settle(node, shares, now)
+	moves := map[string]bool{} // by pool, whether the node may move off it
+	for i := range shares {
+		s := &shares[i].State
+		for j := 0; j < len(s.Blocks) && shares[i].Paused == ""; j++ {
+			b := &s.Blocks[j]
+			if b.Request == expand.None || b.Hold.For != "" { // a held drain takes no other's place
+				continue
+			}
+			pool := poolOf(b.CIDR)
+			if pool == nil {
+				continue
+			}
+			if b.Request == expand.NodeUnselected && b.Phase != ipalloc.CoolingDown {
+				p.move(node, b, pool, moves, begun, now)
+			}
+			if state.MayWait(b) && b.Hold.For == "" {
+				if wait := p.turn(node, b.CIDR, pool, now); wait > 0 {
+					b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+				}
+			}
+		}
+		if pools := shares[i].Pools; len(s.Blocks) > 0 && len(pools) > 0 && s.ReclaimHold.For == "" {
+			var wait time.Duration
+			if s.ReclaimBudget, wait = p.budget(pools[0], now); wait > 0 {
+				s.ReclaimHold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
+			}
+		}
+	}
+	next := p.endMoves(node, moves)
+	p.mu.Unlock()
+	p.wake(next)
+}
+
+// settle ends the tickets of a node for drains that have begun, and returns those for drains that
+// have not and are no longer requested.
+func (p *Pacing) settle(node string, shares []state.Share, now time.Time) {
+	for cidr, from := range p.tickets[node] {
+		kept := false
+		for i := range shares {
+			j := slices.IndexFunc(shares[i].State.Blocks, func(b expand.Block) bool { return b.CIDR == cidr })
+			if j < 0 {
+				continue
+			}
+			b := &shares[i].State.Blocks[j]
+			kept = shares[i].Paused != "" || state.MayWait(b)
+			if !kept && b.Phase == ipalloc.InService {
+				allow(from, -1, now)
+			}
+		}
+		if !kept {
+			p.drop(node, cidr)
+		}
+	}
+}
+
+func allow(limiters []*rate.Limiter, n int, now time.Time) {
+	for _, l := range limiters {
+		l.AllowN(now, n)
+	}
+}
+
+func (p *Pacing) drop(node string, block netip.Prefix) {
+	if delete(p.tickets[node], block); len(p.tickets[node]) == 0 {
+		delete(p.tickets, node)
+	}
+}
+
+func (p *Pacing) add(node string, block netip.Prefix, from []*rate.Limiter) {
+	if p.tickets[node] == nil {
+		p.tickets[node] = map[netip.Prefix][]*rate.Limiter{}
+	}
+	p.tickets[node][block] = from
+}
+
+// turn gives a ticket to a requested drain that has none, or returns the wait for one.
+func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.Time) time.Duration {
+	hour := p.pool(pool, now).hour
+	switch {
+	case hour == nil || p.tickets[node][block] != nil:
+		return 0
+	case !hour.AllowN(now, 1):
+		return untilNext(hour, now)
+	}
+	p.add(node, block, []*rate.Limiter{hour})
+	return 0
+}
+
+// Budget returns the number of reclaims that a node may start now under its ruling pool. If the
+// pool has used up its hour, it also returns the wait.
+func (p *Pacing) Budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	moves := p.moves[pool.Name]
-	if !moves[node] && !begun.MovesOff(node, pool.Name) && !roomFor(pool, moves, begun) {
+	return p.budget(pool, now)
+}
+
+func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duration) {
+	of := p.pool(pool, now)
+	n = min(tokens(p.cluster, now), tokens(of.minute, now))
+	if of.hour != nil {
+		if n = min(n, tokens(of.hour, now)); tokens(of.hour, now) == 0 {
+			wait = untilNext(of.hour, now)
+		}
+	}
+	return n, wait
+}
+
+// Reclaim gives tickets to the reclaims of blocks of a node under its ruling pool, and reports
+// whether there were enough for all.
+func (p *Pacing) Reclaim(node string, blocks []netip.Prefix, pool *crd.Pool, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n, _ := p.budget(pool, now); n < len(blocks) {
 		return false
 	}
-	if moves == nil {
-		moves = map[string]bool{}
-		p.moves[pool.Name] = moves
+	from, of := []*rate.Limiter{p.cluster}, p.pool(pool, now)
+	if from = append(from, of.minute); of.hour != nil {
+		from = append(from, of.hour)
 	}
-	moves[node] = true
+	allow(from, len(blocks), now)
+	for _, block := range blocks {
+		p.add(node, block, from)
+	}
 	return true
 }
 
-// roomFor reports whether one more node may move off a pool. While the pool has no room,
-// each node that waits asks again and again, so this case takes no walk.
-func roomFor(pool *crd.Pool, moves map[string]bool, begun Moves) bool {
-	moving := begun.MovingOff(pool.Name)
-	if max(moving, len(moves)) >= pool.MaxUnselected {
-		return false
-	}
-	for node := range moves {
-		if !begun.MovesOff(node, pool.Name) {
-			moving++
-		}
-	}
-	return moving < pool.MaxUnselected
+// Begun ends the ticket of a drain whose write may have begun it, although the watch may not show
+// it yet.
+func (p *Pacing) Begun(node string, block netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop(node, block)
 }
 
-// KeepMoves ends the moves of a node off all pools except pools in may that it may move off now. It
-// registers the node as waiting for the others in may.
-func (p *Pacing) KeepMoves(node string, may map[string]bool) {
-	p.mu.Lock()
-	next := p.endMoves(node, may)
-	for pool, moves := range may {
-		if moves {
-			continue
-		}
-		if p.waiting[pool] == nil {
-			p.waiting[pool] = map[string]bool{}
-		}
-		p.waiting[pool][node] = true
+// move lets the node of a block move off the block's pool, or holds the block back. A node keeps
+// its place from before its first block drains until its last one has left.
+func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[string]bool, begun Moves, now time.Time) {
+	may, known := moves[pool.Name]
+	if !known {
+		may = p.mayMove(node, pool, begun, now)
+		moves[pool.Name] = may
 	}
-	p.mu.Unlock()
-	p.wake(next)
+	switch {
+	case may:
+	case b.Phase == ipalloc.Draining: // as it is idle, until its turn comes
+		b.Request = expand.None
+	default:
+		b.Hold = expand.Hold{For: expand.WaitNodes, Until: now.Add(moveWait)}
+	}
+}
+
+// mayMove reports whether a node has a place among the nodes that move off a pool, or gives it one
+// if there is room. While the pool has no room, each node that waits asks again and again, so this
+// case takes no walk.
+func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
+	of := p.pool(pool, now)
+	if !of.moving[node] && !begun.MovesOff(node, pool.Name) && !roomFor(pool, of.moving, begun) {
+		of.waiting[node] = true
+		return false
+	}
+	of.moving[node] = true
+	delete(of.waiting, node)
+	return true
+}
+
+func roomFor(pool *crd.Pool, moving map[string]bool, begun Moves) bool {
+	n := begun.MovingOff(pool.Name)
+	if max(n, len(moving)) >= pool.MaxUnselected {
+		return false
+	}
+	for node := range moving {
+		if !begun.MovesOff(node, pool.Name) {
+			n++
+		}
+	}
+	return n < pool.MaxUnselected
 }
 
 // endMoves drops the records about the moves of a node, except moves off kept pools, and returns a
 // waiting node for each place that this frees. The caller holds p.mu.
 func (p *Pacing) endMoves(node string, kept map[string]bool) (next []string) {
-	for _, waiting := range p.waiting {
-		delete(waiting, node)
-	}
-	for pool, nodes := range p.moves {
-		if !nodes[node] || kept[pool] {
+	for name, pool := range p.pools {
+		if _, asked := kept[name]; asked {
 			continue
 		}
-		delete(nodes, node)
-		if first, some := firstOf(p.waiting[pool]); some {
+		delete(pool.waiting, node)
+		if !pool.moving[node] {
+			continue
+		}
+		delete(pool.moving, node)
+		if first, some := firstOf(pool.waiting); some {
 			next = append(next, first)
-			delete(p.waiting[pool], first) // it asks again
+			delete(pool.waiting, first) // it asks again
 		}
 	}
 	return next
@@ -245,7 +298,7 @@ func (p *Pacing) wake(nodes []string) {
 // ForgetNode drops the state of a deleted node.
 func (p *Pacing) ForgetNode(node string) {
 	p.mu.Lock()
-	maps.DeleteFunc(p.turns, func(w state.ShareKey, _ map[netip.Prefix]string) bool { return w.Node == node })
+	delete(p.tickets, node)
 	next := p.endMoves(node, nil)
 	p.mu.Unlock()
 	p.wake(next)
@@ -256,37 +309,26 @@ func (p *Pacing) ForgetPool(pool string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pools, pool)
-	delete(p.hours, pool)
-	delete(p.moves, pool)
-	delete(p.waiting, pool)
 }
 
-func (p *Pacing) pool(name string) *rate.Limiter {
-	if p.pools[name] == nil {
-		p.pools[name] = perMinute(p.perPool)
+// pool returns the limits of a pool.
+func (p *Pacing) pool(pool *crd.Pool, now time.Time) *poolTickets {
+	of := p.pools[pool.Name]
+	if of == nil {
+		of = &poolTickets{minute: perMinute(p.perPool), moving: map[string]bool{}, waiting: map[string]bool{}}
+		p.pools[pool.Name] = of
 	}
-	return p.pools[name]
-}
-
-// hour returns the limiter of drains that begin in a pool per hour, with a minute's worth
-// as burst; nil: there is no limit.
-func (p *Pacing) hour(pool *crd.Pool, now time.Time) *rate.Limiter {
 	n := pool.Maintenance.BlocksPerHour
-	if n == 0 {
-		delete(p.hours, pool.Name)
-		return nil
+	switch limit, burst := rate.Limit(float64(n)/3600), max(1, n/60); {
+	case n == 0:
+		of.hour = nil
+	case of.hour == nil:
+		of.hour = rate.NewLimiter(limit, burst)
+	case of.hour.Limit() != limit:
+		of.hour.SetLimitAt(now, limit)
+		of.hour.SetBurstAt(now, burst)
 	}
-	limit, burst := rate.Limit(float64(n)/3600), max(1, n/60)
-	l := p.hours[pool.Name]
-	switch {
-	case l == nil:
-		l = rate.NewLimiter(limit, burst)
-		p.hours[pool.Name] = l
-	case l.Limit() != limit:
-		l.SetLimitAt(now, limit)
-		l.SetBurstAt(now, burst)
-	}
-	return l
+	return of
 }
 
 // untilNext returns the time until an exhausted limiter allows one more.

@@ -1,10 +1,13 @@
 package pacing
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -37,7 +40,7 @@ func TestPacing(t *testing.T) {
 				if budget, _ := pacing.Budget(pool, now); (budget >= take.n) != take.want {
 					t.Errorf("step %d: budget is %d for %d", i, budget, take.n)
 				}
-				if got := pacing.Take(pool, take.n, now); got != take.want {
+				if got := pacing.Reclaim("n", make([]netip.Prefix, take.n), pool, now); got != take.want {
 					t.Errorf("step %d: took %d: %t", i, take.n, got)
 				}
 			}
@@ -45,50 +48,90 @@ func TestPacing(t *testing.T) {
 	}
 }
 
+// paced is a Pacing, and a pool with one block for each node.
+type paced struct {
+	*Pacing
+	pool *crd.Pool
+	now  time.Time
+}
+
+var block = fixtures.Prefix("10.0.0.0/30")
+
+// look paces the block of a node, and returns it with the budget and the hold of reclaims.
+func (p *paced) look(node string, b expand.Block) (expand.Block, int, expand.Hold) {
+	b.CIDR = block
+	shares := []state.Share{{Pools: []*crd.Pool{p.pool}, State: expand.State{Blocks: []expand.Block{b}}}}
+	p.Pace(node, shares, begunMoves{}, func(netip.Prefix) *crd.Pool { return p.pool }, p.now)
+	return shares[0].State.Blocks[0], shares[0].State.ReclaimBudget, shares[0].State.ReclaimHold
+}
+
+// asks returns the time for which a node's requested drain waits.
+func (p *paced) asks(node string) time.Duration {
+	b, _, _ := p.look(node, expand.Block{Request: expand.CIDRDraining})
+	if b.Hold.For == "" {
+		return 0
+	}
+	return b.Hold.Until.Sub(p.now)
+}
+
+func (p *paced) reclaims(node string) bool {
+	return p.Reclaim(node, []netip.Prefix{block}, p.pool, p.now)
+}
+
+func newPaced(cluster, perPool, perHour int) *paced {
+	return &paced{New(cluster, perPool), &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: perHour}}, fixtures.Noon()}
+}
+
 // Reclaims and drains of a pool share its hourly limit.
 func TestHour(t *testing.T) {
-	pacing, now := New(0, 0), fixtures.Noon()
-	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 120}} // two at once, one more in 30 s
-	a, b := state.ShareKey{Node: "a"}, state.ShareKey{Node: "b"}
-	block := fixtures.Prefix("10.0.0.0/30")
-	if wait := pacing.Turn(a, block, pool, now); wait != 0 {
+	p := newPaced(0, 0, 120) // two at once, one more in 30 s
+	if wait := p.asks("a"); wait != 0 {
 		t.Errorf("the first waits %s", wait)
 	}
-	if wait := pacing.Turn(a, block, pool, now); wait != 0 {
+	if wait := p.asks("a"); wait != 0 {
 		t.Errorf("the same again waits %s", wait)
 	}
-	if !pacing.Take(pool, 1, now) || pacing.Take(pool, 1, now) {
+	if !p.reclaims("r") || p.reclaims("s") {
 		t.Error("one reclaim beside one drain, and no more")
 	}
-	if wait := pacing.Turn(b, block, pool, now); wait != 30*time.Second {
+	if wait := p.asks("b"); wait != 30*time.Second {
 		t.Errorf("the third waits %s", wait)
 	}
-	if n, wait := pacing.Budget(pool, now.Add(25*time.Second)); n != 0 || wait != turnWait {
-		t.Errorf("budget %d, look again in %s", n, wait)
+	p.now = p.now.Add(25 * time.Second)
+	if _, n, hold := p.look("c", expand.Block{}); n != 0 || hold != (expand.Hold{For: expand.WaitTurn, Until: p.now.Add(turnWait)}) {
+		t.Errorf("budget %d, hold %v", n, hold)
 	}
-	pacing.KeepTurns(a, nil)
-	if wait := pacing.Turn(a, block, pool, now); wait == 0 {
-		t.Error("a turn that was released is there again")
+	p.look("a", expand.Block{Phase: ipalloc.Draining, Request: expand.CIDRDraining})
+	if wait := p.asks("a"); wait == 0 {
+		t.Error("the ticket of a drain that has begun is there again")
 	}
-	pool.Maintenance.BlocksPerHour = 0
-	if n, wait := pacing.Budget(pool, now); n != unlimited || wait != 0 {
-		t.Errorf("without a rate: budget %d, wait %s", n, wait)
+	p.pool.Maintenance.BlocksPerHour = 0
+	if _, n, hold := p.look("c", expand.Block{}); n != unlimited || hold.For != "" {
+		t.Errorf("without a rate: budget %d, hold %v", n, hold)
 	}
 }
 
-// Reclaims that are returned can be taken again at once, but never more than before.
+// A ticket of a drain or reclaim that did not begin goes back at the next look, and one that may
+// have begun does not.
 func TestReturn(t *testing.T) {
-	pacing, now := New(10, 20), fixtures.Noon()
-	pool := &crd.Pool{Name: "p", Maintenance: crd.Maintenance{BlocksPerHour: 60}}
-	for step := range 3 {
-		if !pacing.Take(pool, 1, now) || pacing.Take(pool, 1, now) {
-			t.Errorf("step %d: want one reclaim, and no more", step)
+	p := newPaced(10, 20, 60)
+	for step, request := range []expand.Reason{expand.None, expand.CIDRDraining, expand.None} {
+		if request == expand.None && !p.reclaims("n") || request != expand.None && p.asks("n") != 0 {
+			t.Errorf("step %d: want a ticket", step)
 		}
-		pacing.Return(pool, 1, now)
+		if p.reclaims("m") {
+			t.Errorf("step %d: there was a second ticket", step)
+		}
+		if _, n, _ := p.look("n", expand.Block{}); n != 1 || len(p.tickets) > 0 {
+			t.Errorf("step %d: budget %d, want one; kept %v", step, n, p.tickets)
+		}
 	}
-	pacing.Return(pool, 5, now)
-	if n, _ := pacing.Budget(pool, now); n != 1 {
-		t.Errorf("budget %d, want one", n)
+	if p.reclaims("n"); len(p.tickets) != 1 {
+		t.Errorf("tickets are %v", p.tickets)
+	}
+	p.Begun("n", block)
+	if _, n, _ := p.look("n", expand.Block{}); n != 0 || len(p.tickets) > 0 {
+		t.Errorf("budget %d after it has begun; kept %v", n, p.tickets)
 	}
 }
 
@@ -96,13 +139,10 @@ func TestReturn(t *testing.T) {
 func TestPacingForgetsPools(t *testing.T) {
 	pacing, now := New(0, 0), fixtures.Noon()
 	for _, name := range []string{"p", "q"} {
-		pacing.Take(&crd.Pool{Name: name, Maintenance: crd.Maintenance{BlocksPerHour: 60}}, 1, now)
+		pacing.Budget(&crd.Pool{Name: name}, now)
 	}
 	pacing.ForgetPool("p")
-	if pacing.pools["p"] != nil || pacing.hours["p"] != nil {
-		t.Errorf("kept: %v, %v", pacing.pools, pacing.hours)
-	}
-	if pacing.pools["q"] == nil || pacing.hours["q"] == nil {
-		t.Errorf("forgotten: %v, %v", pacing.pools, pacing.hours)
+	if pacing.pools["p"] != nil || pacing.pools["q"] == nil {
+		t.Errorf("it keeps %v", pacing.pools)
 	}
 }
