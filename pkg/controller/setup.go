@@ -62,24 +62,7 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 	if err := mgr.Add(feed); err != nil {
 		return err
 	}
-	if s.InitialPools.Name != "" {
-		initial := &InitialPools{
-			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Shared: o.Node.Shared,
-			Unrecorded: &state.Unrecorded{},
-		}
-		o.Pool.Unrecorded = initial.Unrecorded
-		if err := mgr.Add(initial); err != nil {
-			return err
-		}
-	}
-	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
-		return err
-	}
-	err = mgr.Add(&ciliumConfigCheck{
-		live: mgr.GetAPIReader(), cache: mgr.GetCache(), namespace: s.AgentNamespace, cluster: &o.Node.Cluster,
-		events: o.Node.Events, metrics: o.metrics, leads: mgr.Elected(), changed: feed.Reconfigured, every: s.CiliumConfigEvery,
-	})
-	if err != nil {
+	if err := addChecks(mgr, o, s); err != nil {
 		return err
 	}
 	for _, c := range controllersOf(o, s) {
@@ -99,6 +82,27 @@ func Setup(mgr manager.Manager, s config.Settings) error {
 		}
 	}
 	return nil
+}
+
+// addChecks adds the initial pools, and the checks of the CRDs and of Cilium's configuration.
+func addChecks(mgr manager.Manager, o *Operator, s config.Settings) error {
+	if s.InitialPools.Name != "" {
+		initial := &InitialPools{
+			ConfigMap: s.InitialPools, Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Events: o.Node.Events, Shared: o.Node.Shared,
+			Unrecorded: &state.Unrecorded{},
+		}
+		o.Pool.Unrecorded = initial.Unrecorded
+		if err := mgr.Add(initial); err != nil {
+			return err
+		}
+	}
+	if err := mgr.Add(&schemaCheck{live: mgr.GetAPIReader(), built: s.CRDSchemas, metrics: o.metrics}); err != nil {
+		return err
+	}
+	return mgr.Add(&ciliumConfigCheck{
+		live: mgr.GetAPIReader(), cache: mgr.GetCache(), namespace: s.AgentNamespace, cluster: &o.Node.Cluster,
+		events: o.Node.Events, metrics: o.metrics, leads: mgr.Elected(), changed: o.Feed.Reconfigured, every: s.CiliumConfigEvery,
+	})
 }
 
 // PoolWorkers is the number of pools reconciled at once. In a surge each write takes hundreds of

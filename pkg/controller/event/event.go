@@ -2,13 +2,20 @@
 package event
 
 import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 )
 
 // Reasons of events. docs/reference/events.md has the advice for each.
@@ -67,7 +74,11 @@ const (
 // NewRecorder sends events through recorder.
 func NewRecorder(recorder events.EventRecorder, c clock.PassiveClock) *Recorder {
 	return &Recorder{
-		recorder: recorder, refusals: newRefusals(c),
+		recorder: recorder,
+		refusals: refusals{
+			clock: c, last: map[string]reported{},
+			limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
+		},
 		often: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(blockEventsPerSecond, blockEventsAtOnce, c),
 	}
 }
@@ -112,4 +123,132 @@ func (e *Recorder) SendWith(about, related runtime.Object, reason, action, note 
 		note = note[:maxNote-3] + "..."
 	}
 	e.recorder.Eventf(about, related, Type(reason), reason, action, "%s", note)
+}
+
+// Last is the last report about each object, so that none is repeated. It is safe for concurrent
+// use.
+type Last struct {
+	mu sync.Mutex
+	// notes are those about each object: one or a few, none of them empty.
+	notes map[string][]note
+}
+
+type note struct{ topic, text string }
+
+// Changed records a note on a topic about an object, "" for none, and reports whether it
+// differs from the last one.
+func (l *Last) Changed(name, topic, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	notes := l.notes[name]
+	i := slices.IndexFunc(notes, func(n note) bool { return n.topic == topic })
+	switch {
+	case i < 0 && text == "", i >= 0 && notes[i].text == text:
+		return false
+	case i < 0:
+		notes = append(notes, note{topic, text})
+	case text == "":
+		notes = slices.Delete(notes, i, i+1)
+	default:
+		notes[i].text = text
+	}
+	if l.notes == nil {
+		l.notes = map[string][]note{}
+	}
+	if l.notes[name] = notes; len(notes) == 0 {
+		delete(l.notes, name)
+	}
+	return true
+}
+
+// Text returns the last note on a topic about an object; "": none.
+func (l *Last) Text(name, topic string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.notes[name] {
+		if n.topic == topic {
+			return n.text
+		}
+	}
+	return ""
+}
+
+// Forget drops the notes about an object that is gone.
+func (l *Last) Forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.notes, name)
+}
+
+// refusalChanged is the minimum time between two reports with different messages: webhooks'
+// messages may differ each time.
+const refusalChanged = 5 * time.Minute
+
+// refusals are the writes that were refused at the last attempt, by the reconcile that sends
+// them.
+type refusals struct {
+	clock clock.PassiveClock
+	// limit bounds the events: a wrong role refuses the writes of all nodes.
+	limit flowcontrol.PassiveRateLimiter
+
+	mu   sync.Mutex
+	last map[string]reported
+}
+
+type reported struct {
+	about runtime.Object
+	note  string
+	at    time.Time
+}
+
+// Writes reports the result of a reconcile's writes: that the API server refuses one, on the object
+// that about returns, and, once all are done, that it no longer does; err is their error. Any other
+// error decides nothing: a conflict or a timeout says neither. The key names the reconcile.
+func (e *Recorder) Writes(key string, err error, about func(*common.Refusal) runtime.Object) {
+	refused := common.RefusalIn(err)
+	switch {
+	case refused != nil && e.refusals.due(key, refused.Note()):
+		is := reported{about(refused), refused.Note(), e.refusals.clock.Now()}
+		e.refusals.set(key, is)
+		e.Send(is.about, config.ReasonWriteRefused, actionOf(refused), is.note)
+	case err == nil:
+		if was, reported := e.refusals.end(key); reported {
+			e.Send(was.about, config.ReasonWriteAccepted, Reconcile, "the API server no longer refuses the operator's writes")
+		}
+	}
+}
+
+// ForgetWrites drops the memory of a reconcile after its object is gone.
+func (e *Recorder) ForgetWrites(key string) { e.refusals.end(key) }
+
+// actionOf differs for events that SendWith must not merge.
+func actionOf(refused *common.Refusal) string {
+	return strings.ToUpper(refused.Write[:1]) + refused.Write[1:] + refused.Kind + string(apierrors.ReasonForError(refused))
+}
+
+// due reports whether a refusal should be reported now: it is new, and the limit allows another
+// event. If the limit does not, the next attempt asks again.
+func (r *refusals) due(key, note string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known := r.last[key]
+	wait := config.RefusalAgain
+	if was.note != note {
+		wait = refusalChanged
+	}
+	return (!known || r.clock.Since(was.at) >= wait) && r.limit.TryAccept()
+}
+
+func (r *refusals) set(key string, is reported) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[key] = is
+}
+
+func (r *refusals) end(key string) (was reported, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known = r.last[key]
+	delete(r.last, key)
+	return was, known
 }

@@ -207,7 +207,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 // entries that a person added, and the agent may be asked to release them. Blocks on the grid were
 // handled earlier.
 func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
-	if o.paused() || o.CiliumNode.BlockDemand != nil || len(o.CiliumNode.Used) > 0 {
+	if o.CiliumNode.BlockDemand != nil {
 		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {
@@ -252,7 +252,7 @@ func (r *Reconciler) actOnWaits(ctx context.Context, o *observation, plans []fam
 	for i := range plans {
 		p := &plans[i]
 		for _, b := range o.Blocks {
-			if !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
+			if b.WaitsFor == "" && len(p.plan.Waits) == 0 || !p.about(b, r.CiliumPoolOf(b, o.CiliumNode)) || b.Phase == ipalloc.CoolingDown || changesPhase(p.plan, b.CIDR) {
 				continue
 			}
 			wait := waitOf(b, r.Pools.Get(b.Pool), p.plan.Waits)

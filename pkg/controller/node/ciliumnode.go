@@ -34,9 +34,6 @@ func (o *observation) reportAddress(live *ciliumnode.View) netip.Addr {
 // agent does, or restores one that was deleted under a running agent, which would not
 // recreate it.
 func (r *Reconciler) ensureCiliumNode(ctx context.Context, o *observation, done *outcome) (*observation, error) {
-	if o.paused() || len(o.Shares) == 0 {
-		return o, nil
-	}
 	if r.OptedOut(o.Node) { // then Cilium no longer runs there
 		live, err := r.CiliumNodes.Live(ctx, o.Name)
 		if err != nil || live != nil {
@@ -142,31 +139,24 @@ func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) err
 // process that did not request the report. It asks once per CiliumNode, as an agent
 // that does not answer is broken. An agent in another mode would not answer.
 func (r *Reconciler) ensureReport(ctx context.Context, o *observation, done *outcome) (*observation, error) {
-	if o.paused() || o.Adopting || !o.Settled || len(o.CiliumNode.Used) > 0 || len(o.CiliumNode.Pool) == 0 || o.memory.requested == o.CiliumNode.UID {
-		return o, nil
+	if err := r.requestReport(ctx, o); err != nil {
+		return o, done.carryOn(err)
 	}
-	err := r.requestReport(ctx, o)
-	if err == nil {
-		o.memory.requested = o.CiliumNode.UID
-	}
-	return o.unless(err == nil), done.carryOn(err)
+	o.memory.requested = o.CiliumNode.UID
+	return nil, nil
 }
 
 // readRuns reads the CIDRs that the agent runs with if the Node names no podCIDR of a family:
 // people may have deleted the Node under the agent, and made it again. A Node without blocks is
 // new.
 func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
-	lacks := func(f state.Share) bool { return f.State.BlockDemand != nil && len(f.State.BlockDemand.Assigned) == 0 }
-	if len(o.Blocks) == 0 || !slices.ContainsFunc(o.Shares, lacks) {
-		return o, nil
-	}
 	runs, err := r.CiliumNodes.RunsWith(ctx, o.Name)
 	if err != nil {
 		return nil, err
 	}
 	return o.with(func(s *state.Snapshot) {
 		for i := range s.Shares {
-			if f := &s.Shares[i]; lacks(*f) {
+			if f := &s.Shares[i]; lacksAssigned(*f) {
 				demand := *f.State.BlockDemand
 				demand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
 				f.State.BlockDemand = &demand
@@ -208,8 +198,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (
 		return nil, fmt.Errorf("reading Node %s: %w", o.Name, err)
 	}
 	if live != nil {
-		err := r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
-		return o.unless(err == nil), err
+		return nil, r.Shared.Wrote("CiliumNode", o.Name, "delete", r.CiliumNodes.Delete(ctx, live))
 	}
 	return o.withGone().with(func(s *state.Snapshot) {
 		s.CiliumNode = nil

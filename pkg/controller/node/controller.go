@@ -155,24 +155,38 @@ var repairs = []struct {
 	do func(*Reconciler, context.Context, *observation, *outcome) (*observation, error)
 }{
 	{"delete the CiliumNode of a Node that is gone", func(o *observation) bool { return o.Node == nil }, (*Reconciler).nodeGone},
-	{"create the CiliumNode", func(o *observation) bool { return o.Node != nil && o.CiliumNode == nil }, (*Reconciler).ensureCiliumNode},
-	{"create blocks that the CiliumNode lists", (*observation).lives, func(r *Reconciler, ctx context.Context, o *observation, done *outcome) (*observation, error) {
+	{"create the CiliumNode", func(o *observation) bool {
+		return o.Node != nil && o.CiliumNode == nil && !o.paused() && len(o.Shares) > 0
+	}, (*Reconciler).ensureCiliumNode},
+	{"create blocks that the CiliumNode lists", func(o *observation) bool {
+		return o.lives() && len(o.CiliumNode.Listed()) > 0
+	}, func(r *Reconciler, ctx context.Context, o *observation, done *outcome) (*observation, error) {
 		restored, err := r.restoreOrphanedBlocks(ctx, o, o.CiliumNode, done)
-		return o.unless(restored), err
+		if restored {
+			return nil, err
+		}
+		return o, err
 	}},
-	{"wait for adopted blocks", (*observation).lives, (*Reconciler).awaitAdopted},
-	{"ask the agent for a report", (*observation).lives, (*Reconciler).ensureReport},
-	{"read what the agent runs with", (*observation).lives, (*Reconciler).readRuns},
+	{"wait for adopted blocks", (*observation).isUnreported, (*Reconciler).awaitAdopted},
+	{"ask the agent for a report", func(o *observation) bool {
+		return o.isUnreported() && !o.Adopting && o.Settled && o.memory.requested != o.CiliumNode.UID
+	}, (*Reconciler).ensureReport},
+	{"read what the agent runs with", func(o *observation) bool {
+		return o.lives() && len(o.Blocks) > 0 && slices.ContainsFunc(o.Shares, lacksAssigned)
+	}, (*Reconciler).readRuns},
 }
 
 func (o *observation) lives() bool { return o.Node != nil && o.CiliumNode != nil }
 
-// unless is the observation, or nil if something has been written since.
-func (o *observation) unless(wrote bool) *observation {
-	if wrote {
-		return nil
-	}
-	return o
+// isUnreported reports whether addresses are published to an agent that has not reported the ones
+// that it uses.
+func (o *observation) isUnreported() bool {
+	return o.lives() && !o.paused() && len(o.CiliumNode.Used) == 0 && len(o.CiliumNode.Pool) > 0
+}
+
+// lacksAssigned reports whether a Node names no podCIDR of a family.
+func lacksAssigned(share state.Share) bool {
+	return share.State.BlockDemand != nil && len(share.State.BlockDemand.Assigned) == 0
 }
 
 // prepare repairs a node until no repair is left. It returns the node as observed after its last
@@ -255,7 +269,8 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 			*memory = expand.Memory{} // changes meanwhile go unobserved
 			continue
 		}
-		fo.State.MayPark = mayPark(fo, plans)
+		// One block of a node is parked at a time.
+		fo.State.MayPark = fo.State.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
 		plan, next := expand.Decide(now, fo.Policy, fo.State, *memory)
 		// If no pool serves the node any more, its drains are no longer paced.
 		if blocks := reclaims(plan); len(blocks) > 0 && len(fo.Pools) > 0 && !r.Pacing.Reclaim(o.Name, blocks, fo.Pools[0], now) {
@@ -278,9 +293,11 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 // forgetShares drops the memory of families and Cilium pools that no longer concern the node.
 func (r *Reconciler) forgetShares(o *observation) {
 	for _, f := range ipalloc.Families() {
-		if !o.Runs(f) {
+		runs := o.Runs(f)
+		if o.memory.runs[f] && !runs {
 			r.Metrics.forget(o.Name, f)
 		}
+		o.memory.runs[f] = runs
 	}
 	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
 		o.memory.first = firstBlocks{}
@@ -288,15 +305,9 @@ func (r *Reconciler) forgetShares(o *observation) {
 	for _, gone := range o.memory.forgetShares(o) {
 		r.Metrics.waiting.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == gone })
 		for _, f := range ipalloc.Families() {
-			r.Events.Last.Changed(o.Name, planTopic(f, gone), "")
+			r.Events.Last.Changed(o.Name, planTopics[f]+gone, "")
 		}
 	}
-}
-
-// mayPark reports whether a block of a share may be parked beside the plans for others of
-// its node: one at a time.
-func mayPark(fo *state.Share, plans []familyPlan) bool {
-	return fo.State.MayPark && !slices.ContainsFunc(plans, func(p familyPlan) bool { return p.plan.Park.IsValid() })
 }
 
 func reclaims(plan expand.Plan) (blocks []netip.Prefix) {
@@ -350,7 +361,7 @@ func (r *Reconciler) forget(node string) {
 	r.Pacing.ForgetNode(node)
 	r.Awaiting.Forget(node)
 	r.Events.Last.Forget(node)
-	r.Events.ForgetWrites(writesOf(node))
+	r.Events.ForgetWrites(writesOf + node)
 	r.Pressure.SetIdle(node, [2][]string{})
 	if r.Unscheduled != nil {
 		r.Unscheduled.SetWithoutBlock(node, false)

@@ -129,7 +129,7 @@ func TestLogLinesPerBlock(t *testing.T) {
 	if len(claimed) != 2 || !strings.Contains(claimed[1], "block 10.0.0.8/29 of pool p on node n: claimed, as the node wants ") {
 		t.Errorf("events of two claims: %q", claimed)
 	}
-	if l.Events.Last.Changed("n", planTopic(0, ""), "") {
+	if l.Events.Last.Changed("n", planTopics[0]+"", "") {
 		t.Error("a plan is remembered")
 	}
 }

@@ -53,6 +53,8 @@ type nodeState struct {
 	failing   time.Time
 	// shares are in no order. A node has one, or a few in multi-pool mode.
 	shares []shareState
+	// runs are the families that concerned it.
+	runs [2]bool
 	// requested is the CiliumNode of the agent that was last asked for a report.
 	requested types.UID
 	// first are its blocks while its agent has not started yet.

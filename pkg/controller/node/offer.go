@@ -139,7 +139,7 @@ func offeredBy(node *corev1.Node) offered {
 // take a node without its startup taint for a complete one.
 func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
 	short := lack != nil && lack.unmet && !lack.someOnly
-	if r.ShortageTaint == "" || !short && !r.servesPods(o, plans) {
+	if !short && !r.servesPods(o, plans) {
 		return nil
 	}
 	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint)

@@ -63,8 +63,12 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
 	lack := lacking(plans)
 	r.reportPlans(o, plans, lack)
-	r.Reporter.sendFamilyNotRun(o.Node, o.notRun())
-	r.Reporter.sendBadFields(o.Node, o.CiliumNode)
+	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.notRun())
+	unreadable := ""
+	if o.CiliumNode != nil && len(o.CiliumNode.BadFields) > 0 {
+		unreadable = o.unreadable()
+	}
+	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, unreadable)
 	if unselected {
 		lack = o.unselected(lack)
 	}
@@ -74,7 +78,13 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	if r.Paused { // a pause promises no write about nodes
 		return err
 	}
-	return errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack), r.setTaint(ctx, o, plans, lack))
+	if r.Reporter.NodeCondition {
+		err = errors.Join(err, r.Reporter.setNodeCondition(ctx, o.Node, lack))
+	}
+	if r.ShortageTaint != "" {
+		err = errors.Join(err, r.setTaint(ctx, o, plans, lack))
+	}
+	return err
 }
 
 // reportPlans reports the shortages and waits of the plans, and has the node woken once a pool has

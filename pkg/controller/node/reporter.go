@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -36,6 +35,9 @@ const (
 	topicShadow   = "shadow"
 	topicUnserved = "unserved"
 )
+
+// writesOf is the key of reports about the writes of a node; the node follows.
+const writesOf = "node/"
 
 // Reporter reports about nodes to users and schedulers: by events, and by a condition
 // and a taint of the Node.
@@ -154,27 +156,21 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	r.Events.Send(node, kind, lack.reason, lack.message+cooldowns()+". "+adviceFor(lack.reason))
 }
 
-// sendFamilyNotRun reports families that pools offer and the agent does not run; "": it
-// runs all.
-func (r *Reporter) sendFamilyNotRun(node *corev1.Node, why string) {
-	if r.Events.Last.Changed(node.Name, topicFamily, why) && why != "" {
-		r.Events.Send(node, event.ReasonFamilyNotRun, event.Reconcile, why)
+// sendOnce reports why to a Node when it changes; "": there is nothing to report.
+func (r *Reporter) sendOnce(node *corev1.Node, topic, reason, why string) {
+	if r.Events.Last.Changed(node.Name, topic, why) && why != "" {
+		r.Events.Send(node, reason, event.Reconcile, why)
 	}
 }
 
-// sendBadFields reports values of the CiliumNode that cannot be read.
-func (r *Reporter) sendBadFields(node *corev1.Node, view *ciliumnode.View) {
+// unreadable describes the values of the CiliumNode that cannot be read.
+func (o *observation) unreadable() string {
 	var bad []string
-	if view != nil {
-		for _, b := range view.BadFields {
-			bad = append(bad, b.String())
-		}
+	for _, b := range o.CiliumNode.BadFields {
+		bad = append(bad, b.String())
 	}
-	why := strings.Join(bad, ", ")
-	if r.Events.Last.Changed(node.Name, topicBad, why) && why != "" {
-		r.Events.Send(node, event.ReasonCiliumNodeUnreadable, event.Reconcile, "the CiliumNode has values that cannot be read: "+why+
-			". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode "+node.Name)
-	}
+	return "the CiliumNode has values that cannot be read: " + strings.Join(bad, ", ") +
+		". Agents of Cilium v1.20 and later follow no CiliumNode until they are corrected: kubectl edit ciliumnode " + o.Name
 }
 
 // sendDrainWaits reports a wait of a block that does not end by itself.
@@ -201,7 +197,7 @@ func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) 
 		line = p.String()
 	}
 	level := 0
-	if !r.Events.Last.Changed(p.Node, planTopic(fo.Family, fo.CiliumPool), line) {
+	if !r.Events.Last.Changed(p.Node, planTopics[fo.Family]+fo.CiliumPool, line) {
 		level = 1
 	}
 	if line == "" {
@@ -217,14 +213,9 @@ func (r *Reporter) logPlan(ctx context.Context, fo *state.Share, p expand.Plan) 
 // planTopics are the topics of plans for the default pool; the name of another one follows.
 var planTopics = [2]string{ipalloc.IPv4: "plan ipv4 ", ipalloc.IPv6: "plan ipv6 "}
 
-func planTopic(f ipalloc.Family, ciliumPool string) string { return planTopics[f] + ciliumPool }
-
 // setNodeCondition writes the condition when it first becomes true and when it changes, its
 // figures included; a Node without any shortage so far has none.
 func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack *shortage) error {
-	if !r.NodeCondition {
-		return nil
-	}
 	want := corev1.NodeCondition{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionFalse, Reason: reasonEnough,
 		Message: "every pod of this node can have an address"}
 	if lack != nil && lack.unmet {
@@ -273,13 +264,10 @@ func (r *Reporter) reportAwaited(ctx context.Context, o *observation) {
 	}
 }
 
-// writesOf is the key of reports about the writes of a node.
-func writesOf(node string) string { return "node/" + node }
-
 // reportWrites reports on the object concerned that the API server refuses a write of a reconcile,
 // and when it no longer does; err is the write's error.
 func (r *Reporter) reportWrites(ctx context.Context, node string, err error) {
-	r.Events.Writes(writesOf(node), err, func(refused *common.Refusal) runtime.Object {
+	r.Events.Writes(writesOf+node, err, func(refused *common.Refusal) runtime.Object {
 		return r.concerned(ctx, node, refused)
 	})
 }

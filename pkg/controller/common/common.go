@@ -8,12 +8,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -113,4 +118,96 @@ func finalizersPatch(obj client.Object, finalizers []string) client.Patch {
 		panic(err) // only strings
 	}
 	return client.RawPatch(types.MergePatchType, body)
+}
+
+// Shared are the metrics of more than one controller; docs/reference/metrics.md lists all.
+type Shared struct {
+	Writes, Claims, Releases *prometheus.CounterVec
+}
+
+// Results of a claim.
+const (
+	ClaimOK        = "ok"
+	ClaimTaken     = "taken" // another writer claimed it first
+	ClaimExhausted = "exhausted"
+	ClaimError     = "error"
+)
+
+// NewShared registers the shared metrics with r.
+func NewShared(r prometheus.Registerer) (*Shared, error) {
+	m := &Shared{
+		Writes:   Counter("api_writes_total", "Writes sent to the API server, by kind of object, purpose and result: ok, conflict, error.", "kind", "write", "result"),
+		Claims:   Counter("claims_total", "Claims of blocks, by result: ok, taken, exhausted, error.", "pool", "family", "result"),
+		Releases: Counter("releases_total", "Blocks deleted after they cooled down, by the reason of the cooldown: Returned, NodeGone.", "pool", "family", "reason"),
+	}
+	return m, Register(r, m.Writes, m.Claims, m.Releases)
+}
+
+// Register registers collectors with r.
+func Register(r prometheus.Registerer, collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namespace begins the names of all metrics of the operator.
+const namespace = "cilium_pool"
+
+// Counter is a counter of the operator.
+func Counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// Gauge is a gauge of the operator.
+func Gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// Claimed counts a claim and its result.
+func (m *Shared) Claimed(pool string, f ipalloc.Family, result string) {
+	m.Claims.WithLabelValues(pool, f.String(), result).Inc()
+}
+
+// Released counts a released block.
+func (m *Shared) Released(b crd.Block) {
+	m.Releases.WithLabelValues(b.Pool, ipalloc.FamilyOf(b.CIDR.Addr()).String(), string(b.Reason)).Inc()
+}
+
+// ForgetPool drops the series of a pool that is gone.
+func (m *Shared) ForgetPool(pool string) {
+	of := prometheus.Labels{"pool": pool}
+	m.Claims.DeletePartialMatch(of)
+	m.Releases.DeletePartialMatch(of)
+}
+
+const (
+	// ConflictRetry is when to reconcile again after a write conflict.
+	ConflictRetry = 100 * time.Millisecond
+	// WatchRetry is when to reconcile again while the watch lags behind a write.
+	WatchRetry = time.Second
+)
+
+// MaxBackoff is the longest wait after an error of a reconcile.
+const MaxBackoff = 30 * time.Second
+
+// LongestWait is the longest wait before a controller tries something again without an event.
+const LongestWait = time.Minute
+
+// AfterConflict requeues after a conflict without reporting an error.
+func AfterConflict(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: ConflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// Sooner is the shorter of two waits, where 0 means none.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
