@@ -39,7 +39,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, plans []familyPlan
 	if o.CiliumNode == nil {
 		return r.actOnBlocks(ctx, o, plans, done)
 	}
-	if err := done.carryOn(r.keepPodAddresses(ctx, o, plans, done)); err != nil {
+	if err := done.carryOn(keepPodAddresses(ctx, r.Live, o, plans, done)); err != nil {
 		return err
 	}
 	view, err := r.actOnHandshake(ctx, o, plans)
@@ -327,7 +327,7 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expand.Free, done *outcome) error {
 	var runs []netip.Prefix
 	if o.CiliumNode != nil {
-		err := r.givenBack(ctx, o, blocks)
+		err := verifyReturned(ctx, r.CiliumNodes, o, blocks)
 		if err != nil {
 			return err
 		}
@@ -347,15 +347,15 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 	return nil
 }
 
-// givenBack fails if blocks that are assigned whole, and that are about to cool down because the
+// verifyReturned fails if blocks that are assigned whole, and that are about to cool down because the
 // agent returned them, are on the agent's list, read live: the watch may lag behind another process
 // that assigned them. If the CiliumNode were deleted then, no object would record that the agent
 // has them.
-func (r *Reconciler) givenBack(ctx context.Context, o *observation, blocks []expand.Free) error {
+func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observation, blocks []expand.Free) error {
 	if o.CiliumNode.BlockDemand == nil {
 		return nil
 	}
-	live, err := r.CiliumNodes.Live(ctx, o.Name)
+	live, err := client.Live(ctx, o.Name)
 	if err != nil {
 		return err
 	}

@@ -216,14 +216,14 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (
 // daemon/cmd/endpoint_restore.go, allocateIPsLocked). So the statuses of pods are read live, and
 // the mark of an address that one names is withdrawn. No address is marked while there is a pod
 // that the watch has not shown, and that has no address in its status yet.
-func (r *Reconciler) keepPodAddresses(ctx context.Context, o *observation, plans []familyPlan, done *outcome) error {
+func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, plans []familyPlan, done *outcome) error {
 	leaves := func(p familyPlan) bool {
 		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
 	}
 	if !slices.ContainsFunc(plans, leaves) {
 		return nil
 	}
-	pods, err := podsOf(ctx, r.Live, o.Name)
+	pods, err := podsOf(ctx, live, o.Name)
 	if err != nil {
 		for i := range plans {
 			if p := &plans[i]; leaves(*p) {

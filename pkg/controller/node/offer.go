@@ -43,7 +43,7 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 	is := o.memory.lastOffer(o.Node)
 	var change map[string]*string
 	for _, f := range ipalloc.Families() {
-		n, known := r.offerOf(o, plans, f)
+		n, known := o.offerOf(r.OfferFamilies, plans, f)
 		if !known {
 			continue
 		}
@@ -80,10 +80,10 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 
 // offerOf returns the number of addresses of a family that a Node should offer. If known is false,
 // it keeps its offer: its CiliumNode is about to be restored.
-func (r *Reconciler) offerOf(o *observation, plans []familyPlan, f ipalloc.Family) (n int, known bool) {
+func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family) (n int, known bool) {
 	i := slices.IndexFunc(o.Shares, func(s state.Share) bool { return s.Family == f })
 	switch {
-	case !slices.Contains(r.OfferFamilies, f):
+	case !slices.Contains(families, f):
 		return scheduling.NoOffer, true
 	case o.CiliumNode == nil:
 		return 0, false
@@ -139,7 +139,7 @@ func offeredBy(node *corev1.Node) offered {
 // take a node without its startup taint for a complete one.
 func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []familyPlan, lack *shortage) error {
 	short := lack != nil && lack.unmet && !lack.someOnly
-	if !short && !r.servesPods(o, plans) {
+	if !short && !r.OptedOut(o.Node) && !o.servesPods(r.OfferFamilies, plans) {
 		return nil
 	}
 	return r.Reporter.setNodeTaint(ctx, o.Node, r.ShortageTaint, short && !r.SetsNoTaint)
@@ -147,16 +147,13 @@ func (r *Reconciler) setTaint(ctx context.Context, o *observation, plans []famil
 
 // servesPods reports whether the node has all addresses that it gets for now: of its first block,
 // and for unscheduled pods. Where Nodes offer addresses, they count once they are offered.
-func (r *Reconciler) servesPods(o *observation, plans []familyPlan) bool {
-	if r.OptedOut(o.Node) {
-		return true
-	}
+func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) bool {
 	if o.CiliumNode == nil || len(o.Shares) == 0 {
 		return false
 	}
 	for i := range plans {
 		p := &plans[i]
-		if !p.State.NotRun && (p.grows() || !r.provides(o, plans, p.Family)) {
+		if !p.State.NotRun && (p.grows() || !o.provides(families, plans, p.Family)) {
 			return false
 		}
 	}
@@ -169,9 +166,9 @@ func (p *familyPlan) grows() bool {
 }
 
 // provides reports whether the node has addresses of a family for pods.
-func (r *Reconciler) provides(o *observation, plans []familyPlan, f ipalloc.Family) bool {
-	if slices.Contains(r.OfferFamilies, f) {
-		n, known := r.offerOf(o, plans, f)
+func (o *observation) provides(families []ipalloc.Family, plans []familyPlan, f ipalloc.Family) bool {
+	if slices.Contains(families, f) {
+		n, known := o.offerOf(families, plans, f)
 		is := o.memory.lastOffer(o.Node)
 		// An offer that was written in this reconcile has changed the Node.
 		return known && n > 0 && n == is.allocatable[f] && is.version == o.Node.ResourceVersion

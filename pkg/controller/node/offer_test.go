@@ -262,10 +262,10 @@ func TestOfferOf(t *testing.T) {
 		"no pool, no block":   {state.Snapshot{CiliumNode: &ciliumnode.View{}}, scheduling.NoOffer, true},
 		"of the other family": {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
 	}
-	r := &Reconciler{OfferFamilies: []ipalloc.Family{ipalloc.IPv4}}
+	families := []ipalloc.Family{ipalloc.IPv4}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			n, known := r.offerOf(&observation{Snapshot: &test.snapshot}, nil, ipalloc.IPv4)
+			n, known := (&observation{Snapshot: &test.snapshot}).offerOf(families, nil, ipalloc.IPv4)
 			if n != test.want || known != test.known {
 				t.Errorf("offers %d, known %t; want %d, %t", n, known, test.want, test.known)
 			}
