@@ -79,7 +79,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 			},
 			Blocks: &node.BlockClient{
 				Cache: c.Cache, Live: c.Live, Writer: c.Client, Ledger: ledger, Shared: all.shared, Clock: c.Clock,
-				WaitShown: ledger.WaitShown,
+				WaitForCache: ledger.WaitShown,
 			},
 			Reporter: &node.Reporter{
 				Client: c.Client, Events: recorder, Shared: all.shared, Clock: c.Clock,

@@ -313,7 +313,7 @@ func (r *Reconciler) actOnBlocks(ctx context.Context, o *observation, plans []fa
 			}
 		}
 		for _, cidr := range p.plan.Delete {
-			if err := done.carryOn(r.giveUp(ctx, o, cidr)); err != nil {
+			if err := done.carryOn(r.deleteBlock(ctx, o, cidr)); err != nil {
 				return err
 			}
 		}

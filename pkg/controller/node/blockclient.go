@@ -44,8 +44,8 @@ type BlockClient struct {
 	Ledger *state.Ledger
 	Shared *common.Shared
 	Clock  clock.PassiveClock
-	// WaitShown waits until the watch has delivered a block, as Ledger.WaitShown.
-	WaitShown func(context.Context, types.UID) error
+	// WaitForCache waits until the watch has delivered a block, as Ledger.WaitShown.
+	WaitForCache func(context.Context, types.UID) error
 }
 
 // read reads a block from the API server. A missing one is nil.
@@ -92,7 +92,7 @@ func (c *BlockClient) readOverlapping(ctx context.Context, cidrs []netip.Prefix)
 // go at any moment.
 func (c *BlockClient) protected(ctx context.Context, b crd.Block) (bool, error) {
 	if !b.Finalized {
-		return false, fmt.Errorf("%w: it has not shown the finalizer of block %s", errNotShown, b.CIDR)
+		return false, fmt.Errorf("%w: it has not shown the finalizer of block %s", errCacheBehind, b.CIDR)
 	}
 	return c.unchanged(ctx, b)
 }
@@ -243,14 +243,14 @@ func (c *BlockClient) inDoubt(node string, f ipalloc.Family) bool {
 	return slices.ContainsFunc(c.Ledger.UnknownClaims(node), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
-// shownAlone waits until the watch has delivered the new blocks, and fails if another
+// cachedAlone waits until the watch has delivered the new blocks, and fails if another
 // block overlaps one of them.
-func (c *BlockClient) shownAlone(ctx context.Context, created []crd.Block) error {
+func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
 	for _, b := range created {
-		if err := c.WaitShown(ctx, b.UID); err != nil {
-			return fmt.Errorf("%w: it has not shown block %s: %w", errNotShown, b.CIDR, err)
+		if err := c.WaitForCache(ctx, b.UID); err != nil {
+			return fmt.Errorf("%w: it has not shown block %s: %w", errCacheBehind, b.CIDR, err)
 		}
 	}
 	for _, b := range created {

@@ -63,7 +63,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 	case failed != nil:
 		p.keepBack(failed, 0, missing)
 	}
-	if err := r.Blocks.shownAlone(ctx, created); err != nil {
+	if err := r.Blocks.cachedAlone(ctx, created); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	return addrs[:min(len(addrs), want.Room)], failed
@@ -94,10 +94,10 @@ func (r *Reconciler) setPhase(ctx context.Context, o *observation, cidr netip.Pr
 	return nil
 }
 
-// giveUp deletes a block that has cooled down, so that other nodes can claim it: only if its
+// deleteBlock deletes a block that has cooled down, so that other nodes can claim it: only if its
 // CiliumNode, read live, names no address of it, and has changed since the block left service, so
 // that no older patch can still publish it.
-func (r *Reconciler) giveUp(ctx context.Context, o *observation, cidr netip.Prefix) error {
+func (r *Reconciler) deleteBlock(ctx context.Context, o *observation, cidr netip.Prefix) error {
 	b, err := o.block(cidr)
 	if err != nil {
 		return err
@@ -219,7 +219,7 @@ func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcom
 			return nil, err
 		}
 		if live != nil {
-			return nil, fmt.Errorf("%w: it has not shown block %s", errNotShown, cidr)
+			return nil, fmt.Errorf("%w: it has not shown block %s", errCacheBehind, cidr)
 		}
 	}
 	return o, nil

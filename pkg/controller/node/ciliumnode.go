@@ -127,7 +127,7 @@ func checkNode(ctx context.Context, reader client.Reader, node *corev1.Node) err
 	live := &corev1.Node{}
 	switch err := reader.Get(ctx, types.NamespacedName{Name: node.Name}, live); {
 	case apierrors.IsNotFound(err), err == nil && live.UID != node.UID:
-		return fmt.Errorf("%w: Node %s is gone", errNotShown, node.Name)
+		return fmt.Errorf("%w: Node %s is gone", errCacheBehind, node.Name)
 	case err != nil:
 		return fmt.Errorf("reading Node %s: %w", node.Name, err)
 	}

@@ -268,7 +268,7 @@ func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Node = fixtures.Node() // as a cache has it that lags
-	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &outcome{}); !errors.Is(err, errNotShown) || b.CiliumNode() != nil {
+	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &outcome{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
 		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
 	}
 }

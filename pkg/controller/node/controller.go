@@ -221,8 +221,8 @@ func (r *Reconciler) prepare(ctx context.Context, o *observation) (*observation,
 var (
 	// errStale means that the state behind the decision has changed.
 	errStale = errors.New("the node has changed meanwhile")
-	// errNotShown means that the watch lags behind a write that must be seen first.
-	errNotShown = errors.New("the watch lags")
+	// errCacheBehind means that the watch lags behind a write that must be seen first.
+	errCacheBehind = errors.New("the watch lags")
 )
 
 // lostRace reports whether err means that the state behind a decision has changed, which
@@ -237,7 +237,7 @@ func (r *Reconciler) resultOf(ctx context.Context, node string, memory *nodeStat
 	r.Reporter.reportWrites(ctx, node, err)
 	switch {
 	case common.RefusalIn(err) != nil:
-	case errors.Is(err, errNotShown):
+	case errors.Is(err, errCacheBehind):
 		log.FromContext(ctx).V(1).Info("waiting for the watch", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: common.WatchRetry}, nil
 	case lostRace(err):

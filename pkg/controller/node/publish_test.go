@@ -22,8 +22,8 @@ func notInTime(context.Context, types.UID) error { return context.DeadlineExceed
 // A claim is published only after the watch has delivered it, now or later.
 func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	shown := b.r.Blocks.WaitShown
-	b.r.Blocks.WaitShown, b.Blind = notInTime, true
+	shown := b.r.Blocks.WaitForCache
+	b.r.Blocks.WaitForCache, b.Blind = notInTime, true
 	for _, when := range []string{"as it is claimed", "at the next look"} {
 		if _, err := b.reconcile(); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestReconcilePublishesNoClaimBeforeTheWatchShowsIt(t *testing.T) {
 	if len(blocks) != 2 {
 		t.Fatalf("blocks are %+v", blocks)
 	}
-	b.r.Blocks.WaitShown, b.Blind = shown, false
+	b.r.Blocks.WaitForCache, b.Blind = shown, false
 	for _, k := range blocks {
 		b.r.Ledger.Upsert(k)
 	}
@@ -174,8 +174,8 @@ func TestReconcilePublishesNothingNamedElsewhere(t *testing.T) {
 // claim are not published.
 func TestReconcilePublishesNothingOfAClaimNamedElsewhere(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
-	shown := b.r.Blocks.WaitShown
-	b.r.Blocks.WaitShown = func(ctx context.Context, uid types.UID) error {
+	shown := b.r.Blocks.WaitForCache
+	b.r.Blocks.WaitForCache = func(ctx context.Context, uid types.UID) error {
 		b.Watch()
 		b.r.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Publishing(fixtures.CiliumNode("m", ""), "10.0.0.2")))
 		return shown(ctx, uid)
@@ -205,7 +205,7 @@ func TestReconcilePublishesNothingNamedDuringTheLiveRead(t *testing.T) {
 // its addresses.
 func TestReconcilePublishesNoClaimThatIsGoneAgain(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Blocks.WaitShown = func(_ context.Context, uid types.UID) error {
+	b.r.Blocks.WaitForCache = func(_ context.Context, uid types.UID) error {
 		for _, k := range b.Blocks() {
 			if k.UID == uid {
 				b.r.Ledger.Remove(k)

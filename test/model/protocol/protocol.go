@@ -171,7 +171,7 @@ func (m *Model) drains(s *State, b Block, block int) bool {
 }
 
 // cooldown returns the steps of a block that becomes free for other nodes
-// (pkg/expand/free.go, pkg/controller/node/blocks.go: giveUp, fence).
+// (pkg/expand/free.go, pkg/controller/node/blocks.go: deleteBlock, fence).
 func cooldown() []Step {
 	return []Step{
 		{
@@ -199,13 +199,13 @@ func cooldown() []Step {
 				m.NodeWritten(s, a.Node, a.Leader)
 			},
 		}, {
-			// giveUp: the CiliumNode, read live, names no address of the block. Its entries of
+			// deleteBlock: the CiliumNode, read live, names no address of the block. Its entries of
 			// the block are deleted before; with FenceMarks, any may outlive the block.
 			ReadsNode, ALeader | ANode | ABlock,
 			func(m *Model, s *State, a Action) bool { return s.idle(a) && s.owns(a) && m.isFree(s, a) },
 			func(_ *Model, s *State, a Action) { s.hold(a, Delete, a.Block) },
 		}, {
-			// giveUp: by UID and resourceVersion.
+			// deleteBlock: by UID and resourceVersion.
 			Deletes, ALeader | ANode | ABlock,
 			func(_ *Model, s *State, a Action) bool {
 				return s.holds(a, Delete, a.Block) && s.Blocks[a.Block].Owner != 0

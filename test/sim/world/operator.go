@@ -140,7 +140,7 @@ func (o *Operator) start(versionsAgo int) {
 		panic(err)
 	}
 	o.parts = parts
-	parts.Node.Blocks.WaitShown = o.waitShown
+	parts.Node.Blocks.WaitForCache = o.waitShown
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
