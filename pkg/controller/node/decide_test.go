@@ -8,48 +8,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// If two nodes see the same budget and the first one uses it up, the second one reclaims no block.
-func TestDecideAfterAnotherTookTheBudget(t *testing.T) {
-	for name, taken := range map[string]bool{"the budget is there": false, "another node was faster": true} {
-		t.Run(name, func(t *testing.T) {
-			cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
-				"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
-			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.8/29", ipalloc.InService))
-			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			b.r.Pacing = pacing.New(10, 0) // one at once
-			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-			o, err := b.r.observe(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.memoryOf(o.uid(), ipalloc.IPv4).IdleSince = []time.Time{fixtures.Noon()}
-			if taken && !b.r.Pacing.Reclaim("m", fixtures.Prefixes("10.0.0.16/29"), &crd.Pool{Name: "p"}, b.Clock.Now()) {
-				t.Fatal("there is no budget")
-			}
-			want := 1
-			if taken {
-				want = 0
-			}
-			if got := len(reclaims(b.r.decide(t.Context(), o)[0].plan)); got != want {
-				t.Errorf("%d blocks are reclaimed, want %d", got, want)
-			}
-		})
-	}
-}
-
 // If both families of a node see the same budget, the second one reclaims no more than is left.
 func TestDecideForFamiliesThatShareTheBudget(t *testing.T) {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29", "fd00::/126", "fd00::4/126"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
-		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "fd00::", "fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6", "fd00::7")
+	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29", "fd00::/125", "fd00::8/125"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6",
+		"fd00::9", "fd00::a", "fd00::b", "fd00::c", "fd00::d", "fd00::e")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "fd00::1")
-	objects := []client.Object{fixtures.Node(), fixtures.DualStack(), cn}
+	pool := fixtures.DualStack()
+	pool.Spec.IPv6.BlockSize = 125
+	objects := []client.Object{fixtures.Node(), pool, cn}
 	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
 		objects = append(objects, fixtures.BlockObject(cidr.String(), ipalloc.InService))
 	}
