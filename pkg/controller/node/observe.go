@@ -133,6 +133,11 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 	return pods.Items, nil
 }
 
+// mayReplace reports whether blocks of a family of the node are replaceable at all.
+func (o *observation) mayReplace(fo *state.Share) bool {
+	return o.CiliumNode != nil && fo.State.BlockDemand == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
+}
+
 // replaceFirst requests the replacement of the first blocks of a node that late labels
 // moved to another pool, while none of their addresses is in use: before an agent has
 // read them. The node gets a block of the new pool first, and the old ones leave by the
@@ -140,7 +145,7 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 // them. If the agent was faster, its own address shows that, and the block stays.
 func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 	s := &fo.State
-	if o.CiliumNode == nil || s.BlockDemand != nil || fo.Paused != "" || len(fo.Pools) == 0 || o.Node == nil {
+	if !o.mayReplace(fo) {
 		return
 	}
 	s.Fresh = o.CiliumNode.Untouched() && !c.Agents.Runs(o.Name)

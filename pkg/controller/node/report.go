@@ -64,11 +64,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	lack := lacking(plans)
 	r.reportPlans(o, plans, lack)
 	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.notRun())
-	unreadable := ""
-	if o.CiliumNode != nil && len(o.CiliumNode.BadFields) > 0 {
-		unreadable = o.unreadable()
-	}
-	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, unreadable)
+	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
 	if unselected {
 		lack = o.unselected(lack)
 	}

@@ -165,6 +165,9 @@ func (r *Reporter) sendOnce(node *corev1.Node, topic, reason, why string) {
 
 // unreadable describes the values of the CiliumNode that cannot be read.
 func (o *observation) unreadable() string {
+	if o.CiliumNode == nil || len(o.CiliumNode.BadFields) == 0 {
+		return ""
+	}
 	var bad []string
 	for _, b := range o.CiliumNode.BadFields {
 		bad = append(bad, b.String())

@@ -96,9 +96,7 @@ func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf fun
 				p.move(node, b, pool, moves, begun, now)
 			}
 			if state.MayWait(b) && b.Hold.For == "" {
-				if wait := p.turn(node, b.CIDR, pool, now); wait > 0 {
-					b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(wait)}
-				}
+				p.turn(node, b, pool, now)
 			}
 		}
 		if pools := shares[i].Pools; len(s.Blocks) > 0 && len(pools) > 0 && s.ReclaimHold.For == "" {
@@ -154,17 +152,16 @@ func (p *Pacing) add(node string, block netip.Prefix, from []*rate.Limiter) {
 	p.tickets[node][block] = from
 }
 
-// turn gives a ticket to a requested drain that has none, or returns the wait for one.
-func (p *Pacing) turn(node string, block netip.Prefix, pool *crd.Pool, now time.Time) time.Duration {
+// turn gives a ticket to a requested drain that has none, or holds it back until there is one.
+func (p *Pacing) turn(node string, b *expand.Block, pool *crd.Pool, now time.Time) {
 	hour := p.pool(pool, now).hour
 	switch {
-	case hour == nil || p.tickets[node][block] != nil:
-		return 0
-	case !hour.AllowN(now, 1):
-		return untilNext(hour, now)
+	case hour == nil || p.tickets[node][b.CIDR] != nil:
+	case hour.AllowN(now, 1):
+		p.add(node, b.CIDR, []*rate.Limiter{hour})
+	default:
+		b.Hold = expand.Hold{For: expand.WaitTurn, Until: now.Add(untilNext(hour, now))}
 	}
-	p.add(node, block, []*rate.Limiter{hour})
-	return 0
 }
 
 // Budget returns the number of reclaims that a node may start now under its ruling pool. If the
