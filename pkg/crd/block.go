@@ -165,6 +165,9 @@ func SetBlockPhase(obj *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand.
 	}) || changed
 }
 
+// NeverOpens ends the note of a wait for a maintenance window that no schedule opens.
+const NeverOpens = "none will ever open"
+
 // waitsFor stands between what happens to a block and what it waits for.
 const waitsFor = "; it waits for "
 

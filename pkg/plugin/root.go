@@ -61,7 +61,6 @@ func newCommand(e *cli.Env) *cobra.Command {
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
 	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
-	root.AddCommand(e.Former(list.NewNodes(e), "get nodes"), e.Former(list.NewPools(e), "get pools"), e.Former(list.NewBlocks(e), "get blocks"), e.Former(list.NewTop(e), "status --watch"), e.Former(drain.NewRenumber(e), "drain --to"))
 	markFailures(root)
 	return root
 }

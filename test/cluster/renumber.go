@@ -29,7 +29,7 @@ const (
 	// crowdedPods are more than the first blocks of three nodes have addresses for.
 	crowdedPods = 75
 	setPolicy   = `kubectl patch podippool beijing --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/0/allocationPolicy","value":"%s"}]'`
-	renumber    = "kubectl cilium-pool renumber --from " + oldRange + " --to " + newRange + " --restart-agents --yes --timeout=15m"
+	renumber    = "kubectl cilium-pool drain " + oldRange + " --to " + newRange + " --evict --restart-agents --yes --timeout=15m"
 	// routesTimeout is how long agents may take to follow the podCIDRs of other nodes.
 	routesTimeout = 30 * time.Second
 )
@@ -61,7 +61,7 @@ func renumberScenario(ctx context.Context, t *trial) error {
 	}
 	began := time.Now()
 	_, err = t.shell(ctx, renumber)
-	t.check("kubectl cilium-pool renumber --restart-agents succeeds, after", seconds(began), err == nil)
+	t.check("kubectl cilium-pool drain --to --restart-agents succeeds, after", seconds(began), err == nil)
 	if err != nil {
 		t.say("%v", err)
 	}

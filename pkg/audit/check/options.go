@@ -26,7 +26,6 @@ const unlessPublished = "; unset: as its Lease says"
 type Options struct {
 	output, failOn string
 	agentSelector  string
-	mode           string // "": detect it
 	where          clusterread.Where
 	reader         clusterread.Reader
 	settings       audit.Settings
@@ -72,7 +71,7 @@ func (o *Options) over(operator config.Settings) (clusterread.Reader, audit.Sett
 			take()
 		}
 	}
-	reader.Asks, reader.Config, settings.CiliumNamespace = true, true, reader.AgentNamespace
+	reader.Config, settings.CiliumNamespace = true, reader.AgentNamespace
 	return reader, settings
 }
 
@@ -90,7 +89,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node"+unlessPublished)
 	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints"+unlessPublished)
 	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints"+unlessPublished)
-	fs.StringVar(&o.mode, "mode", o.mode, ModeUsage)
+	fs.StringVar(&o.where.Mode, "mode", "", ModeUsage)
 	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
 	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
 	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents"+unlessPublished)
@@ -121,9 +120,9 @@ func (o *Options) Validate() error {
 	if n := o.settings.MaxAddresses; n < 1 || n > expand.MostAddresses {
 		p.bad("max-addresses-per-node", n, fmt.Sprintf("must be 1 to %d", expand.MostAddresses))
 	}
-	if o.mode != "" {
-		if _, err := ciliumnode.ParseMode(o.mode); err != nil {
-			p.bad("mode", o.mode, err.Error())
+	if o.where.Mode != "" {
+		if _, err := ciliumnode.ParseMode(o.where.Mode); err != nil {
+			p.bad("mode", o.where.Mode, err.Error())
 		}
 	}
 	selector, err := labels.Parse(o.agentSelector)

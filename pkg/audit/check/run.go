@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -61,7 +62,7 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 		return audit.Report{}, unreachable(err)
 	}
 	o.where.CiliumNamespace = o.reader.AgentNamespace
-	operator, err := FindOperator(ctx, direct, o.mode, o.where)
+	operator, err := clusterread.Find(ctx, direct, o.where)
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}

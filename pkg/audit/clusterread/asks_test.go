@@ -41,21 +41,19 @@ func (a asked) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// The objects that select a pod's Cilium pool are read where the caller needs them, and agents have
-// several pools.
+// The objects that select a pod's Cilium pool are read where agents have several pools.
 func TestReadAsks(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode         ciliumnode.Mode
-		asks, known  bool
+		known        bool
 		pools, other int
 	}{
-		"multi-pool":           {ciliumnode.MultiPool, true, true, 1, 1},
-		"the kind is unknown":  {ciliumnode.MultiPool, true, false, 0, 1},
-		"not needed":           {ciliumnode.MultiPool, false, true, 0, 0},
-		"agents have one only": {ciliumnode.CRD, true, true, 0, 0},
+		"multi-pool":           {ciliumnode.MultiPool, true, 1, 1},
+		"the kind is unknown":  {ciliumnode.MultiPool, false, 0, 1},
+		"agents have one only": {ciliumnode.CRD, true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Reader{Client: asked{known: test.known}, AgentSelector: labels.Everything(), Mode: test.mode, Asks: test.asks}
+			r := Reader{Client: asked{known: test.known}, AgentSelector: labels.Everything(), Mode: test.mode}
 			s, err := r.Read(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -29,6 +29,8 @@ type Where struct {
 	LeaseNamespace, LeaseName string
 	// CiliumNamespace has Cilium's settings.
 	CiliumNamespace string
+	// Mode is the flag --mode; "": find it.
+	Mode string
 }
 
 // Found is the mode of a cluster.
@@ -38,24 +40,30 @@ type Found struct {
 	By string
 	// Denied is a source of the mode that may not be read; "": none.
 	Denied string
-	// Settings are the settings that the operator has published; "": none, and
+	// Published are the settings that the operator has published; "": none, and
 	// NoSettings says why.
-	Settings   string
+	Published  string
 	NoSettings string
 	// Lease is the operator's, whether it exists or not.
 	Lease client.ObjectKey
 }
 
-// Find returns the mode of the operator, by a label of its Lease, and its settings.
+// find returns the mode of the operator, by a label of its Lease, and its settings.
 // Without a label the mode is that of Cilium's settings, if supported, else crd.
 // Cilium's settings come second because they change before the agents restart in a
 // migration.
-func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
+func find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	found, label, err := readLease(ctx, c, w)
-	if err != nil {
+	switch {
+	case err != nil:
 		return found, err
-	}
-	if label != "" {
+	case w.Mode != "":
+		if found.Mode, err = ciliumnode.ParseMode(w.Mode); err != nil {
+			return found, fmt.Errorf("--mode is %s: %w", w.Mode, err)
+		}
+		found.By, found.Denied = "--mode", ""
+		return found, nil
+	case label != "":
 		if found.Mode, err = ciliumnode.ParseMode(label); err != nil {
 			return found, fmt.Errorf("the Lease %s says that the operator runs in mode %q, which this version does not know: use the operator's version, or give --mode", found.Lease, label)
 		}
@@ -74,13 +82,6 @@ func Find(ctx context.Context, c client.Reader, w Where) (Found, error) {
 	return found, nil
 }
 
-// FindIn is Find where the mode is known already, by a flag.
-func FindIn(ctx context.Context, c client.Reader, w Where, mode ciliumnode.Mode, by string) (Found, error) {
-	found, _, err := readLease(ctx, c, w)
-	found.Mode, found.By, found.Denied = mode, by, ""
-	return found, err
-}
-
 // readLease reads the mode and the settings that the operator publishes.
 func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode string, err error) {
 	found = Found{Mode: ciliumnode.CRD, Lease: client.ObjectKey{
@@ -94,13 +95,13 @@ func readLease(ctx context.Context, c client.Reader, w Where) (found Found, mode
 			lease, there, found.Denied, found.Lease = other, true, "", client.ObjectKeyFromObject(other)
 		}
 	}
-	found.Settings = lease.Annotations[v1alpha1.SettingsAnnotation]
+	found.Published = lease.Annotations[v1alpha1.SettingsAnnotation]
 	switch {
 	case found.Denied != "":
 		found.NoSettings = "Lease " + found.Lease.String() + " may not be read"
 	case !there:
 		found.NoSettings = "there is no Lease " + found.Lease.String()
-	case found.Settings == "":
+	case found.Published == "":
 		found.NoSettings = "Lease " + found.Lease.String() + " has no annotation " + v1alpha1.SettingsAnnotation
 	}
 	return found, lease.Labels[v1alpha1.ModeLabel], err

@@ -62,8 +62,8 @@ func TestFind(t *testing.T) {
 		want Found
 	}{
 		"nothing":                       {says{}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
-		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Settings: "{}"}},
-		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Settings: "{}"}},
+		"the operator":                  {says{lease: "multi-pool"}, Found{Mode: ciliumnode.MultiPool, By: lease, Published: "{}"}},
+		"the operator before Cilium":    {says{lease: "crd", config: "kubernetes"}, Found{Mode: ciliumnode.CRD, By: lease, Published: "{}"}},
 		"an operator without the label": {says{lease: "-", config: "kubernetes"}, Found{Mode: ciliumnode.Kubernetes, By: config, NoSettings: bare}},
 		"Cilium":                        {says{config: "multi-pool\n"}, Found{Mode: ciliumnode.MultiPool, By: config, NoSettings: none}},
 		"Cilium in a mode of its own":   {says{config: "cluster-pool"}, Found{Mode: ciliumnode.CRD, NoSettings: none}},
@@ -77,27 +77,28 @@ func TestFind(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
-			got, err := Find(t.Context(), test.says, where)
+			got, err := find(t.Context(), test.says, where)
 			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 				t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 			}
 		})
 	}
-	if _, err := Find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
+	if _, err := find(t.Context(), says{lease: "quantum"}, where); err == nil || !strings.Contains(err.Error(), `mode "quantum", which this version does not know`) {
 		t.Errorf("a mode of tomorrow: error %v", err)
 	}
 	for lease, want := range map[string]Found{
-		"quantum": {Mode: ciliumnode.Kubernetes, By: "--mode", Settings: "{}"},
+		"quantum": {Mode: ciliumnode.Kubernetes, By: "--mode", Published: "{}"},
 		"!":       {Mode: ciliumnode.Kubernetes, By: "--mode", NoSettings: denied},
 	} {
-		got, err := FindIn(t.Context(), says{lease: lease}, where, ciliumnode.Kubernetes, "--mode")
+		where.Mode = "kubernetes"
+		got, err := find(t.Context(), says{lease: lease}, where)
 		want.Lease = client.ObjectKey{Namespace: "network", Name: "op"}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("in a mode given, with Lease %s: error %v, found (-want +got):\n%s", lease, err, diff)
 		}
 	}
 	broken := errors.New("no way")
-	if _, err := Find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
+	if _, err := find(t.Context(), says{err: broken}, where); !errors.Is(err, broken) {
 		t.Errorf("an API server that fails: error %v", err)
 	}
 }

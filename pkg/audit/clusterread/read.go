@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,16 +31,13 @@ import (
 // Reader reads clusters.
 type Reader struct {
 	// Client must know Nodes, Pods, Services, ServiceCIDRs, CiliumNodes, CiliumLoadBalancerIPPools,
-	// PodIPPools and PodIPBlocks; with Asks, Namespaces and CiliumPodIPPools.
+	// PodIPPools and PodIPBlocks; in multi-pool mode, Namespaces and CiliumPodIPPools.
 	Client client.Reader
 	// AgentNamespace and AgentSelector find the agents' pods.
 	AgentNamespace string
 	AgentSelector  labels.Selector
 	// Mode is how agents are assigned their blocks.
 	Mode ciliumnode.Mode
-	// Asks: in multi-pool mode, read the objects that select the Cilium pool of pods: namespaces,
-	// CiliumPodIPPools, and labels of pods.
-	Asks bool
 	// Config: read how the agents are configured too.
 	Config bool
 	// PageSize is the number of objects in one request. Zero: 500.
@@ -66,7 +62,7 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 			s.Pods = append(s.Pods, r.stripPod(&l.Items[i]))
 		}
 		return len(l.Items)
-	}, client.MatchingFieldsSelector{Selector: needsAddress()})
+	}, client.MatchingFieldsSelector{Selector: state.PodFields()})
 	if err != nil {
 		return nil, err
 	}
@@ -169,13 +165,10 @@ func (r *Reader) readServices(ctx context.Context, s *audit.Snapshot) error {
 	return err
 }
 
-// asks reports whether to read the Cilium pool that each pod requests.
-func (r *Reader) asks() bool { return r.Asks && r.Mode.ManyPools() }
-
 // readAsks reads the objects that select the Cilium pool of pods. A cluster may have no
 // CiliumPodIPPools.
 func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
-	if !r.asks() {
+	if !r.Mode.ManyPools() {
 		return nil
 	}
 	err := list(ctx, r, "namespaces", func(l *corev1.NamespaceList) int {
@@ -200,11 +193,6 @@ func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
 		return nil
 	}
 	return err
-}
-
-// needsAddress lets the API server send only pods that need an address.
-func needsAddress() fields.Selector {
-	return fields.ParseSelectorOrDie("spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed")
 }
 
 // list reads all pages of a list. An expired continue token costs only the consistency of the list:
@@ -257,7 +245,7 @@ func (r *Reader) stripPod(p *corev1.Pod) corev1.Pod {
 		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: keepRequests(&p.Spec)},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs, StartTime: p.Status.StartTime},
 	}
-	if r.asks() {
+	if r.Mode.ManyPools() {
 		out.Labels = p.Labels
 	}
 	if len(p.Status.PodIPs) == 0 { // see state.Cluster.Waiting

@@ -309,7 +309,7 @@ func waitNote(b crd.Block, pool *crd.Pool, w expand.Wait) string {
 		}
 	case expand.WaitWindow:
 		if w.Until.IsZero() {
-			return fmt.Sprintf("a maintenance window of pool %s, and none will ever open: correct spec.maintenance.windows", b.Pool)
+			return fmt.Sprintf("a maintenance window of pool %s, and %s: correct spec.maintenance.windows", b.Pool, crd.NeverOpens)
 		}
 		return fmt.Sprintf("the maintenance window of pool %s that opens at %s", b.Pool, w.Until.UTC().Format(time.RFC3339))
 	}

@@ -61,16 +61,16 @@ func (e *Env) Client() (client.Client, error) {
 
 // FindOperator returns the operator's mode and settings, as the cluster shows them. It warns if the
 // mode is unknown.
-func (e *Env) FindOperator(ctx context.Context) (check.Operator, error) {
+func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
-		return check.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
+		return clusterread.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()
 	if err != nil {
-		return check.Operator{}, err
+		return clusterread.Operator{}, err
 	}
-	operator, err := check.FindOperator(ctx, c, e.mode, clusterread.Where{
-		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace,
+	operator, err := clusterread.Find(ctx, c, clusterread.Where{
+		LeaseNamespace: *e.Flags.Namespace, LeaseName: e.Lease, CiliumNamespace: e.AgentNamespace, Mode: e.mode,
 	})
 	if err != nil {
 		return operator, e.CannotRead(fmt.Errorf("cannot tell the operator's mode: %w", err))
@@ -100,7 +100,7 @@ func (e *Env) Read(ctx context.Context) (*cluster.Cluster, error) {
 }
 
 // ReadAs reads the cluster once, in the mode and with the settings of operator.
-func (e *Env) ReadAs(ctx context.Context, operator check.Operator) (*cluster.Cluster, error) {
+func (e *Env) ReadAs(ctx context.Context, operator clusterread.Operator) (*cluster.Cluster, error) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, err
@@ -110,21 +110,20 @@ func (e *Env) ReadAs(ctx context.Context, operator check.Operator) (*cluster.Clu
 		return nil, err
 	}
 	progress := check.NewProgress(e.Raw.ErrOut)
-	kept := &keeper{Reader: c}
-	reader := clusterread.Reader{Client: kept, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Asks: true, Config: true, Progress: progress.Read, Now: e.TimeNow}
+	reader := clusterread.Reader{Client: c, AgentNamespace: namespace, AgentSelector: selector, Mode: operator.Mode, Config: true, Progress: progress.Read, Now: e.TimeNow}
 	snapshot, err := reader.Read(ctx)
 	progress.Clear()
 	if err != nil {
 		return nil, e.CannotRead(err)
 	}
-	read := cluster.New(snapshot, kept.ciliumNodes, operator)
+	read := cluster.New(snapshot, operator)
 	read.Client = c
 	return read, nil
 }
 
 // Agents returns how to select the pods of Cilium's agents: by the flags, or else as the
 // operator does. It warns if the operator's settings are unknown.
-func (e *Env) Agents(operator check.Operator) (namespace string, selector labels.Selector, err error) {
+func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector labels.Selector, err error) {
 	e.Warn(operator.SettingsUnknown())
 	namespace, selector = operator.Settings.AgentNamespace, operator.Settings.AgentSelector
 	if e.given("cilium-namespace") {

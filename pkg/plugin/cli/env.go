@@ -4,11 +4,9 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -91,18 +89,6 @@ func Examples(lines ...string) string {
 		out += "  kubectl cilium-pool " + l
 	}
 	return out
-}
-
-// Former returns a command under the name that it had in the release before, hidden. It prints
-// its name of now.
-func (e *Env) Former(cmd *cobra.Command, now string) *cobra.Command {
-	cmd.Hidden, cmd.Aliases = true, nil
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		fmt.Fprintf(e.ErrOut, "%s is now kubectl cilium-pool %s\n", cmd.CommandPath(), now)
-		return run(cmd, args)
-	}
-	return cmd
 }
 
 // List prints the result of list for the cluster; with -w it reads the cluster again and again, and

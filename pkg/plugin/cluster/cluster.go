@@ -3,18 +3,20 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -28,13 +30,10 @@ type Cluster struct {
 	Now time.Time
 	// Objects are the objects read.
 	Objects *audit.Snapshot
-	// CiliumNodes are complete, unlike the snapshot's: the ledger reads addresses taken by others
-	// from them.
-	CiliumNodes []*ciliumv2.CiliumNode
 	// Client reads and writes in that cluster.
 	Client client.Client
 	// Operator is the operator's mode and settings, as the cluster shows them.
-	Operator check.Operator
+	Operator clusterread.Operator
 
 	// Cluster is the operator's state of the cluster.
 	state.Cluster
@@ -43,23 +42,28 @@ type Cluster struct {
 	PodIPPools map[string]*v1alpha1.PodIPPool
 	// Hypothetical: the pools differ from the cluster's.
 	Hypothetical bool
-
-	// runs are the podCIDRs that agents run with, by node, in kubernetes mode.
-	runs map[string][]netip.Prefix
 }
 
-// New derives a cluster from the objects of one snapshot. ciliumNodes are its CiliumNodes as
-// stored in the API server.
-func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.Operator) *Cluster {
+// New derives a cluster from the objects of one snapshot.
+func New(s *audit.Snapshot, operator clusterread.Operator) *Cluster {
 	settings := &operator.Settings
 	c := &Cluster{
-		Now: s.Time, Objects: s, CiliumNodes: ciliumNodes, Operator: operator,
+		Now: s.Time, Objects: s, Operator: operator,
 		Nodes: map[string]*corev1.Node{}, PodIPPools: map[string]*v1alpha1.PodIPPool{},
-		runs: map[string][]netip.Prefix{},
+	}
+	for i := range s.Pools {
+		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
+	}
+	for i := range s.Nodes {
+		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
 	}
 	var views []*ciliumnode.View
-	for _, o := range c.allocationObjects() {
-		views = append(views, s.Mode.View(o))
+	for _, cn := range s.CiliumNodes {
+		view := cn.View
+		if s.Mode == ciliumnode.Kubernetes { // the operator's has no report of the agent
+			view = s.Mode.View(c.Nodes[cn.Name])
+		}
+		views = append(views, view)
 	}
 	c.Cluster = *s.Cluster(settings.Defaults, settings.AgentSettle, views)
 	pressure := state.NewPressure()
@@ -74,33 +78,7 @@ func New(s *audit.Snapshot, ciliumNodes []*ciliumv2.CiliumNode, operator check.O
 	}
 	c.IgnoreTaints, c.StartupTaints = state.SetOf(settings.IgnoreTaints), state.SetOf(settings.StartupTaints)
 	c.ShortageTaint = settings.ShortageTaint
-	for i := range s.Pools {
-		c.PodIPPools[s.Pools[i].Name] = &s.Pools[i]
-	}
-	for i := range s.Nodes {
-		c.Nodes[s.Nodes[i].Name] = &s.Nodes[i]
-	}
-	for _, cn := range s.CiliumNodes {
-		if cn.BlockDemand != nil {
-			c.runs[cn.Name] = cn.BlockDemand.Runs
-		}
-	}
 	return c
-}
-
-// allocationObjects returns the objects that assign blocks to agents.
-func (c *Cluster) allocationObjects() []client.Object {
-	var out []client.Object
-	if _, ok := c.Objects.Mode.AllocationObject().(*corev1.Node); ok {
-		for i := range c.Objects.Nodes {
-			out = append(out, &c.Objects.Nodes[i])
-		}
-		return out
-	}
-	for _, cn := range c.CiliumNodes {
-		out = append(out, cn)
-	}
-	return out
 }
 
 // AllocationObject returns the kind of the objects that assign blocks to agents.
@@ -115,8 +93,8 @@ func (c *Cluster) NodeNames() []string {
 	for name := range c.Nodes {
 		names[name] = true
 	}
-	for _, o := range c.allocationObjects() {
-		names[o.GetName()] = true
+	for _, cn := range c.Objects.CiliumNodes {
+		names[cn.Name] = true
 	}
 	for _, name := range c.Ledger.Nodes() {
 		names[name] = true
@@ -142,7 +120,9 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 		for _, a := range v.Own {
 			users[a] = "the agent"
 		}
-		maps.Copy(users, v.Used)
+		for a, user := range v.Used {
+			users[a] = strings.TrimSuffix(user, " [restored]")
+		}
 	}
 	for _, p := range c.Pods.On(node) {
 		for _, a := range p.IPs {
@@ -161,6 +141,28 @@ func (c *Cluster) UsableCount(b crd.Block) int {
 		return pool.UsableCount(b.CIDR)
 	}
 	return 0
+}
+
+// PodStarts returns since when each pod runs, by namespace/name.
+func (c *Cluster) PodStarts() map[string]time.Time {
+	starts := map[string]time.Time{}
+	for i := range c.Objects.Pods {
+		pod := &c.Objects.Pods[i]
+		starts[pod.Namespace+"/"+pod.Name] = ptr.Deref(pod.Status.StartTime, pod.CreationTimestamp).Time
+	}
+	return starts
+}
+
+// DeleteBlock deletes a block, and its finalizer keeps it: from then on the operator publishes none
+// of its addresses. A block that was recreated in the meantime is left alone.
+func (c *Cluster) DeleteBlock(ctx context.Context, b crd.Block) error {
+	obj := &v1alpha1.PodIPBlock{}
+	obj.Name = b.Name
+	err := c.Client.Delete(ctx, obj, client.Preconditions{UID: &b.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting block %s: %w", b.Name, err)
+	}
+	return nil
 }
 
 // CountIn returns the number of addresses in users that lie in cidr.

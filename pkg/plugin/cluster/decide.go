@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -44,7 +45,11 @@ func (c *Cluster) Decide(name string) []Decision {
 // RunsWith returns the podCIDRs of a family that a node's agent runs with, in kubernetes mode.
 // Its Node need not name them.
 func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(c.runs[node]), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+	i := slices.IndexFunc(c.Objects.CiliumNodes, func(cn audit.CiliumNode) bool { return cn.Name == node })
+	if i < 0 || c.Objects.CiliumNodes[i].BlockDemand == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockDemand.Runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
 // holdAsReported holds the blocks that the operator reports as held in their statuses: it knows

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -50,7 +50,7 @@ func TestDecidesByWhatAnAgentRunsWith(t *testing.T) {
 			if test.want != "" {
 				want = append(want, netip.MustParsePrefix(test.want))
 			}
-			decisions := New(s, nil, check.Operator{Settings: config.DefaultSettings()}).Decide("n")
+			decisions := New(s, clusterread.Operator{Settings: config.DefaultSettings()}).Decide("n")
 			if len(decisions) != 1 || !slices.Equal(decisions[0].State.BlockDemand.Runs, want) {
 				t.Errorf("decisions are %+v, want one that knows of %v", decisions, want)
 			}

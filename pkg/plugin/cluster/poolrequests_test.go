@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
@@ -51,7 +51,7 @@ func TestPodsCountForTheirCiliumPool(t *testing.T) {
 				Pods:        []corev1.Pod{{ObjectMeta: test.pod, Spec: corev1.PodSpec{NodeName: "n"}}},
 				Namespaces:  []corev1.Namespace{{ObjectMeta: test.namespace}},
 				CiliumPools: []*ciliumpool.View{ciliumpool.Read(none), ciliumpool.Read(picks)},
-			}, nil, check.Operator{Settings: config.DefaultSettings()})
+			}, clusterread.Operator{Settings: config.DefaultSettings()})
 			blue := 0
 			for _, d := range c.Decide("n") {
 				if d.Family == ipalloc.IPv4 && d.CiliumPool == "blue" {

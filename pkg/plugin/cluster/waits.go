@@ -48,16 +48,12 @@ func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
 			return Wait{What: "pods " + output.Few(pods)}
 		}
 	case expand.WaitAgent:
-		if len(pods) == 0 {
-			return Wait{What: b.WaitNote, Action: deleteTheNode}
-		}
+		return Wait{What: b.WaitNote, Action: deleteTheNode}
 	case expand.WaitRestart:
-		if len(pods) == 0 {
-			settings := &c.Operator.Settings
-			return Wait{What: b.WaitNote, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
-		}
+		settings := &c.Operator.Settings
+		return Wait{What: b.WaitNote, Action: fmt.Sprintf(restartAgents, settings.AgentNamespace, settings.AgentSelector), Restart: true}
 	case expand.WaitWindow:
-		if strings.Contains(b.WaitNote, "none will ever open") {
+		if strings.Contains(b.WaitNote, crd.NeverOpens) {
 			return Wait{What: b.WaitNote, Action: openAWindow}
 		}
 	}
@@ -83,7 +79,7 @@ func podsOf(b crd.Block, users map[netip.Addr]string) []string {
 	var pods []string
 	for a, user := range users {
 		if b.CIDR.Contains(a) && strings.Contains(user, "/") {
-			pods = append(pods, strings.TrimSuffix(user, " [restored]"))
+			pods = append(pods, user)
 		}
 	}
 	slices.Sort(pods)

@@ -4,8 +4,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,12 +23,18 @@ type flags struct {
 	every, timeout               time.Duration
 	evict, emptyDirs             bool
 	maxConcurrent                int
+
+	from, to                     string // from is the argument
+	status, abort, restartAgents bool
+	maxRestarts                  int
 }
 
 // validate checks flags against each other and against the mode. The mode decides whether the
 // operator parks draining blocks.
 func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 	switch {
+	case f.status || f.abort || f.restartAgents:
+		return output.Usagef("--status, --abort and --restart-agents need --to")
 	case f.undo && f.now:
 		return output.Usagef("--undo and --now do not go together")
 	case f.evict && f.undo:
@@ -99,7 +103,7 @@ move a pod that --evict leaves alone.`
 
 // New returns the command drain.
 func New(e *cli.Env) *cobra.Command {
-	f := renumberFlags{flags: flags{wait: true, every: 2 * time.Second, maxConcurrent: 5}, maxRestarts: 1}
+	f := flags{wait: true, every: 2 * time.Second, maxConcurrent: 5, maxRestarts: 1}
 	cmd := &cobra.Command{
 		Use:   "drain POOL|CIDR|BLOCK",
 		Short: "Move nodes off a pool, a CIDR of a pool or a block, and show the obstacles",
@@ -108,12 +112,8 @@ func New(e *cli.Env) *cobra.Command {
 			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.to != "" {
-				f.from = args[0]
+			if f.from = args[0]; f.to != "" {
 				return renumber(cmd.Context(), e, f)
-			}
-			if f.status || f.abort || f.restartAgents {
-				return output.Usagef("--status, --abort and --restart-agents need --to")
 			}
 			c, err := e.Read(cmd.Context())
 			if err != nil {
@@ -123,17 +123,15 @@ func New(e *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), e, c, t, f.flags)
+			return run(cmd.Context(), e, c, t, f)
 		},
 		ValidArgsFunction: e.CompletePools,
 	}
-	f.addRenumber(cmd, e)
-	f.add(cmd)
+	f.add(cmd, e)
 	return cmd
 }
 
-// add adds the flags of a drain.
-func (f *flags) add(cmd *cobra.Command) {
+func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	fs := cmd.Flags()
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "print what would be done and who uses it, and change nothing")
 	fs.BoolVar(&f.undo, "undo", f.undo, "take back the drain of a pool or a CIDR")
@@ -145,6 +143,12 @@ func (f *flags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.wait, "wait", f.wait, "wait until every block cools down, and show the obstacles")
 	fs.DurationVar(&f.every, "every", f.every, "time between two reads of the cluster while waiting")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "time to wait; 0: without end")
+	fs.StringVar(&f.to, "to", "", "renumber: the CIDR that the pool gets instead, or another pool")
+	fs.BoolVar(&f.status, "status", false, "with --to: print the step reached, and write nothing")
+	fs.BoolVar(&f.abort, "abort", false, "with --to: let the old range serve again")
+	fs.BoolVar(&f.restartAgents, "restart-agents", false, "with --to: restart the agents that have addresses of their own in the old range")
+	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
+	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
 }
 
 func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
@@ -179,7 +183,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	if !f.wait {
 		return nil
 	}
-	return follow(ctx, e, t, f)
+	return followDrain(ctx, e, t, f)
 }
 
 // start sets the policy of a pool or a CIDR, and deletes a block; with --now it also deletes
@@ -199,7 +203,7 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 	}
 	var blocks []crd.Block
 	for _, r := range rows {
-		if b, ok := c.Ledger.Block(netip.MustParsePrefix(r.CIDR)); ok { // written by BlockRows
+		if b, ok := c.Ledger.Block(r.CIDR); ok {
 			blocks = append(blocks, b)
 		}
 	}
@@ -209,10 +213,8 @@ func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows [
 // setPolicy sets ranges of a pool to drain, or to allocate again.
 func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
 	edit := func(pool *v1alpha1.PodIPPool) {
-		for _, entry := range cidrsOf(pool) {
-			p, err := netip.ParsePrefix(entry.CIDR)
+		for _, entry := range entriesIn(pool, t.ranges) {
 			switch {
-			case err != nil || !slices.Contains(t.ranges, p):
 			case drain:
 				entry.AllocationPolicy = v1alpha1.AllocationDrain
 			case entry.AllocationPolicy == v1alpha1.AllocationDrain: // a cordoned range stays so

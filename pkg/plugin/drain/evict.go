@@ -75,7 +75,7 @@ func podsIn(c *cluster.Cluster, rows []list.BlockRow) []placed {
 			continue
 		}
 		for _, r := range ofNode[p.Spec.NodeName] {
-			if a, in := addressIn(p, netip.MustParsePrefix(r.CIDR)); in { // written by BlockRows
+			if a, in := addressIn(p, r.CIDR); in {
 				key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 				out = append(out, placed{key, r.Node, a, r.Block, p.DeletionTimestamp != nil})
 				break

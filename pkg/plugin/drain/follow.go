@@ -15,26 +15,31 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// follow prints the obstacles to the target's blocks, one line per change, and with --evict evicts
-// pods, until every block of the target cools down, or the remaining ones wait for user action.
-func follow(ctx context.Context, e *cli.Env, t target, f flags) error {
-	w := &follower{env: e, target: t, flags: f, printed: map[string]string{}}
-	return repeat(ctx, e, f, w.look, w.stopped)
+// follower is the memory of a command between two looks at the cluster, for its output and to save
+// requests.
+type follower struct {
+	env       *cli.Env
+	flags     flags
+	printed   map[string]string // by block
+	evicter   *evicter
+	restarter *restarter
 }
 
-// repeat reads the cluster every f.every and passes it to look, until that reports the end of
+func newFollower(e *cli.Env, f flags) *follower {
+	return &follower{env: e, flags: f, printed: map[string]string{}}
+}
+
+// follow reads the cluster every --every and passes it to look, until that reports the end of
 // the wait or fails. stopped returns the error of a wait that ended early.
-func repeat(
-	ctx context.Context, e *cli.Env, f flags, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func() error,
-) error {
+func (w *follower) follow(ctx context.Context, look func(context.Context, *cluster.Cluster) (done bool, err error), stopped func(left string) error) error {
 	reading := ctx // the first read may outlast the timeout, so that there is something to print
-	if f.timeout > 0 {
+	if w.flags.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		ctx, cancel = context.WithTimeout(ctx, w.flags.timeout)
 		defer cancel()
 	}
 	for {
-		c, err := e.Read(reading)
+		c, err := w.env.Read(reading)
 		if err != nil && reading.Err() == nil {
 			return err
 		}
@@ -44,53 +49,52 @@ func repeat(
 				return err
 			}
 		}
-		if e.Sleep(ctx, max(f.every, time.Second)) != nil {
-			return stopped()
+		if w.env.Sleep(ctx, max(w.flags.every, time.Second)) != nil {
+			return stopped(output.Count(len(w.printed), "block"))
 		}
 	}
 }
 
-// follower is the memory of follow between two looks at the cluster.
-type follower struct {
-	env     *cli.Env
-	target  target
-	flags   flags
-	printed map[string]string // by block
-	evicter *evicter
+// followDrain shows the obstacles until every block of the target cools down, or the remaining
+// ones wait for user action.
+func followDrain(ctx context.Context, e *cli.Env, t target, f flags) error {
+	w := newFollower(e, f)
+	return w.follow(ctx, func(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
+		left := leavingRows(c, t)
+		if done, err = w.leave(ctx, c, t, left); len(left) == 0 {
+			fmt.Fprintf(e.Out, "%s is drained\n", t.what)
+			return true, nil
+		}
+		return done, err
+	}, func(left string) error {
+		goesOn := "It goes on without this command"
+		if f.evict {
+			goesOn += ", and no more pods are evicted: call it again for that"
+		}
+		return fmt.Errorf("%s still drains: %s left. %s", t.what, left, goesOn)
+	})
 }
 
-// look prints the changes, and evicts pods. It reports whether the wait is over.
-func (w *follower) look(ctx context.Context, c *cluster.Cluster) (done bool, err error) {
-	left := leavingRows(c, w.target)
+// leave prints the obstacles to the blocks of a target, one line per change, and evicts pods and
+// restarts agents. The wait is over once the blocks need user action alone.
+func (w *follower) leave(ctx context.Context, c *cluster.Cluster, t target, left []list.BlockRow) (done bool, err error) {
 	printChanges(w.env, w.printed, left)
-	if len(left) == 0 {
-		fmt.Fprintf(w.env.Out, "%s is drained\n", w.target.what)
-		return true, nil
+	if w.evicter == nil {
+		w.evicter, w.restarter = newEvicter(w.env, c.Client, w.flags), newRestarter(c.Client, w.env.Out, w.flags.maxRestarts)
 	}
 	if w.flags.evict {
-		if w.evicter == nil {
-			w.evicter = newEvicter(w.env, c.Client, w.flags)
-		}
 		pods := podsIn(c, draining(left))
 		if err := w.evicter.step(ctx, pods); err != nil {
 			return false, err
 		}
 		left = w.evicter.needsPeople(left, pods)
 	}
-	if !slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
-		printAdvice(w.env, w.target, left)
-		return true, output.NotReached
+	if w.flags.restartAgents {
+		if left, err = w.restarter.step(ctx, c, left); err != nil {
+			return false, err
+		}
 	}
-	return false, nil
-}
-
-// stopped returns the error of a wait that was not completed.
-func (w *follower) stopped() error {
-	goesOn := "It goes on without this command"
-	if w.flags.evict {
-		goesOn += ", and no more pods are evicted: call it again for that"
-	}
-	return fmt.Errorf("%s still drains: %s left. %s", w.target.what, output.Count(len(w.printed), "block"), goesOn)
+	return printAdvice(w.env, t, left)
 }
 
 // printChanges prints the changes since the last call.
@@ -121,8 +125,11 @@ func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	}
 }
 
-// printAdvice prints advice about blocks that do not leave on their own.
-func printAdvice(e *cli.Env, t target, left []list.BlockRow) {
+// printAdvice prints advice about blocks if none leaves on its own, and reports whether that is so.
+func printAdvice(e *cli.Env, t target, left []list.BlockRow) (done bool, err error) {
+	if len(left) == 0 || slices.ContainsFunc(left, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
+		return false, nil
+	}
 	nodes := map[string][]string{} // by action
 	for _, r := range left {
 		if !slices.Contains(nodes[r.NeedsAction], r.Node) {
@@ -133,4 +140,5 @@ func printAdvice(e *cli.Env, t target, left []list.BlockRow) {
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
 		fmt.Fprintf(e.ErrOut, "  %s: %s\n", output.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}
+	return true, output.NotReached
 }

@@ -128,7 +128,7 @@ func (m *move) pool(c *cluster.Cluster) *v1alpha1.PodIPPool { return c.PodIPPool
 // inSpec reports whether the pool still has the old range.
 func (m *move) inSpec(c *cluster.Cluster) bool {
 	pool := m.pool(c)
-	return pool != nil && slices.ContainsFunc(rangesOf(pool), func(p netip.Prefix) bool { return slices.Contains(m.old.ranges, p) })
+	return pool != nil && len(entriesIn(pool, m.old.ranges)) > 0
 }
 
 // stage returns the next step.
@@ -146,9 +146,8 @@ func (m *move) stage(c *cluster.Cluster) stage {
 
 // drains reports whether any of the old range drains. The pool must be there.
 func (m *move) drains(c *cluster.Cluster) bool {
-	return slices.ContainsFunc(cidrsOf(m.pool(c)), func(entry *v1alpha1.PoolCIDR) bool {
-		p, err := netip.ParsePrefix(entry.CIDR)
-		return err == nil && slices.Contains(m.old.ranges, p) && entry.AllocationPolicy == v1alpha1.AllocationDrain
+	return slices.ContainsFunc(entriesIn(m.pool(c), m.old.ranges), func(entry *v1alpha1.PoolCIDR) bool {
+		return entry.AllocationPolicy == v1alpha1.AllocationDrain
 	})
 }
 
@@ -161,20 +160,16 @@ func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
 
 // edit makes the old range of a pool drain, and the new one serve.
 func (m *move) edit(pool *v1alpha1.PodIPPool) {
-	served := false
-	for _, entry := range cidrsOf(pool) {
-		switch p, err := netip.ParsePrefix(entry.CIDR); {
-		case err != nil:
-		case slices.Contains(m.old.ranges, p):
-			entry.AllocationPolicy = v1alpha1.AllocationDrain
-		case p == m.added:
-			served = true
-			if !(crd.Range{Policy: entry.AllocationPolicy}).Allocates() {
-				entry.AllocationPolicy = v1alpha1.AllocationAllocate
-			}
+	for _, entry := range entriesIn(pool, m.old.ranges) {
+		entry.AllocationPolicy = v1alpha1.AllocationDrain
+	}
+	added := entriesIn(pool, []netip.Prefix{m.added})
+	for _, entry := range added {
+		if !(crd.Range{Policy: entry.AllocationPolicy}).Allocates() {
+			entry.AllocationPolicy = v1alpha1.AllocationAllocate
 		}
 	}
-	if m.byCIDR() && !served {
+	if m.byCIDR() && len(added) == 0 {
 		addCIDR(pool, m.added)
 	}
 }
@@ -260,7 +255,7 @@ func (m *move) rows(c *cluster.Cluster) []list.BlockRow {
 		if !m.byCIDR() && r.Pool == m.old.pool {
 			return false
 		}
-		return !overlapsAny(netip.MustParsePrefix(r.CIDR), m.old.ranges) // written by BlockRows
+		return !overlapsAny(r.CIDR, m.old.ranges)
 	})
 }
 

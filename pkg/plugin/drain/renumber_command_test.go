@@ -55,20 +55,20 @@ func TestParseMove(t *testing.T) {
 }
 
 func TestValidateRenumber(t *testing.T) {
-	good := renumberFlags{flags: flags{wait: true, maxConcurrent: 1}, from: "a", to: "b", maxRestarts: 1}
-	if err := good.validate(); err != nil {
+	good := flags{wait: true, maxConcurrent: 1, from: "a", to: "b", maxRestarts: 1}
+	if err := good.validateMove(); err != nil {
 		t.Error(err)
 	}
-	for name, edit := range map[string]func(*renumberFlags){
-		"no range":           func(f *renumberFlags) { f.from = "" },
-		"no --to":            func(f *renumberFlags) { f.to = "" },
-		"--status --abort":   func(f *renumberFlags) { f.status, f.abort = true, true },
-		"--max-concurrent 0": func(f *renumberFlags) { f.maxConcurrent = 0 },
-		"--max-restarts 0":   func(f *renumberFlags) { f.maxRestarts = 0 },
+	for name, edit := range map[string]func(*flags){
+		"no range":           func(f *flags) { f.from = "" },
+		"no --to":            func(f *flags) { f.to = "" },
+		"--status --abort":   func(f *flags) { f.status, f.abort = true, true },
+		"--max-concurrent 0": func(f *flags) { f.maxConcurrent = 0 },
+		"--max-restarts 0":   func(f *flags) { f.maxRestarts = 0 },
 	} {
 		f := good
 		edit(&f)
-		if err := f.validate(); !errors.As(err, &output.UsageError{}) {
+		if err := f.validateMove(); !errors.As(err, &output.UsageError{}) {
 			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
@@ -96,20 +96,20 @@ func TestRenumberWritesNothing(t *testing.T) {
 	usage := func(err error) bool { return errors.As(err, &output.UsageError{}) }
 	for name, test := range map[string]struct {
 		objects []client.Object
-		edit    func(*renumberFlags)
+		edit    func(*flags)
 		as      func(error) bool
 		says    string
 	}{
-		"not confirmed":         {nil, func(*renumberFlags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
-		"--dry-run":             {nil, func(f *renumberFlags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
-		"--dry-run --yes":       {nil, func(f *renumberFlags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
-		"--status":              {nil, func(f *renumberFlags) { f.status = true }, func(err error) bool { return errors.Is(err, output.Failed) }, "not begun"},
-		"in another mode":       {[]client.Object{lease}, func(f *renumberFlags) { f.yes = true }, usage, ""},
-		"to abort in that mode": {[]client.Object{lease}, func(f *renumberFlags) { f.abort = true }, usage, ""},
+		"not confirmed":         {nil, func(*flags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
+		"--dry-run":             {nil, func(f *flags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
+		"--dry-run --yes":       {nil, func(f *flags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
+		"--status":              {nil, func(f *flags) { f.status = true }, func(err error) bool { return errors.Is(err, output.Failed) }, "not begun"},
+		"in another mode":       {[]client.Object{lease}, func(f *flags) { f.yes = true }, usage, ""},
+		"to abort in that mode": {[]client.Object{lease}, func(f *flags) { f.abort = true }, usage, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
-			f := renumberFlags{flags: flags{wait: true, maxConcurrent: 1, timeout: time.Second}, from: oldCIDR, to: newCIDR, maxRestarts: 1}
+			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, from: oldCIDR, to: newCIDR, maxRestarts: 1}
 			test.edit(&f)
 			if err := renumber(t.Context(), r.at(), f); !test.as(err) {
 				t.Errorf("%v\n%s", err, r.errOut.String())

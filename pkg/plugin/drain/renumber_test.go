@@ -20,7 +20,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -78,7 +78,6 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 		},
 	}).WithObjects(objects...).Build()
 	s := &audit.Snapshot{Time: fixtures.Noon(), Mode: ciliumnode.CRD}
-	var ciliumNodes []*ciliumv2.CiliumNode
 	for _, obj := range objects {
 		if err := served.Get(t.Context(), client.ObjectKeyFromObject(obj), obj); err != nil {
 			t.Fatal(err)
@@ -92,10 +91,9 @@ func readOf(t *testing.T, objects ...client.Object) *renumbered {
 			s.Pods = append(s.Pods, *obj)
 		case *ciliumv2.CiliumNode:
 			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: ciliumnode.NewView(obj)})
-			ciliumNodes = append(ciliumNodes, obj)
 		}
 	}
-	r.Cluster = cluster.New(s, ciliumNodes, check.Operator{Settings: config.DefaultSettings()})
+	r.Cluster = cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()})
 	r.Client = served
 	return r
 }
@@ -225,6 +223,15 @@ func TestWritesOverANewerStatus(t *testing.T) {
 	}
 }
 
+// A pool that is being deleted goes by itself.
+func TestWaitsForThePoolToGo(t *testing.T) {
+	r := readOf(t, ending(ranged("-"+oldCIDR)))
+	w := newFollower(r.env(), flags{})
+	if done, err := w.advance(t.Context(), r.Cluster, poolMove(fixtures.Prefix(oldCIDR))); done || err != nil {
+		t.Errorf("done %t, %v: %s", done, err, r.errOut.String())
+	}
+}
+
 func TestDeletesThePoolThatWasRead(t *testing.T) {
 	r, m := readOf(t, ranged("-"+oldCIDR)), poolMove(fixtures.Prefix(oldCIDR))
 	if err := m.remove(t.Context(), r.Cluster); err != nil || len(r.deletes) != 1 || r.deletes[0] != "uid-p" {
@@ -260,17 +267,17 @@ func TestAbort(t *testing.T) {
 // The operator may write the pool's status at any time: the next look continues.
 func TestLooksAgainAfterAConflict(t *testing.T) {
 	r := readOf(t, ranged(oldCIDR))
-	w := &mover{env: r.env(), move: cidrMove(oldCIDR, newCIDR), printed: map[string]string{}}
+	w, m := newFollower(r.env(), flags{}), cidrMove(oldCIDR, newCIDR)
 	r.refuse = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("podippools").GroupResource(), "p", errors.New("modified"))
-	if done, err := w.look(t.Context(), r.Cluster); done || err != nil {
+	if done, err := w.advance(t.Context(), r.Cluster, m); done || err != nil {
 		t.Errorf("after a conflict: done %t, %v", done, err)
 	}
 	r.refuse = apierrors.NewInternalError(errors.New("etcd"))
-	if _, err := w.look(t.Context(), r.Cluster); !apierrors.IsInternalError(err) {
+	if _, err := w.advance(t.Context(), r.Cluster, m); !apierrors.IsInternalError(err) {
 		t.Errorf("%v, want the API server's error", err)
 	}
 	r.refuse = nil
-	if done, err := w.look(t.Context(), r.Cluster); done || err != nil || r.policies(t) != "-"+oldCIDR+" "+newCIDR {
+	if done, err := w.advance(t.Context(), r.Cluster, m); done || err != nil || r.policies(t) != "-"+oldCIDR+" "+newCIDR {
 		t.Errorf("done %t, %v, the pool has %s", done, err, r.policies(t))
 	}
 }
@@ -289,9 +296,8 @@ func TestEvictsOfWhatDrains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, ranged("-"+oldCIDR, newCIDR), fixtures.BlockObject("10.0.0.0/30", test.phase), pod.DeepCopy())
-			w := &mover{env: r.env(), move: cidrMove(oldCIDR, newCIDR), printed: map[string]string{}}
-			w.flags.evict, w.flags.maxConcurrent, w.flags.maxRestarts = test.evict, 5, 1
-			if _, err := w.look(t.Context(), r.Cluster); err != nil || r.evictions != test.want {
+			w := newFollower(r.env(), flags{evict: test.evict, maxConcurrent: 5, maxRestarts: 1})
+			if _, err := w.advance(t.Context(), r.Cluster, cidrMove(oldCIDR, newCIDR)); err != nil || r.evictions != test.want {
 				t.Errorf("%d evictions, %v; want %d", r.evictions, err, test.want)
 			}
 		})
@@ -339,8 +345,8 @@ func TestTakesOutWhatNothingNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, ranged("-"+oldCIDR, newCIDR), fixtures.CiliumNode("n", "", test.cidr))
-			w := &mover{env: r.env(), move: cidrMove(oldCIDR, newCIDR), printed: map[string]string{}}
-			if done, err := w.look(t.Context(), r.Cluster); done != test.done || done != errors.Is(err, output.NotReached) {
+			w := newFollower(r.env(), flags{})
+			if done, err := w.advance(t.Context(), r.Cluster, cidrMove(oldCIDR, newCIDR)); done != test.done || done != errors.Is(err, output.NotReached) {
 				t.Errorf("done %t, %v", done, err)
 			}
 			if got := r.policies(t); got != test.want {

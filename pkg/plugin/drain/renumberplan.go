@@ -50,7 +50,7 @@ func (m *move) ending(c *cluster.Cluster) string {
 }
 
 // printPlan prints the effects of a move and its obstacles.
-func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f renumberFlags) error {
+func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
 		return nil
@@ -72,7 +72,7 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f re
 	if f.evict {
 		fmt.Fprint(e.Out, "3. ")
 		var err error
-		if evicts, err = newEvicter(e, c.Client, f.flags).plan(ctx, podsIn(c, rows)); err != nil {
+		if evicts, err = newEvicter(e, c.Client, f).plan(ctx, podsIn(c, rows)); err != nil {
 			return err
 		}
 		if err := printBudgets(ctx, e, c, evicts); err != nil {
@@ -200,7 +200,7 @@ func (m *move) agentsIn(c *cluster.Cluster) []string {
 
 // estimate describes the least time of a move, and its computation: evictions and restarts in
 // rounds, and the waits of an address and a block.
-func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f renumberFlags) string {
+func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f flags) string {
 	settings, grace := c.Operator.Settings, time.Duration(0)
 	for _, p := range evicts {
 		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -228,7 +228,7 @@ func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []strin
 }
 
 // restartRounds returns the number of rounds for this command's restarts of agents.
-func (m *move) restartRounds(c *cluster.Cluster, agents []string, f renumberFlags) int {
+func (m *move) restartRounds(c *cluster.Cluster, agents []string, f flags) int {
 	if !f.restartAgents {
 		return 0
 	}
@@ -264,9 +264,8 @@ func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", output.Count(len(rows), "block"), m.from,
 		output.Count(len(nodesOf(rows)), "node"), output.Count(len(podsIn(c, rows)), "pod"), output.Count(len(m.heldOfNew(c)), "block"), m.to)
 	printChanges(e, map[string]string{}, rows)
-	if !slices.ContainsFunc(rows, func(r list.BlockRow) bool { return r.NeedsAction == "" }) {
-		printAdvice(e, m.old, rows)
-		return output.NotReached
+	if needsUsers, err := printAdvice(e, m.old, rows); needsUsers {
+		return err
 	}
 	return output.Failed
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,7 +93,7 @@ func (v *restarter) leaves(c *cluster.Cluster, agent *corev1.Pod, r *list.BlockR
 	switch {
 	case r.Phase == ipalloc.CoolingDown.String():
 		view := c.Ledger.CiliumNode(r.Node)
-		return view != nil && slices.ContainsFunc(view.Listed(), func(p netip.Prefix) bool { return p.String() == r.CIDR })
+		return view != nil && slices.Contains(view.Listed(), r.CIDR)
 	case r.NeedsRestart:
 		return v.restartedAnew(agent) && !reportsAnew(c, r.Node)
 	}

@@ -65,6 +65,14 @@ func cidrsOf(pool *v1alpha1.PodIPPool) []*v1alpha1.PoolCIDR {
 	return all
 }
 
+// entriesIn returns the entries of a pool's spec with these ranges.
+func entriesIn(pool *v1alpha1.PodIPPool, ranges []netip.Prefix) []*v1alpha1.PoolCIDR {
+	return slices.DeleteFunc(cidrsOf(pool), func(entry *v1alpha1.PoolCIDR) bool {
+		p, err := netip.ParsePrefix(entry.CIDR)
+		return err != nil || !slices.Contains(ranges, p)
+	})
+}
+
 func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, c := range cidrsOf(pool) {
@@ -79,8 +87,7 @@ func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 func leavingRows(c *cluster.Cluster, t target) []list.BlockRow {
 	var rows []list.BlockRow
 	for _, r := range list.BlockRows(c, list.BlockFilter{Pool: t.pool}) {
-		cidr := netip.MustParsePrefix(r.CIDR) // written by blockRows
-		if r.Phase != ipalloc.CoolingDown.String() && ipalloc.Covered(cidr, t.ranges) {
+		if r.Phase != ipalloc.CoolingDown.String() && ipalloc.Covered(r.CIDR, t.ranges) {
 			rows = append(rows, r)
 		}
 	}

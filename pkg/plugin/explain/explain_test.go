@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -54,7 +54,7 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 				s.Blocks = []v1alpha1.PodIPBlock{*fixtures.BlockObject(block, ipalloc.InService)}
 			}
 			var text output.Text
-			Node(&text, cluster.New(s, nil, check.Operator{Settings: config.DefaultSettings()}), "n")
+			Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 			if !strings.Contains(text.String(), test.want) {
 				t.Errorf("want %q, got:\n%s", test.want, text.String())
 			}
@@ -73,7 +73,7 @@ func TestExplainFullPool(t *testing.T) {
 		Blocks: []v1alpha1.PodIPBlock{*fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
 	}
 	var text output.Text
-	Node(&text, cluster.New(s, nil, check.Operator{Settings: config.DefaultSettings()}), "n")
+	Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "Pool p has no free block: no block cools down.\nPool q has 4 free blocks.\n"; !strings.Contains(text.String(), want) {
 		t.Errorf("want %q, got:\n%s", want, text.String())
 	}

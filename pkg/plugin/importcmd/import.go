@@ -62,12 +62,8 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 2 wrong command line; 3 written, but something could not be carried over (with
 --strict).`,
 		Example: cli.Examples("import --from calico > pools.yaml", "import --from cilium -f values.yaml > pools.yaml", "import --from kubeadm -f kubeadm.yaml -f clustercidrs.yaml --strict"),
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && from == "" { // its form in the release before
-				from = args[0]
-				fmt.Fprintf(e.ErrOut, "kubectl cilium-pool import %s is now kubectl cilium-pool import --from %[1]s\n", from)
-			}
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, known := origins()[from]
 			if !known {
 				return output.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
@@ -84,9 +80,6 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
-	cmd.Flags().Bool("from-cluster", false, "import from the cluster, as without -f")
-	_ = cmd.Flags().MarkHidden("from-cluster")
-	cmd.MarkFlagsMutuallyExclusive("filename", "from-cluster")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -3,6 +3,7 @@ package list
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -18,11 +19,11 @@ import (
 
 // BlockRow is a block, for users and scripts.
 type BlockRow struct {
-	Block  string `json:"block"`
-	CIDR   string `json:"cidr"`
-	Family string `json:"family"`
-	Pool   string `json:"pool"`
-	Node   string `json:"node"`
+	Block  string       `json:"block"`
+	CIDR   netip.Prefix `json:"cidr"`
+	Family string       `json:"family"`
+	Pool   string       `json:"pool"`
+	Node   string       `json:"node"`
 	// Phase is InService, Draining or CoolingDown.
 	Phase  string     `json:"phase"`
 	Reason string     `json:"reason,omitempty"`
@@ -44,8 +45,8 @@ type BlockRow struct {
 // BlockFilter selects blocks; empty fields select all.
 type BlockFilter struct{ Pool, node, phase string }
 
-// NewBlocks returns the command get blocks.
-func NewBlocks(e *cli.Env) *cobra.Command {
+// newBlocks returns the command get blocks.
+func newBlocks(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	var w BlockFilter
 	cmd := &cobra.Command{
@@ -91,7 +92,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 		for _, b := range c.Ledger.NodeBlocks(node) {
 			wait := c.Wait(b, users)
 			row := BlockRow{
-				Block: b.Name, CIDR: b.CIDR.String(), Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
+				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
 				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
 				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
 			}
@@ -103,11 +104,7 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 			}
 		}
 	}
-	order := map[string]int{}
-	for i, b := range c.Blocks() {
-		order[b.Name] = i
-	}
-	slices.SortFunc(rows, func(a, b BlockRow) int { return order[a.Block] - order[b.Block] })
+	slices.SortFunc(rows, func(a, b BlockRow) int { return a.CIDR.Compare(b.CIDR) })
 	return rows
 }
 

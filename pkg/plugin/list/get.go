@@ -19,6 +19,6 @@ addresses in use and needed.`,
 			return output.Usagef("say what to list: nodes, pools or blocks")
 		},
 	}
-	cmd.AddCommand(NewNodes(e), NewPools(e), NewBlocks(e))
+	cmd.AddCommand(newNodes(e), newPools(e), newBlocks(e))
 	return cmd
 }

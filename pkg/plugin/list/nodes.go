@@ -46,11 +46,11 @@ type PhaseCount struct {
 	CoolingDown int `json:"coolingDown"`
 }
 
-func (p *PhaseCount) add(phase ipalloc.Phase) {
+func (p *PhaseCount) add(phase string) {
 	switch phase {
-	case ipalloc.Draining:
+	case ipalloc.Draining.String():
 		p.Draining++
-	case ipalloc.CoolingDown:
+	case ipalloc.CoolingDown.String():
 		p.CoolingDown++
 	default:
 		p.InService++
@@ -59,8 +59,8 @@ func (p *PhaseCount) add(phase ipalloc.Phase) {
 
 func (p PhaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
 
-// NewNodes returns the command get nodes.
-func NewNodes(e *cli.Env) *cobra.Command {
+// newNodes returns the command get nodes.
+func newNodes(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
 	cmd := &cobra.Command{
@@ -118,7 +118,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Paused, AgentSettled: d.State.AgentSettled,
 		}
 		for _, b := range d.State.Blocks {
-			row.Blocks.add(b.Phase)
+			row.Blocks.add(b.Phase.String())
 			if is, held := c.Ledger.Block(b.CIDR); held && b.Phase != ipalloc.CoolingDown {
 				row.Addresses += c.UsableCount(is)
 				row.Used += cluster.CountIn(b.CIDR, users)

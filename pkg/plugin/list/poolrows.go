@@ -55,7 +55,7 @@ type windowRow struct {
 
 // PoolRows returns a row for each family of each pool.
 func PoolRows(c *cluster.Cluster) []PoolRow {
-	used := usedByBlock(c)
+	blocks := BlockRows(c, BlockFilter{})
 	var rows []PoolRow
 	for _, name := range c.Pools.Names() {
 		pool := c.Pools.Get(name)
@@ -66,7 +66,7 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 		any := false
 		for _, f := range ipalloc.Families() {
 			if _, ok := pool.Ranges(f); ok {
-				rows = append(rows, poolRowOf(c, pool, f, counted[f], used))
+				rows = append(rows, poolRowOf(c, pool, f, counted[f], blocks))
 				any = true
 			}
 		}
@@ -77,12 +77,12 @@ func PoolRows(c *cluster.Cluster) []PoolRow {
 	return rows
 }
 
-func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, used map[string]int) PoolRow {
+func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, blocks []BlockRow) PoolRow {
 	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
 	if counted != nil {
-		blocks := counted.Status.Blocks
-		r.Total, r.Free, r.Full = blocks.Total, blocks.Free, counted.Full()
-		r.Blocks = PhaseCount{InService: int(blocks.InService), Draining: int(blocks.Draining), CoolingDown: int(blocks.CoolingDown)}
+		n := counted.Status.Blocks
+		r.Total, r.Free, r.Full = n.Total, n.Free, counted.Full()
+		r.Blocks = PhaseCount{InService: int(n.InService), Draining: int(n.Draining), CoolingDown: int(n.CoolingDown)}
 	}
 	if ranges, ok := pool.Ranges(f); ok {
 		r.BlockBits = ranges.Bits
@@ -91,10 +91,10 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *st
 		}
 	}
 	holders := map[string]bool{}
-	for _, b := range slices.Collect(c.Ledger.PoolBlocks(pool.Name)) { // which locks the ledger
-		if ipalloc.FamilyOf(b.CIDR.Addr()) == f {
-			r.Addresses += c.UsableCount(b)
-			r.Used += used[b.Name]
+	for i := range blocks {
+		if b := &blocks[i]; b.Pool == pool.Name && b.Family == r.Family {
+			r.Addresses += b.Addresses
+			r.Used += b.Used
 			holders[b.Node] = true
 			if pool.Frozen() { // which counts in no blocks
 				r.Blocks.add(b.Phase)
@@ -155,18 +155,6 @@ func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 		}
 	}
 	return n
-}
-
-// usedByBlock returns the number of addresses of each block that are in use, by name.
-func usedByBlock(c *cluster.Cluster) map[string]int {
-	used := map[string]int{}
-	for _, node := range c.Ledger.Nodes() {
-		users := c.Users(node)
-		for _, b := range c.Ledger.NodeBlocks(node) {
-			used[b.Name] = cluster.CountIn(b.CIDR, users)
-		}
-	}
-	return used
 }
 
 // poolState returns the worst state of a pool.

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// NewPools returns the command get pools.
-func NewPools(e *cli.Env) *cobra.Command {
+// newPools returns the command get pools.
+func newPools(e *cli.Env) *cobra.Command {
 	var o output.Flags
 	selector := ""
 	cmd := &cobra.Command{

@@ -91,17 +91,7 @@ cluster could not be read, 2 wrong command line.`,
 	cmd.Flags().DurationVar(&p.every, "every", p.every, "time between two reads of the cluster by --watch")
 	cmd.Flags().IntVar(&p.nodes, "nodes", p.nodes, "also show this many nodes, the fullest ones")
 	cmd.Flags().IntVar(&p.times, "times", p.times, "number of pages to show; 0: without end")
-	_ = cmd.Flags().MarkHidden("times") // top had it
-	return cmd
-}
-
-// NewTop returns the former command top: status --watch.
-func NewTop(e *cli.Env) *cobra.Command {
-	cmd := NewStatus(e)
-	cmd.Use = "top"
-	for flag, value := range map[string]string{"watch": "true", "nodes": "20"} {
-		_ = cmd.Flags().Set(flag, value) // fails for an unknown flag only
-	}
+	_ = cmd.Flags().MarkHidden("times") // for scripts
 	return cmd
 }
 

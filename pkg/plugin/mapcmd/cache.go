@@ -15,31 +15,12 @@ import (
 
 // mapCache keeps what maps are drawn from. Objects from the cache are shared.
 func mapCache(mode ciliumnode.Mode) cache.Options {
-	strip := stripPod
-	if mode.ManyPools() {
-		strip = stripAsking
-	}
 	return cache.Options{
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
-		DefaultTransform:             cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:          {Transform: strip, Field: state.PodFields()},
-			&ciliumv2.CiliumNode{}: {Transform: stripCiliumNode},
-			&corev1.Node{}:         {Transform: stripNode},
-		},
+		DefaultTransform:             func(obj any) (any, error) { return slim(obj, mode.ManyPools()), nil },
+		ByObject:                     map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: state.PodFields()}},
 	}
-}
-
-func stripNode(obj any) (any, error) {
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	n.ManagedFields = nil
-	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable}
-	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: n.Status.Conditions}
-	return n, nil
 }
 
 // agentCache keeps the agents' own pods, which use the host network and so are not among the pods
@@ -48,43 +29,30 @@ func agentCache(namespace string, selector labels.Selector) cache.Options {
 	return cache.Options{
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
 		DefaultNamespaces:            map[string]cache.Config{namespace: {}},
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: selector, Transform: stripPod},
-		},
+		DefaultTransform:             func(obj any) (any, error) { return slim(obj, false), nil },
+		ByObject:                     map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: selector}},
 	}
 }
 
-func stripPod(obj any) (any, error) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
+// slim drops fields that maps do not need before an object is cached. Labels of pods select their
+// Cilium pool.
+func slim(obj any, labelled bool) any {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
 	}
-	p.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Annotations: state.KeepPoolRequests(p.Annotations),
-		ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp}
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
-	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs,
-		Conditions: p.Status.Conditions, ContainerStatuses: p.Status.ContainerStatuses}
-	return p, nil
-}
-
-// stripAsking also keeps the fields that select the Cilium pool of a pod.
-func stripAsking(obj any) (any, error) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		o.Annotations, o.OwnerReferences = state.KeepPoolRequests(o.Annotations), nil
+		if !labelled {
+			o.Labels = nil
+		}
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs, Conditions: o.Status.Conditions, ContainerStatuses: o.Status.ContainerStatuses}
+	case *ciliumv2.CiliumNode:
+		o.Status = ciliumv2.NodeStatus{IPAM: o.Status.IPAM}
+	case *corev1.Node:
+		o.Spec = corev1.NodeSpec{Taints: o.Spec.Taints, PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs, Unschedulable: o.Spec.Unschedulable}
+		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses, Conditions: o.Status.Conditions}
 	}
-	labels := p.Labels
-	_, err := stripPod(p)
-	p.Labels = labels
-	return p, err
-}
-
-func stripCiliumNode(obj any) (any, error) {
-	cn, ok := obj.(*ciliumv2.CiliumNode)
-	if !ok {
-		return obj, nil
-	}
-	cn.ManagedFields = nil
-	cn.Status = ciliumv2.NodeStatus{IPAM: cn.Status.IPAM}
-	return cn, nil
+	return obj
 }

@@ -3,9 +3,7 @@ package mapcmd
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
@@ -15,16 +13,20 @@ import (
 // mapOf returns the cluster as a map of some pools or of all.
 func mapOf(c *cluster.Cluster, name string, pools []string) *addressmap.Map {
 	m := &addressmap.Map{Time: c.Now, Cluster: name, Pools: []addressmap.Pool{}, Blocks: []addressmap.Block{}}
-	held := map[string][]netip.Prefix{}
-	for _, node := range c.Ledger.Nodes() {
-		for _, b := range mapBlocks(c, node) {
-			if wanted(pools, b.Pool) {
-				m.Blocks = append(m.Blocks, b)
-				held[b.Pool] = append(held[b.Pool], b.CIDR)
-			}
+	held, users := map[string][]netip.Prefix{}, map[string]map[netip.Addr]string{}
+	for _, r := range list.BlockRows(c, list.BlockFilter{}) {
+		if !wanted(pools, r.Pool) {
+			continue
 		}
+		if users[r.Node] == nil {
+			users[r.Node] = c.Users(r.Node)
+		}
+		m.Blocks = append(m.Blocks, addressmap.Block{
+			CIDR: r.CIDR, Pool: r.Pool, Node: r.Node, Phase: r.Phase, Reason: r.Reason, Since: r.Since, WaitsFor: r.WaitsFor,
+			Conflict: r.Conflict, Addresses: r.Addresses, Created: r.Created, Users: usersIn(r.CIDR, users[r.Node]), Used: r.Used,
+		})
+		held[r.Pool] = append(held[r.Pool], r.CIDR)
 	}
-	slices.SortFunc(m.Blocks, func(a, b addressmap.Block) int { return a.CIDR.Compare(b.CIDR) })
 	for _, row := range list.PoolRows(c) {
 		if wanted(pools, row.Pool) {
 			m.Pools = append(m.Pools, mapPool(c, &row, held[row.Pool]))
@@ -106,38 +108,14 @@ func countMapBlock(p *addressmap.Pool, b *addressmap.Block) {
 	p.Used += b.Used
 }
 
-// mapBlocks returns the blocks of a node.
-func mapBlocks(c *cluster.Cluster, node string) []addressmap.Block {
-	blocks := c.Ledger.NodeBlocks(node)
-	all := c.Users(node)
-	users := usersByBlock(all, blocks)
-	out := make([]addressmap.Block, len(blocks))
-	for i, b := range blocks {
-		out[i] = addressmap.Block{
-			CIDR: b.CIDR, Pool: b.Pool, Node: b.Node, Phase: b.Phase.String(), Reason: string(b.Reason),
-			WaitsFor: c.Wait(b, all).What, Conflict: b.Conflict, Addresses: c.UsableCount(b), Created: b.Created,
-			Users: users[i], Used: len(users[i]),
-		}
-		if !b.Since.IsZero() {
-			out[i].Since = &blocks[i].Since
-		}
-	}
-	return out
-}
-
-// usersByBlock sorts the users of a node under its blocks, and by address.
-func usersByBlock(all map[netip.Addr]string, blocks []crd.Block) [][]addressmap.User {
-	out := make([][]addressmap.User, len(blocks))
+// usersIn returns the users of a node's addresses that lie in a block, by address.
+func usersIn(cidr netip.Prefix, all map[netip.Addr]string) []addressmap.User {
+	var users []addressmap.User
 	for addr, name := range all {
-		u := addressmap.User{IP: addr, Name: strings.TrimSuffix(name, " [restored]")}
-		for i := range blocks {
-			if blocks[i].CIDR.Contains(addr) {
-				out[i] = append(out[i], u)
-			}
+		if cidr.Contains(addr) {
+			users = append(users, addressmap.User{IP: addr, Name: name})
 		}
 	}
-	for _, users := range out {
-		slices.SortFunc(users, func(a, b addressmap.User) int { return a.IP.Compare(b.IP) })
-	}
-	return out
+	slices.SortFunc(users, func(a, b addressmap.User) int { return a.IP.Compare(b.IP) })
+	return users
 }

@@ -2,6 +2,7 @@ package mapcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,9 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
@@ -38,14 +37,16 @@ const (
 	pingEvery, pingTime = 5 * time.Second, 5 * time.Second
 )
 
-// watched is a cluster followed with watches, using the operator's kind of caches.
+// watched is a cluster followed with watches, using the operator's kind of caches. As a reader it
+// has the objects that the watches have delivered so far, and none of kinds without a watch.
 type watched struct {
+	cache.Cache // of all but the agents
 	client      client.Client
-	all, agents cache.Cache
+	agents      cache.Cache
 	host        string
 	changed     cluster.Changes
-	operator    check.Operator
-	picks       bool       // there may be CiliumPodIPPools, which pick pods
+	operator    clusterread.Operator
+	namespace   string     // of the agents
 	failures    chan error // holds one: a watch has failed
 }
 
@@ -67,8 +68,8 @@ func watchCluster(ctx context.Context, e *cli.Env) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watched{client: c, host: config.Host, operator: operator, changed: cluster.NewChanges(), failures: make(chan error, 1)}
-	if w.all, err = w.newCache(config, c, mapCache(operator.Mode)); err != nil {
+	w := &watched{client: c, host: config.Host, operator: operator, namespace: namespace, changed: cluster.NewChanges(), failures: make(chan error, 1)}
+	if w.Cache, err = w.newCache(config, c, mapCache(operator.Mode)); err != nil {
 		return nil, err
 	}
 	if w.agents, err = w.newCache(config, c, agentCache(namespace, selector)); err != nil {
@@ -115,7 +116,7 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 	if w.operator.Mode.ManyPools() {
 		kinds = append(kinds, &corev1.Namespace{})
 	}
-	all, err := w.changed.Watch(ctx, w.all, kinds...)
+	all, err := w.changed.Watch(ctx, w.Cache, kinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,38 +125,16 @@ func (w *watched) register(ctx context.Context) ([]toolscache.InformerSynced, er
 	if err != nil || !w.operator.Mode.ManyPools() {
 		return all, err
 	}
-	picking, err := w.changed.Watch(ctx, w.all, &ciliumv2alpha1.CiliumPodIPPool{})
+	picking, err := w.changed.Watch(ctx, w.Cache, &ciliumv2alpha1.CiliumPodIPPool{})
 	if meta.IsNoMatchError(err) {
 		return all, nil // a cluster may do without CiliumPodIPPools
 	}
-	w.picks = err == nil
 	return append(all, picking...), err
-}
-
-// readAsks reads the objects that select the Cilium pool of pods.
-func (w *watched) readAsks(ctx context.Context, s *audit.Snapshot) error {
-	if !w.operator.Mode.ManyPools() {
-		return nil
-	}
-	namespaces, pools := &corev1.NamespaceList{}, &ciliumv2alpha1.CiliumPodIPPoolList{}
-	if err := w.all.List(ctx, namespaces); err != nil {
-		return w.unreadable(err)
-	}
-	if w.picks {
-		if err := w.all.List(ctx, pools); err != nil {
-			return w.unreadable(err)
-		}
-	}
-	s.Namespaces = namespaces.Items
-	for i := range pools.Items {
-		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(&pools.Items[i]))
-	}
-	return nil
 }
 
 // start runs the watches, and waits until they have delivered everything or one has failed.
 func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced) error {
-	for _, c := range []cache.Cache{w.all, w.agents} {
+	for _, c := range []cache.Cache{w.Cache, w.agents} {
 		go func() {
 			if err := c.Start(ctx); err != nil {
 				w.failed(err)
@@ -174,28 +153,28 @@ func (w *watched) start(ctx context.Context, synced []toolscache.InformerSynced)
 	}
 }
 
+// List lists objects from the caches. Only lists of agents name a namespace.
+func (w *watched) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o, from := client.ListOptions{}, w.Cache
+	if o.ApplyOptions(opts); o.Namespace != "" {
+		from = w.agents
+	}
+	err := from.List(ctx, list)
+	list.SetContinue("") // a cache says that more may come
+	if unwatched := (*cache.ErrResourceNotCached)(nil); errors.As(err, &unwatched) {
+		return nil
+	}
+	return err
+}
+
 // cluster returns the state that the watches have delivered so far.
 func (w *watched) cluster(ctx context.Context) (*cluster.Cluster, error) {
-	s := &audit.Snapshot{Time: time.Now(), Mode: w.operator.Mode}
-	pods, ciliumNodes, agents := &corev1.PodList{}, &ciliumv2.CiliumNodeList{}, &corev1.PodList{}
-	blocks, pools, nodes := &v1alpha1.PodIPBlockList{}, &v1alpha1.PodIPPoolList{}, &corev1.NodeList{}
-	for _, list := range []client.ObjectList{pods, ciliumNodes, blocks, pools, nodes} {
-		if err := w.all.List(ctx, list); err != nil {
-			return nil, w.unreadable(err)
-		}
-	}
-	if err := w.agents.List(ctx, agents); err != nil {
+	reader := clusterread.Reader{Client: w, AgentNamespace: w.namespace, Mode: w.operator.Mode}
+	s, err := reader.Read(ctx)
+	if err != nil {
 		return nil, w.unreadable(err)
 	}
-	s.Pods, s.Blocks, s.Pools, s.Nodes, s.Agents = pods.Items, blocks.Items, pools.Items, nodes.Items, agents.Items
-	if err := w.readAsks(ctx, s); err != nil {
-		return nil, err
-	}
-	whole := make([]*ciliumv2.CiliumNode, 0, len(ciliumNodes.Items))
-	for i := range ciliumNodes.Items {
-		whole = append(whole, &ciliumNodes.Items[i])
-	}
-	return cluster.New(s, whole, w.operator), nil
+	return cluster.New(s, w.operator), nil
 }
 
 // ping sends the API server a minimal request periodically until ctx ends.

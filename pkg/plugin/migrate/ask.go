@@ -118,22 +118,9 @@ func (a *aborting) markAll(ctx context.Context, all []*returning, modes map[stri
 
 // mark marks the probe address for an agent, replacing an older answer.
 func (a *aborting) mark(ctx context.Context, name string) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		live, err := a.nodes.Live(ctx, name)
-		if err != nil || live == nil {
-			return err
-		}
-		addr := []netip.Addr{probeAddress()}
-		cleared, err := a.nodes.Release(ctx, live, ciliumnode.Entries{Clear: addr})
-		if err != nil {
-			return err
-		}
-		if cleared != nil {
-			live = cleared
-		}
-		_, err = a.nodes.Release(ctx, live, ciliumnode.Entries{Mark: addr})
-		return err
-	})
+	probe := []netip.Addr{probeAddress()}
+	_, err := a.m.setEntries(ctx, name, ciliumnode.Entries{Clear: probe}, ciliumnode.Entries{Mark: probe})
+	return err
 }
 
 // answers records which agents have answered, and marks again where the mark is gone.

@@ -16,7 +16,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-func newFinish(e *cli.Env, s choice) *cobra.Command {
+func newFinish(e *cli.Env) *cobra.Command {
+	var s choice
 	dryRun, settle := false, config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
 		Use:   "finish",

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
@@ -37,10 +37,7 @@ Each command can be stopped at any point and run again.`,
 			return output.Usagef("say what to do: plan, start, status, finish or abort")
 		},
 	}
-	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e, choice{}), newAbort(e))
-	tidy := newFinish(e, choice{asked: true})
-	tidy.Use = "tidy"
-	cmd.AddCommand(e.Former(tidy, "migrate finish"))
+	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e), newAbort(e))
 	return cmd
 }
 
@@ -110,7 +107,7 @@ type move struct {
 
 func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	// Cilium's settings name the mode that is being left. The blocks are for crd mode.
-	operator := check.Operator{Settings: config.DefaultSettings()}
+	operator := clusterread.Operator{Settings: config.DefaultSettings()}
 	if e.Place == nil {
 		var err error
 		if operator, err = e.FindOperator(ctx); err != nil {
@@ -126,18 +123,10 @@ func readMove(ctx context.Context, e *cli.Env, s *choice) (*move, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, chosen: chosen, started: map[string]time.Time{}, agents: map[string][]*corev1.Pod{}}
+	m := &move{Cluster: c, env: e, config: c.Objects.CiliumConfig, chosen: chosen, started: c.PodStarts(), agents: map[string][]*corev1.Pod{}}
 	for i := range c.Objects.Agents {
 		pod := &c.Objects.Agents[i]
 		m.agents[pod.Spec.NodeName] = append(m.agents[pod.Spec.NodeName], pod)
-	}
-	for i := range c.Objects.Pods {
-		pod := &c.Objects.Pods[i]
-		since := pod.CreationTimestamp.Time
-		if pod.Status.StartTime != nil {
-			since = pod.Status.StartTime.Time
-		}
-		m.started[pod.Namespace+"/"+pod.Name] = since
 	}
 	return m, nil
 }

@@ -88,9 +88,12 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		say(map[bool]string{false: "would be created", true: "is there already"}[b.Exists])
 		return nil
 	}
-	there, err := m.blockOf(ctx, b)
-	if err != nil {
-		return err
+	var there *v1alpha1.PodIPBlock
+	var err error
+	if b.Exists {
+		if there, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
+			return err
+		}
 	}
 	if there == nil {
 		err := m.Client.Create(ctx, crd.AdoptedBlock(b.CIDR, b.Pool, n.Name, m.Nodes[n.Name].UID, string(n.From)))
@@ -101,10 +104,12 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating block %s: %w", b.CIDR, err)
 		}
-		there = &v1alpha1.PodIPBlock{}
-		if err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there); err != nil {
-			return fmt.Errorf("reading block %s: %w", b.CIDR, err)
+		if there, err = m.readBlock(ctx, crd.BlockName(b.CIDR)); err != nil {
+			return err
 		}
+	}
+	if there == nil {
+		return fmt.Errorf("block %s came and went meanwhile: run migrate plan again", b.CIDR)
 	}
 	if there.Spec.NodeName != n.Name || there.DeletionTimestamp != nil {
 		return fmt.Errorf("block %s has come meanwhile for node %s: run migrate plan again", there.Name, there.Spec.NodeName)
@@ -118,18 +123,15 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	return nil
 }
 
-// blockOf reads a block that existed when the move was planned; nil: it is gone.
-func (m *move) blockOf(ctx context.Context, b adopt.Block) (*v1alpha1.PodIPBlock, error) {
-	if !b.Exists {
-		return nil, nil
-	}
+// readBlock reads a block; nil: it is gone.
+func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
 	there := &v1alpha1.PodIPBlock{}
-	err := m.Client.Get(ctx, types.NamespacedName{Name: crd.BlockName(b.CIDR)}, there)
+	err := m.Client.Get(ctx, types.NamespacedName{Name: name}, there)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading block %s: %w", b.CIDR, err)
+		return nil, fmt.Errorf("reading block %s: %w", name, err)
 	}
 	return there, nil
 }
@@ -164,7 +166,8 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 	if err := m.DeleteBlock(ctx, b); err != nil {
 		return err
 	}
-	live, err := m.fence(ctx, n.Name)
+	probe := []netip.Addr{probeAddress()}
+	live, err := m.setEntries(ctx, n.Name, ciliumnode.Entries{Mark: probe}, ciliumnode.Entries{Clear: probe})
 	if err != nil {
 		return err
 	}
@@ -179,17 +182,17 @@ func (m *move) withdraw(ctx context.Context, n adopt.NodePlan, b crd.Block, dryR
 	return nil
 }
 
-// fence changes a node's CiliumNode and returns it, so that patches of older versions conflict.
-// A missing one is nil.
-func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error) {
-	nodes, addr := m.ciliumNodes(), []netip.Addr{probeAddress()}
+// setEntries changes release entries in a node's CiliumNode, one write after the other, and returns
+// it: patches of older versions conflict. A missing one is nil.
+func (m *move) setEntries(ctx context.Context, node string, changes ...ciliumnode.Entries) (*ciliumnode.View, error) {
+	nodes := m.ciliumNodes()
 	var live *ciliumnode.View
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var err error
 		if live, err = nodes.Live(ctx, node); err != nil || live == nil {
 			return err
 		}
-		for _, change := range []ciliumnode.Entries{{Mark: addr}, {Clear: addr}} {
+		for _, change := range changes {
 			written, err := nodes.Release(ctx, live, change)
 			if err != nil {
 				return err
@@ -205,13 +208,9 @@ func (m *move) fence(ctx context.Context, node string) (*ciliumnode.View, error)
 
 // stillThere reads a block; nil: it is gone, or is another object.
 func (m *move) stillThere(ctx context.Context, b crd.Block) (*v1alpha1.PodIPBlock, error) {
-	there := &v1alpha1.PodIPBlock{}
-	err := m.Client.Get(ctx, types.NamespacedName{Name: b.Name}, there)
-	if apierrors.IsNotFound(err) || err == nil && there.UID != b.UID {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading block %s: %w", b.Name, err)
+	there, err := m.readBlock(ctx, b.Name)
+	if err != nil || there == nil || there.UID != b.UID {
+		return nil, err
 	}
 	return there, nil
 }

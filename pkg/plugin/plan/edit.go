@@ -91,7 +91,7 @@ func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*
 		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
 		s.Pools[i] = p
 	}
-	after := cluster.New(&s, c.CiliumNodes, c.Operator)
+	after := cluster.New(&s, c.Operator)
 	after.Hypothetical = true
 	return after, nil
 }

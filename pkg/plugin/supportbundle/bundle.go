@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -124,7 +125,7 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	var checked bytes.Buffer
 	err := report.Text(&checked)
 	b.add("check.txt", checked.Bytes(), err)
-	b.addObjects()
+	b.addObjects(ctx)
 	b.addEvents(ctx)
 	b.addOperators(ctx, logLines)
 	if len(b.problems) > 0 {
@@ -133,8 +134,8 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 }
 
 // addObjects adds the objects that the operator works with.
-func (b *bundle) addObjects() {
-	if body := b.Operator.Found.Settings; body != "" {
+func (b *bundle) addObjects(ctx context.Context) {
+	if body := b.Operator.Published; body != "" {
 		b.add("settings.json", []byte(body+"\n"), nil)
 	}
 	for i := range b.Objects.Pools {
@@ -143,12 +144,17 @@ func (b *bundle) addObjects() {
 	for i := range b.Objects.Blocks {
 		redactMeta(&b.Objects.Blocks[i].ObjectMeta)
 	}
-	for _, cn := range b.CiliumNodes {
-		redactMeta(&cn.ObjectMeta)
-	}
 	b.addYAML("podippools.yaml", b.Objects.Pools)
 	b.addYAML("podipblocks.yaml", b.Objects.Blocks)
-	b.addYAML("ciliumnodes.yaml", b.CiliumNodes)
+	ciliumNodes := &ciliumv2.CiliumNodeList{}
+	if err := b.Cluster.Client.List(ctx, ciliumNodes); err != nil {
+		b.add("ciliumnodes.yaml", nil, err)
+		return
+	}
+	for i := range ciliumNodes.Items {
+		redactMeta(&ciliumNodes.Items[i].ObjectMeta)
+	}
+	b.addYAML("ciliumnodes.yaml", ciliumNodes.Items)
 }
 
 // addEvents adds the events about kinds that matter here.

@@ -1,16 +1,10 @@
 package whois
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
@@ -68,6 +62,12 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 		}
 	}
 	who.Users = append(who.Users, usersOf(c, a)...)
+	starts := c.PodStarts()
+	for i := range who.Users {
+		if since, ok := starts[who.Users[i].Name]; ok {
+			who.Users[i].Since = &since
+		}
+	}
 	return who
 }
 
@@ -121,30 +121,6 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 		}
 	}
 	return users
-}
-
-// readPodStarts records since when the pods among users run.
-func readPodStarts(ctx context.Context, c *cluster.Cluster, users []addressUser) error {
-	for i := range users {
-		namespace, name, isPod := strings.Cut(users[i].Name, "/")
-		if !isPod {
-			continue
-		}
-		pod := &corev1.Pod{}
-		err := c.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("reading pod %s: %w", users[i].Name, err)
-		}
-		since := pod.CreationTimestamp.Time
-		if pod.Status.StartTime != nil {
-			since = pod.Status.StartTime.Time
-		}
-		users[i].Since = &since
-	}
-	return nil
 }
 
 // describe writes the answer in sentences.

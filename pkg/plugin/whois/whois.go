@@ -34,9 +34,6 @@ operator's log (docs/operations.md).`,
 				return err
 			}
 			who := ownerOf(c, addr.Unmap())
-			if err := readPodStarts(cmd.Context(), c, who.Users); err != nil {
-				return err
-			}
 			return e.Print(&o, who, func(s *output.Text) { who.describe(s, c.Now) })
 		},
 	}

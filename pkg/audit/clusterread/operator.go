@@ -1,4 +1,4 @@
-package check
+package clusterread
 
 import (
 	"context"
@@ -8,38 +8,28 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 )
 
 // Operator is the operator's mode and settings, as the cluster shows them.
 type Operator struct {
-	clusterread.Found
+	Found
 	// Settings are the operator's, or the default ones: then NoSettings says why.
 	Settings config.Settings
 	// OtherCRDs are a line for each CRD that the operator was not built with.
 	OtherCRDs []string
 }
 
-// FindOperator reads the operator's Lease. The flag --mode, if set, overrides the
-// mode.
-func FindOperator(ctx context.Context, c client.Reader, mode string, where clusterread.Where) (Operator, error) {
+// Find reads the operator's mode and settings.
+func Find(ctx context.Context, c client.Reader, w Where) (Operator, error) {
 	o := Operator{Settings: config.DefaultSettings()}
 	var err error
-	if mode == "" {
-		o.Found, err = clusterread.Find(ctx, c, where)
-	} else if parsed, parseErr := ciliumnode.ParseMode(mode); parseErr != nil {
-		return o, fmt.Errorf("--mode is %s: %w", mode, parseErr)
-	} else {
-		o.Found, err = clusterread.FindIn(ctx, c, where, parsed, "--mode")
-	}
-	if err != nil {
+	if o.Found, err = find(ctx, c, w); err != nil {
 		return o, err
 	}
 	if o.NoSettings == "" {
-		if o.Settings, err = config.ReadPublished(o.Found.Settings); err != nil {
+		if o.Settings, err = config.ReadPublished(o.Published); err != nil {
 			o.NoSettings = err.Error()
 		}
 	}
