@@ -136,13 +136,13 @@ quickstart: ## Run the first block of docs/start.md as a reader would.
 ##@ On real agents and clusters
 
 .PHONY: e2e
-e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) $(if $(or $(findstring schedule,$(RUN)),$(filter all,$(or $(RUN),all))),$(BIN)/kube-scheduler) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
+e2e: controlplane cilium $(helm) $(if $(findstring modes,$(RUN)),$(BIN)/bgp-router) ## Run the operator with real Cilium; needs root. RUN=all, ci, migrate, modes, or join,surge; CILIUM=v1.19.5, PATCHED=1
 	hack/e2e-packages.sh
 	go build -o $(BIN)/ ./cmd/cilium-pool-operator ./cmd/kubectl-cilium_pool ./test/e2e
 	CCACHE_DIR=$(CURDIR)/.cache/ccache $(BIN)/e2e -run '$(RUN)' -bin $(BIN) -cilium $(cilium-dir) $(if $(PATCHED),-patched) -helm $(helm) $(call or-skipped,e2e)
 
 .PHONY: cluster
-cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale; DIFF_FOR=10m
+cluster: cluster-program ## Run scenarios on a real Kubernetes cluster with Cilium; needs root. SKIPPED where the machine cannot. RUN=ci, all, or install,scale
 	@$(BIN)/cluster run $(cluster-flags) -run '$(CLUSTER_RUN)' $(call or-skipped,cluster)
 
 .PHONY: cluster-up

@@ -133,7 +133,7 @@ func (m *mover) bringUpNodes(ctx context.Context) error {
 		if len(m.cidrs) > 0 {
 			n.PodCIDRs = m.cidrs[i : i+1]
 		}
-		if err := m.bringUp(ctx, n, nil); err != nil {
+		if err := m.bringUp(ctx, n); err != nil {
 			return err
 		}
 		pods, err := m.load(ctx, n, migratePods)

@@ -25,8 +25,7 @@ func (m *mover) growNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := m.runPods(ctx, n, "more", m.more, 4)
-	logAll(m.env, errs)
+	pods, errs := m.runPods(ctx, n, "more", m.more, crowd{width: 4})
 	m.extra = pods
 	after, err := m.CiliumNode(ctx, n.Name)
 	if err != nil {
@@ -106,7 +105,7 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 		return err
 	}
 	began, turns := time.Now(), 0
-	for ; turns < moveTurns && countIn(m.pods[1], cidr.String()) > 0; turns++ {
+	for ; turns < 4 && countIn(m.pods[1], cidr.String()) > 0; turns++ {
 		if err := m.moveOff(ctx, cidr, routers, turns); err != nil {
 			return err
 		}
@@ -166,7 +165,7 @@ func (m *mover) succeed(ctx context.Context, node int, turn string, among func(n
 		if !among(p.Address) {
 			return
 		}
-		next, err := m.runPod(ctx, m.nodes[node], fmt.Sprintf("moved-%s-%d", turn, i))
+		next, err := m.runPod(ctx, m.nodes[node], fmt.Sprintf("moved-%s-%d", turn, i), crowd{})
 		if err != nil {
 			errs[i] = err
 			return

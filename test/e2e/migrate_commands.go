@@ -2,7 +2,9 @@
 
 package main
 
-import "strings"
+import (
+	"strings"
+)
 
 // The commands in docs/migration.md. The scenarios run these lines unchanged, with NODE, MODE
 // and BLOCK filled in.

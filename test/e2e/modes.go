@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // The modes of Cilium's IPAM, as its values name them.
@@ -21,18 +19,11 @@ const (
 	kubernetesMode = "kubernetes"
 )
 
-// startBeside brings up the bed in a mode, with the example values for it and more
-// of their files on top, and starts Cilium's own operator. Our operator is not
-// started yet.
-func (e *env) startBeside(ctx context.Context, mode string, carrier whole.Carrier, more ...string) error {
+// startBeside brings up the bed in a mode, with the example values for it and more of their
+// files on top, and starts Cilium's own operator.
+func (e *env) startBeside(ctx context.Context, mode string, more ...string) error {
 	e.options.IPAM, e.options.Values = mode, append([]string{ciliumValues(mode)}, more...)
 	if err := e.start(ctx); err != nil {
-		return err
-	}
-	if err := e.pool(ctx); err != nil {
-		return err
-	}
-	if err := e.watchWhole(ctx, carrier); err != nil {
 		return err
 	}
 	args, err := e.ciliumOperatorArgs(mode)
@@ -43,12 +34,6 @@ func (e *env) startBeside(ctx context.Context, mode string, carrier whole.Carrie
 		return err
 	}
 	return e.extraObjects(ctx, mode)
-}
-
-// operate starts our operator in a mode.
-func (e *env) operate(mode string, flags ...string) (err error) {
-	e.operator, err = e.StartOperator(append(flags, "--mode="+mode)...)
-	return err
 }
 
 func ciliumValues(mode string) string { return "cilium-values-" + mode + ".yaml" }

@@ -12,6 +12,8 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
@@ -63,7 +65,7 @@ func (m *modeMover) begin(ctx context.Context) (err error) {
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	if err := m.pool(ctx); err != nil {
+	if err := m.createPool(ctx); err != nil {
 		return err
 	}
 	if m.cilium, err = m.StartCiliumOperator(ctx); err != nil {
@@ -226,7 +228,7 @@ func (m *modeMover) allAssigned(ctx context.Context) error {
 func (m *modeMover) allPublished(ctx context.Context) error {
 	return m.eachBlock(ctx, func(b whole.Block, cn *ciliumv2.CiliumNode) error {
 		published, _, err := count(cn, b.CIDR.String())
-		if err == nil && (published != perBlock || !slices.Contains(prefixesOf(cn), b.CIDR)) {
+		if err == nil && (published != wholeBlock(blockSize, true) || !slices.Contains(prefixesOf(cn), b.CIDR)) {
 			err = fmt.Errorf("%s has %d addresses of %s", b.Node, published, b.CIDR)
 		}
 		return err
@@ -280,8 +282,7 @@ func (m *modeMover) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, errs := m.runPods(ctx, n, "more", movePods, 4)
-	logAll(m.env, errs)
+	pods, errs := m.runPods(ctx, n, "more", movePods, crowd{width: 4})
 	m.extra, m.few = pods, len(whole.AssignedTo(before))
 	after, err := m.CiliumNode(ctx, n.Name)
 	if err != nil {
@@ -290,4 +291,11 @@ func (m *modeMover) grow(ctx context.Context) error {
 	m.check(len(errs) == 0 && len(whole.AssignedTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
 		len(errs), m.few, len(whole.AssignedTo(after)))
 	return nil
+}
+
+// createPool creates the pool from which all nodes get their blocks.
+func (e *env) createPool(ctx context.Context) error {
+	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
+	return e.Client.Create(ctx, p)
 }

@@ -53,12 +53,4 @@ func TestRouteOrder(t *testing.T) {
 			}
 		})
 	}
-	j := judgeRoutes([]bed.RouteEvent{event("up", 8), event("announce", 12), event("withdraw", 55)}, life)
-	if len(j.first) > 0 || median(j.up) != 2*time.Second || longest(j.down) != 5*time.Second || shortest(j.free) != 55*time.Second {
-		t.Errorf("first %v, up %v, down %v, free %v", j.first, j.up, j.down, j.free)
-	}
-	j = judgeRoutes([]bed.RouteEvent{event("up", 11), event("announce", 12)}, life)
-	if len(j.up) > 0 || longest(j.first) != 2*time.Second {
-		t.Errorf("first %v, up %v, of a session that came after the block", j.first, j.up)
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
@@ -46,7 +48,7 @@ func runScenario(ctx context.Context, o options, s scenario) []row {
 	if err := ctx.Err(); err != nil {
 		return []row{failure(s.name, err)}
 	}
-	fmt.Printf("=== %s: %s\n", s.name, s.about)
+	fmt.Printf("=== %s\n", s.name)
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
 	logs := filepath.Join(o.logs, s.name)
@@ -89,10 +91,12 @@ func runInside(ctx context.Context, o options) int {
 	if o.verbose {
 		out = io.MultiWriter(steps, named{o.inside, os.Stdout})
 	}
-	e := &env{name: chosen[0].name, patched: o.patched, options: bed.Options{
-		BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: out,
-	}}
-	switch err := chosen[0].run(ctx, e); {
+	e := newEnv(chosen[0], o, out)
+	do := chosen[0].run
+	if do == nil {
+		do = func(ctx context.Context, e *env) error { return e.script(ctx) }
+	}
+	switch err := do(ctx, e); {
 	case errors.Is(err, bed.ErrCannot):
 		e.rows = append(e.rows, row{Scenario: e.name, What: "not run", Figure: err.Error(), Result: skipped})
 	case err != nil:
@@ -104,6 +108,18 @@ func runInside(ctx context.Context, o options) int {
 		return exitFailed
 	}
 	return 0
+}
+
+func newEnv(s scenario, o options, log io.Writer) *env {
+	if s.file == "" {
+		s.file = s.name
+	}
+	return &env{
+		name: s.name, file: s.file + ".txtar", patched: o.patched,
+		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: log},
+		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{},
+		flows: map[string][]*bed.Pings{}, streams: map[string][]*bed.Stream{}, remembered: map[string]*ciliumv2.CiliumNode{},
+	}
 }
 
 // named prefixes each line with the scenario's name, as several scenarios may write

@@ -10,55 +10,48 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"os"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// scenario is one test, on its own bed.
+// scenario is one test, on its own bed: a script of testdata, or a function.
 type scenario struct {
-	name  string
-	about string
-	ci    bool
+	name string
+	ci   bool
 	// alone is set for a scenario that loads the machine or measures time: no other runs at
 	// the same time.
 	alone bool
-	run   func(context.Context, *env) error
+	// file is the script, if it is not named after the scenario.
+	file string
+	run  func(context.Context, *env) error
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"join", "from Node created to agent ready", true, true, join},
-		{"surge", "120 pods at once on a node with one /27", true, true, surge},
-		{"surge-peer", "the same surge on Cilium's own multi-pool mode", false, true, surgePeer},
-		{"reclaim", "from 120 pods to 6 scattered ones", true, false, reclaim},
-		{"restart", "the agent is killed in every phase of a release", true, false, restart},
-		{"restart-surge", "the agent is killed in the middle of a surge", false, true, restartSurge},
-		{"restart-early", "an agent answers marks before it has restored its pods", false, false, restartEarly},
-		{"carry", "new blocks carry traffic, and running connections do not notice", false, false, carry},
-		{"route", "routes that an agent makes up, and those to its own pods", false, false, route},
-		{"dual", "pods with addresses of both families", false, false, dual},
-		{"second-family", "IPv6 is switched on in a running IPv4 cluster, and off again", false, false, secondFamily},
-		{"ipv6", "IPv6 alone", false, false, ipv6},
-		{"native", "routes between the nodes in place of a tunnel", false, false, native},
-		{"pools", "two zones, a pool that spills, runs out, and gets a CIDR", false, false, pools},
-		{"drain", "a CIDR is drained, and its pods are moved", false, false, drain},
-		{"owner", "an address that is pinned to a pod by its owner field", false, false, owner},
-		{"undo", "demand returns in the middle of a release", false, false, undo},
-		{"kill", "two operators, one or the other killed every few seconds", false, false, kill},
-		{"recreate", "the CiliumNode is deleted under a running agent", false, false, recreate},
-		{"gone", "a Node goes, its machine runs on, and a Node of the same name comes", false, false, gone},
-		{"vacate", "the CIDR with a node's first block, and the agent's own addresses, is drained", false, false, vacate},
-		{"vacate-own", "the same with the addresses of health endpoint and ingress", false, false, vacateOwn},
-		{"vacate-native", "the same with routes between the nodes in place of a tunnel", false, false, vacateNative},
-		{"vacate-wireguard", "the same while agents encrypt what pods send to other nodes", false, false, vacateWireGuard},
-		{"vacate-kill", "the same while operator and agent are killed after each step", false, false, vacateKill},
-		{"relabel", "the labels of two nodes change, and they move off their pool one at a time", false, false, relabel},
-		{"schedule", "1,000 pods that the scheduler binds, on exactly 1,000 addresses", false, true, schedule},
-		{"unguarded", "operator and agent both killed within a release", false, false, unguarded},
+		{name: "join", ci: true, alone: true},
+		{name: "surge", ci: true, alone: true},
+		{name: "reclaim", ci: true},
+		{name: "restart", ci: true},
+		{name: "restart-early"},
+		{name: "dual", file: "life"},
+		{name: "ipv6", file: "life"},
+		{name: "native", file: "life"},
+		{name: "second-family"},
+		{name: "undo"},
+		{name: "kill"},
+		{name: "recreate"},
+		{name: "gone"},
+		{name: "vacate"},
+		{name: "vacate-own", file: "vacate"},
+		{name: "vacate-native", file: "vacate"},
+		{name: "vacate-wireguard", file: "vacate"},
+		{name: "vacate-kill"},
+		{name: "unguarded"},
 	}
 }
 
@@ -66,28 +59,23 @@ func scenarios() []scenario {
 // scenarios.
 func migrations() []scenario {
 	return []scenario{
-		{"migrate-cluster-pool", "a running cluster moves from cluster-pool mode, back, and again", false, true, migrateClusterPool},
-		{"migrate-kubernetes", "the same from kubernetes mode", false, true, migrateKubernetes},
-		{"migrate-multi-pool", "the same from multi-pool mode", false, true, migrateMultiPool},
-		{"planchange", "the address plan of two nodes changes in every way there is", false, true, planChange},
+		{name: "migrate-cluster-pool", alone: true, run: migrateClusterPool},
+		{name: "migrate-kubernetes", alone: true, run: migrateKubernetes},
+		{name: "migrate-multi-pool", alone: true, run: migrateMultiPool},
 	}
 }
 
 // modes returns the scenarios of the operator's modes other than crd.
 func modes() []scenario {
 	return []scenario{
-		{"modes-multi-pool", "multi-pool mode: joins, surges, returned blocks, restarts and killed operators", false, true, modesMultiPool},
-		{"modes-multi-pool-dual", "multi-pool mode: a surge, a restart and returned blocks in both families", false, true, modesMultiPoolDual},
-		{"modes-multi-pool-peer", "the same joins, surges and returned blocks with Cilium's own operator", false, true, modesMultiPoolPeer},
-		{"modes-pools", "multi-pool mode: pods and namespaces that request five of Cilium's pools", false, true, modesPools},
-		{"modes-kubernetes", "kubernetes mode: one block for a node before its agent starts, and podCIDRs adopted", false, true, modesKubernetes},
-		{"modes-kubernetes-dual", "kubernetes mode: one block of each family", false, true, modesKubernetesDual},
-		{"modes-move", "a running cluster moves from crd to multi-pool mode, and back", false, true, modesMove},
-		{"modes-bgp", "agents in multi-pool mode announce their blocks to a router", false, true, modesBGP},
-		{"modes-bgp-kubernetes", "the same in kubernetes mode", false, true, modesBGPKubernetes},
-		{"modes-drain", "multi-pool mode: the operator drains a block with pods, and is killed while the block is parked", false, true, modesDrain},
-		{"drain-multipool", "multi-pool mode: a CIDR with pods is taken off an agent's list, in three ways", false, true, drainMultiPool},
-		{"drain-multipool-native", "the same with native routing", false, true, drainMultiPoolNative},
+		{name: "modes-multi-pool", alone: true, file: "modes-multi-pool"},
+		{name: "modes-multi-pool-dual", alone: true, file: "modes-multi-pool"},
+		{name: "modes-kubernetes", alone: true},
+		{name: "modes-kubernetes-dual", alone: true, file: "modes-kubernetes"},
+		{name: "modes-move", alone: true, run: modesMove},
+		{name: "modes-bgp", alone: true},
+		{name: "modes-bgp-kubernetes", alone: true, file: "modes-bgp"},
+		{name: "modes-drain", alone: true},
 	}
 }
 
@@ -135,8 +123,24 @@ type env struct {
 	rules   *invariant.Checker
 	// whole checks further rules where agents are assigned whole blocks.
 	whole *whole.Rules
-	// operator is the running operator.
+	// operator is the running operator, and flags are its own.
 	operator *bed.Operator
+	flags    []string
+
+	// The rest is what a script has named so far.
+	file       string
+	nodes      map[string]*bed.Node
+	gates      map[*bed.Node]*bed.Gate
+	pods       map[string][]*bed.Pod
+	flows      map[string][]*bed.Pings
+	streams    map[string][]*bed.Stream
+	remembered map[string]*ciliumv2.CiliumNode
+	turns      int                         // of replace
+	settle     func() error                // ends the churn of operators
+	endExempt  func(context.Context) error // ends the exemption
+	router     *bed.Router
+	peers      []*bed.Node
+	seen       int // the router's events when it last had every block
 	// sandboxTime is how long a CNI ADD waits after its pod's creation.
 	sandboxTime time.Duration
 }
@@ -165,6 +169,15 @@ func (e *env) judgeRules(ctx context.Context) error {
 	}
 	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
 	return nil
+}
+
+// Logf logs a line; before the bed there is only standard error.
+func (e *env) Logf(format string, args ...any) {
+	if e.Bed == nil {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+		return
+	}
+	e.Bed.Logf(format, args...)
 }
 
 func (e *env) close() error {
@@ -203,14 +216,6 @@ func (e *env) check(ok bool, what, format string, args ...any) {
 	e.add(r)
 }
 
-// checkNone checks that nothing failed, and logs the errors.
-func (e *env) checkNone(errs []error, what string) {
-	for _, err := range errs {
-		e.Logf("%v", err)
-	}
-	e.check(len(errs) == 0, what, "%d", len(errs))
-}
-
 func (e *env) add(r row) {
 	r.Scenario = e.name
 	e.rows = append(e.rows, r)
@@ -227,44 +232,15 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pool creates the pool from which all nodes get their /27 blocks, and IPv6 blocks of the same
-// size if pods have both families.
-func (e *env) pool(ctx context.Context) error {
-	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
-	if e.families() == 2 {
-		p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: blockSize6, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR6}}}
-	}
-	if err := e.Client.Create(ctx, p); err != nil {
-		return fmt.Errorf("create pool: %w", err)
-	}
-	return nil
-}
-
 const (
-	poolCIDR   = "100.66.224.0/19"
-	blockSize  = 27
-	blockSize6 = 123
-	perBlock   = 30 // without the first and the last address
+	poolCIDR  = "100.66.224.0/19"
+	poolCIDR6 = "fd00:100:162::/64"
+	blockSize = 27
 )
 
-// node creates a machine and its Node, and starts its agent.
-func (e *env) node(ctx context.Context, name string) (*bed.Node, error) {
-	return e.nodeWith(ctx, name, nil)
-}
-
-// nodeWith creates a node with labels.
-func (e *env) nodeWith(ctx context.Context, name string, labels map[string]string) (*bed.Node, error) {
-	n, err := e.AddNode(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return n, e.bringUp(ctx, n, labels)
-}
-
 // bringUp creates a machine's Node and starts its agent.
-func (e *env) bringUp(ctx context.Context, n *bed.Node, labels map[string]string) error {
-	if err := n.Register(ctx, labels); err != nil {
+func (e *env) bringUp(ctx context.Context, n *bed.Node) error {
+	if err := n.Register(ctx, nil); err != nil {
 		return err
 	}
 	if err := n.StartAgent(ctx); err != nil {

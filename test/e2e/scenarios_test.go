@@ -15,11 +15,11 @@ func TestChoose(t *testing.T) {
 		run, want, err string
 	}{
 		"those of every change": {run: "ci", want: "join surge reclaim restart"},
-		"one":                   {run: "carry", want: "carry"},
+		"one":                   {run: "kill", want: "kill"},
 		"in the order given":    {run: "restart,join", want: "restart join"},
-		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool planchange"},
+		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool"},
 		"one of the moves":      {run: "migrate-kubernetes", want: "migrate-kubernetes"},
-		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-dual modes-multi-pool-peer modes-pools modes-kubernetes modes-kubernetes-dual modes-move modes-bgp modes-bgp-kubernetes modes-drain drain-multipool drain-multipool-native"},
+		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-dual modes-kubernetes modes-kubernetes-dual modes-move modes-bgp modes-bgp-kubernetes modes-drain"},
 		"of several groups":     {run: "modes-kubernetes,join", want: "modes-kubernetes join"},
 		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
 		"none":                  {run: "", err: `no scenario ""`},

@@ -48,7 +48,7 @@ func (n *Node) agentPod() metav1.ObjectMeta {
 func (n *Node) container(run *agentRun, ready bool) corev1.ContainerStatus {
 	status := corev1.ContainerStatus{
 		Name: agentName, Image: "cilium", Ready: ready, Started: &ready,
-		ContainerID: fmt.Sprintf("containerd://%s-%d", n.Name, run.number), RestartCount: int32(run.number - 1),
+		ContainerID: n.containerID(run.number), RestartCount: int32(run.number - 1),
 	}
 	started := metav1.NewTime(run.started)
 	if n.agent == run {
@@ -80,3 +80,12 @@ func conditions(before []corev1.PodCondition, ready bool) []corev1.PodCondition 
 	}
 	return out
 }
+
+// Container returns the ID of the container in which the agent was last started.
+func (n *Node) Container() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.containerID(n.runs)
+}
+
+func (n *Node) containerID(run int) string { return fmt.Sprintf("containerd://%s-%d", n.Name, run) }

@@ -1,0 +1,303 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+// command is a command of the scripts.
+type command func(*env, context.Context, *arguments) error
+
+// commands are what a script can do beside the commands of testscript itself. Usage:
+//
+//	bed [native] [mode=M] [then=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
+//	operator [soon] FLAG…   start our operator with the chart's rights, and check the rules from then on
+//	operator kill|churn|settle   kill it; kill it, or a second one, every few seconds; end that
+//	machine NAME [podcidr=CIDR]; register NAME; node NAME   namespaces; the Node; both, with a healthy agent
+//	agent kill|start|restart|wait|until NODE
+//	gate NODE shut|open; ready NODE   no answers about pods to the agent; its Pod claims to be Ready
+//	config before|moved; ipv6 NODE   switch IPv6 on or off
+//	pods GROUP NODE COUNT [width=N] [retry] [silent]   ADDs must not fail for want of an address, unless retry
+//	report GROUP; delete GROUP…; split GROUP every=N|first=N|in=CIDR KEPT REST
+//	replace GROUP in=CIDR   start a successor of each pod, then delete the pod
+//	ping NAME FROM GROUP|outside [first=N] [every=D] [back]; stream NAME FROM GROUP; unbroken NAME…
+//	has NODE GROUP…; lost NODE GROUP…   the agent has the pods at their addresses; count those it lost
+//	crash NODE GROUP…   kill operator and agent, start both, and check that the agent has the pods
+//	await|check NODE CONDITION…; never DURATION NODE CONDITION…   see holds in terms.go
+//	remember NODE; choose NODE GROUP; routes NODE OTHER; carry NODE FROM GROUP…; encrypted FROM GROUP
+//	mark NODE GROUP   mark the addresses of running pods for release, by hand
+//	event REASON OBJECT TEXT; until LINE; exempt RULE SUBJECT TEXT; exempt end; pause DURATION
+//	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
+func commands() map[string]command {
+	return map[string]command{
+		"bed": (*env).cmdBed, "operator": (*env).cmdOperator,
+		"machine": (*env).cmdMachine, "register": (*env).cmdRegister, "node": (*env).cmdNode, "agent": (*env).cmdAgent,
+		"gate": (*env).cmdGate, "ready": (*env).cmdReady, "config": (*env).cmdConfig, "ipv6": (*env).cmdIPv6,
+		"pods": (*env).cmdPods, "report": (*env).cmdReport, "delete": (*env).cmdDelete, "split": (*env).cmdSplit, "replace": (*env).cmdReplace,
+		"ping": (*env).cmdPing, "stream": (*env).cmdStream, "unbroken": (*env).cmdUnbroken,
+		"has": (*env).cmdHas, "encrypted": (*env).cmdEncrypted, "crash": (*env).cmdCrash, "lost": (*env).cmdLost, "await": (*env).cmdAwait, "check": (*env).cmdCheck, "never": (*env).cmdNever,
+		"remember": (*env).cmdRemember, "choose": (*env).cmdChoose, "routes": (*env).cmdRoutes, "carry": (*env).cmdCarry,
+		"mark": (*env).cmdMark, "event": (*env).cmdEvent, "until": (*env).cmdUntil, "exempt": (*env).cmdExempt, "pause": (*env).cmdPause,
+		"router": (*env).cmdRouter, "peers": (*env).cmdPeers, "routed": (*env).cmdRouted, "session": (*env).cmdSession, "order": (*env).cmdOrder,
+	}
+}
+
+func (e *env) cmdBed(ctx context.Context, a *arguments) error {
+	o := &e.options
+	o.Native, o.IPAM, o.Then = a.take("native"), a.value("mode", crdMode), a.value("then", "")
+	for _, v := range strings.Fields(strings.ReplaceAll(a.value("values", ""), ",", " ")) {
+		o.Values = append(o.Values, "cilium-values-"+v+".yaml")
+	}
+	if set := a.value("set", ""); set != "" {
+		o.Set = strings.Split(set, ",")
+	}
+	if o.Then != "" {
+		o.Values, o.ThenValues = nil, o.Values
+	}
+	if o.IPAM != crdMode {
+		return e.startBeside(ctx, o.IPAM, o.Values...)
+	}
+	return e.start(ctx)
+}
+
+// soon are flags under which a reclaim starts within seconds. The handshake itself keeps its
+// defaults.
+func soon() []string {
+	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
+}
+
+func (e *env) cmdOperator(ctx context.Context, a *arguments) (err error) {
+	switch {
+	case a.take("kill"):
+		return e.operator.Kill()
+	case a.take("churn"):
+		return e.churnOperators(ctx)
+	case a.take("settle"):
+		return e.stopOperators()
+	}
+	e.flags = nil
+	if a.take("soon") {
+		e.flags = soon()
+	}
+	e.flags = append(append(e.flags, a.rest...), "--mode="+e.options.IPAM)
+	if e.rules == nil {
+		carrier := map[string]func() whole.Carrier{multiPoolMode: whole.InPools, kubernetesMode: whole.OnNode}[e.options.IPAM]
+		if carrier == nil {
+			err = e.watch(ctx)
+		} else {
+			err = e.watchWhole(ctx, carrier())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	e.operator, err = e.StartOperator(e.flags...)
+	return err
+}
+
+// churnOperators starts a second operator and kills one or the other with SIGKILL every few
+// seconds, at the same times in every run as far as the machine allows.
+func (e *env) churnOperators(ctx context.Context) error {
+	second, err := e.StartOperator(e.flags...)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	both, random, done, killed := []*bed.Operator{e.operator, second}, rand.New(rand.NewPCG(3, 3)), make(chan error, 1), 0
+	go func() {
+		for {
+			if pause(ctx, time.Second+time.Duration(random.IntN(5000))*time.Millisecond) != nil {
+				done <- nil
+				return
+			}
+			i := random.IntN(len(both))
+			err := both[i].Kill()
+			killed++
+			if err == nil {
+				both[i], err = e.StartOperator(e.flags...)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	e.settle = func() error {
+		stop()
+		err := <-done
+		e.operator = both[0]
+		e.check(killed > 0, "operators killed", "%d", killed)
+		return err
+	}
+	return nil
+}
+
+// stopOperators ends the churn of operators, if there is one.
+func (e *env) stopOperators() error {
+	settle := e.settle
+	if e.settle = nil; settle == nil {
+		return nil
+	}
+	return settle()
+}
+
+func (e *env) cmdMachine(ctx context.Context, a *arguments) (err error) {
+	cidr, name := a.value("podcidr", ""), a.word()
+	if e.nodes[name], err = e.AddNode(ctx, name); err == nil && cidr != "" {
+		e.nodes[name].PodCIDRs = []string{cidr}
+	}
+	return err
+}
+
+func (e *env) cmdRegister(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	return n.Register(ctx, nil)
+}
+
+func (e *env) cmdNode(ctx context.Context, a *arguments) (err error) {
+	began, name := time.Now(), a.word()
+	n := e.nodes[name]
+	if n == nil {
+		if n, err = e.AddNode(ctx, name); err != nil {
+			return err
+		}
+		e.nodes[name] = n
+	}
+	if err := e.bringUp(ctx, n); err != nil {
+		return err
+	}
+	e.note(name+": Node created to agent ready", "%.1f s", time.Since(began).Seconds())
+	return nil
+}
+
+func (e *env) cmdAgent(ctx context.Context, a *arguments) error {
+	do := a.word()
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	switch do {
+	case "kill":
+		return n.KillAgent(ctx)
+	case "start":
+		return n.StartAgent(ctx)
+	case "restart":
+		return n.RestartAgent(ctx)
+	case "wait":
+		return n.WaitAgent(ctx)
+	case "until":
+		// The agent exits if its node has no address of a family, from which the operator
+		// learns that it runs the family.
+		starts, err := n.RestartAgentUntilHealthy(ctx)
+		e.check(err == nil && starts <= 2, n.Name+": starts of the agent until it is healthy", "%d", starts)
+		return err
+	}
+	return fmt.Errorf("agent knows no %q", do)
+}
+
+func (e *env) cmdGate(_ context.Context, a *arguments) (err error) {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	if e.gates[n] == nil {
+		if e.gates[n], err = n.Gate(); err != nil {
+			return err
+		}
+	}
+	if a.word() == "shut" {
+		e.gates[n].Shut()
+	} else {
+		e.gates[n].Open()
+	}
+	return nil
+}
+
+func (e *env) cmdReady(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	return n.ClaimReady(ctx)
+}
+
+func (e *env) cmdConfig(ctx context.Context, a *arguments) error {
+	if a.word() == "moved" {
+		return e.EditConfig(ctx, e.MovedConfig())
+	}
+	return e.EditConfig(ctx, e.BeforeConfig())
+}
+
+func (e *env) cmdIPv6(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	return n.AddIPv6(ctx)
+}
+
+func (e *env) cmdPause(ctx context.Context, a *arguments) error {
+	d, err := time.ParseDuration(a.word())
+	if err != nil {
+		return err
+	}
+	return pause(ctx, d)
+}
+
+// cmdUntil runs a command line until it succeeds.
+func (e *env) cmdUntil(ctx context.Context, a *arguments) error {
+	return e.Eventually(ctx, "the command succeeds", func(ctx context.Context) error {
+		out, code, err := e.Shell(ctx, strings.Join(a.rest, " "))
+		if err == nil && code != 0 {
+			err = fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return err
+	})
+}
+
+func (e *env) cmdExempt(ctx context.Context, a *arguments) (err error) {
+	if rule := a.word(); rule != "end" {
+		number, err := strconv.Atoi(rule)
+		if err != nil {
+			return err
+		}
+		e.endExempt, err = e.rules.Exempt(ctx, invariant.Exemption{Rule: number, Subject: a.word(), Text: a.word()})
+		return err
+	}
+	return e.endExempt(ctx)
+}
+
+func (e *env) cmdEvent(ctx context.Context, a *arguments) error {
+	reason, object, text := a.word(), a.word(), a.word()
+	err := e.Eventually(ctx, "event "+reason, func(ctx context.Context) error {
+		events := &corev1.EventList{}
+		if err := e.Client.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			return err
+		}
+		for _, ev := range events.Items {
+			if ev.Reason == reason && ev.InvolvedObject.Name == object && strings.Contains(ev.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(events.Items))
+	})
+	e.check(err == nil, "event "+reason+" of "+object+" names "+text, "%t", err == nil)
+	return err
+}

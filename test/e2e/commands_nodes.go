@@ -1,0 +1,308 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"errors"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+const (
+	// restoreTime is longer than an agent takes to restore a pod.
+	restoreTime = 15 * time.Second
+	// slack is how much two watchers may disagree on the time of a change.
+	slack = time.Second
+	// spared is the agent's own address plus the most that it keeps free.
+	spared = 1 + 16
+)
+
+func (e *env) cmdHas(ctx context.Context, a *arguments) error {
+	text := strings.Join(a.rest, " ")
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	pods, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	if e.options.IPAM == crdMode {
+		e.checkKept(ctx, n, pods, "pods at their addresses: "+text)
+	} else {
+		e.checkAssigned(ctx, n, pods, "pods at their addresses: "+text)
+	}
+	return nil
+}
+
+// cmdCrash kills operator and agent with SIGKILL, starts both, and checks that the agent has
+// its pods.
+func (e *env) cmdCrash(ctx context.Context, a *arguments) error {
+	n := e.nodes[a.rest[0]]
+	if err := errors.Join(e.operator.Kill(), n.KillAgent(ctx)); err != nil {
+		return err
+	}
+	var err error
+	if e.operator, err = e.StartOperator(e.flags...); err != nil {
+		return err
+	}
+	if err := errors.Join(n.StartAgent(ctx), n.WaitAgent(ctx)); err != nil {
+		return err
+	}
+	return e.cmdHas(ctx, a)
+}
+
+// cmdEncrypted checks that what a pod sends leaves its node encrypted.
+func (e *env) cmdEncrypted(ctx context.Context, a *arguments) error {
+	_, from, err := e.source(a.word())
+	if err != nil {
+		return err
+	}
+	to, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	before, err := from.Node().Encrypted(ctx)
+	if err != nil {
+		return err
+	}
+	flows, err := flowsBetween(from, to[:1], pingEvery)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, probeTime); err != nil {
+		return err
+	}
+	sent := e.countPings(flows).Sent / 2 // there, and back
+	after, err := from.Node().Encrypted(ctx)
+	e.check(err == nil && after-before >= sent, "pings; packets encrypted meanwhile", "%d; %d", sent, after-before)
+	return err
+}
+
+func (e *env) cmdLost(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	pods, err := e.groups(a)
+	if err == nil {
+		e.noteLost(ctx, n, pods, "pods that the agent lost")
+	}
+	return err
+}
+
+func (e *env) cmdAwait(ctx context.Context, a *arguments) error {
+	began, node := time.Now(), a.word()
+	err := e.Eventually(ctx, strings.Join(a.rest, " "), func(ctx context.Context) error { return e.holds(ctx, node, a.rest) })
+	e.check(err == nil, node+" "+strings.Join(a.rest, " "), "after %.0f s", time.Since(began).Seconds())
+	return err
+}
+
+func (e *env) cmdCheck(ctx context.Context, a *arguments) error {
+	node := a.word()
+	err := e.holds(ctx, node, a.rest)
+	if err != nil {
+		e.Logf("%v", err)
+	}
+	e.check(err == nil, node+" "+strings.Join(a.rest, " "), "%t", err == nil)
+	return nil
+}
+
+func (e *env) cmdNever(ctx context.Context, a *arguments) error {
+	d, err := time.ParseDuration(a.word())
+	if err != nil {
+		return err
+	}
+	node := a.word()
+	short, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	err = e.Eventually(short, strings.Join(a.rest, " "), func(ctx context.Context) error { return e.holds(ctx, node, a.rest) })
+	e.check(err != nil && ctx.Err() == nil, node+" "+strings.Join(a.rest, " ")+" within "+d.String(), "%t", err == nil)
+	return ctx.Err()
+}
+
+func (e *env) cmdRemember(ctx context.Context, a *arguments) (err error) {
+	name := a.word()
+	e.remembered[name], err = e.CiliumNode(ctx, name)
+	return err
+}
+
+// cmdChoose sets $CIDR and $BLOCK to a block that has pods but none of the agent's own
+// addresses.
+func (e *env) cmdChoose(ctx context.Context, a *arguments) error {
+	node := a.word()
+	pods, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	s, err := e.state(ctx, node)
+	if err != nil {
+		return err
+	}
+	all, own := append(whole.AssignedTo(s.cn), prefixesOf(s.cn)...), s.own()
+	i := slices.IndexFunc(all, func(c netip.Prefix) bool {
+		return countIn(pods, c.String()) > 0 && !slices.ContainsFunc(own, c.Contains)
+	})
+	if i < 0 {
+		return fmt.Errorf("none of %v has pods, and none of %v", all, own)
+	}
+	a.ts.Setenv("CIDR", all[i].String())
+	a.ts.Setenv("BLOCK", crd.BlockName(all[i]))
+	return nil
+}
+
+func (e *env) cmdRoutes(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	other, err := e.nodeAt(a)
+	if err == nil {
+		e.checkRoutes(ctx, n, other)
+	}
+	return err
+}
+
+func (e *env) cmdMark(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	pods, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	marks := map[string]string{}
+	for _, p := range pods {
+		marks[p.Address.String()] = ipamoption.IPAMMarkForRelease
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"ipam": map[string]any{"release-ips": marks}}})
+	if err != nil {
+		return fmt.Errorf("mark by hand: %w", err)
+	}
+	cn := &ciliumv2.CiliumNode{}
+	cn.Name = n.Name
+	return e.Client.Status().Patch(ctx, cn, client.RawPatch("application/merge-patch+json", data))
+}
+
+func (e *env) cmdRouter(ctx context.Context, a *arguments) (err error) {
+	for len(a.rest) > 0 {
+		n, err := e.nodeAt(a)
+		if err != nil {
+			return err
+		}
+		e.peers = append(e.peers, n)
+	}
+	e.router, err = e.StartRouter(ctx, e.peers...)
+	return err
+}
+
+// cmdPeers applies the example manifests, with the router of the bed in place of theirs.
+func (e *env) cmdPeers(ctx context.Context, _ *arguments) error {
+	for _, name := range []string{"cilium-peers.yaml", "cilium-" + e.options.IPAM + ".yaml"} {
+		data, err := os.ReadFile(filepath.Join(e.options.Examples, "bgp", name))
+		if err != nil {
+			return fmt.Errorf("read example: %w", err)
+		}
+		manifest := strings.Replace(string(data), "peerAddress: 192.168.0.1", "peerAddress: "+e.router.Machine.Addresses[0].String(), 1)
+		for doc := range strings.SplitSeq(manifest, "\n---\n") {
+			o := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
+				return fmt.Errorf("read example %s: %w", name, err)
+			}
+			if err := e.Client.Create(ctx, o); err != nil {
+				return fmt.Errorf("create %s: %w", o.GetKind(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// cmdRouted waits until the router has a route to each block of the peers, and no other. With
+// the word kept it must not have withdrawn any since the last time.
+func (e *env) cmdRouted(ctx context.Context, a *arguments) error {
+	var events []bed.RouteEvent
+	err := e.Eventually(ctx, "the router has every block", func(ctx context.Context) (err error) {
+		if events, err = e.router.Events(); err != nil {
+			return err
+		}
+		routes, assigned := bed.Routes(events), 0
+		for _, n := range e.peers {
+			s, err := e.state(ctx, n.Name)
+			if err != nil {
+				return err
+			}
+			for _, cidr := range append(whole.AssignedTo(s.cn), prefixesOf(s.cn)...) {
+				assigned++
+				if routes[cidr] != n.Addresses[0] {
+					return fmt.Errorf("%s of %s, by %s", cidr, n.Name, routes[cidr])
+				}
+			}
+		}
+		if assigned != len(routes) || assigned < len(e.peers) {
+			return fmt.Errorf("%d blocks, the router has %v", assigned, routes)
+		}
+		return nil
+	})
+	e.check(err == nil, "the router has the blocks of its peers, and no other prefix", "%t", err == nil)
+	if err != nil {
+		return err
+	}
+	if a.take("kept") {
+		withdrawn := countFunc(events[e.seen:], func(v bed.RouteEvent) bool { return v.What == "withdraw" })
+		e.check(withdrawn == 0, "prefixes withdrawn meanwhile", "%d", withdrawn)
+	}
+	e.seen = len(events)
+	return nil
+}
+
+// cmdSession waits until a node has a new session since the router had every block.
+func (e *env) cmdSession(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	return e.Eventually(ctx, "the session is back", func(context.Context) error {
+		events, err := e.router.Events()
+		if err == nil && !slices.ContainsFunc(events[e.seen:], func(v bed.RouteEvent) bool { return v.What == "up" && v.Peer == n.Addresses[0] }) {
+			err = fmt.Errorf("%d events since", len(events)-e.seen)
+		}
+		return err
+	})
+}
+
+// cmdOrder checks that each prefix was announced after it was assigned to its node, withdrawn
+// after the assignment ended, and gone before another node could get its block.
+func (e *env) cmdOrder(ctx context.Context, _ *arguments) error {
+	if err := e.rules.Sync(ctx); err != nil {
+		return err
+	}
+	events, err := e.router.Events()
+	if err != nil {
+		return err
+	}
+	j := judgeRoutes(events, e.whole.Timeline())
+	for _, w := range j.wrong {
+		e.Logf("out of order: %s", w)
+	}
+	e.check(len(j.wrong) == 0 && j.announced > 0, "prefixes announced, withdrawn; out of order", "%d, %d; %d", j.announced, j.withdrawn, len(j.wrong))
+	return nil
+}

@@ -1,0 +1,294 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+)
+
+func (e *env) cmdPods(ctx context.Context, a *arguments) error {
+	c := crowd{retry: a.take("retry"), silent: a.take("silent")}
+	width, err := strconv.Atoi(a.value("width", "4"))
+	if err != nil {
+		return err
+	}
+	c.width = width
+	group := a.word()
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	count, err := strconv.Atoi(a.word())
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	pods, errs := e.runPods(ctx, n, group, count, c)
+	e.pods[group] = append(e.pods[group], pods...)
+	if c.retry || len(pods) == 0 {
+		return errors.Join(errs...)
+	}
+	slowest := slices.MaxFunc(pods, func(a, b *bed.Pod) int { return cmp.Compare(a.Added.Sub(a.Created), b.Added.Sub(b.Created)) })
+	others := len(otherReasons(errs))
+	e.check(len(errs) == others && others <= count/10, fmt.Sprintf("CNI ADDs of %d %s that found no address, failed otherwise; slowest", count, group),
+		"%d, %d; %.1f s of %.0f s", len(errs)-others, others, slowest.Added.Sub(slowest.Created).Seconds(), time.Since(began).Seconds())
+	return nil
+}
+
+func (e *env) cmdReport(ctx context.Context, a *arguments) error {
+	pods, err := e.groups(a)
+	for _, p := range pods {
+		err = errors.Join(err, p.Report(ctx))
+	}
+	return err
+}
+
+func (e *env) cmdDelete(ctx context.Context, a *arguments) error {
+	names := slices.Clone(a.rest)
+	pods, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		e.pods[name] = nil
+	}
+	return e.deletePods(ctx, pods)
+}
+
+// cmdSplit moves the pods of a group to two others.
+func (e *env) cmdSplit(_ context.Context, a *arguments) error {
+	every, first, cidr, group := a.value("every", ""), a.value("first", ""), a.value("in", ""), a.word()
+	pods, err := e.group(group)
+	if err != nil {
+		return err
+	}
+	kept, rest := a.word(), a.word()
+	var n int
+	var within netip.Prefix
+	switch {
+	case every != "":
+		n, err = strconv.Atoi(every)
+	case first != "":
+		n, err = strconv.Atoi(first)
+	default:
+		within, err = netip.ParsePrefix(cidr)
+	}
+	if err != nil {
+		return err
+	}
+	var left, others []*bed.Pod
+	for i, p := range pods {
+		if every != "" && i%n == 0 || first != "" && i < n || cidr != "" && slices.ContainsFunc(p.Addresses, within.Contains) {
+			left = append(left, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	delete(e.pods, group)
+	e.pods[kept], e.pods[rest] = append(e.pods[kept], left...), append(e.pods[rest], others...)
+	return nil
+}
+
+// cmdReplace replaces the pods of a group in a CIDR, as a rollout does.
+func (e *env) cmdReplace(ctx context.Context, a *arguments) error {
+	cidr, name := a.value("in", ""), a.word()
+	within, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return err
+	}
+	pods, err := e.group(name)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(pods))
+	e.turns++
+	turn := e.turns
+	eachOf(pods, func(i int, p *bed.Pod) {
+		if !within.Contains(p.Address) {
+			return
+		}
+		next, err := e.runPod(ctx, p.Node(), fmt.Sprintf("next-%d-%d", turn, i), crowd{})
+		if err == nil {
+			pods[i], err = next, p.Delete(ctx)
+		}
+		errs[i] = err
+	})
+	return errors.Join(errs...)
+}
+
+// podsOn returns all pods of a node.
+func (e *env) podsOn(node string) (on []*bed.Pod) {
+	for _, pods := range e.pods {
+		for _, p := range pods {
+			if p.Node().Name == node {
+				on = append(on, p)
+			}
+		}
+	}
+	return on
+}
+
+// cmdPing pings from a node, the router, or the first pod of a group, to pods in each family.
+func (e *env) cmdPing(_ context.Context, a *arguments) error {
+	every, err := time.ParseDuration(a.value("every", "10ms"))
+	if err != nil {
+		return err
+	}
+	first, back := a.value("first", ""), a.take("back")
+	name, from, to := a.word(), a.word(), a.word()
+	if to == "outside" { // a machine that has no route to pods
+		pods, err := e.group(from)
+		if err != nil {
+			return err
+		}
+		for _, address := range pods[0].Addresses {
+			if err := e.flowTo(name, pods[0], bed.Outside(address), every); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	pods, err := e.group(to)
+	if err != nil {
+		return err
+	}
+	if first != "" {
+		n, err := strconv.Atoi(first)
+		if err != nil {
+			return err
+		}
+		pods = pods[:min(n, len(pods))]
+	}
+	source, home, err := e.source(from)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		for i, address := range p.Addresses {
+			err := e.flowTo(name, source, address, every)
+			if err == nil && back {
+				err = e.flowTo(name, p, home.Addresses[i], every)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pinger is a machine or a pod.
+type pinger interface {
+	Ping(netip.Addr, time.Duration) (*bed.Pings, error)
+}
+
+// source returns the pinger of a name, which is home if it is a pod.
+func (e *env) source(name string) (from pinger, home *bed.Pod, err error) {
+	if n := e.nodes[name]; n != nil {
+		return n, nil, nil
+	}
+	if name == "router" && e.router != nil {
+		return e.router.Machine, nil, nil
+	}
+	pods, err := e.group(name)
+	if err != nil || len(pods) == 0 {
+		return nil, nil, fmt.Errorf("no node and no pods %q", name)
+	}
+	return pods[0], pods[0], nil
+}
+
+func (e *env) flowTo(name string, from pinger, to netip.Addr, every time.Duration) error {
+	f, err := from.Ping(to, every)
+	e.flows[name] = append(e.flows[name], f)
+	return err
+}
+
+func (e *env) cmdStream(_ context.Context, a *arguments) error {
+	name := a.word()
+	_, from, err := e.source(a.word())
+	if err != nil {
+		return err
+	}
+	to, err := e.group(a.word())
+	if err != nil {
+		return err
+	}
+	for _, address := range to[0].Addresses {
+		s, err := from.Stream(to[0], address, rapid)
+		if err != nil {
+			return err
+		}
+		e.streams[name] = append(e.streams[name], s)
+	}
+	return nil
+}
+
+// cmdUnbroken stops pings and streams, which must have lost nothing.
+func (e *env) cmdUnbroken(ctx context.Context, a *arguments) error {
+	for name := a.word(); name != ""; name = a.word() {
+		if e.flows[name] == nil && e.streams[name] == nil {
+			return fmt.Errorf("no pings %q", name)
+		}
+		if len(e.flows[name]) > 0 {
+			e.judgePings(e.flows[name], "packets lost: "+name)
+		}
+		if len(e.streams[name]) > 0 {
+			e.judgeStreams(e.streams[name], "TCP echoes; slowest: "+name)
+		}
+		delete(e.flows, name)
+		delete(e.streams, name)
+	}
+	return nil
+}
+
+// cmdCarry pings both ways between a pod and one pod in each block of a node, of which there
+// must be three of each family at least.
+func (e *env) cmdCarry(ctx context.Context, a *arguments) error {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return err
+	}
+	_, from, err := e.source(a.word())
+	if err != nil {
+		return err
+	}
+	pods, err := e.groups(a)
+	if err != nil {
+		return err
+	}
+	cn, err := e.CiliumNode(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	var talking []*bed.Pod
+	blocks := 0
+	for _, cidr := range prefixesOf(cn) {
+		i := slices.IndexFunc(pods, func(p *bed.Pod) bool { return slices.ContainsFunc(p.Addresses, cidr.Contains) })
+		if i < 0 {
+			continue // The last block may have no pod yet.
+		}
+		blocks++
+		if !slices.Contains(talking, pods[i]) {
+			talking = append(talking, pods[i])
+		}
+	}
+	e.check(blocks >= 3*len(from.Addresses), "blocks with a pod that talks to the other node", "%d of %d", blocks, len(cn.Spec.IPAM.PodCIDRs))
+	flows, err := flowsBetween(from, talking, rapid)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, probeTime); err != nil {
+		return err
+	}
+	e.judgePings(flows, "packets lost between these pods and the other node, both ways")
+	return nil
+}

@@ -1,0 +1,269 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
+)
+
+// checkKept checks that the agent has every one of the pods, at its address,
+// which is in the node's pool.
+func (e *env) checkKept(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	missing := 0
+	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
+		missing, err = n.Has(ctx, pods)
+		return err
+	})
+	cn, getErr := e.CiliumNode(ctx, n.Name)
+	if getErr == nil {
+		for _, p := range pods {
+			if !slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool { _, ok := cn.Spec.IPAM.Pool[a.String()]; return !ok }) {
+				continue
+			}
+			missing++
+			err = fmt.Errorf("%s of %s are not all in the pool", p.Addresses, p.Name)
+		}
+	}
+	if err != nil || getErr != nil {
+		e.Logf("%v %v", err, getErr)
+	}
+	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
+}
+
+// checkAssigned checks that the agent has each of the pods at its address, and that
+// this address lies in a CIDR assigned to the node.
+func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	missing := 0
+	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
+		missing, err = n.Has(ctx, pods)
+		return err
+	})
+	cn, getErr := e.CiliumNode(ctx, n.Name)
+	assigned := append(whole.AssignedTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	for _, p := range pods {
+		for _, a := range p.Addresses {
+			if !slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) }) {
+				missing++
+				err = fmt.Errorf("%s, at %s, lies in none of %v", p.Name, a, assigned)
+			}
+		}
+	}
+	if err != nil || getErr != nil {
+		e.Logf("%v %v", err, getErr)
+	}
+	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
+}
+
+// compact returns an error while a node holds more than it needs: except in one block in
+// service of each family, every address in its pool must be used, and none may be on its way
+// to release.
+func (e *env) compact(ctx context.Context, name string) error {
+	cn, err := e.CiliumNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
+		return fmt.Errorf("%d addresses are being released", n)
+	}
+	whole := map[bool]int{} // by whether they are IPv4
+	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		ipv4 := cidr.Addr().Is4()
+		whole[ipv4] += 0
+		published, used, err := count(cn, cidr.String())
+		switch {
+		case err != nil:
+			return err
+		case published == wholeBlock(cidr.Bits(), ipv4) && used < published:
+			whole[ipv4]++
+		case published != used:
+			return fmt.Errorf("%s has %d addresses, %d used", cidr, published, used)
+		}
+	}
+	for ipv4, n := range whole {
+		if n != 1 {
+			return fmt.Errorf("%d blocks are in service, IPv4 %t", n, ipv4)
+		}
+	}
+	blocks := &v1alpha1.PodIPBlockList{}
+	if err := e.Client.List(ctx, blocks); err != nil {
+		return err
+	}
+	held := 0
+	for _, b := range blocks.Items {
+		if b.Spec.NodeName == name {
+			held++
+		}
+	}
+	if held != len(cn.Spec.IPAM.PodCIDRs) {
+		return fmt.Errorf("%d PodIPBlocks, %d podCIDRs", held, len(cn.Spec.IPAM.PodCIDRs))
+	}
+	return nil
+}
+
+// wholeBlock returns how many addresses a block has for pods.
+func wholeBlock(bits int, ipv4 bool) int {
+	if ipv4 {
+		return 1<<(32-bits) - 2
+	}
+	return 1<<(128-bits) - 2
+}
+
+// count returns the number of a CIDR's addresses in a node's pool, and of those in use.
+func count(cn *ciliumv2.CiliumNode, cidr string) (published, used int, err error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read podCIDRs: %w", err)
+	}
+	for ip := range cn.Spec.IPAM.Pool {
+		if addr, err := netip.ParseAddr(ip); err == nil && prefix.Contains(addr) {
+			published++
+			if _, ok := cn.Status.IPAM.Used[ip]; ok {
+				used++
+			}
+		}
+	}
+	return published, used, nil
+}
+
+// inUse reports whether a pod or the agent has an address of a CIDR.
+func inUse(cn *ciliumv2.CiliumNode, cidr netip.Prefix, pods []*bed.Pod) bool {
+	return countIn(pods, cidr.String()) > 0 || slices.ContainsFunc(whole.OwnAddresses(cn), cidr.Contains)
+}
+
+func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, p.Masked())
+	}
+	return out
+}
+
+// checkRoutes checks that the other node routes to the blocks of n, and to no other part of
+// the pool except its own.
+func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
+	var want, got []string
+	err := e.Eventually(ctx, "the routes follow", func(ctx context.Context) error {
+		cn, err := e.CiliumNode(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		want, got = podCIDRs(cn), nil
+		own, err := e.CiliumNode(ctx, other.Name)
+		if err != nil {
+			return err
+		}
+		routes, err := other.Routes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, r := range routes {
+			if isBlock(r.To) && !slices.Contains(podCIDRs(own), r.To.String()) && e.leads(r, n) {
+				got = append(got, r.To.String())
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("routes %v, podCIDRs %v", got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		e.Logf("%v", err)
+	}
+	e.check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
+}
+
+// isBlock reports whether a prefix may be a block of the pool: neither the whole pool nor a
+// single pod.
+func isBlock(p netip.Prefix) bool {
+	for _, cidr := range []string{poolCIDR, poolCIDR6} {
+		whole := netip.MustParsePrefix(cidr)
+		if whole.Contains(p.Addr()) {
+			return whole.Bits() < p.Bits() && !p.IsSingleIP()
+		}
+	}
+	return false
+}
+
+// leads reports whether a route of another node leads to n: into the tunnel, or straight to
+// its address.
+func (e *env) leads(r bed.Route, n *bed.Node) bool {
+	if !e.options.Native {
+		return r.Device == "cilium_host"
+	}
+	return r.Device == "eth0" && slices.Contains(n.Addresses, r.Via)
+}
+
+func podCIDRs(cn *ciliumv2.CiliumNode) []string {
+	var out []string
+	for _, c := range cn.Spec.IPAM.PodCIDRs {
+		out = append(out, c.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// noteLost records which pods the agent does not have once it has had time to restore them.
+func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+	short, cancel := context.WithTimeout(ctx, restoreTime)
+	defer cancel()
+	_ = e.Eventually(short, "all are restored", func(ctx context.Context) error {
+		_, err := n.Has(ctx, pods)
+		return err
+	})
+	var lost []string
+	for _, p := range pods {
+		if _, err := n.Has(ctx, []*bed.Pod{p}); err != nil {
+			lost = append(lost, p.Name)
+			e.Logf("%v", err)
+		}
+	}
+	slices.Sort(lost)
+	e.note(what, "%d of %d %v", len(lost), len(pods), lost)
+}
+
+// routerAddress returns the address of cilium_host.
+func routerAddress(cn *ciliumv2.CiliumNode) string {
+	for _, a := range cn.Spec.Addresses {
+		if a.Type == "CiliumInternalIP" {
+			return a.IP
+		}
+	}
+	return ""
+}
+
+// sameBlocks returns an error if now does not have the same blocks as before.
+func sameBlocks(before, now *ciliumv2.CiliumNode) error {
+	if now.UID == before.UID {
+		return fmt.Errorf("it is still the old one")
+	}
+	if want, got := podCIDRs(before), podCIDRs(now); !slices.Equal(want, got) {
+		return fmt.Errorf("podCIDRs %v, were %v", got, want)
+	}
+	for ip := range before.Spec.IPAM.Pool {
+		if _, ok := now.Spec.IPAM.Pool[ip]; !ok {
+			return fmt.Errorf("%s is missing", ip)
+		}
+	}
+	return nil
+}
+
+// countIn counts the pods with an address in the CIDR.
+func countIn(pods []*bed.Pod, cidr string) int {
+	whole, count := netip.MustParsePrefix(cidr), 0
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Addresses, whole.Contains) {
+			count++
+		}
+	}
+	return count
+}
