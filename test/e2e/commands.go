@@ -31,10 +31,12 @@ type command func(*env, context.Context, *arguments) error
 //	agent kill|start|restart|wait|until NODE
 //	gate NODE shut|open; ready NODE   no answers about pods to the agent; its Pod claims to be Ready
 //	config before|moved; ipv6 NODE   switch IPv6 on or off
-//	pods GROUP NODE COUNT [width=N] [retry] [silent]   ADDs must not fail for want of an address, unless retry
+//	pods GROUP NODE COUNT [width=N] [retry] [silent] [refused=N] [namespace=N] [label=K=V] [annotation=K=V] [&]
+//	    no ADD may fail, unless retry; refused: so many may, for another reason than want of an address
+//	joined   wait for pods that were started with &
 //	report GROUP; delete GROUP…; split GROUP every=N|first=N|in=CIDR KEPT REST
 //	replace GROUP in=CIDR   start a successor of each pod, then delete the pod
-//	ping NAME FROM GROUP|outside [first=N] [every=D] [back]; stream NAME FROM GROUP; unbroken NAME…
+//	ping NAME FROM GROUP|outside|health:NODE [first=N] [every=D] [back]; stream NAME FROM GROUP; unbroken NAME…
 //	has NODE GROUP…; lost NODE GROUP…   the agent has the pods at their addresses; count those it lost
 //	crash NODE GROUP…   kill operator and agent, start both, and check that the agent has the pods
 //	await|check NODE CONDITION…; never DURATION NODE CONDITION…   see holds in terms.go
@@ -47,7 +49,7 @@ func commands() map[string]command {
 		"bed": (*env).cmdBed, "operator": (*env).cmdOperator,
 		"machine": (*env).cmdMachine, "register": (*env).cmdRegister, "node": (*env).cmdNode, "agent": (*env).cmdAgent,
 		"gate": (*env).cmdGate, "ready": (*env).cmdReady, "config": (*env).cmdConfig, "ipv6": (*env).cmdIPv6,
-		"pods": (*env).cmdPods, "report": (*env).cmdReport, "delete": (*env).cmdDelete, "split": (*env).cmdSplit, "replace": (*env).cmdReplace,
+		"pods": (*env).cmdPods, "joined": (*env).cmdJoined, "report": (*env).cmdReport, "delete": (*env).cmdDelete, "split": (*env).cmdSplit, "replace": (*env).cmdReplace,
 		"ping": (*env).cmdPing, "stream": (*env).cmdStream, "unbroken": (*env).cmdUnbroken,
 		"has": (*env).cmdHas, "encrypted": (*env).cmdEncrypted, "crash": (*env).cmdCrash, "lost": (*env).cmdLost, "await": (*env).cmdAwait, "check": (*env).cmdCheck, "never": (*env).cmdNever,
 		"remember": (*env).cmdRemember, "choose": (*env).cmdChoose, "routes": (*env).cmdRoutes, "carry": (*env).cmdCarry,

@@ -10,38 +10,62 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
 func (e *env) cmdPods(ctx context.Context, a *arguments) error {
-	c := crowd{retry: a.take("retry"), silent: a.take("silent")}
-	width, err := strconv.Atoi(a.value("width", "4"))
-	if err != nil {
-		return err
+	c := crowd{retry: a.take("retry"), silent: a.take("silent"), meta: metav1.ObjectMeta{Namespace: a.value("namespace", "")}}
+	for kind, to := range map[string]*map[string]string{"label": &c.meta.Labels, "annotation": &c.meta.Annotations} {
+		if key, value, found := strings.Cut(a.value(kind, ""), "="); found {
+			*to = map[string]string{key: value}
+		}
 	}
-	c.width = width
-	group := a.word()
+	later, width, most, group := a.take("&"), a.value("width", "4"), a.value("refused", "0"), a.word()
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
 	}
-	count, err := strconv.Atoi(a.word())
-	if err != nil {
+	var count, refused int
+	if _, err := fmt.Sscan(width+" "+most+" "+a.word(), &c.width, &refused, &count); err != nil {
 		return err
 	}
-	began := time.Now()
-	pods, errs := e.runPods(ctx, n, group, count, c)
-	e.pods[group] = append(e.pods[group], pods...)
-	if c.retry || len(pods) == 0 {
-		return errors.Join(errs...)
+	run := func() func() error {
+		began := time.Now()
+		pods, errs := e.runPods(ctx, n, group, count, c)
+		took := time.Since(began)
+		return func() error {
+			e.pods[group] = append(e.pods[group], pods...)
+			if c.retry || len(pods) == 0 {
+				return errors.Join(errs...)
+			}
+			slowest := slices.MaxFunc(pods, func(a, b *bed.Pod) int { return cmp.Compare(a.Added.Sub(a.Created), b.Added.Sub(b.Created)) })
+			others := len(otherReasons(errs))
+			e.check(len(errs) == others && others <= refused, fmt.Sprintf("CNI ADDs of %d %s that found no address, failed otherwise; slowest", count, group),
+				"%d, %d; %.1f s of %.0f s", len(errs)-others, others, slowest.Added.Sub(slowest.Created).Seconds(), took.Seconds())
+			return nil
+		}
 	}
-	slowest := slices.MaxFunc(pods, func(a, b *bed.Pod) int { return cmp.Compare(a.Added.Sub(a.Created), b.Added.Sub(b.Created)) })
-	others := len(otherReasons(errs))
-	e.check(len(errs) == others && others <= count/10, fmt.Sprintf("CNI ADDs of %d %s that found no address, failed otherwise; slowest", count, group),
-		"%d, %d; %.1f s of %.0f s", len(errs)-others, others, slowest.Added.Sub(slowest.Created).Seconds(), time.Since(began).Seconds())
+	if !later {
+		return run()()
+	}
+	done := make(chan func() error, 1)
+	e.starting = append(e.starting, done)
+	go func() { done <- run() }()
 	return nil
+}
+
+// cmdJoined waits for the pods that were started in the background.
+func (e *env) cmdJoined(context.Context, *arguments) (err error) {
+	for _, done := range e.starting {
+		err = errors.Join(err, (<-done)())
+	}
+	e.starting = nil
+	return err
 }
 
 func (e *env) cmdReport(ctx context.Context, a *arguments) error {
@@ -138,7 +162,7 @@ func (e *env) podsOn(node string) (on []*bed.Pod) {
 }
 
 // cmdPing pings from a node, the router, or the first pod of a group, to pods in each family.
-func (e *env) cmdPing(_ context.Context, a *arguments) error {
+func (e *env) cmdPing(ctx context.Context, a *arguments) error {
 	every, err := time.ParseDuration(a.value("every", "10ms"))
 	if err != nil {
 		return err
@@ -156,6 +180,9 @@ func (e *env) cmdPing(_ context.Context, a *arguments) error {
 			}
 		}
 		return nil
+	}
+	if node, found := strings.CutPrefix(to, "health:"); found {
+		return e.pingHealth(ctx, name, from, node, every)
 	}
 	pods, err := e.group(to)
 	if err != nil {
@@ -184,6 +211,23 @@ func (e *env) cmdPing(_ context.Context, a *arguments) error {
 		}
 	}
 	return nil
+}
+
+// pingHealth pings the health endpoint of a node.
+func (e *env) pingHealth(ctx context.Context, name, from, node string, every time.Duration) error {
+	source, _, err := e.source(from)
+	if err != nil {
+		return err
+	}
+	cn, err := e.CiliumNode(ctx, node)
+	if err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(cn.Spec.HealthAddressing.IPv4)
+	if err != nil {
+		return fmt.Errorf("read the address of the health endpoint: %w", err)
+	}
+	return e.flowTo(name, source, address, every)
 }
 
 // pinger is a machine or a pod.

@@ -22,15 +22,13 @@ import (
 // The commands in docs/modes.md for a move between modes, in addition to those for a move from
 // another IPAM.
 const (
-	cmdAssigned   = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
-	cmdListed     = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
-	cmdPick       = `kubectl patch ciliumpodippool blue --type merge -p '{"spec":{"podSelector":{"matchLabels":{"team":"blue"}}}}'`
-	cmdPickSpaces = `kubectl patch ciliumpodippool yellow --type merge -p '{"spec":{"namespaceSelector":{"matchLabels":{"team":"yellow"}}}}'`
+	cmdAssigned = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,ASSIGNED:.spec.ipam.pools.allocated[*].cidrs"
+	cmdListed   = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"
 )
 
-// modeCommands returns all commands of docs/modes.md.
+// modeCommands returns the commands of docs/modes.md for a move.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdFinish, cmdTidy, cmdPick, cmdPickSpaces}
+	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdFinish, cmdTidy}
 }
 
 const movePods = 40 // more than a block holds

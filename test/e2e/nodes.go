@@ -48,7 +48,7 @@ func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, w
 		return err
 	})
 	cn, getErr := e.CiliumNode(ctx, n.Name)
-	assigned := append(whole.AssignedTo(cn), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
+	assigned := append(whole.AssignedIn(cn, ""), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
 	for _, p := range pods {
 		for _, a := range p.Addresses {
 			if !slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) }) {
@@ -147,6 +147,13 @@ func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
+// ranges are those of the pool, and the unused ones of the example values, without which an
+// agent makes up routes.
+var ranges = []netip.Prefix{
+	netip.MustParsePrefix(poolCIDR), netip.MustParsePrefix(poolCIDR6),
+	netip.MustParsePrefix("169.254.254.0/24"), netip.MustParsePrefix("100::/96"), netip.MustParsePrefix("fe80::/10"),
+}
+
 // checkRoutes checks that the other node routes to the blocks of n, and to no other part of
 // the pool except its own.
 func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
@@ -166,6 +173,9 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 			return err
 		}
 		for _, r := range routes {
+			if r.Device == "cilium_host" && !slices.ContainsFunc(ranges, func(c netip.Prefix) bool { return c.Contains(r.To.Addr()) }) {
+				return fmt.Errorf("a route to %s, which is no address of a node or pod", r.To)
+			}
 			if isBlock(r.To) && !slices.Contains(podCIDRs(own), r.To.String()) && e.leads(r, n) {
 				got = append(got, r.To.String())
 			}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -27,6 +29,7 @@ type crowd struct {
 	width  int  // at a time
 	retry  bool // failed ADDs are tried again, as a kubelet does
 	silent bool // no status is written, as if no kubelet had seen the ADD
+	meta   metav1.ObjectMeta
 }
 
 // load runs pods that a scenario needs but does not judge.
@@ -53,7 +56,8 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int
 // runPod creates, attaches and reports a pod. An ADD is tried again where the agent had not
 // seen the pod yet: no address was requested then.
 func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*bed.Pod, error) {
-	p, err := n.CreatePod(ctx, name)
+	c.meta.Name = name
+	p, err := n.CreatePodWith(ctx, c.meta)
 	if err != nil {
 		return nil, err
 	}

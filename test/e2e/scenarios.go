@@ -37,6 +37,7 @@ func scenarios() []scenario {
 		{name: "surge", ci: true, alone: true},
 		{name: "reclaim", ci: true},
 		{name: "restart", ci: true},
+		{name: "restart-surge", alone: true},
 		{name: "restart-early"},
 		{name: "dual", file: "life"},
 		{name: "ipv6", file: "life"},
@@ -70,6 +71,7 @@ func modes() []scenario {
 	return []scenario{
 		{name: "modes-multi-pool", alone: true, file: "modes-multi-pool"},
 		{name: "modes-multi-pool-dual", alone: true, file: "modes-multi-pool"},
+		{name: "modes-pools", alone: true},
 		{name: "modes-kubernetes", alone: true},
 		{name: "modes-kubernetes-dual", alone: true, file: "modes-kubernetes"},
 		{name: "modes-move", alone: true, run: modesMove},
@@ -132,6 +134,7 @@ type env struct {
 	nodes      map[string]*bed.Node
 	gates      map[*bed.Node]*bed.Gate
 	pods       map[string][]*bed.Pod
+	starting   []chan func() error // pods in the background
 	flows      map[string][]*bed.Pings
 	streams    map[string][]*bed.Stream
 	remembered map[string]*ciliumv2.CiliumNode

@@ -19,7 +19,7 @@ func TestChoose(t *testing.T) {
 		"in the order given":    {run: "restart,join", want: "restart join"},
 		"moves":                 {run: "migrate", want: "migrate-cluster-pool migrate-kubernetes migrate-multi-pool"},
 		"one of the moves":      {run: "migrate-kubernetes", want: "migrate-kubernetes"},
-		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-dual modes-kubernetes modes-kubernetes-dual modes-move modes-bgp modes-bgp-kubernetes modes-drain"},
+		"other modes":           {run: "modes", want: "modes-multi-pool modes-multi-pool-dual modes-pools modes-kubernetes modes-kubernetes-dual modes-move modes-bgp modes-bgp-kubernetes modes-drain"},
 		"of several groups":     {run: "modes-kubernetes,join", want: "modes-kubernetes join"},
 		"unknown":               {run: "join,nothing", err: `no scenario "nothing"`},
 		"none":                  {run: "", err: `no scenario ""`},
