@@ -20,7 +20,7 @@ import (
 )
 
 // command is a command of the scripts.
-type command func(*env, context.Context, *arguments) error
+type command func(context.Context, *env, *arguments) error
 
 // commands are what a script can do beside the commands of testscript itself. Usage:
 //
@@ -35,7 +35,6 @@ type command func(*env, context.Context, *arguments) error
 //	    no ADD may fail, unless retry; refused: so many may, for another reason than want of an address
 //	joined   wait for pods that were started with &
 //	report GROUP; delete GROUP…; split GROUP every=N|first=N|in=CIDR KEPT REST
-//	replace GROUP in=CIDR   start a successor of each pod, then delete the pod
 //	ping NAME FROM GROUP|outside|health:NODE [first=N] [every=D] [back]; stream NAME FROM GROUP; unbroken NAME…
 //	has NODE GROUP…; lost NODE GROUP…   the agent has the pods at their addresses; count those it lost
 //	crash NODE GROUP…   kill operator and agent, start both, and check that the agent has the pods
@@ -46,19 +45,19 @@ type command func(*env, context.Context, *arguments) error
 //	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
 func commands() map[string]command {
 	return map[string]command{
-		"bed": (*env).cmdBed, "operator": (*env).cmdOperator,
-		"machine": (*env).cmdMachine, "register": (*env).cmdRegister, "node": (*env).cmdNode, "agent": (*env).cmdAgent,
-		"gate": (*env).cmdGate, "ready": (*env).cmdReady, "config": (*env).cmdConfig, "ipv6": (*env).cmdIPv6,
-		"pods": (*env).cmdPods, "joined": (*env).cmdJoined, "report": (*env).cmdReport, "delete": (*env).cmdDelete, "split": (*env).cmdSplit, "replace": (*env).cmdReplace,
-		"ping": (*env).cmdPing, "stream": (*env).cmdStream, "unbroken": (*env).cmdUnbroken,
-		"has": (*env).cmdHas, "encrypted": (*env).cmdEncrypted, "crash": (*env).cmdCrash, "lost": (*env).cmdLost, "await": (*env).cmdAwait, "check": (*env).cmdCheck, "never": (*env).cmdNever,
-		"remember": (*env).cmdRemember, "choose": (*env).cmdChoose, "routes": (*env).cmdRoutes, "carry": (*env).cmdCarry,
-		"mark": (*env).cmdMark, "event": (*env).cmdEvent, "until": (*env).cmdUntil, "exempt": (*env).cmdExempt, "pause": (*env).cmdPause,
-		"router": (*env).cmdRouter, "peers": (*env).cmdPeers, "routed": (*env).cmdRouted, "session": (*env).cmdSession, "order": (*env).cmdOrder,
+		"bed": cmdBed, "operator": cmdOperator,
+		"machine": cmdMachine, "register": cmdRegister, "node": cmdNode, "agent": cmdAgent,
+		"gate": cmdGate, "ready": cmdReady, "config": cmdConfig, "ipv6": cmdIPv6,
+		"pods": cmdPods, "joined": cmdJoined, "report": cmdReport, "delete": cmdDelete, "split": cmdSplit,
+		"ping": cmdPing, "stream": cmdStream, "unbroken": cmdUnbroken,
+		"has": cmdHas, "encrypted": cmdEncrypted, "crash": cmdCrash, "lost": cmdLost, "await": cmdAwait, "check": cmdCheck, "never": cmdNever,
+		"remember": cmdRemember, "choose": cmdChoose, "routes": cmdRoutes, "carry": cmdCarry,
+		"mark": cmdMark, "event": cmdEvent, "until": cmdUntil, "exempt": cmdExempt, "pause": cmdPause,
+		"router": cmdRouter, "peers": cmdPeers, "routed": cmdRouted, "session": cmdSession, "order": cmdOrder,
 	}
 }
 
-func (e *env) cmdBed(ctx context.Context, a *arguments) error {
+func cmdBed(ctx context.Context, e *env, a *arguments) error {
 	o := &e.options
 	o.Native, o.IPAM, o.Then = a.take("native"), a.value("mode", crdMode), a.value("then", "")
 	for _, v := range strings.Fields(strings.ReplaceAll(a.value("values", ""), ",", " ")) {
@@ -82,7 +81,7 @@ func soon() []string {
 	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
 }
 
-func (e *env) cmdOperator(ctx context.Context, a *arguments) (err error) {
+func cmdOperator(ctx context.Context, e *env, a *arguments) (err error) {
 	switch {
 	case a.take("kill"):
 		return e.operator.Kill()
@@ -157,7 +156,7 @@ func (e *env) stopOperators() error {
 	return settle()
 }
 
-func (e *env) cmdMachine(ctx context.Context, a *arguments) (err error) {
+func cmdMachine(ctx context.Context, e *env, a *arguments) (err error) {
 	cidr, name := a.value("podcidr", ""), a.word()
 	if e.nodes[name], err = e.AddNode(ctx, name); err == nil && cidr != "" {
 		e.nodes[name].PodCIDRs = []string{cidr}
@@ -165,7 +164,7 @@ func (e *env) cmdMachine(ctx context.Context, a *arguments) (err error) {
 	return err
 }
 
-func (e *env) cmdRegister(ctx context.Context, a *arguments) error {
+func cmdRegister(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -173,7 +172,7 @@ func (e *env) cmdRegister(ctx context.Context, a *arguments) error {
 	return n.Register(ctx, nil)
 }
 
-func (e *env) cmdNode(ctx context.Context, a *arguments) (err error) {
+func cmdNode(ctx context.Context, e *env, a *arguments) (err error) {
 	began, name := time.Now(), a.word()
 	n := e.nodes[name]
 	if n == nil {
@@ -189,7 +188,7 @@ func (e *env) cmdNode(ctx context.Context, a *arguments) (err error) {
 	return nil
 }
 
-func (e *env) cmdAgent(ctx context.Context, a *arguments) error {
+func cmdAgent(ctx context.Context, e *env, a *arguments) error {
 	do := a.word()
 	n, err := e.nodeAt(a)
 	if err != nil {
@@ -214,7 +213,7 @@ func (e *env) cmdAgent(ctx context.Context, a *arguments) error {
 	return fmt.Errorf("agent knows no %q", do)
 }
 
-func (e *env) cmdGate(_ context.Context, a *arguments) (err error) {
+func cmdGate(_ context.Context, e *env, a *arguments) (err error) {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -232,7 +231,7 @@ func (e *env) cmdGate(_ context.Context, a *arguments) (err error) {
 	return nil
 }
 
-func (e *env) cmdReady(ctx context.Context, a *arguments) error {
+func cmdReady(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -240,14 +239,14 @@ func (e *env) cmdReady(ctx context.Context, a *arguments) error {
 	return n.ClaimReady(ctx)
 }
 
-func (e *env) cmdConfig(ctx context.Context, a *arguments) error {
+func cmdConfig(ctx context.Context, e *env, a *arguments) error {
 	if a.word() == "moved" {
 		return e.EditConfig(ctx, e.MovedConfig())
 	}
 	return e.EditConfig(ctx, e.BeforeConfig())
 }
 
-func (e *env) cmdIPv6(ctx context.Context, a *arguments) error {
+func cmdIPv6(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -255,7 +254,7 @@ func (e *env) cmdIPv6(ctx context.Context, a *arguments) error {
 	return n.AddIPv6(ctx)
 }
 
-func (e *env) cmdPause(ctx context.Context, a *arguments) error {
+func cmdPause(ctx context.Context, e *env, a *arguments) error {
 	d, err := time.ParseDuration(a.word())
 	if err != nil {
 		return err
@@ -264,7 +263,7 @@ func (e *env) cmdPause(ctx context.Context, a *arguments) error {
 }
 
 // cmdUntil runs a command line until it succeeds.
-func (e *env) cmdUntil(ctx context.Context, a *arguments) error {
+func cmdUntil(ctx context.Context, e *env, a *arguments) error {
 	return e.Eventually(ctx, "the command succeeds", func(ctx context.Context) error {
 		out, code, err := e.Shell(ctx, strings.Join(a.rest, " "))
 		if err == nil && code != 0 {
@@ -274,7 +273,7 @@ func (e *env) cmdUntil(ctx context.Context, a *arguments) error {
 	})
 }
 
-func (e *env) cmdExempt(ctx context.Context, a *arguments) (err error) {
+func cmdExempt(ctx context.Context, e *env, a *arguments) (err error) {
 	if rule := a.word(); rule != "end" {
 		number, err := strconv.Atoi(rule)
 		if err != nil {
@@ -286,7 +285,7 @@ func (e *env) cmdExempt(ctx context.Context, a *arguments) (err error) {
 	return e.endExempt(ctx)
 }
 
-func (e *env) cmdEvent(ctx context.Context, a *arguments) error {
+func cmdEvent(ctx context.Context, e *env, a *arguments) error {
 	reason, object, text := a.word(), a.word(), a.word()
 	err := e.Eventually(ctx, "event "+reason, func(ctx context.Context) error {
 		events := &corev1.EventList{}

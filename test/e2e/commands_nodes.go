@@ -35,7 +35,7 @@ const (
 	spared = 1 + 16
 )
 
-func (e *env) cmdHas(ctx context.Context, a *arguments) error {
+func cmdHas(ctx context.Context, e *env, a *arguments) error {
 	text := strings.Join(a.rest, " ")
 	n, err := e.nodeAt(a)
 	if err != nil {
@@ -45,17 +45,13 @@ func (e *env) cmdHas(ctx context.Context, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	if e.options.IPAM == crdMode {
-		e.checkKept(ctx, n, pods, "pods at their addresses: "+text)
-	} else {
-		e.checkAssigned(ctx, n, pods, "pods at their addresses: "+text)
-	}
+	e.checkHas(ctx, n, pods, "pods at their addresses: "+text)
 	return nil
 }
 
 // cmdCrash kills operator and agent with SIGKILL, starts both, and checks that the agent has
 // its pods.
-func (e *env) cmdCrash(ctx context.Context, a *arguments) error {
+func cmdCrash(ctx context.Context, e *env, a *arguments) error {
 	n := e.nodes[a.rest[0]]
 	if err := errors.Join(e.operator.Kill(), n.KillAgent(ctx)); err != nil {
 		return err
@@ -67,11 +63,11 @@ func (e *env) cmdCrash(ctx context.Context, a *arguments) error {
 	if err := errors.Join(n.StartAgent(ctx), n.WaitAgent(ctx)); err != nil {
 		return err
 	}
-	return e.cmdHas(ctx, a)
+	return cmdHas(ctx, e, a)
 }
 
 // cmdEncrypted checks that what a pod sends leaves its node encrypted.
-func (e *env) cmdEncrypted(ctx context.Context, a *arguments) error {
+func cmdEncrypted(ctx context.Context, e *env, a *arguments) error {
 	_, from, err := e.source(a.word())
 	if err != nil {
 		return err
@@ -97,7 +93,7 @@ func (e *env) cmdEncrypted(ctx context.Context, a *arguments) error {
 	return err
 }
 
-func (e *env) cmdLost(ctx context.Context, a *arguments) error {
+func cmdLost(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -109,14 +105,14 @@ func (e *env) cmdLost(ctx context.Context, a *arguments) error {
 	return err
 }
 
-func (e *env) cmdAwait(ctx context.Context, a *arguments) error {
+func cmdAwait(ctx context.Context, e *env, a *arguments) error {
 	began, node := time.Now(), a.word()
 	err := e.Eventually(ctx, strings.Join(a.rest, " "), func(ctx context.Context) error { return e.holds(ctx, node, a.rest) })
 	e.check(err == nil, node+" "+strings.Join(a.rest, " "), "after %.0f s", time.Since(began).Seconds())
 	return err
 }
 
-func (e *env) cmdCheck(ctx context.Context, a *arguments) error {
+func cmdCheck(ctx context.Context, e *env, a *arguments) error {
 	node := a.word()
 	err := e.holds(ctx, node, a.rest)
 	if err != nil {
@@ -126,7 +122,7 @@ func (e *env) cmdCheck(ctx context.Context, a *arguments) error {
 	return nil
 }
 
-func (e *env) cmdNever(ctx context.Context, a *arguments) error {
+func cmdNever(ctx context.Context, e *env, a *arguments) error {
 	d, err := time.ParseDuration(a.word())
 	if err != nil {
 		return err
@@ -139,7 +135,7 @@ func (e *env) cmdNever(ctx context.Context, a *arguments) error {
 	return ctx.Err()
 }
 
-func (e *env) cmdRemember(ctx context.Context, a *arguments) (err error) {
+func cmdRemember(ctx context.Context, e *env, a *arguments) (err error) {
 	name := a.word()
 	e.remembered[name], err = e.CiliumNode(ctx, name)
 	return err
@@ -147,7 +143,7 @@ func (e *env) cmdRemember(ctx context.Context, a *arguments) (err error) {
 
 // cmdChoose sets $CIDR and $BLOCK to a block that has pods but none of the agent's own
 // addresses.
-func (e *env) cmdChoose(ctx context.Context, a *arguments) error {
+func cmdChoose(ctx context.Context, e *env, a *arguments) error {
 	node := a.word()
 	pods, err := e.groups(a)
 	if err != nil {
@@ -169,7 +165,7 @@ func (e *env) cmdChoose(ctx context.Context, a *arguments) error {
 	return nil
 }
 
-func (e *env) cmdRoutes(ctx context.Context, a *arguments) error {
+func cmdRoutes(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -181,7 +177,7 @@ func (e *env) cmdRoutes(ctx context.Context, a *arguments) error {
 	return err
 }
 
-func (e *env) cmdMark(ctx context.Context, a *arguments) error {
+func cmdMark(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -203,7 +199,7 @@ func (e *env) cmdMark(ctx context.Context, a *arguments) error {
 	return e.Client.Status().Patch(ctx, cn, client.RawPatch("application/merge-patch+json", data))
 }
 
-func (e *env) cmdRouter(ctx context.Context, a *arguments) (err error) {
+func cmdRouter(ctx context.Context, e *env, a *arguments) (err error) {
 	for len(a.rest) > 0 {
 		n, err := e.nodeAt(a)
 		if err != nil {
@@ -216,7 +212,7 @@ func (e *env) cmdRouter(ctx context.Context, a *arguments) (err error) {
 }
 
 // cmdPeers applies the example manifests, with the router of the bed in place of theirs.
-func (e *env) cmdPeers(ctx context.Context, _ *arguments) error {
+func cmdPeers(ctx context.Context, e *env, _ *arguments) error {
 	for _, name := range []string{"cilium-peers.yaml", "cilium-" + e.options.IPAM + ".yaml"} {
 		data, err := os.ReadFile(filepath.Join(e.options.Examples, "bgp", name))
 		if err != nil {
@@ -238,7 +234,7 @@ func (e *env) cmdPeers(ctx context.Context, _ *arguments) error {
 
 // cmdRouted waits until the router has a route to each block of the peers, and no other. With
 // the word kept it must not have withdrawn any since the last time.
-func (e *env) cmdRouted(ctx context.Context, a *arguments) error {
+func cmdRouted(ctx context.Context, e *env, a *arguments) error {
 	var events []bed.RouteEvent
 	err := e.Eventually(ctx, "the router has every block", func(ctx context.Context) (err error) {
 		if events, err = e.router.Events(); err != nil {
@@ -275,7 +271,7 @@ func (e *env) cmdRouted(ctx context.Context, a *arguments) error {
 }
 
 // cmdSession waits until a node has a new session since the router had every block.
-func (e *env) cmdSession(ctx context.Context, a *arguments) error {
+func cmdSession(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -291,7 +287,7 @@ func (e *env) cmdSession(ctx context.Context, a *arguments) error {
 
 // cmdOrder checks that each prefix was announced after it was assigned to its node, withdrawn
 // after the assignment ended, and gone before another node could get its block.
-func (e *env) cmdOrder(ctx context.Context, _ *arguments) error {
+func cmdOrder(ctx context.Context, e *env, _ *arguments) error {
 	if err := e.rules.Sync(ctx); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
 
-func (e *env) cmdPods(ctx context.Context, a *arguments) error {
+func cmdPods(ctx context.Context, e *env, a *arguments) error {
 	c := crowd{retry: a.take("retry"), silent: a.take("silent"), meta: metav1.ObjectMeta{Namespace: a.value("namespace", "")}}
 	for kind, to := range map[string]*map[string]string{"label": &c.meta.Labels, "annotation": &c.meta.Annotations} {
 		if key, value, found := strings.Cut(a.value(kind, ""), "="); found {
@@ -34,6 +34,8 @@ func (e *env) cmdPods(ctx context.Context, a *arguments) error {
 	if _, err := fmt.Sscan(width+" "+most+" "+a.word(), &c.width, &refused, &count); err != nil {
 		return err
 	}
+	c.first = e.numbers[group]
+	e.numbers[group] += count
 	run := func() func() error {
 		began := time.Now()
 		pods, errs := e.runPods(ctx, n, group, count, c)
@@ -60,7 +62,7 @@ func (e *env) cmdPods(ctx context.Context, a *arguments) error {
 }
 
 // cmdJoined waits for the pods that were started in the background.
-func (e *env) cmdJoined(context.Context, *arguments) (err error) {
+func cmdJoined(_ context.Context, e *env, _ *arguments) (err error) {
 	for _, done := range e.starting {
 		err = errors.Join(err, (<-done)())
 	}
@@ -68,7 +70,7 @@ func (e *env) cmdJoined(context.Context, *arguments) (err error) {
 	return err
 }
 
-func (e *env) cmdReport(ctx context.Context, a *arguments) error {
+func cmdReport(ctx context.Context, e *env, a *arguments) error {
 	pods, err := e.groups(a)
 	for _, p := range pods {
 		err = errors.Join(err, p.Report(ctx))
@@ -76,7 +78,7 @@ func (e *env) cmdReport(ctx context.Context, a *arguments) error {
 	return err
 }
 
-func (e *env) cmdDelete(ctx context.Context, a *arguments) error {
+func cmdDelete(ctx context.Context, e *env, a *arguments) error {
 	names := slices.Clone(a.rest)
 	pods, err := e.groups(a)
 	if err != nil {
@@ -89,7 +91,7 @@ func (e *env) cmdDelete(ctx context.Context, a *arguments) error {
 }
 
 // cmdSplit moves the pods of a group to two others.
-func (e *env) cmdSplit(_ context.Context, a *arguments) error {
+func cmdSplit(_ context.Context, e *env, a *arguments) error {
 	every, first, cidr, group := a.value("every", ""), a.value("first", ""), a.value("in", ""), a.word()
 	pods, err := e.group(group)
 	if err != nil {
@@ -122,33 +124,6 @@ func (e *env) cmdSplit(_ context.Context, a *arguments) error {
 	return nil
 }
 
-// cmdReplace replaces the pods of a group in a CIDR, as a rollout does.
-func (e *env) cmdReplace(ctx context.Context, a *arguments) error {
-	cidr, name := a.value("in", ""), a.word()
-	within, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return err
-	}
-	pods, err := e.group(name)
-	if err != nil {
-		return err
-	}
-	errs := make([]error, len(pods))
-	e.turns++
-	turn := e.turns
-	eachOf(pods, func(i int, p *bed.Pod) {
-		if !within.Contains(p.Address) {
-			return
-		}
-		next, err := e.runPod(ctx, p.Node(), fmt.Sprintf("next-%d-%d", turn, i), crowd{})
-		if err == nil {
-			pods[i], err = next, p.Delete(ctx)
-		}
-		errs[i] = err
-	})
-	return errors.Join(errs...)
-}
-
 // podsOn returns all pods of a node.
 func (e *env) podsOn(node string) (on []*bed.Pod) {
 	for _, pods := range e.pods {
@@ -162,7 +137,7 @@ func (e *env) podsOn(node string) (on []*bed.Pod) {
 }
 
 // cmdPing pings from a node, the router, or the first pod of a group, to pods in each family.
-func (e *env) cmdPing(ctx context.Context, a *arguments) error {
+func cmdPing(ctx context.Context, e *env, a *arguments) error {
 	every, err := time.ParseDuration(a.value("every", "10ms"))
 	if err != nil {
 		return err
@@ -256,7 +231,7 @@ func (e *env) flowTo(name string, from pinger, to netip.Addr, every time.Duratio
 	return err
 }
 
-func (e *env) cmdStream(_ context.Context, a *arguments) error {
+func cmdStream(_ context.Context, e *env, a *arguments) error {
 	name := a.word()
 	_, from, err := e.source(a.word())
 	if err != nil {
@@ -277,7 +252,7 @@ func (e *env) cmdStream(_ context.Context, a *arguments) error {
 }
 
 // cmdUnbroken stops pings and streams, which must have lost nothing.
-func (e *env) cmdUnbroken(ctx context.Context, a *arguments) error {
+func cmdUnbroken(ctx context.Context, e *env, a *arguments) error {
 	for name := a.word(); name != ""; name = a.word() {
 		if e.flows[name] == nil && e.streams[name] == nil {
 			return fmt.Errorf("no pings %q", name)
@@ -296,7 +271,7 @@ func (e *env) cmdUnbroken(ctx context.Context, a *arguments) error {
 
 // cmdCarry pings both ways between a pod and one pod in each block of a node, of which there
 // must be three of each family at least.
-func (e *env) cmdCarry(ctx context.Context, a *arguments) error {
+func cmdCarry(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err

@@ -160,12 +160,12 @@ func (m *mover) during(ctx context.Context, s step) error {
 	if err != nil {
 		return err
 	}
-	m.checkHas(ctx, s.name)
+	m.checkPods(ctx, s.name)
 	return nil
 }
 
-// checkHas checks that the agents have all pods at their addresses.
-func (m *mover) checkHas(ctx context.Context, over string) {
+// checkPods checks that the agents have all pods at their addresses.
+func (m *mover) checkPods(ctx context.Context, over string) {
 	missing, all := 0, 0
 	var errs []error
 	for i, n := range m.nodes {

@@ -129,7 +129,7 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 	m.check(err == nil, fmt.Sprintf("drain: turns to move all pods off %s; the router's addresses, which are all that is left", cidr),
 		"%d; %d; %.0f s", turns, routers, time.Since(began).Seconds())
 	m.judgeTraffic(traffic, "drain")
-	m.checkHas(ctx, "drain")
+	m.checkPods(ctx, "drain")
 	return nil
 }
 

@@ -2,9 +2,7 @@
 
 package main
 
-import (
-	"strings"
-)
+import "strings"
 
 // The commands in docs/migration.md. The scenarios run these lines unchanged, with NODE, MODE
 // and BLOCK filled in.
@@ -17,12 +15,12 @@ const (
 	cmdHoldConfig = "kubectl apply -f old-ipam.yaml"
 	cmdPublished  = "kubectl cilium-pool migrate status --until published --timeout 2m"
 
-	cmdLetGo   = "kubectl label node NODE cilium-pool.io/old-ipam-"
-	cmdAgent   = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName=NODE"
-	cmdMoved   = "kubectl cilium-pool migrate status --node NODE --until moved --timeout 5m"
-	cmdSettled = "kubectl cilium-pool migrate status --until settled --timeout 5m"
-	cmdFinish  = "kubectl cilium-pool migrate finish"
-	cmdTidy    = "kubectl -n kube-system delete ciliumnodeconfig old-ipam"
+	cmdLetGo       = "kubectl label node NODE cilium-pool.io/old-ipam-"
+	cmdDeleteAgent = "kubectl -n kube-system delete pod -l k8s-app=cilium --field-selector spec.nodeName=NODE"
+	cmdMoved       = "kubectl cilium-pool migrate status --node NODE --until moved --timeout 5m"
+	cmdSettled     = "kubectl cilium-pool migrate status --until settled --timeout 5m"
+	cmdFinish      = "kubectl cilium-pool migrate finish"
+	cmdTidy        = "kubectl -n kube-system delete ciliumnodeconfig old-ipam"
 
 	cmdAbort    = "kubectl cilium-pool migrate abort --all"
 	cmdAbortOne = "kubectl cilium-pool migrate abort --node NODE"
@@ -37,7 +35,7 @@ const (
 func migrateCommands() []string {
 	return []string{
 		cmdPools, cmdPlan, cmdStart, cmdStatus, cmdHold, cmdHoldConfig, cmdPublished,
-		cmdLetGo, cmdAgent, cmdMoved, cmdSettled, cmdFinish, cmdTidy,
+		cmdLetGo, cmdDeleteAgent, cmdMoved, cmdSettled, cmdFinish, cmdTidy,
 		cmdAbort, cmdAbortOne, cmdHoldOne, cmdFree, cmdAdopted, cmdDrain,
 	}
 }

@@ -210,7 +210,7 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	}
 	var down bed.Downtime
 	deleted, rolled := make(chan error, 1), make(chan error, 1)
-	go func() { deleted <- m.must(ctx, on(cmdAgent, "NODE", n.Name), 0) }()
+	go func() { deleted <- m.must(ctx, on(cmdDeleteAgent, "NODE", n.Name), 0) }()
 	go func() {
 		var err error
 		down, err = n.RollAgent(ctx)

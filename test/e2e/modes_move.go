@@ -28,7 +28,7 @@ const (
 
 // modeCommands returns the commands of docs/modes.md for a move.
 func modeCommands() []string {
-	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdAgent, cmdFinish, cmdTidy}
+	return []string{cmdHold, cmdHoldConfig, cmdAssigned, cmdListed, cmdLetGo, cmdDeleteAgent, cmdFinish, cmdTidy}
 }
 
 const movePods = 40 // more than a block holds

@@ -15,33 +15,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// checkKept checks that the agent has every one of the pods, at its address,
-// which is in the node's pool.
-func (e *env) checkKept(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
-	missing := 0
-	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
-		missing, err = n.Has(ctx, pods)
-		return err
-	})
-	cn, getErr := e.CiliumNode(ctx, n.Name)
-	if getErr == nil {
-		for _, p := range pods {
-			if !slices.ContainsFunc(p.Addresses, func(a netip.Addr) bool { _, ok := cn.Spec.IPAM.Pool[a.String()]; return !ok }) {
-				continue
-			}
-			missing++
-			err = fmt.Errorf("%s of %s are not all in the pool", p.Addresses, p.Name)
-		}
-	}
-	if err != nil || getErr != nil {
-		e.Logf("%v %v", err, getErr)
-	}
-	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
-}
-
-// checkAssigned checks that the agent has each of the pods at its address, and that
-// this address lies in a CIDR assigned to the node.
-func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
+// checkHas checks that the agent has each of the pods at its addresses, and that the node may
+// use these: in crd mode its pool has them, in the others a CIDR assigned to it.
+func (e *env) checkHas(ctx context.Context, n *bed.Node, pods []*bed.Pod, what string) {
 	missing := 0
 	err := e.Eventually(ctx, "the agent has its pods", func(ctx context.Context) (err error) {
 		missing, err = n.Has(ctx, pods)
@@ -51,9 +27,13 @@ func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, w
 	assigned := append(whole.AssignedIn(cn, ""), prefixesOf(cn)...) // in kubernetes mode the agent writes podCIDRs
 	for _, p := range pods {
 		for _, a := range p.Addresses {
-			if !slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) }) {
+			_, published := cn.Spec.IPAM.Pool[a.String()]
+			if e.options.IPAM != crdMode {
+				published = slices.ContainsFunc(assigned, func(c netip.Prefix) bool { return c.Contains(a) })
+			}
+			if !published {
 				missing++
-				err = fmt.Errorf("%s, at %s, lies in none of %v", p.Name, a, assigned)
+				err = fmt.Errorf("%s, at %s, is outside of pool and assigned CIDRs", p.Name, a)
 			}
 		}
 	}
@@ -66,45 +46,36 @@ func (e *env) checkAssigned(ctx context.Context, n *bed.Node, pods []*bed.Pod, w
 // compact returns an error while a node holds more than it needs: except in one block in
 // service of each family, every address in its pool must be used, and none may be on its way
 // to release.
-func (e *env) compact(ctx context.Context, name string) error {
-	cn, err := e.CiliumNode(ctx, name)
-	if err != nil {
-		return err
-	}
-	if n := len(cn.Status.IPAM.ReleaseIPs); n > 0 {
+func compact(s state) error {
+	if n := len(s.cn.Status.IPAM.ReleaseIPs); n > 0 {
 		return fmt.Errorf("%d addresses are being released", n)
 	}
-	whole := map[bool]int{} // by whether they are IPv4
-	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+	inService := map[bool]int{} // by whether they are IPv4
+	for _, cidr := range prefixesOf(s.cn) {
 		ipv4 := cidr.Addr().Is4()
-		whole[ipv4] += 0
-		published, used, err := count(cn, cidr.String())
+		inService[ipv4] += 0
+		published, used, err := count(s.cn, cidr.String())
 		switch {
 		case err != nil:
 			return err
 		case published == wholeBlock(cidr.Bits(), ipv4) && used < published:
-			whole[ipv4]++
+			inService[ipv4]++
 		case published != used:
 			return fmt.Errorf("%s has %d addresses, %d used", cidr, published, used)
 		}
 	}
-	for ipv4, n := range whole {
+	for ipv4, n := range inService {
 		if n != 1 {
 			return fmt.Errorf("%d blocks are in service, IPv4 %t", n, ipv4)
 		}
 	}
-	blocks := &v1alpha1.PodIPBlockList{}
-	if err := e.Client.List(ctx, blocks); err != nil {
-		return err
-	}
-	held := 0
-	for _, b := range blocks.Items {
-		if b.Spec.NodeName == name {
-			held++
-		}
-	}
-	if held != len(cn.Spec.IPAM.PodCIDRs) {
-		return fmt.Errorf("%d PodIPBlocks, %d podCIDRs", held, len(cn.Spec.IPAM.PodCIDRs))
+	return s.held(len(s.cn.Spec.IPAM.PodCIDRs))
+}
+
+// held returns an error unless the node holds this number of PodIPBlocks.
+func (s state) held(want int) error {
+	if held := countFunc(s.blocks, func(b v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == s.cn.Name }); held != want {
+		return fmt.Errorf("%d PodIPBlocks, %d CIDRs", held, want)
 	}
 	return nil
 }

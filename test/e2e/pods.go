@@ -30,6 +30,7 @@ type crowd struct {
 	retry  bool // failed ADDs are tried again, as a kubelet does
 	silent bool // no status is written, as if no kubelet had seen the ADD
 	meta   metav1.ObjectMeta
+	first  int // the number of the first
 }
 
 // load runs pods that a scenario needs but does not judge.
@@ -43,7 +44,7 @@ func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, err
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int, c crowd) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)
 	inParallel(count, c.width, func(i int) {
-		pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, i), c)
+		pods[i], errs[i] = e.runPod(ctx, n, fmt.Sprintf("%s-%s-%d", prefix, n.Name, c.first+i), c)
 	})
 	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })

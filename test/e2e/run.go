@@ -117,7 +117,7 @@ func newEnv(s scenario, o options, log io.Writer) *env {
 	return &env{
 		name: s.name, file: s.file + ".txtar", patched: o.patched,
 		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: log},
-		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{},
+		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{}, numbers: map[string]int{},
 		flows: map[string][]*bed.Pings{}, streams: map[string][]*bed.Stream{}, remembered: map[string]*ciliumv2.CiliumNode{},
 	}
 }

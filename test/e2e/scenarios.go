@@ -134,11 +134,11 @@ type env struct {
 	nodes      map[string]*bed.Node
 	gates      map[*bed.Node]*bed.Gate
 	pods       map[string][]*bed.Pod
+	numbers    map[string]int      // how many pods of a group there were
 	starting   []chan func() error // pods in the background
 	flows      map[string][]*bed.Pings
 	streams    map[string][]*bed.Stream
 	remembered map[string]*ciliumv2.CiliumNode
-	turns      int                         // of replace
 	settle     func() error                // ends the churn of operators
 	endExempt  func(context.Context) error // ends the exemption
 	router     *bed.Router

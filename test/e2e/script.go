@@ -44,7 +44,7 @@ func (e *env) script(ctx context.Context) error {
 			if neg {
 				ts.Fatalf("%s knows no !", name)
 			}
-			if err := run(e, ctx, &arguments{rest: args, ts: ts}); err != nil {
+			if err := run(ctx, e, &arguments{rest: args, ts: ts}); err != nil {
 				s.err = err
 				ts.Fatalf("%s: %v", name, err)
 			}

@@ -60,7 +60,7 @@ func (e *env) holds(ctx context.Context, node string, conditions []string) error
 		case "same":
 			err = sameBlocks(e.remembered[node], s.cn)
 		case "compact":
-			err = e.compact(ctx, node)
+			err = compact(s)
 		case "spare":
 			err = e.spare(s)
 		default:
@@ -249,11 +249,7 @@ func (e *env) spare(s state) error {
 			return fmt.Errorf("%s is empty; %d of %d addresses are requested", cidr, asked[ipv4], room[ipv4])
 		}
 	}
-	held := countFunc(s.blocks, func(b v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == s.cn.Name })
-	if held != len(assigned) {
-		return fmt.Errorf("%d PodIPBlocks, %d CIDRs assigned", held, len(assigned))
-	}
-	return nil
+	return s.held(len(assigned))
 }
 
 func countFunc[T any](all []T, is func(T) bool) (n int) {
