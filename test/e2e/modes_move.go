@@ -84,7 +84,7 @@ func (m *modeMover) begin(ctx context.Context) (err error) {
 // reoperate restarts the operator in a mode.
 func (m *modeMover) reoperate(mode string) error {
 	m.renewing.Lock()
-	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70", "--mode="+mode)
+	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70", "--cooldown=30s", "--mode="+mode)
 	m.renewing.Unlock()
 	return m.renewOperator()
 }
@@ -254,8 +254,8 @@ func (m *modeMover) eachBlock(ctx context.Context, is func(whole.Block, *ciliumv
 	return errors.Join(errs...)
 }
 
-// rollAll restarts all agents in the mode of the ConfigMap, one by one, and removes what the
-// other mode left behind.
+// rollAll restarts all agents in the mode of the ConfigMap, one by one, and removes the
+// rest of the other mode.
 func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	for _, n := range m.nodes {
 		if err := m.roll(ctx, n, cmdLetGo); err != nil {
@@ -291,7 +291,7 @@ func (m *modeMover) grow(ctx context.Context) error {
 	return nil
 }
 
-// createPool creates the pool from which all nodes get their blocks.
+// createPool creates the pool of all nodes.
 func (e *env) createPool(ctx context.Context) error {
 	p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: blockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: poolCIDR}}}
