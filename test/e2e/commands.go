@@ -22,7 +22,7 @@ import (
 // command is a command of the scripts.
 type command func(context.Context, *env, *arguments) error
 
-// commands are what a script can do beside the commands of testscript itself. Usage:
+// commands adds these commands to testscript's own. Usage:
 //
 //	bed [native] [mode=M] [then=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
 //	operator [soon] FLAG…   start our operator with the chart's rights, and check the rules from then on
@@ -75,7 +75,7 @@ func cmdBed(ctx context.Context, e *env, a *arguments) error {
 	return e.start(ctx)
 }
 
-// soon are flags under which a reclaim starts within seconds. The handshake itself keeps its
+// soon returns flags that make a reclaim start within seconds. The handshake itself keeps its
 // defaults.
 func soon() []string {
 	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
@@ -204,8 +204,8 @@ func cmdAgent(ctx context.Context, e *env, a *arguments) error {
 	case "wait":
 		return n.WaitAgent(ctx)
 	case "until":
-		// The agent exits if its node has no address of a family, from which the operator
-		// learns that it runs the family.
+		// The agent exits if its node has no address of a family. The operator learns from
+		// the exit that the agent runs the family.
 		starts, err := n.RestartAgentUntilHealthy(ctx)
 		e.check(err == nil && starts <= 2, n.Name+": starts of the agent until it is healthy", "%d", starts)
 		return err

@@ -29,7 +29,7 @@ import (
 const (
 	// restoreTime is longer than an agent takes to restore a pod.
 	restoreTime = 15 * time.Second
-	// slack is how much two watchers may disagree on the time of a change.
+	// slack is the largest difference between the times that two watchers see.
 	slack = time.Second
 	// spared is the agent's own address plus the most that it keeps free.
 	spared = 1 + 16
@@ -66,7 +66,7 @@ func cmdCrash(ctx context.Context, e *env, a *arguments) error {
 	return cmdHas(ctx, e, a)
 }
 
-// cmdEncrypted checks that what a pod sends leaves its node encrypted.
+// cmdEncrypted checks that a pod's packets leave its node encrypted.
 func cmdEncrypted(ctx context.Context, e *env, a *arguments) error {
 	_, from, err := e.source(a.word())
 	if err != nil {

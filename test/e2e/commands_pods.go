@@ -251,7 +251,7 @@ func cmdStream(_ context.Context, e *env, a *arguments) error {
 	return nil
 }
 
-// cmdUnbroken stops pings and streams, which must have lost nothing.
+// cmdUnbroken stops pings and streams. They must not have lost a packet.
 func cmdUnbroken(ctx context.Context, e *env, a *arguments) error {
 	for name := a.word(); name != ""; name = a.word() {
 		if e.flows[name] == nil && e.streams[name] == nil {
@@ -269,8 +269,8 @@ func cmdUnbroken(ctx context.Context, e *env, a *arguments) error {
 	return nil
 }
 
-// cmdCarry pings both ways between a pod and one pod in each block of a node, of which there
-// must be three of each family at least.
+// cmdCarry pings both ways between a pod and one pod in each block of a node. The node
+// must have three blocks of each family at least.
 func cmdCarry(ctx context.Context, e *env, a *arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {

@@ -3,8 +3,8 @@
 // Command e2e runs the operator with real Cilium on this machine, scenario by scenario, each
 // in its own bed, and prints one table of the results.
 //
-// Only this suite finds where Cilium's own agent behaves differently from the one that the
-// other suites simulate: in handshakes, restores, routes and packets, at any moment of an
+// Only this suite finds where Cilium's own agent behaves differently from the simulated agent
+// of the other suites: in handshakes, restores, routes and packets, at any moment of an
 // agent's life.
 package main
 

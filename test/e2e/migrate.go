@@ -21,7 +21,7 @@ type origin struct {
 	cidrs []string
 	// endpointRoutes is true if the old configuration enables them.
 	endpointRoutes bool
-	// more is how many additional pods exceed the capacity of a node's old blocks.
+	// more is a number of additional pods that exceeds the capacity of a node's old blocks.
 	more int
 	// several is true if the move back is possible with any number of blocks.
 	several bool
@@ -90,8 +90,8 @@ type mover struct {
 	nodes []*bed.Node
 	pods  [][]*bed.Pod // by node; they stay
 	extra []*bed.Pod   // on the first node, for a while
-	// few is how many blocks that node had before the extra pods, many how many addresses it
-	// has with them.
+	// few counts the blocks of that node before the extra pods, many its addresses with
+	// them.
 	few, many int
 
 	cilium  *bed.Operator // Cilium's own

@@ -156,7 +156,7 @@ func (m *mover) moveOff(ctx context.Context, cidr netip.Prefix, routers, turn in
 	return m.succeed(ctx, 1, strconv.Itoa(turn), cidr.Contains)
 }
 
-// succeed replaces each pod of a node whose address is among the given ones: it starts the
+// succeed replaces each pod of a node with an address that among accepts: it starts the
 // successor, then deletes the pod.
 func (m *mover) succeed(ctx context.Context, node int, turn string, among func(netip.Addr) bool) error {
 	pods := m.pods[node]
@@ -176,7 +176,7 @@ func (m *mover) succeed(ctx context.Context, node int, turn string, among func(n
 }
 
 // toDrain picks a block of the second node that has pods, preferably one without
-// the router's address. It returns how many addresses the router has in it.
+// the router's address. It returns the number of the router's addresses in it.
 func (m *mover) toDrain(ctx context.Context) (cidr netip.Prefix, routers int, err error) {
 	cn, err := m.CiliumNode(ctx, m.nodes[1].Name)
 	if err != nil {

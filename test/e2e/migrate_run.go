@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// blockedCode is the exit code of a command that reports what prevents it.
+	// blockedCode is the exit code of a command that reports an obstacle.
 	blockedCode = 3
-	// firstKill is how long a command runs before it is killed for the first time.
-	// answerWait is how long a command waits for agents that do not answer: three
+	// firstKill is the time until a command is killed first.
+	// answerWait is the time that a command waits for silent agents: three
 	// times as long as the bed's agents take.
 	firstKill     = 100 * time.Millisecond
 	answerWait    = 10 * time.Second
@@ -43,8 +43,8 @@ func (e *env) ended(line, out string, code, want int) error {
 }
 
 // killed does the same as must, but first kills the command with SIGKILL several times, each
-// time later, together with the operator. waits is how long the command waits before it does
-// anything; such a command is killed less often.
+// time later, together with the operator. waits is the time that the command waits before it
+// acts; such a command is killed less often.
 func (m *mover) killed(ctx context.Context, line string, want int, waits time.Duration) error {
 	later := time.Duration(6) // fifths
 	if waits > 0 {

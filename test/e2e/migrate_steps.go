@@ -104,7 +104,7 @@ func (m *mover) adopt(ctx context.Context) error {
 }
 
 // hold freezes the old mode: the ConfigMap says crd, agents that restart by themselves
-// start in their old mode, and Cilium's operator allocates nothing more.
+// start in their old mode, and Cilium's operator allocates no more.
 func (m *mover) hold(ctx context.Context) error {
 	if err := m.must(ctx, cmdHold, 0); err != nil {
 		return err
@@ -148,8 +148,8 @@ func holdManifest(keys map[string]string) ([]byte, error) {
 	return data, nil
 }
 
-// differ returns the keys with different values, except for those that only Cilium's
-// operator reads and those that are held.
+// differ returns the keys with different values, except for keys of Cilium's operator
+// alone and held keys.
 func differ(before, after, held map[string]string) []string {
 	var keys []string
 	all := maps.Clone(before)
@@ -253,7 +253,7 @@ func (m *mover) back(ctx context.Context) error {
 	return m.leave(ctx)
 }
 
-// leave removes our blocks and addresses from nodes whose agents are in their old mode,
+// leave removes our blocks and addresses from nodes with agents in their old mode,
 // and restores Cilium's old configuration.
 func (m *mover) leave(ctx context.Context) error {
 	if err := m.killed(ctx, cmdAbort+answerTimeout, 0, answerWait); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// The lines with kubectl in these pages are exactly those that the scenarios run.
+// The scenarios run exactly the lines with kubectl of these pages.
 func TestMigrationCommands(t *testing.T) {
 	run, err := scripts.ReadFile("testdata/modes-pools.txtar")
 	harness.Must(t, err)
@@ -42,7 +42,7 @@ func TestMigrationCommands(t *testing.T) {
 	}
 }
 
-// The CiliumNodeConfigs of these pages are those that the scenarios apply.
+// The scenarios apply the CiliumNodeConfigs of these pages.
 func TestMigrationHoldConfig(t *testing.T) {
 	for page, keys := range map[string]map[string]string{
 		"../../docs/migration.md": holdConfig("cluster-pool", false),

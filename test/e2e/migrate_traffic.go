@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// churnLife is how long a pod of the churn lives.
+	// churnLife is the lifetime of a pod of the churn.
 	churnLife = 3 * time.Second
 )
 
@@ -94,8 +94,8 @@ func (e *env) startChurn(ctx context.Context, name string, nodes []*bed.Node) *c
 	return c
 }
 
-// one creates and deletes one pod. An ADD that has begun always completes, so that nothing is
-// left half done.
+// one creates and deletes one pod. An ADD that has begun always completes, so that it leaves
+// no pod half attached.
 func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	ctx := context.WithoutCancel(churning)
 	p, err := n.CreatePod(ctx, name)

@@ -80,7 +80,7 @@ func (s state) held(want int) error {
 	return nil
 }
 
-// wholeBlock returns how many addresses a block has for pods.
+// wholeBlock returns the number of addresses that a block has for pods.
 func wholeBlock(bits int, ipv4 bool) int {
 	if ipv4 {
 		return 1<<(32-bits) - 2
@@ -88,7 +88,7 @@ func wholeBlock(bits int, ipv4 bool) int {
 	return 1<<(128-bits) - 2
 }
 
-// count returns the number of a CIDR's addresses in a node's pool, and of those in use.
+// count returns the number of a CIDR's addresses in a node's pool, and the number in use.
 func count(cn *ciliumv2.CiliumNode, cidr string) (published, used int, err error) {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {
@@ -118,8 +118,8 @@ func prefixesOf(cn *ciliumv2.CiliumNode) []netip.Prefix {
 	return out
 }
 
-// ranges are those of the pool, and the unused ones of the example values, without which an
-// agent makes up routes.
+// ranges are the pool's, and the unused ones of the example values, which keep agents from
+// making up routes.
 var ranges = []netip.Prefix{
 	netip.MustParsePrefix(poolCIDR), netip.MustParsePrefix(poolCIDR6),
 	netip.MustParsePrefix("169.254.254.0/24"), netip.MustParsePrefix("100::/96"), netip.MustParsePrefix("fe80::/10"),

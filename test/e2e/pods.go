@@ -19,7 +19,7 @@ import (
 const (
 	// sandboxTime is the least time that a kubelet takes to make a sandbox.
 	sandboxTime = 500 * time.Millisecond
-	// retryAfter is how long a runtime waits before it tries an ADD again.
+	// retryAfter is the time that a runtime waits before it tries an ADD again.
 	retryAfter = time.Second
 	addTries   = 10
 )
@@ -39,7 +39,7 @@ func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, err
 	return pods, errors.Join(errs...)
 }
 
-// runPods runs count pods, some at a time. It returns those that came up, in the order of
+// runPods runs count pods, some at a time. It returns the pods that came up, in the order of
 // their names, and the errors of the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int, c crowd) ([]*bed.Pod, []error) {
 	pods, errs := make([]*bed.Pod, count), make([]error, count)

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// routeOrder counts what a router saw, and names what came out of order.
+// routeOrder counts a router's events, and names the ones out of order.
 type routeOrder struct {
 	announced, withdrawn int
 	wrong                []string

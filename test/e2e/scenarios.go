@@ -129,12 +129,12 @@ type env struct {
 	operator *bed.Operator
 	flags    []string
 
-	// The rest is what a script has named so far.
+	// The rest is named by the script.
 	file       string
 	nodes      map[string]*bed.Node
 	gates      map[*bed.Node]*bed.Gate
 	pods       map[string][]*bed.Pod
-	numbers    map[string]int      // how many pods of a group there were
+	numbers    map[string]int      // of pods that a group has had
 	starting   []chan func() error // pods in the background
 	flows      map[string][]*bed.Pings
 	streams    map[string][]*bed.Stream

@@ -111,7 +111,7 @@ func (s *scriptRun) Run(_ string, f func(testscript.T)) {
 	<-done
 }
 
-// arguments are those of a command: words, and values by name.
+// arguments holds a command's words, and values by name.
 type arguments struct {
 	rest []string
 	ts   *testscript.TestScript

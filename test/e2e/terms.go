@@ -24,7 +24,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// state is what a script may count of a node.
+// state holds the objects of a node.
 type state struct {
 	cn     *ciliumv2.CiliumNode
 	node   *corev1.Node
@@ -224,7 +224,7 @@ func (s state) own() []netip.Addr {
 }
 
 // spare returns an error while a node in multi-pool mode has a block more than it needs:
-// nothing in it is in use and the others suffice, or the agent has returned it and it has not
+// no address in it is in use and the others suffice, or the agent has returned it and it has not
 // cooled down yet. The agent's request counts only once the agent has seen that pods were
 // deleted.
 func (e *env) spare(s state) error {

@@ -138,12 +138,12 @@ func (n *Node) RestartAgent(ctx context.Context) error {
 	return n.WaitAgent(ctx)
 }
 
-// firstBackoff is how long a kubelet waits before it restarts a container that has ended
-// for the second time. Each further time it waits twice as long.
+// firstBackoff is the time until a kubelet restarts a container that has ended for the
+// second time. Each further time it waits twice as long.
 const firstBackoff = 10 * time.Second
 
 // RestartAgentUntilHealthy stops the agent and, as a kubelet would, starts it again each time
-// it exits, until it is healthy. It returns how many starts that took.
+// it exits, until it is healthy. It returns the number of starts.
 func (n *Node) RestartAgentUntilHealthy(ctx context.Context) (starts int, err error) {
 	if err := n.StopAgent(ctx); err != nil {
 		return 0, err
@@ -228,7 +228,7 @@ func (e *endpoint) addresses() []netip.Addr {
 }
 
 // Has returns an error if the agent lacks one of the pods, ready and at its address, and
-// how many it lacks.
+// the number of missing pods.
 func (n *Node) Has(ctx context.Context, pods []*Pod) (missing int, err error) {
 	var list []endpoint
 	if err := n.api(ctx, "/v1/endpoint", &list); err != nil {

@@ -81,7 +81,7 @@ func conditions(before []corev1.PodCondition, ready bool) []corev1.PodCondition 
 	return out
 }
 
-// Container returns the ID of the container in which the agent was last started.
+// Container returns the ID of the agent's last container.
 func (n *Node) Container() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

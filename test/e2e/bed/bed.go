@@ -55,8 +55,8 @@ type Options struct {
 	// IPAM is the agents' mode. Empty: crd.
 	IPAM string
 	// Before starts a cluster that has not moved to crd mode yet. It starts in the mode IPAM,
-	// with the configuration of such a cluster in the API server, from which agents and
-	// Cilium's operator read it at each start.
+	// with the configuration of such a cluster in the API server. Agents and Cilium's operator
+	// read it there at each start.
 	Before bool
 	// Set are further initial values, as helm --set takes them.
 	Set []string
@@ -157,7 +157,7 @@ func (b *Bed) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops everything. What it cannot stop ends with the sandbox.
+// Stop stops all processes. The rest ends with the sandbox.
 func (b *Bed) Stop() error {
 	b.mu.Lock()
 	procs := b.procs
@@ -167,7 +167,7 @@ func (b *Bed) Stop() error {
 		errs = append(errs, procs[i].Kill())
 	}
 	if b.cluster != nil {
-		// etcd's files are large, and show nothing that the logs do not.
+		// etcd's files are large, and show no more than the logs.
 		errs = append(errs, b.cluster.Stop(), os.RemoveAll(filepath.Join(b.cluster.Dir(), "data")))
 	}
 	return errors.Join(errs...)

@@ -77,8 +77,8 @@ func (b *Bed) given(on []string) []string {
 	return files
 }
 
-// render returns the agents' configuration for values files, of which later ones take
-// precedence, and single values.
+// render returns the agents' configuration for values files and single values. Later files
+// take precedence.
 func (b *Bed) render(ctx context.Context, files []string, set ...string) (map[string]string, error) {
 	argv := []string{
 		b.opts.Helm, "template", "cilium", filepath.Join(b.opts.CiliumDir, chartDir),

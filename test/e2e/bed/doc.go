@@ -5,10 +5,10 @@
 // namespace, on one bridge, with a real cilium-agent.
 //
 // The process that uses it runs in its own process, mount and network namespaces (Sandbox).
-// However it ends, the kernel then ends everything else, and nothing is left behind.
+// However it ends, the kernel then ends all other processes.
 //
 // Agents run with the configuration that Cilium's own chart renders from the values in
-// examples/, less what values.yaml here turns off.
+// examples/. values.yaml here turns features off.
 //
 // The bed acts as kubelet: it creates Pod objects, calls the real cilium-cni, and writes the
 // status a kubelet would, for the agents' own pods too. It never writes a CiliumNode.

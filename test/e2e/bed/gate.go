@@ -79,7 +79,7 @@ func (g *Gate) Shut() {
 	g.open = make(chan struct{})
 }
 
-// Open lets all requests through, including those that wait.
+// Open lets all requests through, waiting ones too.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -60,8 +60,8 @@ func (n *Node) configDir() string {
 	return filepath.Join(n.dir, "config")
 }
 
-// resolveConfig does what the first init container of an agent's pod does if the configuration
-// is in the API server, with the same program.
+// resolveConfig acts as the first init container of an agent's pod if the configuration is in
+// the API server, with the same program.
 func (n *Node) resolveConfig(ctx context.Context) error {
 	if !n.bed.moves() {
 		return nil
@@ -88,7 +88,7 @@ type Downtime struct{ From, Until time.Time }
 
 // RollAgent waits until the agent's Pod is deleted, stops the agent and restarts it with the
 // current configuration in a new pod, as kubelet and DaemonSet do. It waits until that pod is
-// Ready. What the agent has pinned in bpffs is kept.
+// Ready. The agent's pins in bpffs stay.
 func (n *Node) RollAgent(ctx context.Context) (d Downtime, err error) {
 	pod := &corev1.Pod{}
 	err = n.bed.Eventually(ctx, "the pod of the agent of "+n.Name+" is deleted", func(ctx context.Context) error {

@@ -115,7 +115,7 @@ func (n *Node) address(format string) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, firstNode+n.number))
 }
 
-// plug mounts what an agent needs and connects the node to the bridge, in both families: the
+// plug mounts an agent's files and connects the node to the bridge, in both families: the
 // API server has only an IPv4 address.
 func (n *Node) plug(ctx context.Context, veth string) error {
 	pid := strconv.Itoa(n.holder.PID())

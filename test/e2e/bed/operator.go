@@ -25,8 +25,8 @@ const (
 // Operator is a running cilium-pool-operator.
 type Operator struct{ process *process.Process }
 
-// StartOperator starts an operator with its defaults, except for the given flags, and
-// with the rights that the chart gives it.
+// StartOperator starts an operator with its defaults, except for flags, and with
+// the rights of the chart.
 func (b *Bed) StartOperator(flags ...string) (*Operator, error) {
 	argv := append([]string{
 		filepath.Join(b.opts.BinDir, operatorName),
@@ -51,7 +51,7 @@ func (o *Operator) Running() bool { return o.process.Running() }
 func (o *Operator) Stop() error { return o.process.Stop(operatorGrace) }
 
 // StartCiliumOperator starts Cilium's own operator with the agents' configuration, as its pod
-// does, and the given flags, which take precedence. In a cluster that moves between modes it
+// does, and flags, which take precedence. In a cluster that moves between modes it
 // uses the configuration in the API server.
 func (b *Bed) StartCiliumOperator(ctx context.Context, flags ...string) (*Operator, error) {
 	dir := b.configDir()

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// pingGrace is how long the last replies may take.
+	// pingGrace is the time for the last replies.
 	pingGrace = 2 * time.Second
 	// pingBuffer holds the packets of all flows of a pod for one second: each socket gets all
-	// of them, and on a busy machine those read too late would count as lost.
+	// of them, and on a busy machine packets read too late would count as lost.
 	pingBuffer = 2 << 20
 )
 

@@ -24,7 +24,7 @@ import (
 
 const cniConfig = `{"cniVersion":"0.3.1","name":"cilium","type":"cilium-cni","log-file":%q}`
 
-// cniTimeout is how long a kubelet waits for a sandbox to come up.
+// cniTimeout is the time that a kubelet waits for a sandbox to come up.
 const cniTimeout = 4 * time.Minute
 
 // Pod is a pod with its own network namespace.

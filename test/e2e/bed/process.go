@@ -32,7 +32,7 @@ func lookPath(name string) (string, error) {
 	return "", fmt.Errorf("%s is not installed", name)
 }
 
-// spawn runs a program until Stop, and appends its output to a log of the given name.
+// spawn runs a program until Stop, and appends its output to a log of that name.
 func (b *Bed) spawn(name string, argv ...string) (*process.Process, error) {
 	return b.spawnWith(syscall.SysProcAttr{}, name, argv...)
 }

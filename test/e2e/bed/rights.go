@@ -17,8 +17,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// grant gives the operator of each mode exactly the rights that the chart gives it, including
-// admission policies.
+// grant installs the chart's rights for the operator of each mode, including admission
+// policies.
 func (b *Bed) grant(ctx context.Context) error {
 	rights, err := harness.OperatorRights(ctx, "")
 	if err != nil {

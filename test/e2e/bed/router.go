@@ -45,7 +45,7 @@ type Router struct {
 	log     string
 }
 
-// StartRouter starts a router that waits for the given nodes to peer with it.
+// StartRouter starts a router that waits for peers.
 func (b *Bed) StartRouter(ctx context.Context, peers ...*Node) (*Router, error) {
 	program := filepath.Join(b.opts.BinDir, routerProgram)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {

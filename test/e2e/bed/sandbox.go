@@ -23,7 +23,7 @@ const insideEnv = "CPO_E2E_SANDBOX"
 // ErrCannot means that this machine cannot run a bed at all.
 var ErrCannot = errors.New("this machine cannot run real Cilium")
 
-// Inside reports whether this process is the one that Sandbox started.
+// Inside reports whether Sandbox started this process.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
 // Sandbox runs this program again, with args, as the first process of new process, mount and

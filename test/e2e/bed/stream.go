@@ -57,7 +57,7 @@ func (p *Pod) Stream(to *Pod, at netip.Addr, interval time.Duration) (*Stream, e
 	return s, nil
 }
 
-// Stop ends the stream. It returns the number of echoes, how long the slowest took, and the
+// Stop ends the stream. It returns the number of echoes, the duration of the slowest, and the
 // error that broke the connection, if any.
 func (s *Stream) Stop() (echoes int, slowest time.Duration, err error) {
 	s.stop()

@@ -36,7 +36,7 @@ func (n *Node) addWireGuard(ctx context.Context) error {
 	})
 }
 
-// Encrypted returns how many packets the node has sent through its WireGuard device.
+// Encrypted returns the number of packets that the node has sent through its WireGuard device.
 func (n *Node) Encrypted(ctx context.Context) (packets int, err error) {
 	argv := n.enter("cat", "/sys/class/net/"+wireGuardDevice+"/statistics/tx_packets")
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
