@@ -11,11 +11,6 @@ import (
 // most is the limit of noun clauses per 1,000 words. A short text may have one.
 const most = 8
 
-// ceilings are the limits of packages and pages that are not rewritten yet, each for all places
-// that begin with its name together. Remove the rewritten ones.
-var ceilings = map[string]int{
-}
-
 func TestProse(t *testing.T) {
 	t.Chdir("../..")
 	r, err := read()
@@ -24,12 +19,6 @@ func TestProse(t *testing.T) {
 	}
 	areas := map[string]*prose{}
 	for place, p := range r.prose {
-		for name := range ceilings {
-			if strings.HasPrefix(place, name) {
-				place = name
-				break
-			}
-		}
 		if areas[place] == nil {
 			areas[place] = &prose{}
 		}
@@ -37,7 +26,7 @@ func TestProse(t *testing.T) {
 		areas[place].clauses = append(areas[place].clauses, p.clauses...)
 	}
 	for _, area := range slices.Sorted(maps.Keys(areas)) {
-		p, limit := areas[area], max(ceilings[area], most)
+		p, limit := areas[area], most
 		if now := len(p.clauses); now > (p.words*limit+999)/1000 {
 			t.Errorf("%s has %d noun clauses in %d words, above %d per 1,000 (hack/house -sentences prints all):%s",
 				area, now, p.words, limit, list(p.clauses))

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// agentsTimeout is how long all agents may take to become Ready after the first command:
-	// each compiles its datapath.
+	// agentsTimeout is the time for all agents to become Ready after the first command: each
+	// compiles its datapath.
 	agentsTimeout = 5 * time.Minute
 	dnsTimeout    = 4 * time.Minute
 )
@@ -25,7 +25,7 @@ const (
 //go:embed manifests/coredns.yaml
 var dnsManifest string
 
-// bed is a cluster with what is installed in it.
+// bed is a cluster with its installation.
 type bed struct {
 	stopwatch
 	options options

@@ -39,9 +39,8 @@ var laps = []lap{
 	{fmt.Sprintf("%d pods at once on one node, again", burstPods), "burst", 0, burstPods},
 }
 
-// compareScenario measures how long pods take until all are Ready, compared with the modes in
-// which Cilium allocates addresses itself. The table reports which is faster but does not
-// judge it.
+// compareScenario measures the time until all pods are Ready, and compares it with Cilium's
+// own allocation of addresses. The table reports which is faster but does not judge it.
 func compareScenario(ctx context.Context, t *trial) error {
 	setups := compared()
 	times := make([][]time.Duration, len(setups))
@@ -111,8 +110,8 @@ func (t *trial) resize(ctx context.Context, deployment string, replicas int) (ti
 	return time.Since(began), err
 }
 
-// awaitGone waits until a Deployment has no more pods than it should, including those that
-// terminate, as they would slow down the next measurement.
+// awaitGone waits until a Deployment has no more pods than it should. Pods that terminate
+// count too, as they would slow down the next measurement.
 func (t *trial) awaitGone(ctx context.Context, app string, want int) error {
 	return kube.Await(ctx, podsTimeout, fmt.Sprintf("%s has %d pods", app, want), func(ctx context.Context) (bool, string) {
 		pods, err := t.probes(ctx, app)

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// readyTimeout is how long a node may take from its start until its pods run: it
-// compiles its agent's datapath.
+// readyTimeout is the time from a node's start until its pods run: it compiles its agent's
+// datapath.
 const readyTimeout = 4 * time.Minute
 
 // joinScenario makes a node join, get a block and run pods; the node is drained; it loses
@@ -246,7 +246,7 @@ func (t *trial) leaderKilled(ctx context.Context) error {
 }
 
 // uninstallScenario uninstalls the operator; pods continue, and after it is installed again it
-// resumes from what exists.
+// resumes from the existing blocks.
 func uninstallScenario(ctx context.Context, t *trial) error {
 	if err := t.startPings(ctx); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-// untilTimeout is how long a block may take to print what its page promises.
+// untilTimeout is the time for a block to print its page's promise.
 const untilTimeout = 4 * time.Minute
 
 // docsScenarios run the code blocks of one page each: docs-readme, docs-install...
@@ -100,7 +100,7 @@ func (t *trial) runBlock(ctx context.Context, b page.Block) error {
 	return err
 }
 
-// runOnce runs code, and checks exit code and output against what the page says.
+// runOnce runs code, and checks exit code and output against the page.
 func (t *trial) runOnce(ctx context.Context, code string, b page.Block) error {
 	out, err := t.session(ctx, code)
 	got := 0

@@ -21,7 +21,7 @@ const (
 
 var continuation = regexp.MustCompile(`\s*\\\n\s*`)
 
-// installCommands returns the documented commands, changed to what this machine can do.
+// installCommands returns the documented commands, changed for this machine.
 func (b *bed) installCommands() ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 //   - The images are in containerd before anything is installed, under the names
 //     that the charts ask for.
 //
-// The API server has the address that examples/ give.
+// The API server has the address of examples/.
 
 const forcedCilium = " -f test/cluster/forced/cilium.yaml"
 
 var remoteChart = regexp.MustCompile(`\bcilium/cilium --version (\S+)`)
 
-// force changes a documented command line to what this machine can do; it returns "" if the
-// machine does not need the command.
+// force changes a documented command line for this machine; it returns "" if the machine does
+// not need the command.
 func (b *bed) force(line string) (string, error) {
 	if strings.HasPrefix(line, "helm repo ") {
 		return "", nil

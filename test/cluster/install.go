@@ -21,8 +21,8 @@ const (
 	labelNodes      = "kubectl label nodes --all "
 )
 
-// installScenario checks that the documented commands make a cluster whose pods, Services and
-// names work.
+// installScenario checks that the documented commands make a cluster with working pods,
+// Services and names.
 func installScenario(ctx context.Context, t *trial) error {
 	commands, err := t.installCommands()
 	if err != nil {
@@ -59,7 +59,7 @@ func installScenario(ctx context.Context, t *trial) error {
 	return t.upgradeUnchanged(ctx, commands)
 }
 
-// shortened returns what a command line does, without paths and values of flags.
+// shortened returns a command line without paths and values of flags.
 func shortened(line string) string {
 	var kept []string
 	for _, field := range strings.Fields(line) {

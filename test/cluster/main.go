@@ -119,7 +119,7 @@ func command(ctx context.Context, name string, o options) int {
 	return code(err)
 }
 
-// code returns the exit code and prints the error, prominently if nothing was tried at all.
+// code returns the exit code and prints the error, prominently if no cluster was tried at all.
 func code(err error) int {
 	switch {
 	case err == nil:

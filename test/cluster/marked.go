@@ -16,12 +16,12 @@ import (
 // --> for commands, <!-- file: NAME --> for a file that they use.
 var bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
 
-// markedPage is a page whose named blocks run.
+// markedPage is a page with named blocks to run.
 type markedPage struct {
 	*bed
 	path   string
 	blocks map[string]string
-	// dir is the folder of the page's files, and of those that the page leaves to the reader.
+	// dir is the folder of the page's files, and of the reader's own.
 	dir string
 }
 

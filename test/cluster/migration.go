@@ -93,7 +93,7 @@ func (m *move) runs(block string, replace ...string) func(context.Context) error
 	}
 }
 
-// refused runs a block whose last command must leave something to do.
+// refused runs a block. Its last command must leave work to do.
 func (m *move) refused(ctx context.Context, block string) error {
 	err := m.runs(block)(ctx)
 	exit := new(exec.ExitError)
@@ -153,8 +153,8 @@ func (m *move) prepare(ctx context.Context) error {
 	})
 }
 
-// writeOldValues stores the values that Cilium has before the page, plus those of step 1, as a
-// chart would merge them: the others do not contain the keys of step 1.
+// writeOldValues stores the values that Cilium has before the page, plus the values of step 1,
+// as a chart would merge them: the others do not contain the keys of step 1.
 func (m *move) writeOldValues(before, prepared string) error {
 	var text []string
 	for _, path := range []string{filepath.Join(m.options.repository, before), filepath.Join(m.page.dir, prepared)} {
@@ -286,8 +286,8 @@ func (m *move) shrink(ctx context.Context) error {
 	})
 }
 
-// judge checks what the page promises: pods keep their addresses and keep running, and
-// Services answer.
+// judge checks the page's promises: pods keep their addresses and keep running, and Services
+// answer.
 func (m *move) judge(ctx context.Context, step string) error {
 	now, err := m.podAddresses(ctx)
 	if err != nil {
@@ -318,8 +318,8 @@ func (m *move) judge(ctx context.Context, step string) error {
 	return err
 }
 
-// podAddresses returns the addresses of the pods outside the host network, except for
-// those that the scenario creates and deletes.
+// podAddresses returns the addresses of the pods outside the host network. It leaves out the
+// pods that the scenario creates and deletes.
 func (b *bed) podAddresses(ctx context.Context) (map[string]string, error) {
 	pods, err := query[corev1.PodList](ctx, b, "pods", "--all-namespaces", "--selector=app!=burst")
 	addresses := map[string]string{}

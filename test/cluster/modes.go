@@ -51,8 +51,8 @@ func modeScenarios() []scenario {
 	return out
 }
 
-// works judges a cluster in which a node has more pods than a block has addresses:
-// Services answer on every node, and pods reach each other.
+// works judges a cluster with more pods on a node than a block has addresses: Services answer
+// on every node, and pods reach each other.
 func (t *trial) works(ctx context.Context, s setup) error {
 	served, asked, err := t.servedFrom(ctx)
 	if err != nil {

@@ -147,7 +147,7 @@ func (t *trial) kept(ctx context.Context, step string, addresses map[string]stri
 }
 
 // growsAndReturns checks that the new operator adds blocks to a node that the old one served,
-// and reclaims them together with those that the old one assigned.
+// and reclaims them together with the old one's.
 func (t *trial) growsAndReturns(ctx context.Context, first int) error {
 	before, err := t.burstBlocks(ctx)
 	if err != nil {

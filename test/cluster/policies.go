@@ -22,7 +22,7 @@ var denyManifest string
 var allowManifest string
 
 const (
-	// policyTimeout is how long agents may take to enforce a policy.
+	// policyTimeout is the time for agents to enforce a policy.
 	policyTimeout = time.Minute
 	metricsPort   = "9870"
 	setFirewall   = upgradeOperator + "--set hostFirewall.enabled=true"

@@ -50,7 +50,7 @@ func (b *bed) ask(ctx context.Context, pod, url string) (string, error) {
 }
 
 // servedFrom requests the Service by its addresses from each node, and by its name from a pod
-// on each, and returns how many requests were made and how many answered.
+// on each, and returns the numbers of answers and requests.
 func (b *bed) servedFrom(ctx context.Context) (served, asked int, err error) {
 	addresses, err := b.serviceURLs(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ func query[T any](ctx context.Context, b *bed, args ...string) (T, error) {
 	return out, nil
 }
 
-// blockList contains what scenarios read of PodIPBlocks.
+// blockList contains the fields of PodIPBlocks that scenarios read.
 type blockList struct{ Items []block }
 
 type block struct {
@@ -39,7 +39,7 @@ type block struct {
 	}
 }
 
-// burstBlocks counts the blocks of the node on which many pods start at once.
+// burstBlocks counts the blocks of the node that many pods start on at once.
 func (b *bed) burstBlocks(ctx context.Context) (int, error) {
 	blocks, err := query[blockList](ctx, b, "podipblocks")
 	count := 0
@@ -51,8 +51,8 @@ func (b *bed) burstBlocks(ctx context.Context) (int, error) {
 	return count, err
 }
 
-// failedSandboxes counts kubelet's events of pods whose sandbox failed, and those of them that
-// lacked an address; with an example of the latter, if there is one.
+// failedSandboxes counts kubelet's events of failed sandboxes, and the ones for lack of an
+// address; with an example of the latter, if there is one.
 func (b *bed) failedSandboxes(ctx context.Context) (total, noAddress int, example string, err error) {
 	events, err := query[corev1.EventList](ctx, b, "events", "--all-namespaces", "--field-selector=reason=FailedCreatePodSandBox")
 	for _, event := range events.Items {

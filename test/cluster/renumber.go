@@ -30,7 +30,7 @@ const (
 	crowdedPods = 75
 	setPolicy   = `kubectl patch podippool beijing --type=json -p '[{"op":"add","path":"/spec/ipv4/cidrs/0/allocationPolicy","value":"%s"}]'`
 	renumber    = "kubectl cilium-pool drain " + oldRange + " --to " + newRange + " --evict --restart-agents --yes --timeout=15m"
-	// routesTimeout is how long agents may take to follow the podCIDRs of other nodes.
+	// routesTimeout is the time for agents to follow the podCIDRs of other nodes.
 	routesTimeout = 30 * time.Second
 )
 
@@ -96,8 +96,8 @@ func (t *trial) workloadsReady(ctx context.Context) error {
 	return nil
 }
 
-// pingAcross makes a pod of each node with an address of the range that stays ping those of
-// the other nodes.
+// pingAcross makes a pod of each node with an address of the range that stays ping such pods
+// of the other nodes.
 func (t *trial) pingAcross(ctx context.Context) ([]flow, error) {
 	pods, err := t.probes(ctx, "crowd")
 	if err != nil {
@@ -208,7 +208,8 @@ func (t *trial) renumbered(ctx context.Context, b *budgets.Judge, flows []flow) 
 	return r, nil // judged by what is left at the end
 }
 
-// leftOf returns what in blocks, CiliumNodes, pools and the routes of nodes names a range.
+// leftOf returns the names of blocks, CiliumNodes, pools and routes of nodes that name a
+// range.
 func (t *trial) leftOf(ctx context.Context, old netip.Prefix) ([]string, error) {
 	var left []string
 	for what, path := range map[string]string{"podipblocks": "{.items[*].spec}", "podippools": "{.items[*].spec}", "ciliumnodes": "{.items[*]}"} {

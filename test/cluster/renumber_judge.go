@@ -11,8 +11,8 @@ type flow struct {
 	address      string
 }
 
-// lostByStaying adds up the losses between pods both of which still exist, and counts these
-// flows. results are the reports of pods, by the address that they ping.
+// lostByStaying adds up the losses between pods that both still exist, and counts these flows.
+// results are the reports of pods, by the address that they ping.
 func lostByStaying(flows []flow, now map[string]types.UID, results map[string]map[string]losses) (sum losses, judged int) {
 	for _, f := range flows {
 		r, reported := results[f.from][f.address]

@@ -16,8 +16,8 @@ var webManifest string
 
 const (
 	podsTimeout = 6 * time.Minute
-	// returnTimeout is how long blocks may take to be returned: they are idle, the operator
-	// asks the agent, the agent agrees at its next report, and the block cools down.
+	// returnTimeout is the time for blocks to be returned: they are idle, the operator asks
+	// the agent, the agent agrees at its next report, and the block cools down.
 	returnTimeout = 4 * time.Minute
 	burstNode     = "n1"
 	burstPods     = 80

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// scenarioTimeout limits one scenario, whatever it waits for.
+// scenarioTimeout limits one scenario.
 const scenarioTimeout = 20 * time.Minute
 
 // scenario runs on a cluster with Cilium, the operator, DNS and probes, as the scenarios
-// before left it. A fresh scenario gets a cluster with nothing installed. One that is alone
-// starts its own clusters, and leaves none to the next.
+// before left it. A fresh scenario gets an empty cluster. A scenario that is alone starts its
+// own clusters, and leaves none to the next.
 type scenario struct {
 	name  string
 	ci    bool
@@ -26,7 +26,7 @@ type scenario struct {
 	run   func(context.Context, *trial) error
 }
 
-// all returns all scenarios, in the order in which they run.
+// all returns all scenarios, in their order.
 func all() []scenario {
 	return slices.Concat([]scenario{
 		{name: "install", ci: true, fresh: true, run: installScenario},
@@ -48,7 +48,7 @@ func all() []scenario {
 }
 
 // choose returns the scenarios of a comma-separated list of names, ci or all. The part of
-// names before a dash selects all that begin with it: docs includes docs-install.
+// names before a dash selects the ones that begin with it: docs includes docs-install.
 func choose(list string) ([]scenario, error) {
 	var chosen []scenario
 	wanted := strings.Split(list, ",")
@@ -84,7 +84,7 @@ type trial struct {
 	rows []row
 }
 
-// note adds a figure that is not judged, check one that is.
+// note adds a figure without a judgement, check a judged one.
 func (t *trial) note(what string, value any) { t.add(what, value, noted) }
 
 func (t *trial) check(what string, value any, ok bool) {
@@ -134,8 +134,8 @@ func runScenarios(ctx context.Context, b *bed) int {
 	return code(err)
 }
 
-// runAll skips, after a scenario that did not finish, those that would start with its broken
-// cluster.
+// runAll skips, after a scenario that did not finish, the ones that would start with its
+// broken cluster.
 func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
 	var rows []row
 	var broken []error
@@ -180,7 +180,7 @@ func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) 
 	return s.run(ctx, t)
 }
 
-// installAll brings the cluster to the state in which the scenario install leaves it.
+// installAll brings the cluster to the state after the scenario install.
 func (b *bed) installAll(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{b.install, b.awaitInstalled, b.installDNS, b.installProbes} {
 		if err := step(ctx); err != nil {

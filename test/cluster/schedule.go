@@ -19,10 +19,9 @@ import (
 const (
 	addressResource = "cilium-pool.io/ipv4"
 	// tooManyPods is more than the addresses of manifests/small-pool.yaml, manyPods more than
-	// those of the pool with all CIDRs that it gets, which have 14 addresses in each of 28
-	// blocks.
+	// the pool has with all CIDRs that it gets, which have 14 addresses in each of 28 blocks.
 	tooManyPods, manyPods = 80, 400
-	// fullFor is how long nothing may change once all addresses are in use.
+	// fullFor is the time without a change once all addresses are in use.
 	fullFor     = 20 * time.Second
 	fillTimeout = 15 * time.Minute
 	moreCIDR    = "100.66.225.0/25"
@@ -197,8 +196,7 @@ func (b *bed) runningPods(ctx context.Context) (sets.Set[string], error) {
 
 // addressUse describes how the addresses of all nodes are used.
 type addressUse struct {
-	// addresses are those that are neither an agent's own nor used by a pod that requests
-	// none.
+	// addresses counts all but an agent's own and the ones of pods that request none.
 	addresses int
 	// running counts pods that request an address, insufficient pending ones that lack one.
 	running, insufficient int
@@ -210,7 +208,7 @@ func (u addressUse) full(pods int) bool {
 	return u.free == "0" && u.running == u.addresses && u.running+u.insufficient == pods
 }
 
-// addressList contains what addressUse reads of CiliumNodes.
+// addressList contains the fields of CiliumNodes that addressUse reads.
 type addressList struct {
 	Items []struct {
 		Spec   struct{ IPAM struct{ Pool map[string]any } }

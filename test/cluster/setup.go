@@ -11,12 +11,12 @@ import (
 const (
 	ciliumValues   = "examples/cilium-values.yaml"
 	operatorValues = "examples/values.yaml"
-	// poolLabel is the label by which a pool of examples/pools.yaml selects nodes.
+	// poolLabel is the label of the nodes of a pool of examples/pools.yaml.
 	poolLabel = "node-restriction.kubernetes.io/zone=beijing"
 )
 
-// setup is what is installed in a cluster that only one scenario uses. Paths are relative to
-// the checkout.
+// setup describes the installation of a cluster that only one scenario uses. Paths are
+// relative to the checkout.
 type setup struct {
 	name string
 	// cilium are values files for Cilium's chart, on top of ciliumValues.

@@ -19,8 +19,7 @@ import (
 
 const (
 	upgradeOperator = "helm upgrade cilium-pool-operator charts/cilium-pool-operator -n kube-system --reuse-values --wait --timeout=3m "
-	// kubeletTimeout is how long a kubelet may take from its start until it has
-	// read its pods.
+	// kubeletTimeout is the time from a kubelet's start until it has read its pods.
 	kubeletTimeout = time.Minute
 )
 

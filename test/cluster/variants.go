@@ -19,8 +19,8 @@ const (
 	waitForIt    = " --wait --timeout=4m"
 )
 
-// variant is one way to install Cilium and the operator, given by the commands that must
-// succeed in this order. Nodes have their labels before.
+// variant is one way to install Cilium and the operator: commands that must succeed in this
+// order. Nodes have their labels before.
 type variant struct {
 	name string
 	// lines are shell commands; CILIUM stands for the arguments that install Cilium, DIR for

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
 
-// watchedTimeout is how long a watch may lag.
+// watchedTimeout is the longest lag of a watch.
 const watchedTimeout = time.Minute
 
 // podWatch passes each version of the pods of the namespace default to budgets.

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// state returns a State whose cgroups no other test uses; it skips the test where cgroups are
-// unavailable.
+// state returns a State with its own cgroups; it skips the test where cgroups are unavailable.
 func state(t *testing.T) State {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +51,7 @@ func sleeper(t *testing.T, s State, disk, script string) {
 	})
 }
 
-// eventually waits for what the box does asynchronously.
+// eventually waits until done is true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	harness.Eventually(t, what, func() error {

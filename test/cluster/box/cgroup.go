@@ -16,7 +16,7 @@ import (
 
 const (
 	cgroupRoot = "/sys/fs/cgroup"
-	// removeTimeout is how long the kernel may keep a cgroup folder busy after its last
+	// removeTimeout is the time that the kernel may keep a cgroup folder busy after its last
 	// process.
 	removeTimeout = 10 * time.Second
 )
@@ -152,8 +152,7 @@ func removeTree(root string) error {
 	}
 }
 
-// PIDs returns the processes of a box, including those of containers in it, with the machine's
-// pids.
+// PIDs returns the processes of a box and of containers in it, with the machine's pids.
 func (s State) PIDs(name string) ([]int, error) {
 	var pids []int
 	root := filepath.Join(cgroupRoot, "memory", s.Group, name)

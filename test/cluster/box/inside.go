@@ -16,8 +16,8 @@ import (
 // searchPath is the search path of the machine's programs.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Main runs a box's first process if the arguments are those of a box, and then does not
-// return. A main function calls it first.
+// Main runs a box's first process if the arguments are a box's, and then does not return. A
+// main function calls it first.
 func Main(args []string) {
 	if len(args) != 3 {
 		return
@@ -35,8 +35,8 @@ func Main(args []string) {
 	os.Exit(1)
 }
 
-// join waits until the box has cgroups and a network, enters a cgroup namespace whose root is
-// the box's own folder, and continues as init. In a process with many threads only the calling
+// join waits until the box has cgroups and a network, enters a cgroup namespace rooted in the
+// box's own folder, and continues as init. In a process with many threads only the calling
 // thread enters it; exec leaves no other thread.
 func join(self, spec string) error {
 	gate := os.NewFile(gateFile, "gate")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copied are the folders of which a box with a disk has a private copy. They include /usr/lib
+// Copied are the folders that a box with a disk copies for itself. They include /usr/lib
 // because containerd creates /usr/lib/modules, which Cilium's chart mounts.
 var Copied = []string{"/etc", "/opt", "/var", "/usr/lib"}
 

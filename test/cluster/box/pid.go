@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTimeout is how long the kernel may take to end everything in a box.
+// killTimeout is the time for the kernel to end all processes in a box.
 const killTimeout = 30 * time.Second
 
-// A pid file has the pid and the time at which that process started, so that another process
-// which got the same pid later is never mistaken for the box.
+// A pid file has the pid and the start time of that process, so that another process which got
+// the same pid later is never mistaken for the box.
 
 func (s State) writePID(name string, pid int) error {
 	began, err := beginning(pid)
@@ -58,7 +58,7 @@ func (s State) Names() ([]string, error) {
 	return files, nil
 }
 
-// Kill ends everything in the box and removes everything that is left of it except its disk.
+// Kill ends all processes in the box and removes its files except its disk.
 func (s State) Kill(name string) error {
 	deadline := time.Now().Add(killTimeout)
 	for pid := s.PID(name); pid != 0; pid = s.PID(name) {

@@ -6,10 +6,9 @@
 // A box has a first process (this program again) that supervises the box's services and reaps
 // orphans. Killing it ends everything in the box: the kernel removes processes, mounts and
 // network devices together with the namespaces. Kill removes the rest, cgroup folders and the
-// pid file. Both are found by name alone, so a later process can clean up after one that was
-// killed.
+// pid file. Both are found by name alone, so a later process can clean up after a killed one.
 //
-// The package knows nothing of Kubernetes.
+// The package does not know Kubernetes.
 package box
 
 import (
@@ -19,7 +18,7 @@ import (
 	"path/filepath"
 )
 
-// Spec specifies what runs in a box and what it sees of the machine.
+// Spec specifies a box's services and its view of the machine.
 type Spec struct {
 	// Name is the name of the box, which is also its hostname and the name of its cgroup
 	// folders.
@@ -30,12 +29,12 @@ type Spec struct {
 	Disk string
 	// Services are started in this order, and restarted when they exit.
 	Services []Service
-	// ForwardTo is an address in the box to which connections to the listener passed to Start
-	// are forwarded. Empty: none.
+	// ForwardTo is an address in the box. It gets the connections to the listener passed to
+	// Start. Empty: none.
 	ForwardTo string
 	// Leashed boxes end with the process that started them.
 	Leashed bool
-	// Programs is a folder in which services look up programs before those of the machine.
+	// Programs is a folder that services search for programs before the machine's.
 	Programs string
 	// Hold is the folder of files that keep a service of the same name stopped.
 	Hold string
@@ -53,7 +52,7 @@ type Service struct {
 // State is the folder of pid files and specs of one cluster's boxes.
 type State struct {
 	Dir string
-	// Group is the name of the cgroup folder that holds those of all boxes.
+	// Group is the name of the cgroup folder that holds all boxes' folders.
 	Group string
 }
 

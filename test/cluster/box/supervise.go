@@ -15,7 +15,7 @@ import (
 const (
 	// restartDelay is the pause before a service that exited is restarted.
 	restartDelay = time.Second
-	// socketTimeout is how long a service may take to open its socket.
+	// socketTimeout is the time for a service to open its socket.
 	socketTimeout = time.Minute
 )
 

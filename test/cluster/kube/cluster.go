@@ -6,7 +6,7 @@
 // them. The machine's own network shows nothing of it except the loopback port that leads to
 // the API server.
 //
-// It installs nothing in the cluster: no CNI, no DNS.
+// It installs no software in the cluster: no CNI, no DNS.
 package kube
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// Cluster is a running cluster, or what is left of one.
+// Cluster is a running cluster, or the rest of one.
 type Cluster struct {
 	Config
 	State box.State

@@ -19,8 +19,7 @@ import (
 // controlPlane is the name of its box.
 const controlPlane = "control-plane"
 
-// outageParts are what Outage stops, in this order: without etcd the API server takes long to
-// exit.
+// Outage stops outageParts, in this order: without etcd the API server takes long to exit.
 var outageParts = []string{"kube-apiserver", "etcd"}
 
 // StartControlPlane creates certificates and starts the control plane. Call it once per
@@ -130,8 +129,7 @@ func (c *Cluster) EndOutage(ctx context.Context) error {
 	return c.AwaitControlPlane(ctx)
 }
 
-// kill kills the processes in a box that run a program of this name, including those in
-// containers.
+// kill kills the processes in a box that run a program of this name, in containers too.
 func (c *Cluster) kill(where, program string) error {
 	pids, err := c.State.PIDs(where)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 )
 
-// templateBox is the box in which a template is built.
+// templateBox is the box that builds a template.
 const templateBox = "template"
 
 // A node's disk starts as a copy of a template: a disk on which containerd has already
@@ -132,7 +132,7 @@ func (c *Cluster) fillTemplate(ctx context.Context, disk string) error {
 	if err := c.State.Kill(templateBox); err != nil {
 		return err
 	}
-	// Nodes get nothing that the box wrote except its images.
+	// Of the box's files nodes get only the images.
 	for _, folder := range box.Copied {
 		base := filepath.Join(disk, strings.ReplaceAll(folder[1:], "/", "-"))
 		if err := errors.Join(os.RemoveAll(base+".upper"), os.RemoveAll(base+".work")); err != nil {

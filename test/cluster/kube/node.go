@@ -19,7 +19,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 )
 
-// MaxNodes is how many nodes have certificates.
+// MaxNodes is the number of nodes with certificates.
 const MaxNodes = 6
 
 // containerdSocket is where containerd listens, in a node's own /run.

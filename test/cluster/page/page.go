@@ -1,5 +1,5 @@
-// Package page reads the code blocks of a documentation page, and the comments
-// that say how a test runs them. It runs nothing.
+// Package page reads the code blocks of a documentation page, and the comments that say how a
+// test runs them. It runs no code.
 //
 // Each block of sh runs unless a comment right above it excuses it:
 //
@@ -26,8 +26,8 @@ import (
 	"strings"
 )
 
-// Pages returns the pages whose blocks run, each from top to bottom on its own cluster with
-// nothing installed.
+// Pages returns the pages with blocks to run, each from top to bottom on its own empty
+// cluster.
 func Pages() []string {
 	return []string{"README.md", "docs/install.md", "docs/operations.md"}
 }
@@ -151,7 +151,7 @@ func OfLanguage(text, language string) []string {
 	return out
 }
 
-// closing returns the index of the first line at or after from for which ends is true.
+// closing returns the index of the first line at or after from that ends accepts.
 func closing(lines []string, from int, ends func(string) bool) int {
 	for i := from; i < len(lines); i++ {
 		if ends(strings.TrimSpace(lines[i])) {

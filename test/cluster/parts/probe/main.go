@@ -1,12 +1,12 @@
-// Command probe is what the pods of the real cluster's scenarios run.
+// Command probe runs in the pods of the real cluster's scenarios.
 //
 //	probe serve    answer HTTP on 8080 and echo UDP on 8081
 //	probe get URL  print what a server answers; a third argument is the address
 //	               to ask from
 //
-// As a server it answers / with the pod's name. /ping?peer=ADDRESS begins to send
-// a datagram to the peer every 50 ms, until the pod ends; /pings reports, for each
-// peer, how many were sent and lost and how long the longest gap was.
+// As a server it answers / with the pod's name. /ping?peer=ADDRESS begins to send a datagram
+// to the peer every 50 ms, until the pod ends; /pings reports, for each peer, the numbers of
+// sent and lost ones and the longest gap.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 
 const (
 	interval = 50 * time.Millisecond
-	// overdue is the age at which a datagram without a reply counts as lost.
+	// overdue is the age of a lost datagram: no reply has come.
 	overdue = time.Second
 )
 
@@ -32,7 +32,7 @@ func (p *pinger) send(conn net.Conn) {
 	for range time.Tick(interval) {
 		var number [8]byte
 		binary.BigEndian.PutUint64(number[:], p.next(time.Now()))
-		_, _ = conn.Write(number[:]) // One that was not sent counts as lost.
+		_, _ = conn.Write(number[:]) // A failed send counts as lost.
 	}
 }
 
@@ -60,8 +60,8 @@ func (p *pinger) answer(number uint64) {
 	}
 }
 
-// result counts losses. A gap lasts from the first lost datagram of a series to the next one
-// that is answered.
+// result counts losses. A gap lasts from the first lost datagram of a series to the next
+// answered one.
 func (p *pinger) result(now time.Time) result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
