@@ -144,17 +144,8 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 	}
 	first, back := a.value("first", ""), a.take("back")
 	name, from, to := a.word(), a.word(), a.word()
-	if to == "outside" { // a machine that has no route to pods
-		pods, err := e.group(from)
-		if err != nil {
-			return err
-		}
-		for _, address := range pods[0].Addresses {
-			if err := e.flowTo(name, pods[0], bed.Outside(address), every); err != nil {
-				return err
-			}
-		}
-		return nil
+	if to == "outside" {
+		return e.pingOutside(name, from, every)
 	}
 	if node, found := strings.CutPrefix(to, "health:"); found {
 		return e.pingHealth(ctx, name, from, node, every)
@@ -183,6 +174,20 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 			if err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// pingOutside pings a machine that has no route to pods.
+func (e *env) pingOutside(name, from string, every time.Duration) error {
+	source, home, err := e.source(from)
+	if err != nil {
+		return err
+	}
+	for _, address := range home.Addresses {
+		if err := e.flowTo(name, source, bed.Outside(address), every); err != nil {
+			return err
 		}
 	}
 	return nil
