@@ -84,18 +84,18 @@ func soon() []string {
 func cmdOperator(ctx context.Context, e *env, a *arguments) (err error) {
 	switch {
 	case a.take("kill"):
-		return e.operator.Kill()
+		return e.endOperator()
 	case a.take("churn"):
 		return e.churnOperators(ctx)
 	case a.take("settle"):
 		return e.stopOperators()
 	}
-	e.flags = nil
+	var flags []string
 	if a.take("soon") {
-		e.flags = soon()
+		flags = soon()
 	}
-	e.flags = append(append(e.flags, a.rest...), "--mode="+e.options.IPAM)
 	if e.rules == nil {
+		go e.keepOperator(ctx)
 		carrier := map[string]func() whole.Carrier{multiPoolMode: whole.InPools, kubernetesMode: whole.OnNode}[e.options.IPAM]
 		if carrier == nil {
 			err = e.watch(ctx)
@@ -106,8 +106,47 @@ func cmdOperator(ctx context.Context, e *env, a *arguments) (err error) {
 			return err
 		}
 	}
-	e.operator, err = e.StartOperator(e.flags...)
+	return e.runOperator(append(append(flags, a.rest...), "--mode="+e.options.IPAM))
+}
+
+// runOperator kills the operator with SIGKILL, if there is one, and starts another one.
+func (e *env) runOperator(flags []string) error {
+	if err := e.endOperator(); err != nil {
+		return err
+	}
+	e.renewing.Lock()
+	defer e.renewing.Unlock()
+	e.flags = flags
+	o, err := e.StartOperator(flags...)
+	e.operator = o
 	return err
+}
+
+// endOperator kills the operator with SIGKILL, if there is one.
+func (e *env) endOperator() error {
+	e.renewing.Lock()
+	defer e.renewing.Unlock()
+	o := e.operator
+	if e.operator = nil; o == nil {
+		return nil
+	}
+	return o.Kill()
+}
+
+// keepOperator restarts the operator if it has exited by itself, as a kubelet does, until ctx
+// ends: it exits if the machine is too busy to renew a short Lease.
+func (e *env) keepOperator(ctx context.Context) {
+	for pause(ctx, time.Second) == nil {
+		e.renewing.Lock()
+		if e.operator != nil && !e.operator.Running() {
+			e.Logf("the operator has ended by itself")
+			o, err := e.StartOperator(e.flags...)
+			if e.operator = o; err != nil {
+				e.Logf("%v", err)
+			}
+		}
+		e.renewing.Unlock()
+	}
 }
 
 // churnOperators starts a second operator and kills one or the other with SIGKILL every few
@@ -117,8 +156,12 @@ func (e *env) churnOperators(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.renewing.Lock()
+	first := e.operator
+	e.operator = nil
+	e.renewing.Unlock()
 	ctx, stop := context.WithCancel(ctx)
-	both, random, done, killed := []*bed.Operator{e.operator, second}, rand.New(rand.NewPCG(3, 3)), make(chan error, 1), 0
+	both, random, done, killed := []*bed.Operator{first, second}, rand.New(rand.NewPCG(3, 3)), make(chan error, 1), 0
 	go func() {
 		for {
 			if pause(ctx, time.Second+time.Duration(random.IntN(5000))*time.Millisecond) != nil {
@@ -140,7 +183,9 @@ func (e *env) churnOperators(ctx context.Context) error {
 	e.settle = func() error {
 		stop()
 		err := <-done
+		e.renewing.Lock()
 		e.operator = both[0]
+		e.renewing.Unlock()
 		e.check(killed > 0, "operators killed", "%d", killed)
 		return err
 	}

@@ -53,11 +53,10 @@ func cmdHas(ctx context.Context, e *env, a *arguments) error {
 // its pods.
 func cmdCrash(ctx context.Context, e *env, a *arguments) error {
 	n := e.nodes[a.rest[0]]
-	if err := errors.Join(e.operator.Kill(), n.KillAgent(ctx)); err != nil {
+	if err := errors.Join(e.endOperator(), n.KillAgent(ctx)); err != nil {
 		return err
 	}
-	var err error
-	if e.operator, err = e.StartOperator(e.flags...); err != nil {
+	if err := e.runOperator(e.flags); err != nil {
 		return err
 	}
 	if err := errors.Join(n.StartAgent(ctx), n.WaitAgent(ctx)); err != nil {

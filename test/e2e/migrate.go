@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
 )
@@ -97,9 +96,6 @@ type mover struct {
 	cilium  *bed.Operator // Cilium's own
 	churn   *churn
 	unwatch context.CancelFunc
-
-	renewing sync.Mutex // for operator and flags
-	flags    []string   // of our operator
 
 	commandsKilled, operatorsKilled int
 }

@@ -61,25 +61,11 @@ func (m *mover) killed(ctx context.Context, line string, want int, waits time.Du
 			return m.ended(line, out, code, want)
 		}
 		m.commandsKilled++
-		if err := m.renewOperator(); err != nil {
+		if err := m.runOperator(m.flags); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
-}
-
-// renewOperator kills the operator with SIGKILL and starts another one with the current
-// flags.
-func (m *mover) renewOperator() (err error) {
-	m.renewing.Lock()
-	defer m.renewing.Unlock()
-	if m.operator != nil {
-		if err := m.operator.Kill(); err != nil {
-			return err
-		}
-	}
-	m.operator, err = m.StartOperator(m.flags...)
-	return err
 }
 
 // shadow restarts the operator with or without --shadow.
@@ -90,24 +76,5 @@ func (m *mover) shadow(is bool) error {
 	if is {
 		flags = append(flags, "--shadow")
 	}
-	m.renewing.Lock()
-	m.flags = flags
-	m.renewing.Unlock()
-	return m.renewOperator()
-}
-
-// keepOperator restarts the operator if it has exited by itself, as a kubelet does, until ctx
-// ends: it exits if the machine is too busy to renew a short Lease.
-func (m *mover) keepOperator(ctx context.Context) {
-	for pause(ctx, time.Second) == nil {
-		m.renewing.Lock()
-		if m.operator != nil && !m.operator.Running() {
-			m.Logf("the operator has ended by itself")
-			var err error
-			if m.operator, err = m.StartOperator(m.flags...); err != nil {
-				m.Logf("%v", err)
-			}
-		}
-		m.renewing.Unlock()
-	}
+	return m.runOperator(flags)
 }

@@ -218,7 +218,7 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	}()
 	err := pause(ctx, rand.N(killWithin))
 	if err == nil {
-		err = m.renewOperator()
+		err = m.runOperator(m.flags)
 		m.operatorsKilled++
 	}
 	if err := errors.Join(err, <-deleted, <-rolled); err != nil {

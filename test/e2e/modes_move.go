@@ -83,10 +83,7 @@ func (m *modeMover) begin(ctx context.Context) (err error) {
 
 // reoperate restarts the operator in a mode.
 func (m *modeMover) reoperate(mode string) error {
-	m.renewing.Lock()
-	m.flags = append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70", "--cooldown=30s", "--mode="+mode)
-	m.renewing.Unlock()
-	return m.renewOperator()
+	return m.runOperator(append(soon(), "--leader-elect-lease-duration=4s", "--ack-hold=10s", "--reclaim-threshold-percent=70", "--cooldown=30s", "--mode="+mode))
 }
 
 // toMultiPool moves all nodes to multi-pool mode. The operator moves first: it assigns the

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -128,6 +129,7 @@ type env struct {
 	// operator is the running operator, and flags are its own.
 	operator *bed.Operator
 	flags    []string
+	renewing sync.Mutex // for these two
 
 	// The rest is named by the script.
 	file       string
