@@ -162,6 +162,9 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 		pods = pods[:min(n, len(pods))]
 	}
 	source, home, err := e.source(from)
+	if err == nil && back && home == nil {
+		err = fmt.Errorf("%s is no pod to ping back", from)
+	}
 	if err != nil {
 		return err
 	}
@@ -181,12 +184,12 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 
 // pingOutside pings a machine that has no route to pods.
 func (e *env) pingOutside(name, from string, every time.Duration) error {
-	source, home, err := e.source(from)
+	pods, err := e.group(from)
 	if err != nil {
 		return err
 	}
-	for _, address := range home.Addresses {
-		if err := e.flowTo(name, source, bed.Outside(address), every); err != nil {
+	for _, address := range pods[0].Addresses {
+		if err := e.flowTo(name, pods[0], bed.Outside(address), every); err != nil {
 			return err
 		}
 	}
