@@ -150,16 +150,9 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 	if node, found := strings.CutPrefix(to, "health:"); found {
 		return e.pingHealth(ctx, name, from, node, every)
 	}
-	pods, err := e.group(to)
+	pods, err := e.firstOf(to, first)
 	if err != nil {
 		return err
-	}
-	if first != "" {
-		n, err := strconv.Atoi(first)
-		if err != nil {
-			return err
-		}
-		pods = pods[:min(n, len(pods))]
 	}
 	source, home, err := e.source(from)
 	if err == nil && back && home == nil {
@@ -180,6 +173,16 @@ func cmdPing(ctx context.Context, e *env, a *arguments) error {
 		}
 	}
 	return nil
+}
+
+// firstOf returns so many pods of a group; "": all.
+func (e *env) firstOf(group, most string) ([]*bed.Pod, error) {
+	pods, err := e.group(group)
+	if err != nil || most == "" {
+		return pods, err
+	}
+	n, err := strconv.Atoi(most)
+	return pods[:min(n, len(pods))], err
 }
 
 // pingOutside pings a machine that has no route to pods.
