@@ -11,8 +11,7 @@ import (
 )
 
 // pruned decodes pods in protobuf without the fields that no decision on bound pods needs, which are
-// most of a pod: volumes, probes, environment, conditions, managed fields. They are cut out of the
-// bytes before these are decoded, so that nothing is allocated for them. Anything but a single pod,
+// most of a pod: volumes, probes, environment, conditions, managed fields. They are cut out of the bytes before these are decoded, and take no memory. Anything but a single pod,
 // such as a Status or a list that is not streamed, is decoded whole.
 type pruned struct{ runtime.NegotiatedSerializer }
 
@@ -51,7 +50,7 @@ func field(number protowire.Number, value []byte) []byte {
 // keeps all of it.
 type kept map[protowire.Number]kept
 
-// The numbers are those of pkg/runtime/generated.proto and pkg/apis/meta/v1/generated.proto
+// The numbers come from pkg/runtime/generated.proto and pkg/apis/meta/v1/generated.proto
 // (k8s.io/apimachinery v0.37.2), and of core/v1/generated.proto (k8s.io/api v0.37.2).
 var (
 	// unknown is a runtime.Unknown with a pod.
@@ -92,9 +91,9 @@ var (
 
 var errMalformed = errors.New("decode a pod: malformed protobuf")
 
-// prune cuts from a message, in place, the fields that are not kept, and on request those of
-// which nothing is left. That is harmless where fields are messages, which are merged if they
-// are repeated, or are of a list in which empty ones do not count.
+// prune cuts from a message, in place, the fields that are not kept, and on request fields
+// left empty. That is harmless where fields are messages, because they are merged if they
+// are repeated, or elements of a list whose empty ones do not count.
 func (k kept) prune(message []byte, dropEmpty bool) ([]byte, error) {
 	out := message[:0]
 	for rest := message; len(rest) > 0; {

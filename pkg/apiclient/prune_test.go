@@ -21,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
-// podDecoders returns decoders of pods: one that prunes, and one that does not.
+// podDecoders returns a pruning decoder of pods, and the usual one.
 func podDecoders() (pruning, whole runtime.Decoder) {
 	s, codecs := protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme), clientgoscheme.Codecs.WithoutConversion()
 	version := corev1.SchemeGroupVersion
@@ -62,8 +62,8 @@ func randomPods(seed int64) func() *corev1.Pod {
 	}
 }
 
-// samePod compares a pod's fields for decisions with those of the pruned pod. The pod is encoded
-// anew: some bytes that the API server would not write are accepted only as long as nothing is cut.
+// samePod compares a pod's fields for decisions before and after pruning. The pod is encoded
+// anew: some bytes that the API server would not write are accepted only without a cut.
 func samePod(t *testing.T, data []byte) {
 	t.Helper()
 	pruning, whole := podDecoders()

@@ -19,7 +19,7 @@ func (b begunMoves) MovingOff(string) int { return len(b) }
 
 func (b begunMoves) MovesOff(node, _ string) bool { return slices.Contains(b, node) }
 
-// asks lets a node ask for a place among those that move off pools, and reports whether it has one
+// asks lets a node ask for a place among the nodes that move off pools, and reports whether it has one
 // for all of them.
 func (p *Pacing) asks(node string, begun begunMoves, pools ...*crd.Pool) bool {
 	shares := []state.Share{{State: expand.State{Blocks: make([]expand.Block, len(pools))}}}

@@ -18,14 +18,14 @@ import (
 const (
 	// turnWait is the minimum time that a node waits for a ticket.
 	turnWait = 10 * time.Second
-	// moveWait is the time after which a node asks again for a place among the nodes that move off a
+	// moveWait is the time until a node asks again for a place among the nodes that move off a
 	// pool, unless another one has moved and makes it ask.
 	moveWait = time.Minute
 	// unlimited stands for no limit.
 	unlimited = 1 << 20
 )
 
-// Pacing gives out tickets, so that a scale-down is not a storm of writes. A block needs one to
+// Pacing hands out tickets, so that a scale-down is not a storm of writes. A block needs one to
 // begin a reclaim or a requested drain, and a node needs a place to move off a pool that no longer
 // selects it. It is safe for concurrent use.
 type Pacing struct {
@@ -37,7 +37,7 @@ type Pacing struct {
 	cluster *rate.Limiter
 	perPool int
 	pools   map[string]*poolTickets
-	// tickets are the limiters that gave each ticket, by node and block. A drain keeps its ticket
+	// tickets are the limiters behind each ticket, by node and block. A drain keeps its ticket
 	// until it begins: without a replacement it would use up one in each window, and leave none for
 	// another drain that could proceed.
 	tickets map[string]map[netip.Prefix][]*rate.Limiter
@@ -47,7 +47,7 @@ type Pacing struct {
 type poolTickets struct {
 	// minute limits reclaims, hour all drains, with a minute's worth as burst. A nil hour is no limit.
 	minute, hour *rate.Limiter
-	// moving are the nodes that may move off the pool, waiting those that may not yet.
+	// moving are the nodes that may move off the pool, waiting the nodes that may not yet.
 	moving, waiting map[string]bool
 }
 
@@ -74,8 +74,7 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
 }
 
-// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims for
-// which there are tickets. Tickets of drains that did not begin, and are no longer requested, go
+// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims with a ticket. Tickets of drains that did not begin, and are no longer requested, go
 // back first. poolOf returns the pool of a block, or nil.
 func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) {
 	p.mu.Lock()
@@ -152,7 +151,7 @@ func (p *Pacing) add(node string, block netip.Prefix, from []*rate.Limiter) {
 	p.tickets[node][block] = from
 }
 
-// turn gives a ticket to a requested drain that has none, or holds it back until there is one.
+// turn hands a ticket to a requested drain that has none, or holds it back until there is one.
 func (p *Pacing) turn(node string, b *expand.Block, pool *crd.Pool, now time.Time) {
 	hour := p.pool(pool, now).hour
 	switch {
@@ -183,7 +182,7 @@ func (p *Pacing) budget(pool *crd.Pool, now time.Time) (n int, wait time.Duratio
 	return n, wait
 }
 
-// Reclaim gives tickets to the reclaims of blocks of a node under its ruling pool, and reports
+// Reclaim hands tickets to the reclaims of blocks of a node under its ruling pool, and reports
 // whether there were enough for all.
 func (p *Pacing) Reclaim(node string, blocks []netip.Prefix, pool *crd.Pool, now time.Time) bool {
 	p.mu.Lock()
@@ -202,8 +201,7 @@ func (p *Pacing) Reclaim(node string, blocks []netip.Prefix, pool *crd.Pool, now
 	return true
 }
 
-// Begun ends the ticket of a drain whose write may have begun it, although the watch may not show
-// it yet.
+// Begun ends the ticket of a drain that a write may have begun, although the watch may not show it yet.
 func (p *Pacing) Begun(node string, block netip.Prefix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,8 +225,7 @@ func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[st
 	}
 }
 
-// mayMove reports whether a node has a place among the nodes that move off a pool, or gives it one
-// if there is room. While the pool has no room, each node that waits asks again and again, so this
+// mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one if there is room. While the pool has no room, each node that waits asks again and again, so this
 // case takes no walk.
 func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
 	of := p.pool(pool, now)

@@ -65,7 +65,7 @@ func (p *paced) look(node string, b expand.Block) (expand.Block, int, expand.Hol
 	return shares[0].State.Blocks[0], shares[0].State.ReclaimBudget, shares[0].State.ReclaimHold
 }
 
-// asks returns the time for which a node's requested drain waits.
+// asks returns the wait of a node's requested drain.
 func (p *paced) asks(node string) time.Duration {
 	b, _, _ := p.look(node, expand.Block{Request: expand.CIDRDraining})
 	if b.Hold.For == "" {
@@ -111,8 +111,8 @@ func TestHour(t *testing.T) {
 	}
 }
 
-// A ticket of a drain or reclaim that did not begin goes back at the next look, and one that may
-// have begun does not.
+// The ticket of a drain or reclaim goes back at the next look if that did not begin. It is spent if a
+// write may have begun it.
 func TestReturn(t *testing.T) {
 	p := newPaced(10, 20, 60)
 	for step, request := range []expand.Reason{expand.None, expand.CIDRDraining, expand.None} {
