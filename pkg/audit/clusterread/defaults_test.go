@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// A page that is compared with the operator's --help lists the operator's defaults.
+// The chart and the commands use the same Lease.
 func TestDefaults(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/configuration.md")
+	values, err := os.ReadFile("../../../charts/cilium-pool-operator/values.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(page), "| `--leader-elect-name` | `\""+LeaseName+"\"` |") {
-		t.Errorf("docs/configuration.md does not say that --leader-elect-name is %s", LeaseName)
+	if !strings.Contains(string(values), "\n  leaseName: "+LeaseName+"\n") {
+		t.Errorf("the chart's leaderElection.leaseName is not %s", LeaseName)
 	}
 }
