@@ -64,9 +64,12 @@ func (e *env) script(ctx context.Context) error {
 			return e.name == cond, nil
 		},
 	})
-	e.stopOperators()
+	stopped := e.stopOperators()
 	if s.failed {
 		return fmt.Errorf("%s: %w", name, s.err)
+	}
+	if stopped != nil {
+		return stopped
 	}
 	if e.rules == nil {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,7 @@ import (
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -187,42 +183,6 @@ func (l live) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 
 func (l live) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return l.API.List(ctx, list, opts...)
-}
-
-// Cached returns a reader like the operator's cache: callers share the objects that it returns with
-// other readers. If one of them is changed, the test fails.
-func (b *Cluster) Cached() client.Reader { return cached{b} }
-
-type cached struct{ *Cluster }
-
-func (c cached) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	err := c.API.Get(ctx, key, obj, opts...)
-	if err == nil {
-		c.share(obj)
-	}
-	return err
-}
-
-func (c cached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if err := c.API.List(ctx, list, opts...); err != nil {
-		return err
-	}
-	return meta.EachListItem(list, func(item runtime.Object) error {
-		c.share(item)
-		return nil
-	})
-}
-
-// share expects that nothing below the object's own fields is changed until the test ends: readers
-// get a copy of these alone (sigs.k8s.io/controller-runtime v0.25.2, pkg/cache/internal, Get).
-func (c cached) share(obj runtime.Object) {
-	shared, original := reflect.New(reflect.TypeOf(obj).Elem()), obj.DeepCopyObject()
-	shared.Elem().Set(reflect.ValueOf(obj).Elem())
-	c.T.Cleanup(func() {
-		if !equality.Semantic.DeepEqual(original, shared.Interface()) {
-			c.T.Errorf("an object of the cache was changed from %+v to %+v", original, shared)
-		}
-	})
 }
 
 func kindOf(obj any) string {

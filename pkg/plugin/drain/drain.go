@@ -43,9 +43,18 @@ func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
 		return output.Usagef("--evict has to wait: omit --wait=false")
 	case f.maxConcurrent < 1:
 		return output.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
-	case f.evict && mode == ciliumnode.MultiPool && !parks:
+	case f.evict:
+		return evicts(mode, parks)
+	}
+	return nil
+}
+
+// evicts reports why pods cannot be evicted in a mode.
+func evicts(mode ciliumnode.Mode, parks bool) error {
+	switch {
+	case mode == ciliumnode.MultiPool && !parks:
 		return output.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
-	case f.evict && mode == ciliumnode.Kubernetes:
+	case mode == ciliumnode.Kubernetes:
 		return output.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil

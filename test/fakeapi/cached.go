@@ -1,0 +1,47 @@
+package fakeapi
+
+import (
+	"context"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Cached returns a reader like the operator's cache: callers share the objects that it returns with
+// other readers. If one of them is changed, the test fails.
+func (b *Cluster) Cached() client.Reader { return cached{b} }
+
+type cached struct{ *Cluster }
+
+func (c cached) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	err := c.API.Get(ctx, key, obj, opts...)
+	if err == nil {
+		c.share(obj)
+	}
+	return err
+}
+
+func (c cached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := c.API.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	return meta.EachListItem(list, func(item runtime.Object) error {
+		c.share(item)
+		return nil
+	})
+}
+
+// share expects that nothing below the object's own fields is changed until the test ends: readers
+// get a copy of these alone (sigs.k8s.io/controller-runtime v0.25.2, pkg/cache/internal, Get).
+func (c cached) share(obj runtime.Object) {
+	shared, original := reflect.New(reflect.TypeOf(obj).Elem()), obj.DeepCopyObject()
+	shared.Elem().Set(reflect.ValueOf(obj).Elem())
+	c.T.Cleanup(func() {
+		if !equality.Semantic.DeepEqual(original, shared.Interface()) {
+			c.T.Errorf("an object of the cache was changed from %+v to %+v", original, shared)
+		}
+	})
+}
