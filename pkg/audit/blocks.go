@@ -79,7 +79,7 @@ func (c *check) blocksOf(n *node) {
 		if c.bad[b.Name] != nil || c.byCIDR[b.CIDR] != b || len(c.space.Overlapping(b.CIDR)) > 0 {
 			continue
 		}
-		if n.view.BlockDemand != nil {
+		if n.view.BlockAssignment != nil {
 			c.wholeBlock(n, b)
 		} else {
 			c.blockOf(n, b, published[b])
@@ -121,7 +121,7 @@ func (c *check) shouldBePublished(n *node, b *crd.Block) bool {
 	if l.MaxAllocate > 0 && has >= l.MaxAllocate {
 		return false
 	}
-	return n.view.BlockDemand != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
+	return n.view.BlockAssignment != nil || has < c.MaxAddresses && l.MaxAboveWatermark <= 0
 }
 
 // givesFrom reports whether a block's pool assigns addresses of it to pods.
@@ -134,10 +134,10 @@ func (c *check) givesFrom(b *crd.Block) bool {
 // the ones it can allocate from them.
 func (cn *CiliumNode) ofFamily(f ipalloc.Family) int {
 	n := 0
-	if cn.BlockDemand != nil {
+	if cn.BlockAssignment != nil {
 		for _, p := range cn.PodCIDRs {
 			if ipalloc.FamilyOf(p.Addr()) == f {
-				n += cn.BlockDemand.Count(p)
+				n += cn.BlockAssignment.Count(p)
 			}
 		}
 		return n

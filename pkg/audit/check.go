@@ -23,10 +23,10 @@ func Check(s *Snapshot, set Settings) []Finding {
 		c.nodeObjects(n)
 		c.podsOf(n)
 		c.clusterAddressesOf(n)
-		if n.view == nil || n.view.BlockDemand != nil && n.view.BlockDemand.Fixed && n.notOurs() {
+		if n.view == nil || n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock && n.notOurs() {
 			continue
 		}
-		if n.view.BlockDemand == nil {
+		if n.view.BlockAssignment == nil {
 			c.entriesOf(n)
 		} else {
 			c.wholeOf(n)

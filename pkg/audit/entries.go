@@ -122,7 +122,7 @@ func (c *check) usedOf(n *node) {
 			continue
 		}
 		says := "in use and not in the pool"
-		if n.view.BlockDemand != nil {
+		if n.view.BlockAssignment != nil {
 			says = "in use and in no CIDR of " + c.list
 		}
 		c.add(Finding{Reason: AddressOutsidePool, Object: c.allocationObject(n.name), Subject: single(a), Note: who, Says: says})

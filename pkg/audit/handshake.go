@@ -17,7 +17,7 @@ func (c *check) handshakesOf(n *node) {
 	for a, status := range n.view.Release {
 		since, old := c.age(n.view, a)
 		b := c.holder(n, a)
-		if n.view.BlockDemand != nil && !old || n.retired(b, a, status) {
+		if n.view.BlockAssignment != nil && !old || n.retired(b, a, status) {
 			continue
 		}
 		f := Finding{Object: c.allocationObject(n.name), Subject: single(a), Note: c.entryNote(status, since)}
@@ -31,7 +31,7 @@ func (c *check) handshakesOf(n *node) {
 func (c *check) judgeEntry(n *node, f *Finding, b *crd.Block, a netip.Addr, status expand.ReleaseStatus, old bool) bool {
 	who, used := n.inUse[a]
 	switch {
-	case n.view.BlockDemand != nil:
+	case n.view.BlockAssignment != nil:
 		f.Reason, f.Note, f.Says = StaleRelease, f.Note+", which no agent of this mode reads", stale
 	case n.view.publishes(a) && used && status != expand.DoNotRelease:
 		f.Reason, f.Note, f.Says = MarkedInUse, who+", "+f.Note, "in use, and with a release entry"
@@ -57,7 +57,7 @@ func (c *check) entryNote(status expand.ReleaseStatus, since time.Time) string {
 
 // retired reports whether an address is the agent's own, which it keeps until it restarts.
 func (n *node) retired(b *crd.Block, a netip.Addr, status expand.ReleaseStatus) bool {
-	return n.view.BlockDemand == nil && b != nil && b.Node == n.name && b.Phase == ipalloc.Draining &&
+	return n.view.BlockAssignment == nil && b != nil && b.Node == n.name && b.Phase == ipalloc.Draining &&
 		status == expand.Released && expand.NamesAgent(n.inUse[a])
 }
 

@@ -199,7 +199,7 @@ func (c *check) joinNodes() {
 		for _, addr := range n.view.published() {
 			c.publishes[addr] = append(c.publishes[addr], n)
 		}
-		if n.view.BlockDemand != nil {
+		if n.view.BlockAssignment != nil {
 			for _, cidr := range n.view.Listed() {
 				// acrossNodes reports CIDRs that two nodes list.
 				_ = c.lists.Restore(ipalloc.Held{CIDR: cidr.Masked(), Owner: ipalloc.Owner{Node: name}})
@@ -259,7 +259,7 @@ func (cn *CiliumNode) published() []netip.Addr {
 }
 
 func (cn *CiliumNode) publishes(a netip.Addr) bool {
-	if cn.BlockDemand != nil {
+	if cn.BlockAssignment != nil {
 		return cn.gives(a)
 	}
 	return cn.Publishes(a) || slices.Contains(cn.NonCanonical, a)

@@ -65,7 +65,7 @@ func (c *check) unserved(n *node) {
 func (c *check) neverAgent(n *node) {
 	lasts := func(b *crd.Block) bool { return b.Phase == ipalloc.InService && c.now.Sub(b.Created) >= c.StuckAfter }
 	// In kubernetes mode a Node keeps its block as long as it exists.
-	if n.optedOut && n.view != nil && n.view.BlockDemand != nil && n.view.BlockDemand.Fixed {
+	if n.optedOut && n.view != nil && n.view.BlockAssignment != nil && n.view.BlockAssignment.SingleBlock {
 		return
 	}
 	if !n.agentSeen && !n.moving && c.anyAgent && slices.ContainsFunc(n.blocks, lasts) {
@@ -84,8 +84,8 @@ func (c *check) awaitsLabels(n *node) {
 // hasCilium reports whether Cilium runs on a node that has the object which assigns blocks: in
 // kubernetes mode every Node has it.
 func (n *node) hasCilium() bool {
-	w := n.view.BlockDemand
-	return w == nil || !w.Fixed || w.HasAgent || len(n.agents) > 0
+	w := n.view.BlockAssignment
+	return w == nil || !w.SingleBlock || w.HasAgent || len(n.agents) > 0
 }
 
 // notOurs reports whether another IPAM serves a node's pods.
@@ -95,7 +95,7 @@ func (n *node) notOurs() bool {
 
 // givesAny reports whether the agent has an address that pods can get.
 func (cn *CiliumNode) givesAny() bool {
-	return len(cn.published()) > 0 || cn.BlockDemand != nil && len(cn.Listed())+len(cn.BlockDemand.Runs) > 0
+	return len(cn.published()) > 0 || cn.BlockAssignment != nil && len(cn.Listed())+len(cn.BlockAssignment.Runs) > 0
 }
 
 // isDefault reports whether a pool serves pods that request no other, and agents

@@ -24,7 +24,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 	case other != nil:
 		f.Reason, f.Others = PodAddressOfOtherNode, []Object{c.allocationObject(other.name)}
 		f.Says = "runs on " + n.name + " with an address in the pool of " + other.name
-		if other.view.BlockDemand != nil {
+		if other.view.BlockAssignment != nil {
 			f.Says = "runs on " + n.name + " with an address of a CIDR that " + other.name + " lists"
 		}
 	case b != nil && b.Node == n.name:
@@ -36,7 +36,7 @@ func (c *check) podAddress(n *node, p pod, a netip.Addr) {
 		return // its pods have their addresses from elsewhere
 	default:
 		f.Reason, f.Says = PodAddressUnowned, "runs on "+n.name+" with an address of no block and no pool entry"
-		if n.view != nil && n.view.BlockDemand != nil {
+		if n.view != nil && n.view.BlockAssignment != nil {
 			f.Says = "runs on " + n.name + " with an address of no block and of no CIDR in " + c.list
 		}
 	}

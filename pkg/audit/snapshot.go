@@ -111,11 +111,11 @@ func (s *Snapshot) Looked() Looked {
 		l.Unread = s.CiliumConfig.Denied
 	}
 	for _, cn := range s.CiliumNodes {
-		if cn.BlockDemand == nil || !cn.BlockDemand.Fixed || cn.BlockDemand.HasAgent {
+		if cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock || cn.BlockAssignment.HasAgent {
 			l.CiliumNodes++
 		}
 		l.Addresses += len(cn.Pool) + len(cn.NonCanonical) + len(cn.Unreadable)
-		if cn.BlockDemand != nil {
+		if cn.BlockAssignment != nil {
 			l.Addresses += cn.ofFamily(ipalloc.IPv4) + cn.ofFamily(ipalloc.IPv6)
 		}
 	}
@@ -132,7 +132,7 @@ func (s *Snapshot) Undated() int {
 	}
 	n := 0
 	for _, cn := range s.CiliumNodes {
-		if cn.Changed.IsZero() && (drains[cn.Name] || len(cn.Release) > 0) && (cn.BlockDemand == nil || !cn.BlockDemand.Fixed) {
+		if cn.Changed.IsZero() && (drains[cn.Name] || len(cn.Release) > 0) && (cn.BlockAssignment == nil || !cn.BlockAssignment.SingleBlock) {
 			n++
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // poolNote names the Cilium pool that a CIDR is listed for, if its block is for another one.
 func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
-	if cn.BlockDemand == nil || cn.Lists(cidr) {
+	if cn.BlockAssignment == nil || cn.Lists(cidr) {
 		return ""
 	}
 	for _, a := range cn.Allocated {
@@ -30,13 +30,13 @@ func (cn *CiliumNode) poolNote(cidr netip.Prefix) string {
 // because the agent runs with it anyway.
 func (cn *CiliumNode) gives(a netip.Addr) bool {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
-	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockDemand.Runs, holds)
+	return slices.ContainsFunc(cn.Listed(), holds) || slices.ContainsFunc(cn.BlockAssignment.Runs, holds)
 }
 
 // wholeOf checks the CIDRs assigned to one node, on their own.
 func (c *check) wholeOf(n *node) {
 	c.twiceOf(n)
-	if w := n.view.BlockDemand; len(w.LeftCIDRs)+w.LeftAddresses > 0 {
+	if w := n.view.BlockAssignment; len(w.LeftCIDRs)+w.LeftAddresses > 0 {
 		c.found(LeftFromCRDMode, c.allocationObject(n.name), "has %d podCIDRs and %d addresses in spec.ipam.pool, which its agent does not read",
 			len(w.LeftCIDRs), w.LeftAddresses)
 	}
@@ -71,7 +71,7 @@ func (c *check) twiceOf(n *node) {
 // annotationsOf reports blocks in annotations of a Node that have no effect, or that its agent does
 // not use: the Node keeps them, as in kubernetes mode.
 func (c *check) annotationsOf(n *node) {
-	for _, cidr := range n.view.BlockDemand.Annotated {
+	for _, cidr := range n.view.BlockAssignment.Annotated {
 		own := c.byCIDR[cidr]
 		if own == nil || own.Node != n.name {
 			continue
@@ -81,7 +81,7 @@ func (c *check) annotationsOf(n *node) {
 			f.Reason, f.Says = NodePodCIDRFirst, "in an annotation, and spec.podCIDRs goes first"
 			c.add(f)
 		}
-		if family := ipalloc.FamilyOf(cidr.Addr()); n.view.NotRun(family) {
+		if family := ipalloc.FamilyOf(cidr.Addr()); n.view.FamilyDisabled(family) {
 			f.Reason, f.Says = FamilyNotRun, fmt.Sprintf("assigned to the Node, whose agent names no address of its own in %s", family)
 			c.add(f)
 		}
@@ -91,7 +91,7 @@ func (c *check) annotationsOf(n *node) {
 // runsOf checks whether the agent runs with the CIDRs of its Node. It writes its own CIDRs into its
 // CiliumNode (pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1).
 func (c *check) runsOf(n *node) {
-	for _, cidr := range n.view.BlockDemand.Runs {
+	for _, cidr := range n.view.BlockAssignment.Runs {
 		if n.view.Lists(cidr) {
 			continue
 		}
@@ -117,15 +117,15 @@ func namedOf(n *node, cidr netip.Prefix) string {
 
 // runsWith reports whether the agent runs with a CIDR of the family.
 func (cn *CiliumNode) runsWith(f ipalloc.Family) bool {
-	return cn.BlockDemand != nil && slices.ContainsFunc(cn.BlockDemand.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
+	return cn.BlockAssignment != nil && slices.ContainsFunc(cn.BlockAssignment.Runs, func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
 }
 
 // wants reports whether the agent needs the family, as far as it has reported.
 func (cn *CiliumNode) wants(f ipalloc.Family) bool {
-	if cn.BlockDemand == nil || cn.BlockDemand.Fixed {
-		return !cn.NotRun(f)
+	if cn.BlockAssignment == nil || cn.BlockAssignment.SingleBlock {
+		return !cn.FamilyDisabled(f)
 	}
-	return !cn.BlockDemand.Reported() || cn.BlockDemand.Requested[f] > 0
+	return !cn.BlockAssignment.Reported() || cn.BlockAssignment.Requested[f] > 0
 }
 
 // wholeBlock checks a block of a node with an agent that is assigned whole ones.
@@ -138,7 +138,7 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 	case b.Phase == ipalloc.InService && !listed && c.shouldBeListed(n, b):
 		f.Reason = BlockNotPublished
 		f.Says = fmt.Sprintf("not in %s of %s %s, created %s ago", c.list, c.kind, n.name, c.now.Sub(b.Created).Round(time.Second))
-	case b.Phase == ipalloc.Draining && !n.view.BlockDemand.Fixed && listed && c.drainStands(n, b, 1):
+	case b.Phase == ipalloc.Draining && !n.view.BlockAssignment.SingleBlock && listed && c.drainStands(n, b, 1):
 		f.Reason = DrainStuck
 		f.Says = fmt.Sprintf("drains (%s) since %s, with nothing of it in use, and is listed still; nothing has moved for %s, and %s",
 			b.Reason, b.Since.UTC().Format(time.RFC3339), c.now.Sub(n.view.lastChange()).Round(time.Second), n.agent())
@@ -151,10 +151,10 @@ func (c *check) wholeBlock(n *node, b *crd.Block) {
 // shouldBeListed excludes, besides the exceptions of shouldBePublished, a block that the agent may
 // just have returned, and blocks that other findings explain.
 func (c *check) shouldBeListed(n *node, b *crd.Block) bool {
-	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockDemand.Annotated, b.CIDR) {
+	if !c.shouldBePublished(n, b) || slices.Contains(n.view.BlockAssignment.Annotated, b.CIDR) {
 		return false
 	}
-	if n.view.BlockDemand.Fixed {
+	if n.view.BlockAssignment.SingleBlock {
 		return !n.view.runsWith(ipalloc.FamilyOf(b.CIDR.Addr())) || n.view.ofFamily(ipalloc.FamilyOf(b.CIDR.Addr())) > 0
 	}
 	return n.view.Changed.IsZero() || c.now.Sub(n.view.Changed) >= c.StuckAfter

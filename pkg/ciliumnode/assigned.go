@@ -46,8 +46,8 @@ func (v *View) AssignedCIDRs() []netip.Prefix {
 func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 	switch {
 	case v == nil:
-	case m == CRD && v.BlockDemand != nil:
-		return v.BlockDemand.LeftCIDRs
+	case m == CRD && v.BlockAssignment != nil:
+		return v.BlockAssignment.LeftCIDRs
 	case m == CRD:
 		return v.PodCIDRs
 	case m == MultiPool:
@@ -64,7 +64,7 @@ func (v *View) CIDRsIn(m Mode) []netip.Prefix {
 // serves its pods: the agent has never reported addresses in use, so it does not run in crd mode,
 // and the pool has no address of these CIDRs. None where the operator itself assigns whole blocks.
 func (v *View) Unadopted(held []netip.Prefix) []netip.Prefix {
-	if len(v.Used) > 0 || v.BlockDemand != nil {
+	if len(v.Used) > 0 || v.BlockAssignment != nil {
 		return nil
 	}
 	given := v.AssignedCIDRs()

@@ -42,7 +42,7 @@ func (v *View) setFamilies(cn *ciliumv2.CiliumNode) {
 		if own[f] && (!router[other] || len(left) == 0) {
 			continue
 		}
-		v.notRun[f], v.Stale = true, append(v.Stale, left...)
+		v.familyDisabled[f], v.Stale = true, append(v.Stale, left...)
 	}
 	v.Own = slices.DeleteFunc(v.Own, func(addr netip.Addr) bool { return slices.Contains(v.Stale, addr) })
 }
@@ -90,13 +90,13 @@ func (v *View) WithConfigured(inPool func(netip.Addr) bool) *View {
 		}
 	}
 	runs := *v
-	runs.Own, runs.Stale, runs.notRun = append(slices.Clone(v.Own), v.Stale...), nil, [2]bool{}
+	runs.Own, runs.Stale, runs.familyDisabled = append(slices.Clone(v.Own), v.Stale...), nil, [2]bool{}
 	slices.SortFunc(runs.Own, netip.Addr.Compare)
 	return &runs
 }
 
-// NotRun reports whether the agent has reported that it does not run a family.
-func (v *View) NotRun(f ipalloc.Family) bool { return v != nil && v.notRun[f] }
+// FamilyDisabled reports whether the agent has reported that it does not run a family.
+func (v *View) FamilyDisabled(f ipalloc.Family) bool { return v != nil && v.familyDisabled[f] }
 
-// FamiliesNotRun returns NotRun of each family.
-func (v *View) FamiliesNotRun() [2]bool { return v.notRun }
+// FamiliesDisabled returns FamilyDisabled of each family.
+func (v *View) FamiliesDisabled() [2]bool { return v.familyDisabled }

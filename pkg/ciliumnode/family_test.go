@@ -66,7 +66,7 @@ func TestNotRun(t *testing.T) {
 				cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{test.pool: {}}
 			}
 			v := NewView(cn).WithConfigured(inPool)
-			if got := [2]bool{v.NotRun(ipalloc.IPv4), v.NotRun(ipalloc.IPv6)}; got != test.want {
+			if got := [2]bool{v.FamilyDisabled(ipalloc.IPv4), v.FamilyDisabled(ipalloc.IPv6)}; got != test.want {
 				t.Errorf("not run: %v, want %v", got, test.want)
 			}
 			if !slices.Equal(v.Stale, test.stale) {
@@ -77,7 +77,7 @@ func TestNotRun(t *testing.T) {
 			}
 		})
 	}
-	if (*View)(nil).NotRun(ipalloc.IPv6) {
+	if (*View)(nil).FamilyDisabled(ipalloc.IPv6) {
 		t.Error("a node without a CiliumNode is said not to run IPv6")
 	}
 }

@@ -43,7 +43,7 @@ func (kubernetes) resource() (schema.GroupVersionKind, string) {
 }
 
 func (kubernetes) view(obj client.Object) *View {
-	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockDemand: &BlockDemand{Fixed: true}}
+	v := &View{Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), BlockAssignment: &BlockAssignment{SingleBlock: true}}
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return v
@@ -59,7 +59,7 @@ func (kubernetes) view(obj client.Object) *View {
 			v.PodCIDRs = append(v.PodCIDRs, p)
 		}
 		if p := firstOf(f, annotated); p.IsValid() {
-			v.BlockDemand.Annotated = append(v.BlockDemand.Annotated, p)
+			v.BlockAssignment.Annotated = append(v.BlockAssignment.Annotated, p)
 		}
 	}
 	return v

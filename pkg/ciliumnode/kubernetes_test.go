@@ -49,8 +49,8 @@ func TestKubernetesView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := Kubernetes.View(test.node)
 			same(t, "listed", cidrs(test.want...), v.PodCIDRs)
-			if !v.BlockDemand.Fixed || v.BlockDemand.Reported() {
-				t.Errorf("fixed %t, heard %t", v.BlockDemand.Fixed, v.BlockDemand.Reported())
+			if !v.BlockAssignment.SingleBlock || v.BlockAssignment.Reported() {
+				t.Errorf("fixed %t, heard %t", v.BlockAssignment.SingleBlock, v.BlockAssignment.Reported())
 			}
 		})
 	}
@@ -75,7 +75,7 @@ func TestViewsFamilies(t *testing.T) {
 			}
 			vs := NewViews(Kubernetes)
 			vs.CiliumNode(cn)
-			if got := vs.Node(kubernetesNode(nil)).FamiliesNotRun(); got != test.want {
+			if got := vs.Node(kubernetesNode(nil)).FamiliesDisabled(); got != test.want {
 				t.Errorf("families not run: %v, want %v", got, test.want)
 			}
 		})
@@ -95,11 +95,11 @@ func TestViews(t *testing.T) {
 		t.Errorf("in kubernetes mode a CiliumNode reads as %+v", v)
 	}
 	v := vs.Node(node)
-	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockDemand.Runs, compareNetip()); diff != "" || !v.BlockDemand.HasAgent {
-		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockDemand.HasAgent, diff)
+	if diff := cmp.Diff(cidrs("10.1.0.0/24"), v.BlockAssignment.Runs, compareNetip()); diff != "" || !v.BlockAssignment.HasAgent {
+		t.Errorf("has an agent: %t, which runs with (-want +got):\n%s", v.BlockAssignment.HasAgent, diff)
 	}
-	same(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockDemand.Annotated)
-	if vs.Node(other).BlockDemand.HasAgent {
+	same(t, "annotated", cidrs("10.0.0.0/24", "fd00::/120"), v.BlockAssignment.Annotated)
+	if vs.Node(other).BlockAssignment.HasAgent {
 		t.Error("a Node without a CiliumNode has an agent")
 	}
 	for _, mode := range []Mode{CRD, MultiPool} {

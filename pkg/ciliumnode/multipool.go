@@ -24,8 +24,8 @@ const (
 	maxCountedIPv6 = 16
 )
 
-// BlockDemand is the report of an agent that is assigned whole blocks.
-type BlockDemand struct {
+// BlockAssignment is the report of an agent that is assigned whole blocks.
+type BlockAssignment struct {
 	// Requested is the number of addresses it requests, by family: the ones in use, the ones that
 	// pods wait for, and its reserve. 0: not reported.
 	Requested [2]int
@@ -39,10 +39,10 @@ type BlockDemand struct {
 	// LeftReport says that the report of an agent in crd mode is still there. An agent
 	// in this mode removes it at startup, since v1.20; an older one leaves it.
 	LeftReport bool
-	// Fixed: the agent is assigned one CIDR of each family before it starts, and keeps
+	// SingleBlock: the agent is assigned one CIDR of each family before it starts, and keeps
 	// it as long as its Node exists.
-	Fixed bool
-	// Annotated are the CIDRs in annotations of its Node, where Fixed is set, whether
+	SingleBlock bool
+	// Annotated are the CIDRs in annotations of its Node, where SingleBlock is set, whether
 	// they take effect or not.
 	Annotated []netip.Prefix
 	// HasAgent says that its agent has created a CiliumNode, and Runs are the CIDRs
@@ -63,10 +63,10 @@ type BlockDemand struct {
 
 // Reported reports whether the agent has reported its requests. It always requests from
 // the default pool: its own addresses come from there.
-func (w *BlockDemand) Reported() bool { return w.byDefault != [2]int{} }
+func (w *BlockAssignment) Reported() bool { return w.byDefault != [2]int{} }
 
 // Uses reports whether the agent uses a family, as far as it has reported.
-func (w *BlockDemand) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
+func (w *BlockAssignment) Uses(f ipalloc.Family) bool { return !w.Reported() || w.byDefault[f] > 0 }
 
 // multiPool is multi-pool mode. The agent's side is pkg/ipam/multipool_manager.go and
 // pkg/ipam/pool.go of Cilium v1.20.1: it uses all CIDRs of its pools in spec.ipam.pools.allocated,
@@ -79,11 +79,11 @@ func (multiPool) view(obj client.Object) *View {
 	cn := ciliumNodeOf(obj)
 	v := NewView(cn)
 	v.Own, v.Stale = ownAddresses(cn), nil // a report from crd mode is obsolete
-	w := &BlockDemand{
+	w := &BlockAssignment{
 		requests: cn.Spec.IPAM.Pools.Requested, Taken: leftovers(v),
 		LeftCIDRs: v.PodCIDRs, LeftAddresses: len(cn.Spec.IPAM.Pool), LeftReport: len(v.Used) > 0,
 	}
-	v.BlockDemand, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
+	v.BlockAssignment, v.Pool, v.NonCanonical, v.Unreadable, v.PodCIDRs = w, nil, nil, nil, nil
 	for _, entry := range v.entries {
 		if pool, _ := unparked(entry.Pool); pool != defaultPool {
 			w.Taken = append(w.Taken, prefixes(entry.CIDRs)...)
@@ -92,7 +92,7 @@ func (multiPool) view(obj client.Object) *View {
 	v.kept.Spec.IPAM.Pool = cn.Spec.IPAM.Pool // of which the View has nothing
 	v.PodCIDRs = w.of(v.entries, defaultPool)
 	w.byDefault = w.Requested
-	v.notRun = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
+	v.familyDisabled = [2]bool{ipalloc.IPv4: !w.Uses(ipalloc.IPv4), ipalloc.IPv6: !w.Uses(ipalloc.IPv6)}
 	// There is no report. The agent's own addresses come from this pool.
 	v.Used = make(map[netip.Addr]string, len(v.Own))
 	for _, addr := range v.Own {
@@ -103,7 +103,7 @@ func (multiPool) view(obj client.Object) *View {
 
 // of extracts one Cilium pool from the lists: Requested, and whether pods may get the edge
 // addresses. It returns the CIDRs, including parked ones.
-func (w *BlockDemand) of(entries []poolCIDRs, pool string) []netip.Prefix {
+func (w *BlockAssignment) of(entries []poolCIDRs, pool string) []netip.Prefix {
 	var cidrs []netip.Prefix
 	w.first, w.last, w.Requested = false, false, [2]int{}
 	for _, entry := range entries {
@@ -132,12 +132,12 @@ func (w *BlockDemand) of(entries []poolCIDRs, pool string) []netip.Prefix {
 // Of returns the part of a CiliumNode about one Cilium pool, "" for the default one, as if
 // there were no other. In modes without pools it returns all of it.
 func (v *View) Of(pool string) *View {
-	if v == nil || v.BlockDemand == nil || v.BlockDemand.Fixed || pool == "" {
+	if v == nil || v.BlockAssignment == nil || v.BlockAssignment.SingleBlock || pool == "" {
 		return v
 	}
-	out, w := *v, *v.BlockDemand
+	out, w := *v, *v.BlockAssignment
 	w.Other = true
-	out.PodCIDRs, out.BlockDemand = w.of(v.entries, pool), &w
+	out.PodCIDRs, out.BlockAssignment = w.of(v.entries, pool), &w
 	out.Own, out.Used = nil, nil // those come from the default pool
 	return &out
 }
@@ -145,7 +145,7 @@ func (v *View) Of(pool string) *View {
 // CiliumPools returns the Cilium pools, "" being the default one, that the CiliumNode lists
 // CIDRs for, or that its agent requests addresses of; some more than once.
 func (v *View) CiliumPools() []string {
-	if v == nil || v.BlockDemand == nil {
+	if v == nil || v.BlockAssignment == nil {
 		return nil
 	}
 	var out []string
@@ -159,7 +159,7 @@ func (v *View) CiliumPools() []string {
 		pool, _ := unparked(entry.Pool)
 		add(pool)
 	}
-	for _, request := range v.BlockDemand.requests {
+	for _, request := range v.BlockAssignment.requests {
 		add(request.Pool)
 	}
 	return out
@@ -168,7 +168,7 @@ func (v *View) CiliumPools() []string {
 // Listed returns the CIDRs that the agent may allocate from, for any Cilium pool, without host
 // bits; in crd mode, podCIDRs.
 func (v *View) Listed() []netip.Prefix {
-	if v.BlockDemand == nil {
+	if v.BlockAssignment == nil {
 		return v.PodCIDRs
 	}
 	return v.AssignedCIDRs()
@@ -177,7 +177,7 @@ func (v *View) Listed() []netip.Prefix {
 // ListedFor returns the Cilium pool that a CIDR is listed for; "": the default one, or it is
 // not listed.
 func (v *View) ListedFor(cidr netip.Prefix) string {
-	if v == nil || v.BlockDemand == nil || v.Lists(cidr) {
+	if v == nil || v.BlockAssignment == nil || v.Lists(cidr) {
 		return ""
 	}
 	for _, a := range v.Allocated {
@@ -192,7 +192,7 @@ func (v *View) ListedFor(cidr netip.Prefix) string {
 // fields such an agent reads name it, and its report is still there. The requests in
 // the CiliumNode may then be older, from an agent in this mode.
 func (v *View) Leftover(cidr netip.Prefix) bool {
-	return v.BlockDemand != nil && v.BlockDemand.LeftReport && slices.Contains(v.BlockDemand.LeftCIDRs, cidr)
+	return v.BlockAssignment != nil && v.BlockAssignment.LeftReport && slices.Contains(v.BlockAssignment.LeftCIDRs, cidr)
 }
 
 // leftovers returns the CIDRs in the fields of crd mode.
@@ -305,8 +305,8 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 	if !cidr.IsValid() || cidr.Addr().BitLen()-cidr.Bits() > ipalloc.MaxHostBits {
 		return nil
 	}
-	n, addr := v.BlockDemand.Count(cidr), cidr.Masked().Addr()
-	if !v.BlockDemand.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
+	n, addr := v.BlockAssignment.Count(cidr), cidr.Masked().Addr()
+	if !v.BlockAssignment.first && cidr.Addr().BitLen()-cidr.Bits() > 1 {
 		addr = addr.Next()
 	}
 	out := make([]netip.Addr, 0, n)
@@ -317,7 +317,7 @@ func (v *View) Usable(cidr netip.Prefix) []netip.Addr {
 }
 
 // Count returns the number of addresses that the agent allocates from a CIDR.
-func (w *BlockDemand) Count(cidr netip.Prefix) int {
+func (w *BlockAssignment) Count(cidr netip.Prefix) int {
 	hostBits := cidr.Addr().BitLen() - cidr.Bits()
 	n := 1 << hostBits
 	if cidr.Addr().Is6() {

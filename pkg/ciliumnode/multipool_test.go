@@ -35,16 +35,16 @@ func TestMultiPoolView(t *testing.T) {
 		used[netip.MustParseAddr(addr)] = name
 	}
 	same(t, "used", used, v.Used)
-	if v.BlockDemand.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.BlockDemand.Reported() {
-		t.Errorf("requested %v, heard %t", v.BlockDemand.Requested, v.BlockDemand.Reported())
+	if v.BlockAssignment.Requested != [2]int{ipalloc.IPv4: 16, ipalloc.IPv6: 8} || !v.BlockAssignment.Reported() {
+		t.Errorf("requested %v, heard %t", v.BlockAssignment.Requested, v.BlockAssignment.Reported())
 	}
-	taken := sorted(v.BlockDemand.Taken)
+	taken := sorted(v.BlockAssignment.Taken)
 	same(t, "taken", cidrs("10.7.0.1/32", "10.7.0.2/32", "10.8.0.0/24", "10.9.0.0/28"), taken)
 	if len(v.Pool)+len(v.NonCanonical) > 0 {
 		t.Errorf("addresses of crd mode count as published: %v %v", v.Pool, v.NonCanonical)
 	}
-	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.BlockDemand.LeftCIDRs, compareNetip()); diff != "" || v.BlockDemand.LeftAddresses != 1 {
-		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.BlockDemand.LeftAddresses, diff)
+	if diff := cmp.Diff(cidrs("10.8.0.0/24"), v.BlockAssignment.LeftCIDRs, compareNetip()); diff != "" || v.BlockAssignment.LeftAddresses != 1 {
+		t.Errorf("%d addresses left of crd mode, podCIDRs (-want +got):\n%s", v.BlockAssignment.LeftAddresses, diff)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestOf(t *testing.T) {
 	base := MultiPool.View(cn)
 	blue := base.Of("blue")
 	same(t, "CIDRs", cidrs("10.9.0.0/28", "fd00:9::/126"), blue.PodCIDRs)
-	if w := blue.BlockDemand; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
+	if w := blue.BlockAssignment; w.Requested != [2]int{ipalloc.IPv4: 3} || !w.Reported() || !w.Other || !w.Uses(ipalloc.IPv4) || w.Uses(ipalloc.IPv6) {
 		t.Errorf("of blue it says %+v", w)
 	}
 	if n := len(blue.Usable(cidrs("10.9.0.0/28")[0])); n != 15 {
@@ -99,11 +99,11 @@ func TestOf(t *testing.T) {
 	if len(blue.Own)+len(blue.Used) > 0 {
 		t.Errorf("the agent's own addresses are of the default pool: %v", blue.Own)
 	}
-	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.BlockDemand.Other || base.Of("") != base {
+	if diff := cmp.Diff(cidrs("10.0.0.0/30"), base.PodCIDRs, compareNetip()); diff != "" || base.BlockAssignment.Other || base.Of("") != base {
 		t.Errorf("the default pool has changed (-want +got):\n%s", diff)
 	}
-	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockDemand.Requested != [2]int{} || !red.BlockDemand.Reported() {
-		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockDemand, red.PodCIDRs)
+	if red := base.Of("red"); len(red.PodCIDRs) > 0 || red.BlockAssignment.Requested != [2]int{} || !red.BlockAssignment.Reported() {
+		t.Errorf("of a pool that is not there it says %+v, %v", red.BlockAssignment, red.PodCIDRs)
 	}
 	same(t, "listed", cidrs("10.0.0.0/30", "10.9.0.0/28", "fd00:9::/126", "10.7.0.0/28"), base.Listed())
 	for cidr, want := range map[string]string{"10.0.0.0/30": "", "10.9.0.0/28": "blue", "10.7.0.0/28": "green", "10.6.0.0/28": ""} {
@@ -119,7 +119,7 @@ func TestOf(t *testing.T) {
 func TestMultiPoolNotHeard(t *testing.T) {
 	cn := pooled("default 10.0.0.0/30")
 	cn.Spec.IPAM.Pools.Requested = []ipamtypes.IPAMPoolRequest{{Pool: "blue", Needed: ipamtypes.IPAMPoolDemand{IPv4Addrs: 8}}}
-	if v := MultiPool.View(cn); v.BlockDemand.Reported() {
+	if v := MultiPool.View(cn); v.BlockAssignment.Reported() {
 		t.Error("what it requests of another pool is taken for what it requests of this one")
 	}
 }
@@ -143,14 +143,14 @@ func TestMultiPoolUsable(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := MultiPool.View(pooled())
-			v.BlockDemand.first, v.BlockDemand.last = test.first, test.last
+			v.BlockAssignment.first, v.BlockAssignment.last = test.first, test.last
 			got := v.Usable(netip.MustParsePrefix(test.cidr))
 			same(t, "usable", test.want, got)
 		})
 	}
 	v := MultiPool.View(pooled())
 	for cidr, want := range map[string]int{"10.0.0.0/16": 1<<16 - 2, "fd00::/64": 1<<16 - 2, "10.0.0.0/27": 30, "10.0.0.2/31": 2} {
-		if got := v.BlockDemand.Count(netip.MustParsePrefix(cidr)); got != want {
+		if got := v.BlockAssignment.Count(netip.MustParsePrefix(cidr)); got != want {
 			t.Errorf("%s counts as %d, want %d", cidr, got, want)
 		}
 	}

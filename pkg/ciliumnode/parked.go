@@ -36,7 +36,7 @@ func unparked(pool string) (ciliumPool string, parked bool) {
 // Parked returns the CIDRs that are parked, of all Cilium pools, without host bits. They
 // count as listed for their own Cilium pool.
 func (v *View) Parked() []netip.Prefix {
-	if v == nil || v.BlockDemand == nil {
+	if v == nil || v.BlockAssignment == nil {
 		return nil
 	}
 	var out []netip.Prefix

@@ -16,7 +16,7 @@ func TestParked(t *testing.T) {
 	if n := len(blue.Usable(cidrs("10.9.0.4/30")[0])); n != 3 {
 		t.Errorf("%d addresses of a /30 with its first one, want 3", n)
 	}
-	same(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockDemand.Taken)
+	same(t, "taken", cidrs("10.9.0.0/30", "10.9.0.4/30"), v.BlockAssignment.Taken)
 	for cidr, want := range map[string]string{"10.9.0.4/30": "blue", "10.0.0.4/30": ""} {
 		if got := v.ListedFor(cidrs(cidr)[0]); got != want {
 			t.Errorf("%s is listed for %q, want %q", cidr, got, want)

@@ -76,7 +76,7 @@ func (v *View) ReportsUse(cidr netip.Prefix) bool {
 		_, used := v.Used[addr]
 		return cidr.Contains(addr) && !used && !v.Publishes(addr)
 	}
-	return v.BlockDemand == nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
+	return v.BlockAssignment == nil && len(v.Used) > 0 && !slices.ContainsFunc(v.Own, allocates)
 }
 
 // At returns the CiliumNode with another resourceVersion.

@@ -35,7 +35,7 @@ type View struct {
 	// BadFields are values that Decode left out. Writes keep bad texts in lists of CIDRs, behind
 	// the others; Recreate does not restore them.
 	BadFields []BadField
-	// PodCIDRs is spec.ipam.podCIDRs, in its order and without repetitions; where BlockDemand is
+	// PodCIDRs is spec.ipam.podCIDRs, in its order and without repetitions; where BlockAssignment is
 	// set, the field that replaces it. Prefixes of a View are canonical.
 	PodCIDRs []netip.Prefix
 	// Allocated is spec.ipam.pools.allocated, in its order.
@@ -54,9 +54,9 @@ type View struct {
 	// Limits are the knobs of the CRD family in spec.ipam.
 	Limits expand.Limits
 
-	// BlockDemand is set if the agent is assigned whole blocks, all of PodCIDRs: Pool
+	// BlockAssignment is set if the agent is assigned whole blocks, all of PodCIDRs: Pool
 	// and NonCanonical are empty then, and Used are Own.
-	BlockDemand *BlockDemand
+	BlockAssignment *BlockAssignment
 
 	// written is spec.ipam.podCIDRs as it is written, where that differs from PodCIDRs.
 	written []netip.Prefix
@@ -67,8 +67,8 @@ type View struct {
 	// tracked: the API server tracks who writes which field, and no client needs that, as
 	// clients that apply the object do.
 	tracked bool
-	// notRun: the agent does not run the family.
-	notRun [2]bool
+	// familyDisabled: the agent does not run the family.
+	familyDisabled [2]bool
 	// kept is what Recreate restores in addition; nil: nothing else is known.
 	kept *ciliumv2.CiliumNode
 }
@@ -136,17 +136,17 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 // an agent writes its boot ID there (pkg/ipam/crd.go, newNodeStore;
 // pkg/nodediscovery/nodediscovery.go, mutateNodeResource, v1.20.1). So a patch of this very version
 // precedes all actions of an agent on it.
-func (v *View) Untouched() bool { return v != nil && v.BlockDemand == nil && v.untouched }
+func (v *View) Untouched() bool { return v != nil && v.BlockAssignment == nil && v.untouched }
 
 // HasAgent reports whether an agent has written the CiliumNode or reported in it.
 func (v *View) HasAgent() bool {
 	switch {
 	case v == nil:
 		return false
-	case v.BlockDemand == nil:
+	case v.BlockAssignment == nil:
 		return !v.untouched
 	}
-	return v.BlockDemand.Reported() || v.BlockDemand.HasAgent
+	return v.BlockAssignment.Reported() || v.BlockAssignment.HasAgent
 }
 
 // Answers reports whether an answer of the agent about an address to be released stands.
@@ -173,7 +173,7 @@ func (v *View) Lists(cidr netip.Prefix) bool { return slices.Contains(v.PodCIDRs
 
 // Publishes reports whether pods may get addr from the agent.
 func (v *View) Publishes(addr netip.Addr) bool {
-	if v.BlockDemand != nil {
+	if v.BlockAssignment != nil {
 		return slices.ContainsFunc(v.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
 	_, there := v.Pool[addr]
@@ -182,7 +182,7 @@ func (v *View) Publishes(addr netip.Addr) bool {
 
 // PublishedIn returns the addresses of cidr that pods may get from the agent, sorted.
 func (v *View) PublishedIn(cidr netip.Prefix) []netip.Addr {
-	if v.BlockDemand != nil {
+	if v.BlockAssignment != nil {
 		return v.wholeIn(cidr)
 	}
 	var out []netip.Addr
@@ -207,7 +207,7 @@ func (v *View) UsesAny(cidr netip.Prefix) bool {
 
 // Named returns the CIDRs and addresses that pods may get from the agent, of any Cilium pool.
 func (v *View) Named() []netip.Prefix {
-	if v.BlockDemand != nil {
+	if v.BlockAssignment != nil {
 		return v.Listed()
 	}
 	out := make([]netip.Prefix, 0, len(v.Pool))

@@ -14,13 +14,13 @@ type Views struct {
 	mode Mode
 	// By the name of a CiliumNode, in kubernetes mode: the CIDRs that its agent runs with, and the
 	// families that it does not run.
-	runs   map[string][]netip.Prefix
-	notRun map[string][2]bool
+	runs           map[string][]netip.Prefix
+	familyDisabled map[string][2]bool
 }
 
 // NewViews returns empty Views.
 func NewViews(mode Mode) *Views {
-	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, notRun: map[string][2]bool{}}
+	return &Views{mode: mode, runs: map[string][]netip.Prefix{}, familyDisabled: map[string][2]bool{}}
 }
 
 // CiliumNode reads a CiliumNode; nil if it does not assign blocks in this mode.
@@ -28,7 +28,7 @@ func (vs *Views) CiliumNode(cn *ciliumv2.CiliumNode) *View {
 	if vs.mode != Kubernetes {
 		return vs.mode.View(cn)
 	}
-	vs.runs[cn.Name], vs.notRun[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
+	vs.runs[cn.Name], vs.familyDisabled[cn.Name] = append([]netip.Prefix{}, prefixes(cn.Spec.IPAM.PodCIDRs)...), familiesUnnamed(cn)
 	return nil
 }
 
@@ -39,7 +39,7 @@ func (vs *Views) Node(node *corev1.Node) *View {
 		return nil
 	}
 	v := vs.mode.View(node)
-	v.BlockDemand.Runs, v.BlockDemand.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
-	v.notRun = vs.notRun[node.Name]
+	v.BlockAssignment.Runs, v.BlockAssignment.HasAgent = vs.runs[node.Name], vs.runs[node.Name] != nil
+	v.familyDisabled = vs.familyDisabled[node.Name]
 	return v
 }

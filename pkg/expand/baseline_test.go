@@ -53,8 +53,8 @@ func plansOf(d dice, wholeBlocks bool) string {
 		d.wholeBlocks(&s)
 		m = d.memoryOfBlocks(s)
 	} else {
-		s.Fresh, s.NotRun, s.Adopting = d.percent(10), d.percent(10), d.percent(5)
-		if s.NotRun && d.percent(30) {
+		s.Fresh, s.FamilyDisabled, s.Adopting = d.percent(10), d.percent(10), d.percent(5)
+		if s.FamilyDisabled && d.percent(30) {
 			s.Release[ReportAddress(s.Family, s.Pool)] = oneOf(d, Marked, DoNotRelease)
 		}
 	}
@@ -116,7 +116,7 @@ func (d dice) options(s *State) {
 
 // wholeBlocks makes a node's agent one with whole blocks.
 func (d dice) wholeBlocks(s *State) {
-	demand := &BlockDemand{Reported: d.percent(80), Requested: oneOf(d, 0, d(8), d(80)), OnDemand: d.percent(15), Fixed: d.percent(15)}
+	demand := &BlockAssignment{Reported: d.percent(80), Requested: oneOf(d, 0, d(8), d(80)), NoPreallocation: d.percent(15), SingleBlock: d.percent(15)}
 	s.Pool = nil
 	if d.percent(80) {
 		s.Release = nil
@@ -135,7 +135,7 @@ func (d dice) wholeBlocks(s *State) {
 			b.Closed = Closed{Agent: oneOf(d, "a", "b"), Since: noon.Add(-d.seconds(900))}
 		}
 		switch {
-		case demand.Fixed && !b.Listed && d.percent(10):
+		case demand.SingleBlock && !b.Listed && d.percent(10):
 			demand.Runs = append(demand.Runs, b.CIDR)
 		case b.Listed:
 			demand.Assigned = append(demand.Assigned, b.CIDR)
@@ -145,7 +145,7 @@ func (d dice) wholeBlocks(s *State) {
 		foreign := netip.PrefixFrom(slot(s.Family, 99), s.Family.Bits()-3)
 		demand.Assigned, demand.Foreign = append(demand.Assigned, foreign), 6
 	}
-	s.BlockDemand = demand
+	s.BlockAssignment = demand
 }
 
 // memoryOfBlocks returns an arbitrary memory of a node with whole blocks.

@@ -19,7 +19,7 @@ func Decide(now time.Time, p Policy, s State, m Memory) (Plan, Memory) {
 	switch {
 	case s.Gone:
 		return returnAll(in)
-	case s.BlockDemand != nil:
+	case s.BlockAssignment != nil:
 		return decideBlocks(in)
 	default:
 		return decideAddresses(in)
@@ -67,7 +67,7 @@ func planAddresses(in *input) *planner {
 // not need.
 func decideBlocks(in *input) (Plan, Memory) {
 	w := newBlockShare(in)
-	use := w.countBlockDemand()
+	use := w.countBlockAssignment()
 	w.blocks.classify(&use)
 	use = w.closeBlocks(use)
 	p := newPlanner(use, w.blocks, w.needs(&use))

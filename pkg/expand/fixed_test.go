@@ -9,7 +9,7 @@ import (
 func runs(cidrs ...string) func(*State) {
 	return func(s *State) {
 		for _, cidr := range cidrs {
-			s.BlockDemand.Runs = append(s.BlockDemand.Runs, netip.MustParsePrefix(cidr))
+			s.BlockAssignment.Runs = append(s.BlockAssignment.Runs, netip.MustParsePrefix(cidr))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (p *planner) frees(b *block) bool {
 // it. So the agent may still have addresses of a block that is not younger than the CiliumNode,
 // until it has had the time to report them.
 func (p *planner) useIsKnown(b *block) bool {
-	if p.reported || p.NotRun {
+	if p.reported || p.FamilyDisabled {
 		return true
 	}
 	return b.Conflict && (b.Created.After(p.Created) || p.due(p.Created.Add(p.policy.AckTimeout)))

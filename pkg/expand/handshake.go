@@ -44,7 +44,7 @@ func (h *handshake) advance() {
 		case b == nil: // foreign: the operator must not touch it
 		case !b.releases(b.usable(a)):
 			h.plan.Clear = append(h.plan.Clear, a)
-		case h.NotRun:
+		case h.FamilyDisabled:
 			h.releaseDisabledFamily(a, entry)
 		default:
 			h.leave(a, entry, b)
@@ -145,7 +145,7 @@ func ReportAddress(f ipalloc.Family, pool map[netip.Addr]string) netip.Addr {
 // agent that restarted just before the mark may not have reported yet. So once the mark has
 // stood for AckTimeout, the operator asks the agent for a report. The agent writes the report
 // only onto the latest version of its CiliumNode, so by then it has seen the mark; and it
-// still does not run the family, or State.NotRun would be unset.
+// still does not run the family, or State.FamilyDisabled would be unset.
 func (h *handshake) releaseDisabledFamily(a netip.Addr, entry ReleaseStatus) {
 	ready := !h.inUse(a) && h.AgentSettled
 	marked := entry == Marked || entry == Ready

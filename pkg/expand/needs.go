@@ -122,7 +122,7 @@ func (u *usage) countPods() {
 		if u.reportedByIP(pod) {
 			continue
 		}
-		if u.NotRun {
+		if u.FamilyDisabled {
 			if len(pod.IPs) == 0 { // the agent may have run the family when the pod was added
 				u.awaitAddress(pod, slowStart)
 			}
@@ -218,7 +218,7 @@ func addressNeeds(u *usage, bs *blocks) needs {
 	if most := limit(u.Limits.MaxAllocate); most > 0 {
 		n.hardCap = min(n.hardCap, most)
 	}
-	if u.NotRun { // no block is claimed
+	if u.FamilyDisabled { // no block is claimed
 		return n
 	}
 	requested := u.demand + u.requestedBeyond()

@@ -197,7 +197,7 @@ func RoomOf(now time.Time, policy Policy, s State) Room {
 	free := offerRoom(&p.usage, p.blocks, published)
 	p.fillBlocks()
 	p.cancelDrains()
-	if s.NotRun {
+	if s.FamilyDisabled {
 		return Room{}
 	}
 	room := Room{Free: free + p.plan.Capacity - published, Blocks: max(0, policy.MaxBlocks-p.serving())}

@@ -67,7 +67,7 @@ func (w *blockShare) closeBlocks(u usage) usage {
 // address of a listed block that it has not closed, and without a known user. Foreign addresses
 // count as free.
 func (s *State) HasFree() bool {
-	free := s.BlockDemand.Foreign
+	free := s.BlockAssignment.Foreign
 	for i := range s.Blocks {
 		if b := &s.Blocks[i]; b.Listed && !b.Parked && !s.hasClosed(b) {
 			free += len(b.Usable) - s.usersIn(b.CIDR)
@@ -192,7 +192,7 @@ func (c closing) requeueLater() { c.requeueAt(c.now.Add(reserveWait)) }
 
 // freeBeside is the number of addresses that pods may get from the agent outside a block.
 func (c closing) freeBeside(without *block) int {
-	n := c.BlockDemand.Foreign
+	n := c.BlockAssignment.Foreign
 	for _, b := range c.all {
 		if b != without && b.Listed && !b.closed {
 			n += b.allocatable - b.users

@@ -165,7 +165,7 @@ func TestDecideBesideClosed(t *testing.T) {
 	}
 	runDecide(t, map[string]decideCase{
 		"what the agent requests brings none": {
-			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockDemand.Requested = 8 }),
+			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockAssignment.Requested = 8 }),
 			want:  []string{"needs 6 of 6"},
 		},
 		"a pod that does not fit does": {
@@ -181,15 +181,15 @@ func TestDecideBesideClosed(t *testing.T) {
 			want:  []string{"needs 6 of 6"},
 		},
 		"nor what the agent requests for it": {
-			state: node(inService(closed("c", time.Minute)), otherFamilyFull, func(s *State) { s.BlockDemand.Requested = 16 }),
+			state: node(inService(closed("c", time.Minute)), otherFamilyFull, func(s *State) { s.BlockAssignment.Requested = 16 }),
 			want:  []string{"needs 6 of 6"},
 		},
 		"what the agent requests beyond that does": {
-			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockDemand.Requested = 16 }),
+			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockAssignment.Requested = 16 }),
 			want:  []string{"needs 6 of 6", "claim 8 in 2 blocks, room 2147483639"},
 		},
 		"where nothing is closed it does": {
-			state: node(inService(), otherFamilyFull, func(s *State) { s.BlockDemand.Requested = 16 }),
+			state: node(inService(), otherFamilyFull, func(s *State) { s.BlockAssignment.Requested = 16 }),
 			want:  []string{"needs 6 of 8", "claim 8 in 2 blocks, room 2147483639"},
 		},
 		"past the cap on addresses": {

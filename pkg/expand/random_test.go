@@ -258,10 +258,10 @@ func copyState(s State) State {
 	for i := range s.Pods {
 		s.Pods[i].IPs = slices.Clone(s.Pods[i].IPs)
 	}
-	if s.BlockDemand != nil {
-		whole := *s.BlockDemand
+	if s.BlockAssignment != nil {
+		whole := *s.BlockAssignment
 		whole.Assigned = slices.Clone(whole.Assigned)
-		s.BlockDemand = &whole
+		s.BlockAssignment = &whole
 	}
 	return s
 }

@@ -87,7 +87,7 @@ func TestRoomOf(t *testing.T) {
 		"no report yet":                  {node(full("10.0.0.0/28")), Room{Free: 12, Blocks: 3, Addresses: 86}},
 		"its own limit":                  {agentIn(limits(Limits{MaxAllocate: 20})), Room{Free: 12, Blocks: 3, Addresses: 6}},
 		"a limit that follows its need":  {agentIn(limits(Limits{MaxAboveWatermark: 1})), Room{Free: 12, Blocks: 3, Addresses: 86}},
-		"the agent does not run it":      {agentIn(func(s *State) { s.NotRun = true }), Room{}},
+		"the agent does not run it":      {agentIn(func(s *State) { s.FamilyDisabled = true }), Room{}},
 		"more is requested than offered": {agentIn(greedy("default/a", "", 20)), Room{Free: -8, Blocks: 3, Addresses: 86}},
 	}
 	for name, test := range tests {

@@ -164,7 +164,7 @@ func brokenDrains(p Policy, s State, plan Plan, fail failer) {
 	if s.MaxPods > 0 { // the reserve is for pods alone
 		least = min(least, max(plan.Demand, s.MaxPods+agentFloor))
 	}
-	if s.NotRun { // it needs none
+	if s.FamilyDisabled { // it needs none
 		least = 0
 	}
 	if reclaims+requested > 0 && (plan.Capacity < least || plan.Claim != (Claim{})) {

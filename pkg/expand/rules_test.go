@@ -44,7 +44,7 @@ func broken(now time.Time, p Policy, s State, m Memory, plan Plan) []string {
 // brokenDemand checks that addresses in use always count, and that further pods count only up to
 // the kubelet's limit.
 func brokenDemand(s State, plan Plan, fail failer) {
-	if s.Gone || s.BlockDemand != nil {
+	if s.Gone || s.BlockAssignment != nil {
 		return
 	}
 	used, agents := 0, 0
@@ -95,7 +95,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 	}
 	if len(plan.Mark) > 0 {
 		for _, pod := range s.Pods {
-			if now.Before(pod.Seen.Add(slowStart*p.AckTimeout)) && unreported(s, pod) && (!s.NotRun || len(pod.IPs) == 0) {
+			if now.Before(pod.Seen.Add(slowStart*p.AckTimeout)) && unreported(s, pod) && (!s.FamilyDisabled || len(pod.IPs) == 0) {
 				fail("marks while the address of %s is unreported", pod.Name)
 			}
 		}
@@ -105,7 +105,7 @@ func brokenAddresses(now time.Time, p Policy, s State, m Memory, plan Plan, fail
 			fail("marks %s", a)
 		}
 	}
-	if _, stands := s.Release[ReportAddress(s.Family, s.Pool)]; plan.Ask && (stands || !s.NotRun) {
+	if _, stands := s.Release[ReportAddress(s.Family, s.Pool)]; plan.Ask && (stands || !s.FamilyDisabled) {
 		fail("asks for a report in vain")
 	}
 	for _, a := range plan.Retire {
@@ -144,7 +144,7 @@ func unreported(s State, pod Pod) bool {
 
 func mayLeave(s State, a netip.Addr) bool {
 	owner, published := s.Pool[a]
-	return published && owner == "" && !inUseAnywhere(s, a) && s.AgentSettled && (len(s.Used) > 0 || s.NotRun)
+	return published && owner == "" && !inUseAnywhere(s, a) && s.AgentSettled && (len(s.Used) > 0 || s.FamilyDisabled)
 }
 
 func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail failer) {
@@ -152,7 +152,7 @@ func brokenRemove(now time.Time, p Policy, s State, m Memory, a netip.Addr, fail
 	switch {
 	case !mayLeave(s, a):
 		fail("removes %s, in use %v, kept for %q, agent settled %v", a, inUseAnywhere(s, a), s.Pool[a], s.AgentSettled)
-	case s.NotRun:
+	case s.FamilyDisabled:
 		brokenUnansweredRemove(now, p, s, m, a, fail)
 	case s.Release[a] != Ready:
 		fail("removes %s in state %q", a, s.Release[a])
@@ -284,7 +284,7 @@ func checkArbitrary(t *testing.T, d dice) {
 		s.MaxPods = 1 + d(12)
 	}
 	if d.percent(5) {
-		s.NotRun, s.Used, s.Own = true, map[netip.Addr]string{}, nil
+		s.FamilyDisabled, s.Used, s.Own = true, map[netip.Addr]string{}, nil
 		if d.percent(50) {
 			s.Release[ReportAddress(s.Family, s.Pool)] = DoNotRelease
 		}

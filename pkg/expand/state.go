@@ -28,9 +28,9 @@ type State struct {
 	// Used is status.ipam.used: address to owner, as in "default/web-0", "default/web-0
 	// [restored]", "router", "health", "ingress". Empty: the agent has not reported.
 	Used map[netip.Addr]string
-	// BlockDemand is set if the agent is assigned whole blocks: then Pool is empty, and Used
+	// BlockAssignment is set if the agent is assigned whole blocks: then Pool is empty, and Used
 	// contains the agent's own addresses.
-	BlockDemand *BlockDemand
+	BlockAssignment *BlockAssignment
 	// Adopting is set if the node has blocks adopted from another IPAM and its agent has not
 	// started in crd mode yet. The agent ignores the pool and answers no marks, and the node's
 	// routes are from the other IPAM: only publishing is safe.
@@ -64,9 +64,9 @@ type State struct {
 	// Fresh is set if no agent has read the CiliumNode yet: no agent can assign an address
 	// that is marked now, or has a pod to restore that uses it.
 	Fresh bool
-	// NotRun is set if, by its last report, the agent does not run the family: it assigns no
+	// FamilyDisabled is set if, by its last report, the agent does not run the family: it assigns no
 	// address of the family, and answers no mark of such an address in the pool.
-	NotRun bool
+	FamilyDisabled bool
 
 	// AgentSettled is set if the agent's pod has been Ready for a while with the same
 	// container, so that its answers and its report can be trusted.

@@ -37,7 +37,7 @@ func (h *handshake) waitOf(b *block) (WaitReason, []string) {
 		return h.waitOfOwn(b)
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case h.NotRun && h.AgentSettled:
+	case h.FamilyDisabled && h.AgentSettled:
 		return WaitHandshake, nil
 	case !h.reported, b.published > 0 && !h.trusted:
 		return WaitUnsettled, nil

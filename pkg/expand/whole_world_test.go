@@ -55,7 +55,7 @@ func newPooledNode(t *testing.T, d dice) *pooledNode {
 	w.agent = poolAgent{Agent: multipool.Agent{Reserve: oneOf(d, 0, 1, 4, 8, 16)}}
 	w.agent.Restored()
 	w.startPods() // the agent's own addresses, which wait
-	w.state = State{Node: "n1", AgentSettled: true, BlockDemand: &BlockDemand{}}
+	w.state = State{Node: "n1", AgentSettled: true, BlockAssignment: &BlockAssignment{}}
 	w.look()
 	return w
 }
@@ -66,7 +66,7 @@ func (w *pooledNode) look() { w.view, w.viewVersion = copyState(w.state), w.vers
 func (w *pooledNode) wrote(assigned []netip.Prefix) {
 	w.version++
 	w.writes++
-	w.state.BlockDemand.Assigned = assigned
+	w.state.BlockAssignment.Assigned = assigned
 	for i := range w.state.Blocks {
 		w.state.Blocks[i].Listed = slices.Contains(assigned, w.state.Blocks[i].CIDR)
 	}
@@ -76,7 +76,7 @@ func (w *pooledNode) wrote(assigned []netip.Prefix) {
 func (w *pooledNode) step(round int) {
 	w.now = w.now.Add(2 * time.Second)
 	if w.d.percent(60) || round%5 == 0 {
-		w.agent.sees(w.state.BlockDemand.Assigned, w.state.BlockDemand.Requested, w.version)
+		w.agent.sees(w.state.BlockAssignment.Assigned, w.state.BlockAssignment.Requested, w.version)
 	}
 	w.startPods()
 	if round%7 == 0 { // --ipam-cilium-node-update-rate
@@ -87,7 +87,7 @@ func (w *pooledNode) step(round int) {
 	}
 	w.operate()
 	for addr, owner := range w.agent.Live() {
-		if !slices.ContainsFunc(w.state.BlockDemand.Assigned, func(c netip.Prefix) bool { return c.Contains(addr) }) {
+		if !slices.ContainsFunc(w.state.BlockAssignment.Assigned, func(c netip.Prefix) bool { return c.Contains(addr) }) {
 			w.t.Errorf("%s of %s is in use, and the agent was not assigned it", addr, owner)
 		}
 	}
@@ -125,7 +125,7 @@ func (w *pooledNode) agentWrites() {
 		return
 	}
 	w.wrote(assigned)
-	w.state.BlockDemand.Reported, w.state.BlockDemand.Requested = true, requested
+	w.state.BlockAssignment.Reported, w.state.BlockAssignment.Requested = true, requested
 	w.state.Used = map[netip.Addr]string{}
 	for addr, owner := range w.agent.Live() {
 		if userOf(owner).agent {
@@ -184,13 +184,13 @@ func (w *pooledNode) supply(c Claim) []netip.Addr {
 }
 
 func (w *pooledNode) publish(addrs []netip.Addr) {
-	assigned := slices.Clone(w.state.BlockDemand.Assigned)
+	assigned := slices.Clone(w.state.BlockAssignment.Assigned)
 	for _, b := range w.state.Blocks {
 		if !b.Listed && b.Phase != ipalloc.CoolingDown && slices.ContainsFunc(addrs, b.CIDR.Contains) {
 			assigned = append(assigned, b.CIDR)
 		}
 	}
-	if len(assigned) > len(w.state.BlockDemand.Assigned) {
+	if len(assigned) > len(w.state.BlockAssignment.Assigned) {
 		slices.SortFunc(assigned, netip.Prefix.Compare)
 		w.wrote(assigned)
 	}
@@ -198,7 +198,7 @@ func (w *pooledNode) publish(addrs []netip.Addr) {
 
 // giveUp reads the CiliumNode as it is.
 func (w *pooledNode) giveUp(c netip.Prefix) {
-	if slices.Contains(w.state.BlockDemand.Assigned, c) {
+	if slices.Contains(w.state.BlockAssignment.Assigned, c) {
 		return
 	}
 	if slices.Contains(w.agent.CIDRs(), c) {

@@ -114,7 +114,7 @@ func (c *Cluster) candidate(node *corev1.Node, free FreeBlocks, now time.Time) (
 		is.Pods = most - len(s.Pods)
 	}
 	for i := range s.Shares {
-		if share := &s.Shares[i]; !share.State.NotRun {
+		if share := &s.Shares[i]; !share.State.FamilyDisabled {
 			offers = true
 			c.addRoom(&is, share, free, now)
 			addClaims(&is.Room[share.Family], is.PerBlock[share.Family], s.Claims[share.Family])

@@ -67,7 +67,7 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 		return addrs
 	}
 	named := c.Ledger.NamedElsewhere(s.Name, b.CIDR)
-	if len(named) > 0 && share.State.BlockDemand != nil {
+	if len(named) > 0 && share.State.BlockAssignment != nil {
 		return nil
 	}
 	return without(view, addrs, named)
@@ -85,7 +85,7 @@ func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip
 // with pools may still be running, with pod addresses that are not reported yet.
 func publishable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix, withheld []netip.Prefix) []netip.Addr {
 	switch {
-	case view != nil && view.BlockDemand != nil:
+	case view != nil && view.BlockAssignment != nil:
 		return view.Usable(cidr)
 	case pool.Inactive && view != nil && len(view.Used) > 0:
 		return nil
@@ -96,7 +96,7 @@ func publishable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix, withh
 // without returns addresses of a block except the ones in prefixes. Of an agent that is assigned
 // whole blocks, no address can be withheld.
 func without(view *ciliumnode.View, addrs []netip.Addr, prefixes []netip.Prefix) []netip.Addr {
-	if len(prefixes) == 0 || view != nil && view.BlockDemand != nil {
+	if len(prefixes) == 0 || view != nil && view.BlockAssignment != nil {
 		return addrs
 	}
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return ContainsAddr(prefixes, a) })
@@ -129,7 +129,7 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 // labels are final. An agent that is assigned whole blocks keeps its own addresses as long
 // as its Node exists.
 func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
-	return len(share.Pools) > 0 && share.State.BlockDemand == nil && crd.StartupTaint(node, c.StartupTaints) == ""
+	return len(share.Pools) > 0 && share.State.BlockAssignment == nil && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
@@ -137,7 +137,7 @@ func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
 // kubernetes mode the agent may run with the latter.
 func (s *Snapshot) isOfEarlierNode(b crd.Block) bool {
 	uses := func(p expand.Pod) bool { return slices.ContainsFunc(p.IPs, b.CIDR.Contains) }
-	fixed := s.CiliumNode != nil && s.CiliumNode.BlockDemand != nil && s.CiliumNode.BlockDemand.Fixed
+	fixed := s.CiliumNode != nil && s.CiliumNode.BlockAssignment != nil && s.CiliumNode.BlockAssignment.SingleBlock
 	earlier := CoolsAsNodeGone(b) || s.Node != nil && b.NodeUID != "" && b.NodeUID != s.Node.UID && !fixed
 	return earlier && !slices.ContainsFunc(s.Pods, uses) && (s.CiliumNode == nil || !s.CiliumNode.UsesAny(b.CIDR) && !slices.Contains(s.CiliumNode.Listed(), b.CIDR))
 }
@@ -159,18 +159,18 @@ func MayWait(b *expand.Block) bool {
 
 // demandOf returns the blocks and requests of an agent that is assigned whole blocks, for one
 // family; nil: it is not.
-func demandOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockDemand {
-	if view.BlockDemand == nil {
+func demandOf(view *ciliumnode.View, f ipalloc.Family, blocks []crd.Block) *expand.BlockAssignment {
+	if view.BlockAssignment == nil {
 		return nil
 	}
-	w := &expand.BlockDemand{Reported: view.BlockDemand.Reported(), Requested: view.BlockDemand.Requested[f], Fixed: view.BlockDemand.Fixed, OnDemand: view.BlockDemand.Other}
+	w := &expand.BlockAssignment{Reported: view.BlockAssignment.Reported(), Requested: view.BlockAssignment.Requested[f], SingleBlock: view.BlockAssignment.SingleBlock, NoPreallocation: view.BlockAssignment.Other}
 	for _, p := range view.PodCIDRs {
 		if ipalloc.FamilyOf(p.Addr()) != f {
 			continue
 		}
 		w.Assigned = append(w.Assigned, p)
 		if !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p }) {
-			w.Foreign += view.BlockDemand.Count(p)
+			w.Foreign += view.BlockAssignment.Count(p)
 		}
 	}
 	return w

@@ -26,7 +26,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		nodes = append(nodes, b.Node)
 	}
 	inParts(&l.mu, nodes, func(node string) {
-		if cn := l.current(node); cn.NotRun(f) {
+		if cn := l.current(node); cn.FamilyDisabled(f) {
 			lacking = append(lacking, cn)
 		}
 	})
@@ -34,7 +34,7 @@ func (l *Ledger) NotRunning(f ipalloc.Family, pool string) []string {
 		return slices.ContainsFunc(cuts, func(c ipalloc.Cut) bool { return ContainsAddr(c.Ranges, addr) })
 	}
 	for _, cn := range lacking {
-		if len(cn.Stale) == 0 || cn.WithConfigured(inPool).NotRun(f) {
+		if len(cn.Stale) == 0 || cn.WithConfigured(inPool).FamilyDisabled(f) {
 			out = append(out, cn.Name)
 		}
 	}
@@ -105,7 +105,7 @@ func (l *Ledger) UpsertCiliumNode(cn *ciliumnode.View) (changed bool) {
 	if !stored {
 		return false
 	}
-	if was != nil && was.FamiliesNotRun() != cn.FamiliesNotRun() { // pools report this
+	if was != nil && was.FamiliesDisabled() != cn.FamiliesDisabled() { // pools report this
 		for _, held := range l.byNode[cn.Name] {
 			l.taken = append(l.taken, held.CIDR)
 		}

@@ -131,7 +131,7 @@ func TestStaleAddressIsTaken(t *testing.T) {
 	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
 	l := ReadyLedger()
 	l.UpsertCiliumNode(ciliumnode.NewView(cn))
-	if v := l.CiliumNode("n"); !v.NotRun(ipalloc.IPv6) {
+	if v := l.CiliumNode("n"); !v.FamilyDisabled(ipalloc.IPv6) {
 		t.Fatal("IPv6 counts as run")
 	}
 	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("fd00::/126", "fd00::4/126"), BlockBits: 126}); n != 1 {

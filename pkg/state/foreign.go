@@ -52,8 +52,8 @@ func (l *Ledger) foreignOf(node string) []netip.Prefix {
 			taken = append(taken, netip.PrefixFrom(addr, addr.BitLen()))
 		}
 	}
-	if cn.BlockDemand != nil {
-		for _, p := range cn.BlockDemand.Taken {
+	if cn.BlockAssignment != nil {
+		for _, p := range cn.BlockAssignment.Taken {
 			if l.withholds(cn, p) {
 				taken = append(taken, p)
 			}

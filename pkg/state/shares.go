@@ -126,7 +126,7 @@ func (c *Cluster) podsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Famil
 	if !c.Defaults.CiliumPools {
 		return pods
 	}
-	uses := ciliumPool == "" || view == nil || view.BlockDemand == nil || view.BlockDemand.Uses(f)
+	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	out := make([]expand.Pod, 0, len(pods))
 	for _, p := range pods {
 		if uses && asked.Of(p.Name, f) == ciliumPool || hasFamily(p.IPs, f) {

@@ -87,7 +87,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 		Blocks: facts.blocks, Claims: facts.claims, Pods: c.Pods.On(name), facts: facts,
 	}
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
-	if s.CiliumNode != nil && s.CiliumNode.BlockDemand == nil && len(s.CiliumNode.Used) == 0 && !facts.restored {
+	if s.CiliumNode != nil && s.CiliumNode.BlockAssignment == nil && len(s.CiliumNode.Used) == 0 && !facts.restored {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
@@ -123,10 +123,10 @@ func (c *Cluster) inPool(addr netip.Addr) bool {
 // agent's other family: no Cilium pool has a free one, and no PodIPPool has a block left
 // for one.
 func (c *Cluster) setOtherFamilyFull(s *Snapshot) {
-	if !c.ParkBlocks || s.CiliumNode == nil || s.CiliumNode.BlockDemand == nil {
+	if !c.ParkBlocks || s.CiliumNode == nil || s.CiliumNode.BlockAssignment == nil {
 		return
 	}
-	demand := s.CiliumNode.BlockDemand
+	demand := s.CiliumNode.BlockAssignment
 	for i := range s.Shares {
 		other := 1 - s.Shares[i].Family
 		hasRoom := func(share Share) bool {
@@ -246,8 +246,8 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 		state.Pool, state.Used, state.Release = view.Pool, view.Used, releaseOf(view.Release, share.CiliumPool, mine, others)
 		state.Created, state.Own, state.Limits = view.Created, view.InUse(), view.Limits
 		// An agent that is assigned whole blocks shows by its requests which families it runs.
-		state.NotRun = view.BlockDemand == nil && view.NotRun(share.Family) && s.runsWithout(c.Agents, now)
-		state.BlockDemand = demandOf(view, share.Family, mine)
+		state.FamilyDisabled = view.BlockAssignment == nil && view.FamilyDisabled(share.Family) && s.runsWithout(c.Agents, now)
+		state.BlockAssignment = demandOf(view, share.Family, mine)
 	}
 	for _, b := range mine {
 		if ipalloc.FamilyOf(b.CIDR.Addr()) == share.Family {

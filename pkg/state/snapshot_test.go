@@ -33,7 +33,7 @@ func clusterOf(blocks ...crd.Block) *Cluster {
 // A router's IPv6 address that no PodIPPool and no CIDR of the node contains is configured: the
 // agent runs IPv6 though it reports none of it.
 func TestSnapshotConfiguredRouter(t *testing.T) {
-	for router, notRun := range map[string]bool{"fd00::1": true, "2001:db8::23": false} {
+	for router, familyDisabled := range map[string]bool{"fd00::1": true, "2001:db8::23": false} {
 		c, cn := clusterOf(), fixtures.IPv4Agent()
 		c.Pools.Delete("p")
 		c.Pools.Set(fixtures.DualStack())
@@ -41,12 +41,12 @@ func TestSnapshotConfiguredRouter(t *testing.T) {
 		cn.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
 		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
 		s := c.Snapshot("n", fixtures.Node(), fixtures.Noon())
-		if got := s.CiliumNode.NotRun(ipalloc.IPv6); got != notRun {
-			t.Errorf("%s: the agent does not run IPv6: %t, want %t", router, got, notRun)
+		if got := s.CiliumNode.FamilyDisabled(ipalloc.IPv6); got != familyDisabled {
+			t.Errorf("%s: the agent does not run IPv6: %t, want %t", router, got, familyDisabled)
 		}
 		for _, share := range s.Shares {
-			if want := notRun && share.Family == ipalloc.IPv6; share.State.NotRun != want {
-				t.Errorf("%s: decided as if %s did not run: %t", router, share.Family, share.State.NotRun)
+			if want := familyDisabled && share.Family == ipalloc.IPv6; share.State.FamilyDisabled != want {
+				t.Errorf("%s: decided as if %s did not run: %t", router, share.Family, share.State.FamilyDisabled)
 			}
 		}
 	}

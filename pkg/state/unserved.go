@@ -57,7 +57,7 @@ func (c *Cluster) unserved(s *Snapshot, served map[string][]*crd.Pool, now time.
 
 // agentWants reports whether the agent of a node asks for a family, or is configured for it.
 func (c *Cluster) agentWants(s *Snapshot, f ipalloc.Family) bool {
-	if view := s.CiliumNode; view != nil && view.BlockDemand != nil && view.BlockDemand.Reported() && view.BlockDemand.Uses(f) {
+	if view := s.CiliumNode; view != nil && view.BlockAssignment != nil && view.BlockAssignment.Reported() && view.BlockAssignment.Uses(f) {
 		return true
 	}
 	return c.Cilium.Get().Enables(s.Node.Labels, f)
@@ -68,7 +68,7 @@ func (c *Cluster) agentWants(s *Snapshot, f ipalloc.Family) bool {
 func (c *Cluster) hasAny(s *Snapshot, f ipalloc.Family) bool {
 	var named []netip.Prefix
 	if view := s.CiliumNode; view != nil {
-		if named = view.PodCIDRs; view.BlockDemand == nil {
+		if named = view.PodCIDRs; view.BlockAssignment == nil {
 			named = view.Named()
 		}
 	}
@@ -82,7 +82,7 @@ func containsFamily(cidrs []netip.Prefix, f ipalloc.Family) bool {
 }
 
 func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Unserved {
-	u := Unserved{Family: f, AtRestart: s.CiliumNode.NotRun(f) && s.runsWithout(c.Agents, now)}
+	u := Unserved{Family: f, AtRestart: s.CiliumNode.FamilyDisabled(f) && s.runsWithout(c.Agents, now)}
 	of, runs := "", "its agent runs "+f.String()
 	if c.Defaults.CiliumPools {
 		of = " of Cilium's pool " + crd.DefaultCiliumPool
@@ -98,7 +98,7 @@ func (c *Cluster) unservedAgent(s *Snapshot, f ipalloc.Family, now time.Time) Un
 // other than the default one, by pool, for a family that the agent runs.
 func (s *Snapshot) requested(f ipalloc.Family) map[string]*Unserved {
 	view := s.CiliumNode
-	if view == nil || view.BlockDemand == nil || !view.BlockDemand.Reported() || !view.BlockDemand.Uses(f) {
+	if view == nil || view.BlockAssignment == nil || !view.BlockAssignment.Reported() || !view.BlockAssignment.Uses(f) {
 		return nil
 	}
 	out := map[string]*Unserved{}
@@ -114,7 +114,7 @@ func (s *Snapshot) requested(f ipalloc.Family) map[string]*Unserved {
 		}
 	}
 	for _, pool := range view.CiliumPools() {
-		if n := view.Of(pool).BlockDemand.Requested[f]; pool != "" && n > 0 {
+		if n := view.Of(pool).BlockAssignment.Requested[f]; pool != "" && n > 0 {
 			of(pool).Requested = n
 		}
 	}

@@ -283,7 +283,7 @@ func (r *Reconciler) stillPublishable(o *observation, change ciliumnode.Change, 
 			continue
 		}
 		elsewhere := r.Ledger.NamedElsewhere(o.Name, block)
-		whole := o.CiliumNode.BlockDemand != nil && len(elsewhere) > 0
+		whole := o.CiliumNode.BlockAssignment != nil && len(elsewhere) > 0
 		for _, addr := range addrs {
 			if !whole && !state.ContainsAddr(elsewhere, addr) || o.uses(addr) {
 				out = append(out, addr)
@@ -352,7 +352,7 @@ func (r *Reconciler) coolDown(ctx context.Context, o *observation, blocks []expa
 // that assigned them. If the CiliumNode were deleted then, no object would record that the agent
 // has them.
 func verifyReturned(ctx context.Context, client *ciliumnode.Client, o *observation, blocks []expand.Free) error {
-	if o.CiliumNode.BlockDemand == nil {
+	if o.CiliumNode.BlockAssignment == nil {
 		return nil
 	}
 	live, err := client.Live(ctx, o.Name)

@@ -133,7 +133,7 @@ func (r *Reconciler) fence(ctx context.Context, o *observation, live *ciliumnode
 		return nil
 	}
 	addr := b.CIDR.Addr()
-	if live.Publishes(addr) || live.BlockDemand != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
+	if live.Publishes(addr) || live.BlockAssignment != nil && state.ContainsAddr(live.Listed(), addr) { // of another block, which overlaps this one
 		addr = o.reportAddress(live)
 	}
 	moved, err := r.CiliumNodes.BumpVersion(ctx, live, addr)
@@ -154,7 +154,7 @@ func holdsAlone(v *ciliumnode.View, cidr netip.Prefix, blocks []crd.Block) bool 
 			return true
 		}
 	}
-	if v.BlockDemand != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
+	if v.BlockAssignment != nil && slices.ContainsFunc(v.Listed(), func(p netip.Prefix) bool {
 		return p.Overlaps(cidr) && !slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR == p })
 	}) {
 		return true
@@ -207,7 +207,7 @@ func (r *Reconciler) restoreOrphanedBlocks(ctx context.Context, o *observation, 
 // entries that a person added, and the agent may be asked to release them. Blocks on the grid were
 // handled earlier.
 func (r *Reconciler) awaitAdopted(ctx context.Context, o *observation, _ *outcome) (*observation, error) {
-	if o.CiliumNode.BlockDemand != nil {
+	if o.CiliumNode.BlockAssignment != nil {
 		return o, nil
 	}
 	for _, cidr := range o.CiliumNode.AssignedCIDRs() {

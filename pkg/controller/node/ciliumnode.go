@@ -157,9 +157,9 @@ func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (
 	return o.with(func(s *state.Snapshot) {
 		for i := range s.Shares {
 			if f := &s.Shares[i]; lacksAssigned(*f) {
-				demand := *f.State.BlockDemand
+				demand := *f.State.BlockAssignment
 				demand.Runs = slices.DeleteFunc(slices.Clone(runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f.Family })
-				f.State.BlockDemand = &demand
+				f.State.BlockAssignment = &demand
 			}
 		}
 	}), nil
@@ -168,7 +168,7 @@ func (r *Reconciler) readRuns(ctx context.Context, o *observation, _ *outcome) (
 // requestReport makes the agent report all addresses it uses.
 func (r *Reconciler) requestReport(ctx context.Context, o *observation) error {
 	live, err := r.CiliumNodes.Live(ctx, o.Name)
-	if err != nil || live == nil || live.BlockDemand != nil { // that agent reports unasked
+	if err != nil || live == nil || live.BlockAssignment != nil { // that agent reports unasked
 		return err
 	}
 	_, err = r.release(ctx, o, live, ciliumnode.Entries{Mark: []netip.Addr{o.reportAddress(live)}})
@@ -218,7 +218,7 @@ func (r *Reconciler) nodeGone(ctx context.Context, o *observation, _ *outcome) (
 // that the watch has not shown, and that has no address in its status yet.
 func keepPodAddresses(ctx context.Context, live client.Reader, o *observation, plans []familyPlan, done *outcome) error {
 	leaves := func(p familyPlan) bool {
-		return p.State.NotRun && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
+		return p.State.FamilyDisabled && (p.plan.Ask || len(p.plan.Mark)+len(p.plan.Remove) > 0)
 	}
 	if !slices.ContainsFunc(plans, leaves) {
 		return nil

@@ -186,7 +186,7 @@ func (o *observation) isUnreported() bool {
 
 // lacksAssigned reports whether a Node names no podCIDR of a family.
 func lacksAssigned(share state.Share) bool {
-	return share.State.BlockDemand != nil && len(share.State.BlockDemand.Assigned) == 0
+	return share.State.BlockAssignment != nil && len(share.State.BlockAssignment.Assigned) == 0
 }
 
 // prepare repairs a node until no repair is left. It returns the node as observed after its last

@@ -256,8 +256,8 @@ func TestMultiPoolCiliumNodeIsRestored(t *testing.T) {
 	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "172.16.0.0/24"), v.PodCIDRs, fixtures.CompareNetip()); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	if v.BlockDemand.Reported() || len(v.Release) > 0 {
-		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.BlockDemand.Reported(), v.Release)
+	if v.BlockAssignment.Reported() || len(v.Release) > 0 {
+		t.Errorf("heard %t, release entries %v; want an agent that has yet to speak, and no handshake with it", v.BlockAssignment.Reported(), v.Release)
 	}
 }
 

@@ -135,7 +135,7 @@ func podsOf(ctx context.Context, live client.Reader, node string) ([]corev1.Pod,
 
 // mayReplace reports whether blocks of a family of the node are replaceable at all.
 func (o *observation) mayReplace(fo *state.Share) bool {
-	return o.CiliumNode != nil && fo.State.BlockDemand == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
+	return o.CiliumNode != nil && fo.State.BlockAssignment == nil && fo.Paused == "" && len(fo.Pools) > 0 && o.Node != nil
 }
 
 // replaceFirst requests the replacement of the first blocks of a node that late labels

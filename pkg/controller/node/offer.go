@@ -87,7 +87,7 @@ func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f i
 		return scheduling.NoOffer, true
 	case o.CiliumNode == nil:
 		return 0, false
-	case i < 0, o.OtherIPAM, o.Adopting, o.Shares[i].State.NotRun:
+	case i < 0, o.OtherIPAM, o.Adopting, o.Shares[i].State.FamilyDisabled:
 		return scheduling.NoOffer, true
 	}
 	var plan expand.Plan
@@ -153,7 +153,7 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 	}
 	for i := range plans {
 		p := &plans[i]
-		if !p.State.NotRun && (p.grows() || !o.provides(families, plans, p.Family)) {
+		if !p.State.FamilyDisabled && (p.grows() || !o.provides(families, plans, p.Family)) {
 			return false
 		}
 	}

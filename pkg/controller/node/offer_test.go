@@ -258,7 +258,7 @@ func TestOfferOf(t *testing.T) {
 		"nothing published":   {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: reported}}}, 0, true},
 		"another IPAM":        {state.Snapshot{CiliumNode: &ciliumnode.View{}, OtherIPAM: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
 		"adopted blocks":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Adopting: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
-		"family not run":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: expand.State{NotRun: true}}}}, scheduling.NoOffer, true},
+		"family not run":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: expand.State{FamilyDisabled: true}}}}, scheduling.NoOffer, true},
 		"no pool, no block":   {state.Snapshot{CiliumNode: &ciliumnode.View{}}, scheduling.NoOffer, true},
 		"of the other family": {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
 	}

@@ -63,7 +63,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 	plans = append(plans, o.pausedPlans(r.Clock.Now())...)
 	lack := lacking(plans)
 	r.reportPlans(o, plans, lack)
-	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.notRun())
+	r.Reporter.sendOnce(o.Node, topicFamily, event.ReasonFamilyNotRun, o.familyDisabled())
 	r.Reporter.sendOnce(o.Node, topicBad, event.ReasonCiliumNodeUnreadable, o.unreadable())
 	if unselected {
 		lack = o.unselected(lack)
@@ -123,7 +123,7 @@ func asPublished(s expand.State) expand.State {
 		b := &s.Blocks[i]
 		b.Usable = slices.DeleteFunc(slices.Clone(b.Usable), func(a netip.Addr) bool {
 			_, published := s.Pool[a]
-			return s.BlockDemand == nil && !published || s.BlockDemand != nil && !b.Listed
+			return s.BlockAssignment == nil && !published || s.BlockAssignment != nil && !b.Listed
 		})
 	}
 	return s
@@ -202,8 +202,8 @@ func (p *familyPlan) lack() (reason, message string) {
 		return v1alpha1.NodePoolsExhausted, fmt.Sprintf("%s: %d more addresses wanted and no pool that serves this node (%s) has a free block",
 			what, p.short, poolNames(p))
 	case p.State.RunsWithAnother():
-		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockDemand.Runs[0])
-	case p.State.BlockDemand != nil && p.State.BlockDemand.Fixed:
+		return reasonRunsWithOther, fmt.Sprintf("%s: the agent runs with podCIDR %s, which is no block of this node, so the node is assigned no block", what, p.State.BlockAssignment.Runs[0])
+	case p.State.BlockAssignment != nil && p.State.BlockAssignment.SingleBlock:
 		return reasonBlockFull, fmt.Sprintf("%s: %d more addresses needed than the block of this node has, and a Node gets no second one in kubernetes mode",
 			what, p.plan.Shortage)
 	}
@@ -319,15 +319,15 @@ func adviceFor(reason string) string {
 	return "Add a CIDR to a pool of this node or another pool for it, or move pods away"
 }
 
-// notRun describes the families that pools offer the node and its agent does not run.
-func (o *observation) notRun() string {
+// familyDisabled describes the families that pools offer the node and its agent does not run.
+func (o *observation) familyDisabled() string {
 	var parts []string
 	held := "one that it holds stays until it is drained"
-	if o.CiliumNode != nil && o.CiliumNode.BlockDemand != nil {
+	if o.CiliumNode != nil && o.CiliumNode.BlockAssignment != nil {
 		held = "the agent returns one that it holds"
 	}
 	for i := range o.Shares {
-		if f := &o.Shares[i]; o.CiliumNode.NotRun(f.Family) && len(f.Pools) > 0 {
+		if f := &o.Shares[i]; o.CiliumNode.FamilyDisabled(f.Family) && len(f.Pools) > 0 {
 			parts = append(parts, fmt.Sprintf("the agent does not run %s, which pool %s has: no %s block is claimed for this node, and %s",
 				f.Family, f.Ruling(), f.Family, held))
 		}

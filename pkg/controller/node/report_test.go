@@ -61,7 +61,7 @@ func TestLacking(t *testing.T) {
 			want:  &shortage{unmet: true, reason: reasonLimitReached, message: "ipv4: 2 more addresses needed than"},
 		},
 		"the one block of a Node": {
-			plans: []familyPlan{{Share: &state.Share{State: expand.State{BlockDemand: &expand.BlockDemand{Fixed: true}}}, plan: expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}}},
+			plans: []familyPlan{{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}}},
 			want:  &shortage{unmet: true, reason: reasonBlockFull, message: "ipv4: 2 more addresses needed than the block of this node has"},
 		},
 		"no pool at all": {
@@ -107,7 +107,7 @@ func TestLacking(t *testing.T) {
 func TestPhaseMessage(t *testing.T) {
 	own := fixtures.Addrs("10.0.0.1")
 	cidr := fixtures.Prefix("10.0.0.0/30")
-	fixed, multi := &ciliumnode.BlockDemand{Fixed: true}, &ciliumnode.BlockDemand{}
+	fixed, multi := &ciliumnode.BlockAssignment{SingleBlock: true}, &ciliumnode.BlockAssignment{}
 	for name, test := range map[string]struct {
 		view   *ciliumnode.View
 		was    crd.Block
@@ -118,10 +118,10 @@ func TestPhaseMessage(t *testing.T) {
 	}{
 		"a drain":                     {view: &ciliumnode.View{}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
 		"with addresses of its agent": {view: &ciliumnode.View{Own: own}, reason: expand.Deleted, phase: ipalloc.Draining, want: "has restarted"},
-		"multi-pool mode":             {view: &ciliumnode.View{BlockDemand: multi}, reason: expand.CIDRDraining, phase: ipalloc.Draining, want: "cover what its agent requests"},
-		"its agent stays there":       {view: &ciliumnode.View{Own: own, BlockDemand: multi}, reason: expand.PoolDeleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
-		"kubernetes mode":             {view: &ciliumnode.View{PodCIDRs: []netip.Prefix{cidr}, BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
-		"never assigned to the Node":  {view: &ciliumnode.View{BlockDemand: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
+		"multi-pool mode":             {view: &ciliumnode.View{BlockAssignment: multi}, reason: expand.CIDRDraining, phase: ipalloc.Draining, want: "cover what its agent requests"},
+		"its agent stays there":       {view: &ciliumnode.View{Own: own, BlockAssignment: multi}, reason: expand.PoolDeleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"kubernetes mode":             {view: &ciliumnode.View{PodCIDRs: []netip.Prefix{cidr}, BlockAssignment: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once the Node is deleted"},
+		"never assigned to the Node":  {view: &ciliumnode.View{BlockAssignment: fixed}, reason: expand.Deleted, phase: ipalloc.Draining, want: "goes once no pod uses an address of it"},
 		"demand ends a reclaim":       {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.Reclaim}, phase: ipalloc.InService, want: "demand is back"},
 		"people end a drain":          {was: crd.Block{Phase: ipalloc.Draining, Reason: expand.CIDRDraining}, phase: ipalloc.InService, want: "the reason for its drain is gone"},
 		"the Node is gone":            {gone: true, reason: expand.NodeGone, phase: ipalloc.CoolingDown, want: "the Node is gone"},

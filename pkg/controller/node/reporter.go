@@ -97,12 +97,12 @@ func (o *observation) leaves(cidr netip.Prefix) string {
 	for addr, owner := range view.Used {
 		own = own || cidr.Contains(addr) && expand.NamesAgent(owner)
 	}
-	switch whole := view.BlockDemand; {
+	switch whole := view.BlockAssignment; {
 	case whole == nil && own:
 		return unused + " and the agent on node " + o.Name + ", which has addresses of its own in it, has restarted"
-	case whole == nil, whole.Fixed && !view.Lists(cidr):
+	case whole == nil, whole.SingleBlock && !view.Lists(cidr):
 		return unused
-	case whole.Fixed, own:
+	case whole.SingleBlock, own:
 		return "the Node is deleted, as its agent keeps the block until then"
 	}
 	return unused + " and the node's other blocks cover what its agent requests"

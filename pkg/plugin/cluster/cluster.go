@@ -134,8 +134,8 @@ func (c *Cluster) Users(node string) map[netip.Addr]string {
 
 // UsableCount returns the number of addresses of a block that pods can have.
 func (c *Cluster) UsableCount(b crd.Block) int {
-	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockDemand != nil {
-		return view.BlockDemand.Count(b.CIDR)
+	if view := c.Ledger.CiliumNode(b.Node); view != nil && view.BlockAssignment != nil {
+		return view.BlockAssignment.Count(b.CIDR)
 	}
 	if pool := c.Pools.Get(b.Pool); pool != nil && !pool.Frozen() {
 		return pool.UsableCount(b.CIDR)

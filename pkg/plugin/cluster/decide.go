@@ -32,7 +32,7 @@ func (c *Cluster) Decide(name string) []Decision {
 		s := &share.State
 		s.Gone = snapshot.Node == nil && snapshot.CiliumNode == nil
 		c.holdAsReported(s)
-		if w := s.BlockDemand; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
+		if w := s.BlockAssignment; w != nil && len(w.Assigned) == 0 && len(snapshot.Blocks) > 0 { // as the operator reads it
 			w.Runs = c.RunsWith(name, share.Family)
 		}
 		d := Decision{Share: share, At: c.Now, OtherIPAM: snapshot.OtherIPAM}
@@ -46,10 +46,10 @@ func (c *Cluster) Decide(name string) []Decision {
 // Its Node need not name them.
 func (c *Cluster) RunsWith(node string, f ipalloc.Family) []netip.Prefix {
 	i := slices.IndexFunc(c.Objects.CiliumNodes, func(cn audit.CiliumNode) bool { return cn.Name == node })
-	if i < 0 || c.Objects.CiliumNodes[i].BlockDemand == nil {
+	if i < 0 || c.Objects.CiliumNodes[i].BlockAssignment == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockDemand.Runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
+	return slices.DeleteFunc(slices.Clone(c.Objects.CiliumNodes[i].BlockAssignment.Runs), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != f })
 }
 
 // holdAsReported holds the blocks that the operator reports as held in their statuses: it knows

@@ -22,8 +22,8 @@ func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 
 // explainShrinking describes the changes that would make the node return a block.
 func explainShrinking(s *output.Text, d *cluster.Decision) {
-	switch w := d.State.BlockDemand; {
-	case w != nil && w.Fixed:
+	switch w := d.State.BlockAssignment; {
+	case w != nil && w.SingleBlock:
 		s.Line("It keeps its block as long as its Node is there.")
 		return
 	case w != nil:
@@ -50,7 +50,7 @@ func explainShrinking(s *output.Text, d *cluster.Decision) {
 
 // mostPods is the largest number of more pods that are tried for the node's growth.
 func mostPods(d *cluster.Decision) int {
-	if d.State.BlockDemand != nil && d.State.BlockDemand.Fixed {
+	if d.State.BlockAssignment != nil && d.State.BlockAssignment.SingleBlock {
 		return 0
 	}
 	return d.Policy.MaxAddresses + 1
@@ -106,7 +106,7 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 
 // limitsKeep begins the sentence that the node is short.
 func limitsKeep(d *cluster.Decision) string {
-	if w := d.State.BlockDemand; w != nil && w.Fixed {
+	if w := d.State.BlockAssignment; w != nil && w.SingleBlock {
 		return "its block, the only one it gets, leaves it"
 	}
 	return "its limits keep it"

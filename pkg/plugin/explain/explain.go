@@ -157,7 +157,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 	if d.Paused != "" {
 		s.Line("Nothing changes on it: %s.", d.Paused)
 	}
-	if d.State.BlockDemand != nil {
+	if d.State.BlockAssignment != nil {
 		explainHeard(c, s, name, d)
 		return
 	}
@@ -193,8 +193,8 @@ func freeBlocks(n uint64) string {
 
 // explainHeard describes the report of an agent that is assigned whole blocks.
 func explainHeard(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
-	w, runs := d.State.BlockDemand, c.RunsWith(name, d.Family)
-	unassigned := w.Fixed && len(w.Assigned) == 0
+	w, runs := d.State.BlockAssignment, c.RunsWith(name, d.Family)
+	unassigned := w.SingleBlock && len(w.Assigned) == 0
 	switch {
 	case unassigned && len(runs) == 0:
 		s.Line("Its agent waits for a podCIDR.")
@@ -202,7 +202,7 @@ func explainHeard(c *cluster.Cluster, s *output.Text, name string, d *cluster.De
 		s.Line("Its agent runs with podCIDR %s, a block of this node. The Node is to name it again.", output.Few(texts(runs)))
 	case unassigned:
 		s.Line("Its agent runs with podCIDR %s, which is no block of this node, so the node is assigned none. Drain the Node and delete it.", output.Few(texts(runs)))
-	case w.Fixed:
+	case w.SingleBlock:
 		s.Line("Its agent was assigned %s.", output.Few(texts(w.Assigned)))
 	case !w.Reported:
 		s.Line("Its agent has not said yet how many addresses it asks for.")
@@ -270,11 +270,11 @@ func reasonWords(r expand.Reason) string {
 
 func explainLimits(s *output.Text, d *cluster.Decision) {
 	p, l := d.Policy, d.State.Limits
-	switch w := d.State.BlockDemand; {
-	case w != nil && w.Fixed:
+	switch w := d.State.BlockAssignment; {
+	case w != nil && w.SingleBlock:
 		s.Line("It gets one block, before its agent starts.")
 		return
-	case w != nil && w.OnDemand:
+	case w != nil && w.NoPreallocation:
 		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", output.Count(p.MaxBlocks, "block"))
 	case w != nil && w.Reported:
 		s.Line("It gets what its agent asks for, up to %s.", output.Count(p.MaxBlocks, "block"))
@@ -285,7 +285,7 @@ func explainLimits(s *output.Text, d *cluster.Decision) {
 		s.Line("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
 			p.ExpandPercent, p.MinFree, output.Count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
-	explainKnobs(s, l, d.State.BlockDemand != nil)
+	explainKnobs(s, l, d.State.BlockAssignment != nil)
 }
 
 // explainKnobs describes the limits in the CiliumNode. If the agent is assigned whole blocks,

@@ -32,7 +32,7 @@ func planWith(d *cluster.Decision, n int) expand.Plan {
 	s.Pods = slices.Clone(s.Pods)
 	for i := range n {
 		pod := expand.Pod{Name: fmt.Sprintf("?/more-%d", i)}
-		if s.BlockDemand != nil {
+		if s.BlockAssignment != nil {
 			pod.Seen = d.At // where agents report no addresses, only new ones count
 		}
 		s.Pods = append(s.Pods, pod)

@@ -182,7 +182,7 @@ func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (
 		return "its agent has not been Ready for long enough", nil
 	case len(live.Used) > 0:
 		return reports(f.name, f.agentImage(f.name)), nil
-	case !multiPool.BlockDemand.Reported():
+	case !multiPool.BlockAssignment.Reported():
 		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
 	}
 	ours := f.ours(live)

@@ -74,8 +74,8 @@ func claimBlocks(c *cluster.Cluster, d *cluster.Decision) (blocks []string, miss
 		if err != nil {
 			return blocks, want.Addresses - got // ipalloc.ErrExhausted: the ledger is ready
 		}
-		if d.State.BlockDemand != nil {
-			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockDemand.Count(cidr)
+		if d.State.BlockAssignment != nil {
+			got += c.Ledger.CiliumNode(d.State.Node).Of(d.CiliumPool).BlockAssignment.Count(cidr)
 		} else {
 			got += len(pool.Usable(cidr))
 		}

@@ -53,7 +53,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 		if view == nil {
 			continue
 		}
-		listed := func(p netip.Prefix) bool { return view.BlockDemand != nil && p.Contains(a) }
+		listed := func(p netip.Prefix) bool { return view.BlockAssignment != nil && p.Contains(a) }
 		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
 			who.PublishedBy = append(who.PublishedBy, name)
 		}

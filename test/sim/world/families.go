@@ -65,7 +65,7 @@ func (r *writeRules) checkFamily(b *v1alpha1.PodIPBlock) {
 	if f == nil || f.controller != nodes || r.lists(b) {
 		return
 	}
-	if f.notRun[ipalloc.FamilyOf(cidr.Addr())] {
+	if f.familyDisabled[ipalloc.FamilyOf(cidr.Addr())] {
 		r.violate(9, "block %s was claimed for node %s, whose agent does not run its family", b.Name, b.Spec.NodeName)
 	}
 	for addr, node := range f.pending.named {
@@ -88,19 +88,19 @@ func (o *Operator) named() map[netip.Addr]string {
 	return out
 }
 
-// notRun returns the families that an operator knows the agent of a node not to run: it is
+// familyDisabled returns the families that an operator knows the agent of a node not to run: it is
 // settled, and its report says so.
-func (o *Operator) notRun(node string) [2]bool {
+func (o *Operator) familyDisabled(node string) [2]bool {
 	if view := o.parts.Node.Ledger.CiliumNode(node); view != nil && o.agents.settled(node) {
-		return view.FamiliesNotRun()
+		return view.FamiliesDisabled()
 	}
 	return [2]bool{}
 }
 
 // stillNotRun records which families a reconcile no longer knows the agent not to run.
 func (f *flight) stillNotRun(o *Operator) {
-	for family, off := range o.notRun(f.name) {
-		f.notRun[family] = f.notRun[family] && off
+	for family, off := range o.familyDisabled(f.name) {
+		f.familyDisabled[family] = f.familyDisabled[family] && off
 	}
 }
 

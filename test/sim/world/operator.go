@@ -84,10 +84,10 @@ type flight struct {
 	// The addresses that it knew to be marked, if the agent was not settled.
 	marked []netip.Addr
 	// awaited are the pods, by family, with an address that it could not know.
-	awaited [2][]string
-	notRun  [2]bool // the families that it has known the agent not to run, since it began
-	called  bool    // it has come to a call
-	early   bool    // it began before everything had been read
+	awaited        [2][]string
+	familyDisabled [2]bool // the families that it has known the agent not to run, since it began
+	called         bool    // it has come to a call
+	early          bool    // it began before everything had been read
 	// others are the blocks that it has read live and that were not the objects it knew.
 	others []string
 	// found is the block that its last claim found in place, and that it reads next.
@@ -294,7 +294,7 @@ func (o *Operator) within(f *flight) context.Context {
 }
 
 func (f *flight) know(o *Operator) {
-	f.settled, f.notRun = o.agents.settled(f.name), o.notRun(f.name)
+	f.settled, f.familyDisabled = o.agents.settled(f.name), o.familyDisabled(f.name)
 	f.awaits, f.stays, f.cluster = o.awaitsLabels(f.name), o.stays(f.name), o.cluster.all()
 	f.knowWindow(o)
 	f.serves = o.serves()

@@ -36,7 +36,7 @@ func (o *Operator) awaited(node string, f ipalloc.Family) []string {
 	}
 	var out []string
 	for _, pod := range o.parts.Node.Pods.On(node) {
-		known := owned[pod.Name] || view.NotRun(f) && len(pod.IPs) > 0 || slices.ContainsFunc(pod.IPs, func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) == f })
+		known := owned[pod.Name] || view.FamilyDisabled(f) && len(pod.IPs) > 0 || slices.ContainsFunc(pod.IPs, func(addr netip.Addr) bool { return ipalloc.FamilyOf(addr) == f })
 		if !known && (processClock{o}).Now().Before(pod.Seen.Add(o.settings.Defaults.Policy.AckTimeout)) {
 			out = append(out, pod.Name)
 		}

@@ -10,25 +10,25 @@ import (
 // below 0: it has not reported. Apply it after the blocks.
 func listing(requested int, cidrs ...string) func(*State) {
 	return func(s *State) {
-		s.BlockDemand = &BlockDemand{Reported: requested >= 0, Requested: max(0, requested)}
+		s.BlockAssignment = &BlockAssignment{Reported: requested >= 0, Requested: max(0, requested)}
 		for _, cidr := range cidrs {
 			c, foreign := netip.MustParsePrefix(cidr), true
-			s.BlockDemand.Assigned = append(s.BlockDemand.Assigned, c)
+			s.BlockAssignment.Assigned = append(s.BlockAssignment.Assigned, c)
 			for i := range s.Blocks {
 				if s.Blocks[i].CIDR == c {
 					s.Blocks[i].Listed, foreign = true, false
 				}
 			}
 			if foreign {
-				s.BlockDemand.Foreign += len(inner(c))
+				s.BlockAssignment.Foreign += len(inner(c))
 			}
 		}
 	}
 }
 
-func fixed(s *State) { s.BlockDemand.Fixed = true }
+func fixed(s *State) { s.BlockAssignment.SingleBlock = true }
 
-func onDemand(s *State) { s.BlockDemand.OnDemand = true }
+func onDemand(s *State) { s.BlockAssignment.NoPreallocation = true }
 
 // An agent in crd mode still runs, or an old agent in multi-pool mode has left its report there:
 // one listing decides, and no address is lost or relisted forever.

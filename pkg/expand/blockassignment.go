@@ -10,12 +10,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
-// BlockDemand is the holdings and requests of an agent that is assigned whole blocks instead of
+// BlockAssignment is the holdings and requests of an agent that is assigned whole blocks instead of
 // addresses (Cilium v1.20.1, pkg/ipam/multipool_manager.go). It allocates from every assigned
 // block, and removes a block from the list itself once no address of it is in use and the others
 // cover its request. So there is no handshake, and a listed block serves whether it is planned to
 // leave or not. The agent's request is final: it would return any surplus at once.
-type BlockDemand struct {
+type BlockAssignment struct {
 	// Assigned are the CIDRs assigned to the agent. CIDRs that are not blocks are foreign.
 	Assigned []netip.Prefix
 	// Foreign is the number of addresses in foreign CIDRs.
@@ -26,11 +26,11 @@ type BlockDemand struct {
 	// Requested is the number of addresses it requests: in use, for waiting pods, and its reserve.
 	// 0 if Reported: it does not need the family.
 	Requested int
-	// OnDemand says that the agent keeps no reserve and requests addresses once pods
+	// NoPreallocation says that the agent keeps no reserve and requests addresses once pods
 	// need them. Requested 0 does not mean then that it does not need the family.
-	OnDemand bool
-	// Fixed says that it is assigned one block, before it starts, for the lifetime of the node.
-	Fixed bool
+	NoPreallocation bool
+	// SingleBlock says that it is assigned one block, before it starts, for the lifetime of the node.
+	SingleBlock bool
 	// Runs are the CIDRs that an agent with a fixed block runs with though Assigned is empty: from
 	// an earlier Node of its name.
 	Runs []netip.Prefix
@@ -39,22 +39,22 @@ type BlockDemand struct {
 // blockShare is a node with an agent that is assigned whole blocks.
 type blockShare struct {
 	*input
-	*BlockDemand
+	*BlockAssignment
 	blocks *blocks
 }
 
 // newBlockShare sorts the assigned CIDRs under their blocks.
 func newBlockShare(in *input) *blockShare {
-	w := &blockShare{in, in.BlockDemand, sortBlocks(in.Blocks)}
+	w := &blockShare{in, in.BlockAssignment, sortBlocks(in.Blocks)}
 	w.blocks.foreign, w.blocks.published = w.Foreign, w.Foreign
 	for _, b := range w.blocks.all {
 		b.wholeBlock = wholeBlock{
 			whole:       true,
 			returnable:  w.Reported,
-			outlived:    !w.Fixed && !b.Created.IsZero() && !b.Created.After(w.Created),
+			outlived:    !w.SingleBlock && !b.Created.IsZero() && !b.Created.After(w.Created),
 			wasAssigned: b.Listed || slices.Contains(w.old.Assigned, b.CIDR),
 			runs:        w.runsWith(b.Block),
-			replaced:    w.Fixed && len(w.Assigned) > 0,
+			replaced:    w.SingleBlock && len(w.Assigned) > 0,
 		}
 		if b.Listed {
 			b.usableIn, b.allocatable = len(b.Usable), len(b.Usable)
@@ -82,7 +82,7 @@ func (w *blockShare) isOfNode(a netip.Addr) bool {
 }
 
 // useless reports whether the agent does not need the family.
-func (w *blockShare) useless() bool { return w.Reported && w.Requested == 0 && !w.OnDemand }
+func (w *blockShare) useless() bool { return w.Reported && w.Requested == 0 && !w.NoPreallocation }
 
 // lostByAgent reports whether a belongs to a pod that its agent did not restore: the
 // agent returned a's block after it was assigned again. It would return it each time,
@@ -98,11 +98,11 @@ func (w *blockShare) isStranded(a netip.Addr) bool {
 	return b != nil && (b.Conflict || b.Orphaned) && !w.isPublished(a)
 }
 
-// countBlockDemand counts the demand of a node with an agent that reports no addresses: its own,
+// countBlockAssignment counts the demand of a node with an agent that reports no addresses: its own,
 // those of pods, and one for each recent pod that has none yet. A pod without one for long is stuck
 // before it requests one; once it does, the agent's request includes it. Pods with an address of
 // another of Cilium's pools do not count, nor do pods that the agent has lost.
-func (w *blockShare) countBlockDemand() usage {
+func (w *blockShare) countBlockAssignment() usage {
 	u := usage{input: w.input, reported: w.Reported, trusted: w.AgentSettled && w.Reported}
 	for a, owner := range u.Used {
 		if u.ours(a) && w.isOfNode(a) && !w.lostByAgent(a) {
@@ -154,13 +154,13 @@ func (w *blockShare) needs(u *usage) needs {
 		requested = 0
 	}
 	switch {
-	case w.Fixed && len(w.Assigned) > 0:
+	case w.SingleBlock && len(w.Assigned) > 0:
 		// It has all it can have.
 	case len(w.Runs) > 0:
 		// It gets the block it runs with, or none.
-	case w.Fixed:
+	case w.SingleBlock:
 		n.target = 1
-	case w.OnDemand:
+	case w.NoPreallocation:
 		n.target = max(demand, requested)
 	case !w.Reported:
 		n.target = u.withReserve(demand)
@@ -181,9 +181,9 @@ const agentOwn = 3
 // if it has some of its own. It restores pods first. If no address is left for itself, it
 // exits, and requests no more than its reserve (Cilium v1.20.2, daemon/cmd/daemon.go,
 // configureDaemon).
-func (w *BlockDemand) agentRestores(u *usage) int {
+func (w *BlockAssignment) agentRestores(u *usage) int {
 	pods := u.demand - u.waiting
-	if pods == 0 || u.own > 0 || u.AgentSettled || !w.Reported || w.OnDemand {
+	if pods == 0 || u.own > 0 || u.AgentSettled || !w.Reported || w.NoPreallocation {
 		return 0
 	}
 	return pods + agentOwn
@@ -197,7 +197,7 @@ func (w *blockShare) assignBlocks(p *planner) {
 	for _, b := range p.all {
 		p.plan.Capacity += b.allocatable
 	}
-	if w.Fixed {
+	if w.SingleBlock {
 		w.assignFixed(p)
 		return
 	}
@@ -250,14 +250,14 @@ func (w *blockShare) fits(b *block) bool {
 
 // runsWith reports whether an agent runs with a block that its Node can name, while the Node names
 // no CIDR.
-func (w *BlockDemand) runsWith(b *Block) bool {
+func (w *BlockAssignment) runsWith(b *Block) bool {
 	return slices.Contains(w.Runs, b.CIDR) && !b.Conflict && !b.Orphaned
 }
 
 // RunsWithAnother reports whether an agent that is assigned no block runs with a CIDR that cannot
 // be assigned: none of the node's blocks has it. Then it gets no block.
 func (s *State) RunsWithAnother() bool {
-	d := s.BlockDemand
+	d := s.BlockAssignment
 	return d != nil && len(d.Runs) > 0 && !slices.ContainsFunc(s.Blocks, func(b Block) bool { return d.runsWith(&b) })
 }
 
@@ -297,7 +297,7 @@ func (w *blockShare) restoreUsed(p *planner) {
 		}
 		remember(&p.memory.Restored, a, since)
 	}
-	if w.Fixed {
+	if w.SingleBlock {
 		return // see assignFixed
 	}
 	gone := func(a netip.Addr) bool { return w.isPublished(a) || w.lostByAgent(a) }
@@ -327,7 +327,7 @@ func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 		return WaitAgent, b.byAgent
 	case len(b.byPods) > 0:
 		return WaitPods, b.byPods
-	case w.Reported || w.Fixed:
+	case w.Reported || w.SingleBlock:
 		return WaitReturn, nil
 	default:
 		return WaitUnsettled, nil
@@ -338,7 +338,7 @@ func (w *blockShare) waitOf(b *block) (WaitReason, []string) {
 // agent has no address for them, and requests more than it has, unless its block is fixed. A
 // closed block makes them count anyway: see closeBlocks.
 func (w *blockShare) reportStuckPods(p *planner) {
-	lacks := w.Fixed || p.target > p.plan.Capacity
+	lacks := w.SingleBlock || p.target > p.plan.Capacity
 	if p.closedFree > 0 || p.demand < p.plan.Capacity || !lacks {
 		return
 	}
