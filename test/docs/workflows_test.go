@@ -87,16 +87,3 @@ func TestWorkflows(t *testing.T) {
 		t.Errorf("%d targets found in the workflows: they call more", called)
 	}
 }
-
-// make test leaves out tests of long loops: docs/contributing/testing.md lists them, and their
-// purpose.
-func TestListOfLongTests(t *testing.T) {
-	page := read(t, "docs/contributing/testing.md")
-	for _, file := range files(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
-		for _, m := range regexp.MustCompile(`(?m)^func (TestLong\w*)\(`).FindAllStringSubmatch(read(t, file), -1) {
-			if !strings.Contains(page, "`"+m[1]+"`") {
-				t.Errorf("%s: docs/contributing/testing.md does not list %s", file, m[1])
-			}
-		}
-	}
-}
