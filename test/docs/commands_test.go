@@ -22,13 +22,17 @@ func pluginCommand() *cobra.Command {
 
 // pluginFlags returns all flags of the kubectl plugin.
 func pluginFlags() map[string]bool {
-	root := pluginCommand()
 	known := map[string]bool{}
-	for _, c := range append(root.Commands(), root) {
+	var add func(*cobra.Command)
+	add = func(c *cobra.Command) {
 		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 			set.VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 		}
+		for _, sub := range c.Commands() {
+			add(sub)
+		}
 	}
+	add(pluginCommand())
 	return known
 }
 
