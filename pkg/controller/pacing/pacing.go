@@ -74,8 +74,9 @@ func perMinute(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), max(1, n/10))
 }
 
-// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims with a ticket. Tickets of drains that did not begin, and are no longer requested, go
-// back first. poolOf returns the pool of a block, or nil.
+// Pace holds back the drains of a node that have no ticket, and adds the number of reclaims with a
+// ticket. Tickets of drains that did not begin, and are no longer requested, go back first. poolOf
+// returns the pool of a block, or nil.
 func (p *Pacing) Pace(node string, shares []state.Share, begun Moves, poolOf func(netip.Prefix) *crd.Pool, now time.Time) {
 	p.mu.Lock()
 	p.settle(node, shares, now)
@@ -225,7 +226,8 @@ func (p *Pacing) move(node string, b *expand.Block, pool *crd.Pool, moves map[st
 	}
 }
 
-// mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one if there is room. While the pool has no room, each node that waits asks again and again, so this
+// mayMove reports whether a node has a place among the nodes that move off a pool, or assigns it one
+// if there is room. While the pool has no room, each node that waits asks again and again, so this
 // case takes no walk.
 func (p *Pacing) mayMove(node string, pool *crd.Pool, begun Moves, now time.Time) bool {
 	of := p.pool(pool, now)
