@@ -37,9 +37,10 @@ func (s Step) Reached(want Step) bool {
 // Standing is the state that determines a node's Step.
 type Standing struct {
 	Node
-	// Blocks are the node's blocks, Pools their pools, by name.
-	Blocks []crd.Block
-	PoolOf func(name string) *crd.Pool
+	Blocks []crd.Block // the node's
+	// Publishable returns the addresses of a block in service that pods may have: none while its
+	// range drains.
+	Publishable func(crd.Block) []netip.Addr
 	// Settled: its agent has been Ready for a while.
 	Settled bool
 	// Unreported is the number of pods' addresses that the agent does not report.
@@ -90,10 +91,8 @@ func (s *Standing) lacksAddresses() bool {
 		if b.Phase != ipalloc.InService || b.Deleting {
 			continue
 		}
-		if pool := s.PoolOf(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
-			if slices.ContainsFunc(pool.Usable(b.CIDR), func(a netip.Addr) bool { return !published[a] }) {
-				return true
-			}
+		if slices.ContainsFunc(s.Publishable(b), func(a netip.Addr) bool { return !published[a] }) {
+			return true
 		}
 		for a := range s.Used {
 			if b.CIDR.Contains(a) && !published[a] {

@@ -68,7 +68,7 @@ func TestStep(t *testing.T) {
 		s := Standing{
 			Node:   Node{Name: "n", From: ClusterPool, AssignedCIDRs: prefixes("10.0.1.0/28")},
 			Blocks: []crd.Block{adopted("10.0.1.0/28", "n")}, Settled: true,
-			PoolOf: func(string) *crd.Pool { return main },
+			Publishable: func(b crd.Block) []netip.Addr { return main.Usable(b.CIDR) },
 		}
 		for _, c := range change {
 			c(&s)
@@ -87,7 +87,7 @@ func TestStep(t *testing.T) {
 		"half published":                 {standing(func(s *Standing) { s.Published = all[:3] }), Adopted},
 		"published":                      {standing(published), Published},
 		"but for an address in use":      {standing(published, func(s *Standing) { s.Used = usedBy("10.0.1.0", "default/a") }), Adopted},
-		"its range drains":               {standing(func(s *Standing) { s.PoolOf = func(string) *crd.Pool { return pool(t, "main", 27, "-10.0.0.0/16") } }), Published},
+		"its range drains":               {standing(func(s *Standing) { s.Publishable = func(crd.Block) []netip.Addr { return nil } }), Published},
 		"moved, a moment ago":            {standing(published, moved, func(s *Standing) { s.Settled = false }), Moved},
 		"moved, and a pod is to come":    {standing(published, moved, func(s *Standing) { s.Unreported = 1 }), Moved},
 		"settled":                        {standing(published, moved), Settled},

@@ -11,8 +11,9 @@ import (
 )
 
 // pruned decodes pods in protobuf without the fields that no decision on bound pods needs, which are
-// most of a pod: volumes, probes, environment, conditions, managed fields. They are cut out of the bytes before these are decoded, and take no memory. Anything but a single pod,
-// such as a Status or a list that is not streamed, is decoded whole.
+// most of a pod: volumes, probes, environment, conditions, managed fields. They are cut out of the
+// bytes before these are decoded, and take no memory. Anything but a single pod, such as a Status
+// or a list that is not streamed, is decoded whole.
 type pruned struct{ runtime.NegotiatedSerializer }
 
 // DecoderToVersion returns a decoder of objects.

@@ -108,14 +108,20 @@ func (m *move) agentImage(node string) string {
 // have run for settle.
 func (m *move) standing(name string, settle time.Duration) adopt.Standing {
 	s := adopt.Standing{
-		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name), PoolOf: m.Pools.Get,
+		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
 		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation],
+	}
+	view := m.Ledger.CiliumNode(name)
+	s.Publishable = func(b crd.Block) []netip.Addr {
+		if pool := m.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
+			return m.Publishable(view, pool, b.CIDR)
+		}
+		return nil
 	}
 	if pod := m.agentPod(name); pod != nil {
 		since := state.ReadySince(pod)
 		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
 	}
-	view := m.Ledger.CiliumNode(name)
 	for _, pod := range m.Pods.On(name) {
 		if view == nil || m.Now.Sub(m.started[pod.Name]) < settle {
 			continue // reports lag

@@ -71,7 +71,9 @@ func (d cliClient) List(_ context.Context, list client.ObjectList, opts ...clien
 			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
 		case *v1alpha1.PodIPBlockList:
 			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
-		case *networkingv1.ServiceCIDRList, *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
+		case *networkingv1.ServiceCIDRList:
+			l.Items = allOf[networkingv1.ServiceCIDR](w, KindServiceCIDR)
+		case *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
 			// no Services here, and no other Lease
 		case *policyv1.PodDisruptionBudgetList:
 			l.Items = nil
