@@ -282,7 +282,7 @@ func TestRecreateKeepsForeign(t *testing.T) {
 			want.Spec.IPAM.PodCIDRs = node(nil, test.wantPodCIDRs...).Spec.IPAM.PodCIDRs
 			same(t, "spec", want.Spec, got.Spec)
 			same(t, "labels and annotations", []map[string]string{want.Labels, want.Annotations}, []map[string]string{got.Labels, got.Annotations})
-			same(t, "Recreate wrote into what is remembered", remembered, last)
+			same(t, "the remembered CiliumNode after Recreate", remembered, last)
 		})
 	}
 }

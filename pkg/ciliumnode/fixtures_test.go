@@ -16,7 +16,7 @@ import (
 
 func compareNetip() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
-// same reports a difference between what is wanted and what there is, except between nil and empty.
+// same reports a difference between want and got, except between nil and empty.
 func same(t testing.TB, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, compareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(View{})); diff != "" {
