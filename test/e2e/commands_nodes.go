@@ -37,11 +37,7 @@ const (
 
 func cmdHas(ctx context.Context, e *env, a *arguments) error {
 	text := strings.Join(a.rest, " ")
-	n, err := e.nodeAt(a)
-	if err != nil {
-		return err
-	}
-	pods, err := e.groups(a)
+	n, pods, err := e.nodeAndPods(a)
 	if err != nil {
 		return err
 	}
@@ -93,31 +89,35 @@ func cmdEncrypted(ctx context.Context, e *env, a *arguments) error {
 }
 
 func cmdLost(ctx context.Context, e *env, a *arguments) error {
-	n, err := e.nodeAt(a)
-	if err != nil {
-		return err
-	}
-	pods, err := e.groups(a)
+	n, pods, err := e.nodeAndPods(a)
 	if err == nil {
 		e.noteLost(ctx, n, pods, "pods that the agent lost")
 	}
 	return err
 }
 
+// terms returns the rest of the arguments, the terms about a node, as one text and as a check of them.
+func (e *env) terms(a *arguments) (text string, hold func(context.Context) error) {
+	text = strings.Join(a.rest, " ")
+	node := a.word()
+	return text, func(ctx context.Context) error { return e.holds(ctx, node, a.rest) }
+}
+
 func cmdAwait(ctx context.Context, e *env, a *arguments) error {
-	began, node := time.Now(), a.word()
-	err := e.Eventually(ctx, strings.Join(a.rest, " "), func(ctx context.Context) error { return e.holds(ctx, node, a.rest) })
-	e.check(err == nil, node+" "+strings.Join(a.rest, " "), "after %.0f s", time.Since(began).Seconds())
+	began := time.Now()
+	text, hold := e.terms(a)
+	err := e.Eventually(ctx, text, hold)
+	e.check(err == nil, text, "after %.0f s", time.Since(began).Seconds())
 	return err
 }
 
 func cmdCheck(ctx context.Context, e *env, a *arguments) error {
-	node := a.word()
-	err := e.holds(ctx, node, a.rest)
+	text, hold := e.terms(a)
+	err := hold(ctx)
 	if err != nil {
 		e.Logf("%v", err)
 	}
-	e.check(err == nil, node+" "+strings.Join(a.rest, " "), "%t", err == nil)
+	e.check(err == nil, text, "%t", err == nil)
 	return nil
 }
 
@@ -126,11 +126,11 @@ func cmdNever(ctx context.Context, e *env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	node := a.word()
+	text, hold := e.terms(a)
 	short, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	err = e.Eventually(short, strings.Join(a.rest, " "), func(ctx context.Context) error { return e.holds(ctx, node, a.rest) })
-	e.check(err != nil && ctx.Err() == nil, node+" "+strings.Join(a.rest, " ")+" within "+d.String(), "%t", err == nil)
+	err = e.Eventually(short, text, hold)
+	e.check(err != nil && ctx.Err() == nil, text+" within "+d.String(), "%t", err == nil)
 	return ctx.Err()
 }
 
@@ -177,11 +177,7 @@ func cmdRoutes(ctx context.Context, e *env, a *arguments) error {
 }
 
 func cmdMark(ctx context.Context, e *env, a *arguments) error {
-	n, err := e.nodeAt(a)
-	if err != nil {
-		return err
-	}
-	pods, err := e.groups(a)
+	n, pods, err := e.nodeAndPods(a)
 	if err != nil {
 		return err
 	}

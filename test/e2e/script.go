@@ -161,6 +161,16 @@ func (e *env) nodeAt(a *arguments) (*bed.Node, error) {
 	return nil, fmt.Errorf("no node %q", name)
 }
 
+// nodeAndPods returns the node that the next argument names, and the pods of all groups after it.
+func (e *env) nodeAndPods(a *arguments) (*bed.Node, []*bed.Pod, error) {
+	n, err := e.nodeAt(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := e.groups(a)
+	return n, pods, err
+}
+
 // group returns the pods of a group.
 func (e *env) group(name string) ([]*bed.Pod, error) {
 	if pods, ok := e.pods[name]; ok {
