@@ -152,7 +152,8 @@ func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		j := slices.IndexFunc(o.Blocks, func(k crd.Block) bool { return k.CIDR == b.CIDR })
-		if b.Request != expand.None && b.Request != expand.NodeUnselected || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
+		mayMove := b.Request == expand.None || b.Request == expand.NodeUnselected || state.MayWait(b)
+		if !mayMove || b.Conflict || o.Blocks[j].Pool == fo.Ruling() || s.Uses(b.CIDR) {
 			continue
 		}
 		switch {
