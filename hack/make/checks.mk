@@ -35,6 +35,11 @@ mutants-changed: controlplane # Plant the mutants of the files that differ from 
 	files=$$(git diff --name-only --diff-filter=d '$(BASE)...' -- pkg cmd | paste -sd,); \
 	go run ./test/mutants -files "$$files" $(if $(CHECKS),-checks='$(CHECKS)')
 
+GUARDED := $(addprefix ./pkg/,ipalloc expand state ciliumnode crd exclude controller/node controller/pool)
+.PHONY: mutation
+mutation: test-needs $(gremlins) # Change the code of packages at one place after the other; fails if their own tests miss more than a tenth. Hours. PKG=./pkg/ipalloc
+	hack/mutation.sh $(gremlins) $(call given,PKG,$(GUARDED))
+
 # These need a ServiceCIDR (Kubernetes 1.33) or a MutatingAdmissionPolicy (1.36).
 NEWER_KUBERNETES := TestScripts/^plan$$|TestPodsRequestAddresses|TestOffers|TestGrowthForUnscheduledPods|TestRecallForUnscheduledPods
 .PHONY: test-oldest

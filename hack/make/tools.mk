@@ -16,6 +16,7 @@ $(eval $(call tool,golangci-lint,github.com/golangci/golangci-lint/v2,github.com
 $(eval $(call tool,cosign,github.com/sigstore/cosign/v3,github.com/sigstore/cosign/v3/cmd/cosign,5 minutes))
 $(eval $(call tool,crane,github.com/google/go-containerregistry,github.com/google/go-containerregistry/cmd/crane,1 minute))
 $(eval $(call tool,govulncheck,golang.org/x/vuln,golang.org/x/vuln/cmd/govulncheck,20 seconds))
+$(eval $(call tool,gremlins,github.com/go-gremlins/gremlins,github.com/go-gremlins/gremlins/cmd/gremlins,20 seconds))
 $(eval $(call tool,helm,helm.sh/helm/v4,helm.sh/helm/v4/cmd/helm,3 minutes))
 $(eval $(call tool,helm3,helm.sh/helm/v3,helm.sh/helm/v3/cmd/helm,3 minutes))
 $(eval $(call tool,promtool,github.com/prometheus/prometheus,github.com/prometheus/prometheus/cmd/promtool,2 minutes,-tags remove_all_sd))

@@ -121,12 +121,13 @@ func TestSetAgainstList(t *testing.T) {
 func TestOffered(t *testing.T) {
 	var s Set
 	s.Put(Claimant{LoadBalancerPool, "lb"}, prefixes("10.0.0.5/32", "10.0.0.6/32"))
-	s.Put(Claimant{Service, "default/web"}, prefixes("10.0.0.5/32"))
+	s.Put(Claimant{Service, "default/web"}, prefixes("10.0.0.5/32", "10.0.0.7/32"))
+	s.Put(Claimant{LoadBalancerPool, "late"}, prefixes("10.0.0.7/32"))
 	var got []string
 	for _, r := range s.In(netip.MustParsePrefix("10.0.0.0/24")) {
 		got = append(got, fmt.Sprint(r, " ", r.Offered()))
 	}
-	if diff := cmp.Diff([]string{"10.0.0.5 of Service default/web false", "10.0.0.6 of CiliumLoadBalancerIPPool lb true"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"10.0.0.5 of Service default/web false", "10.0.0.6 of CiliumLoadBalancerIPPool lb true", "10.0.0.7 of Service default/web false"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -146,6 +147,9 @@ func TestWords(t *testing.T) {
 	want := "10.0.0.0 of Node n0, 10.0.0.1 of Node n1 (in block 10.0.0.0/27), 10.0.0.2 of Node n2, 10.0.0.3 of Node n3, 10.0.0.4 of Node n4 and 5 more"
 	if diff := cmp.Diff(want, words); diff != "" {
 		t.Error(diff)
+	}
+	if five := Words(s.In(netip.MustParsePrefix("10.0.0.0/8"))[:5], nil); strings.Contains(five, "more") {
+		t.Error(five)
 	}
 	if one := Words(s.In(netip.MustParsePrefix("10.100.0.0/24")), nil); !strings.Contains(one, "10.96.0.0/12 of ServiceCIDR kubernetes") {
 		t.Error(one)
