@@ -10,7 +10,8 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z | xargs -0 cp --parents -t "$copy"
 cd "$copy"
 failed=0
-ulimit -v 8000000 # a change can make a loop that allocates without end
+# A change can make a loop without end, which outlives its test, or allocates without end.
+ulimit -t 120 -v 8000000
 for pkg in "$@"; do
 	echo "$pkg: a few seconds for each change"
 	# A change that makes a loop endless ends by a timeout, and counts as neither noticed nor missed.
