@@ -383,3 +383,39 @@ func TestMayName(t *testing.T) {
 		t.Errorf("with nothing else reserved, %v may name a part of it, want m", got)
 	}
 }
+
+// NamedElsewhere finds the addresses of a block that other CiliumNodes name, with any other
+// reservations in it.
+func TestNamedElsewhere(t *testing.T) {
+	const block = "10.0.0.0/28"
+	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.View {
+		obj := fixtures.CiliumNode(name, "1", podCIDR)
+		obj.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
+		return ciliumnode.NewView(obj)
+	}
+	tests := map[string]struct {
+		nodes    []*ciliumnode.View
+		excluded []netip.Prefix
+		want     []netip.Prefix
+	}{
+		"nothing":                           {},
+		"the node itself":                   {nodes: []*ciliumnode.View{cn("n", block, "10.0.0.1")}},
+		"another one, an address":           {nodes: []*ciliumnode.View{cn("n", block), cn("m", "10.1.0.0/28", "10.0.0.3")}, want: fixtures.Prefixes("10.0.0.3/32")},
+		"another one, a larger CIDR":        {nodes: []*ciliumnode.View{cn("m", "10.0.0.0/24")}, want: fixtures.Prefixes("10.0.0.0/24")},
+		"another one, the same CIDR":        {nodes: []*ciliumnode.View{cn("n", block), cn("m", block)}, want: fixtures.Prefixes(block)},
+		"the address of a Node":             {nodes: []*ciliumnode.View{cn("n", block)}, excluded: fixtures.Prefixes("10.0.0.5/32")},
+		"the address of a Node and another": {nodes: []*ciliumnode.View{cn("m", "10.1.0.0/28", "10.0.0.3")}, excluded: fixtures.Prefixes("10.0.0.5/32"), want: fixtures.Prefixes("10.0.0.3/32")},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := ReadyLedger(fixtures.Block(block, "p", "n", 1))
+			l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, tc.excluded)
+			for _, cn := range tc.nodes {
+				l.UpsertCiliumNode(cn)
+			}
+			if got := l.NamedElsewhere("n", fixtures.Prefix(block)); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	largePools  = 200
-	largeBlocks = 50_000
+	blocksPerNode = 16
+	blockBits     = 28
 	// podsPerNode is the kubelet's default limit.
 	podsPerNode = 110
 	// tried is the number of arguments that a call is tried with, if there are more.
@@ -44,9 +44,9 @@ const (
 // no block left. Methods that take the lock for one part at a time are called on one part;
 // copying the names of all nodes, which they do first, takes as long as Ledger.Nodes.
 func BenchmarkHolds(b *testing.B) {
-	for _, store := range large(largePools, largeBlocks).stores() {
-		for _, name := range slices.Sorted(maps.Keys(store.calls)) {
-			b.Run(store.name()+"."+name, func(b *testing.B) { holds.Report(b, store.calls[name]) })
+	for _, store := range newFleet(200, 50_000).stores() {
+		for name, call := range store.calls() {
+			b.Run(store.name()+"."+name, func(b *testing.B) { holds.Report(b, call) })
 		}
 	}
 }
@@ -54,8 +54,8 @@ func BenchmarkHolds(b *testing.B) {
 // Every method of a type with a lock is measured, and every call leaves the store ready for
 // the next one.
 func TestEveryHoldIsMeasured(t *testing.T) {
-	for _, store := range large(4, 256).stores() {
-		for name, call := range store.calls {
+	for _, store := range newFleet(4, 256).stores() {
+		for name, call := range store.calls() {
 			for i := range min(call.N, 3) {
 				if call.Hold != nil {
 					call.Hold(i)
@@ -70,93 +70,192 @@ func TestEveryHoldIsMeasured(t *testing.T) {
 				t.Errorf("%s.%s is called with nothing", store.name(), name)
 			}
 		}
-		for method := range reflect.TypeOf(store.of).Methods() {
-			measured := func(call string) bool { return strings.Fields(call)[0] == method.Name }
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(store.calls)), measured) && !slices.Contains(store.without, method.Name) {
-				t.Errorf("%s.%s is not measured", store.name(), method.Name)
-			}
-		}
 	}
 }
 
-// store is a value with a lock, and the calls of its methods. The key of a call is the
-// method's name, which other words may follow.
+// store is a value with a lock.
 type store struct {
-	of    any
-	calls map[string]holds.Call
+	*fleet
+	of any
 	// without are methods that only wait for others, or that compare their copies after releasing
-	// the lock.
-	without []string
+	// the lock. walks are methods that walk all nodes or pods.
+	without, walks []string
+	// special are the calls that need arguments of their own, or that must be undone. The key is
+	// the method's name, which other words may follow.
+	special map[string]holds.Call
+	// values are arguments for all other methods, before the fleet's.
+	values func(i int) []any
 }
 
 func (s store) name() string { return reflect.TypeOf(s.of).Elem().Name() }
 
-// largeFleet is a fleet plus the contents of all other stores.
-type largeFleet struct {
-	*fleet
-	// part has as many nodes as are read under the lock at a time, and one has a single
-	// node; nil: this is such a fleet itself.
-	part, one  *largeFleet
-	version    int
-	names      []string
-	all        []*crd.Pool
-	pods       *state.Pods
-	agents     *state.Agents
-	boundPods  []state.BoundPod
-	agentPods  []state.AgentPod
-	listedPods map[types.UID]bool
+// calls returns a call of each method.
+func (s store) calls() map[string]holds.Call {
+	calls := maps.Clone(s.special)
+	if calls == nil {
+		calls = map[string]holds.Call{}
+	}
+	of := reflect.ValueOf(s.of)
+	for method := range of.Type().Methods() {
+		special := func(call string) bool { return strings.Fields(call)[0] == method.Name }
+		if slices.Contains(s.without, method.Name) || slices.ContainsFunc(slices.Collect(maps.Keys(s.special)), special) {
+			continue
+		}
+		call := s.each(nil)
+		if slices.Contains(s.walks, method.Name) {
+			call = s.few(nil)
+		}
+		call.Hold = func(i int) time.Duration {
+			args := []reflect.Value{of}
+			for n := 1; n < method.Type.NumIn(); n++ {
+				args = append(args, s.value(i, method.Name, method.Type.In(n)))
+			}
+			begin := time.Now()
+			method.Func.Call(args)
+			return time.Since(begin)
+		}
+		calls[method.Name] = call
+	}
+	return calls
 }
 
-func large(pools, blocks int) *largeFleet {
-	f := &largeFleet{fleet: newFleetIn(20, pools, blocks), version: 1, listedPods: map[types.UID]bool{}}
-	f.pods, f.agents = state.NewPods(), state.NewAgents(time.Minute)
+// value returns argument number i of a type.
+func (s store) value(i int, method string, of reflect.Type) reflect.Value {
+	values := s.fleet.values(i)
+	if s.values != nil {
+		values = append(s.values(i), values...)
+	}
+	for _, value := range values {
+		if reflect.TypeOf(value).AssignableTo(of) {
+			return reflect.ValueOf(value)
+		}
+	}
+	panic(fmt.Sprintf("%s.%s needs a %s: add one to its values", s.name(), method, of))
+}
+
+// values returns arguments of methods, by type.
+func (f *fleet) values(i int) []any {
+	b := f.block(i)
+	return []any{
+		f.node(i), b, b.CIDR, b.UID, []netip.Prefix{b.CIDR}, exclude.Range{CIDR: b.CIDR}, ipalloc.IPv4, f.cuts[i%len(f.cuts)], f.pool(i), f.all,
+		f.object(i), f.listed, f.boundPods[i*7919%len(f.boundPods)], f.agentPods[i%len(f.agentPods)], fixtures.Noon(), labels.Set{"zone": "a"},
+		i%2 == 0, 0, map[string]bool{}, [2]map[string]bool{}, [2][]string{{poolName(0)}}, []*ciliumpool.View(nil),
+	}
+}
+
+// poolNames are values for methods of pools.
+func (f *fleet) poolNames(i int) []any { return []any{poolName(i % len(f.all))} }
+
+// fleet is a cluster with blocks of several pools, 16 per node, all published, in all stores.
+type fleet struct {
+	*state.Ledger
+	pools     *state.Pools
+	pods      *state.Pods
+	agents    *state.Agents
+	blocks    []crd.Block
+	nodes     []*ciliumnode.View
+	all       []*crd.Pool
+	cuts      []ipalloc.Cut
+	boundPods []state.BoundPod
+	agentPods []state.AgentPod
+	listed    map[types.UID]bool
+	version   int
+	// part has as many nodes as are read under the lock at a time, and one has a single
+	// node; nil: this is such a fleet itself.
+	part, one *fleet
+}
+
+func poolName(pool int) string { return fmt.Sprintf("p%d", pool) }
+
+func newFleet(pools, blocks int) *fleet {
+	f := &fleet{Ledger: state.NewLedger(), pods: state.NewPods(), agents: state.NewAgents(time.Minute), version: 1, listed: map[types.UID]bool{}}
+	f.pools = state.NewPools(fixtures.Defaults(), f.Ledger)
 	for pool := range pools {
+		f.cuts = append(f.cuts, ipalloc.Cut{Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(pool)}), 20)}, BlockBits: blockBits})
+		f.setPool(pool)
 		f.all = append(f.all, f.pools.Get(poolName(pool)))
 	}
-	for _, cn := range f.nodes {
-		f.names = append(f.names, cn.Name)
-		for k := range podsPerNode {
-			pod := state.ReadPod(fixtures.Pod(fmt.Sprintf("pod-%s-%d", cn.Name, k), fmt.Sprintf("%s-uid-of-36-characters-%d", cn.Name, k), cn.Name, "10.0.0.1"))
-			f.pods.Set(pod, fixtures.Noon())
-			f.boundPods = append(f.boundPods, pod)
-			f.listedPods[pod.UID()] = true
-		}
-		agent := fixtures.AgentPod("agent-"+cn.Name, "container", true)
-		agent.Spec.NodeName = cn.Name
-		f.agentPods = append(f.agentPods, state.ReadAgent(agent))
-		f.agents.Set(f.agentPods[len(f.agentPods)-1], fixtures.Noon())
-		f.listedPods[agent.UID] = true
-		f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: cn.Name}, f.address(len(f.names)))
+	for n := range blocks / blocksPerNode {
+		f.addNode(n, n%pools, n/pools)
 	}
+	f.SetReady()
 	return f
 }
 
+func (f *fleet) setPool(pool int) {
+	obj := fixtures.PodIPPool(poolName(pool), 8, f.cuts[pool].Ranges[0].String())
+	obj.Spec.IPv4.BlockSize = blockBits
+	f.version++
+	obj.Generation = int64(f.version)
+	f.pools.Set(obj)
+}
+
+// addNode adds a node with the blocks of a pool at this place.
+func (f *fleet) addNode(n, pool, place int) {
+	name := fmt.Sprintf("n%05d", n)
+	cn := fixtures.CiliumNode(name, "1")
+	cn.UID = types.UID(name)
+	var keys []string
+	for j := range blocksPerNode {
+		at := (place*blocksPerNode + j) << (32 - blockBits)
+		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(pool), byte(at >> 8), byte(at)}), blockBits)
+		f.blocks = append(f.blocks, fixtures.Block(cidr.String(), poolName(pool), name, 1))
+		f.Upsert(f.blocks[len(f.blocks)-1])
+		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR(cidr.String()))
+		for addr := cidr.Addr().Next(); cidr.Contains(addr.Next()); addr = addr.Next() {
+			keys = append(keys, addr.String())
+		}
+	}
+	cn.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
+	f.nodes = append(f.nodes, ciliumnode.NewView(cn))
+	f.UpsertCiliumNode(f.nodes[n])
+	f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: name}, f.address(len(f.nodes)))
+	for k := range podsPerNode {
+		pod := state.ReadPod(fixtures.Pod(fmt.Sprintf("pod-%s-%d", name, k), fmt.Sprintf("%s-uid-of-36-characters-%d", name, k), name, "10.0.0.1"))
+		f.pods.Set(pod, fixtures.Noon())
+		f.boundPods = append(f.boundPods, pod)
+		f.listed[pod.UID()] = true
+	}
+	agent := fixtures.AgentPod("agent-"+name, "container", true)
+	agent.Spec.NodeName = name
+	f.agentPods = append(f.agentPods, state.ReadAgent(agent))
+	f.agents.Set(f.agentPods[n], fixtures.Noon())
+	f.listed[agent.UID], f.listed[cn.UID] = true, true
+}
+
 // address returns the address of node n.
-func (f *largeFleet) address(n int) []netip.Prefix {
+func (f *fleet) address(n int) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}), 32)}
 }
 
-func (f *largeFleet) next() string { f.version++; return fmt.Sprint(f.version) }
+func (f *fleet) next() string { f.version++; return fmt.Sprint(f.version) }
 
-func (f *largeFleet) block(i int) crd.Block { return f.blocks[i*7919%len(f.blocks)] }
+func (f *fleet) block(i int) crd.Block { return f.blocks[i*7919%len(f.blocks)] }
 
-func (f *largeFleet) node(i int) string { return f.names[i%len(f.names)] }
+func (f *fleet) node(i int) string { return f.nodes[i%len(f.nodes)].Name }
+
+// view returns the CiliumNode of a node in a new version.
+func (f *fleet) view(i int) *ciliumnode.View { return f.nodes[i%len(f.nodes)].At(f.next()) }
 
 // object returns the CiliumNode of a node as it is known.
-func (f *largeFleet) object(i int) *ciliumv2.CiliumNode {
+func (f *fleet) object(i int) *ciliumv2.CiliumNode {
 	seen := f.nodes[i%len(f.nodes)]
 	return &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: seen.Name, UID: seen.UID, ResourceVersion: seen.ResourceVersion}}
 }
 
-func (f *largeFleet) pool(i int) *crd.Pool { return f.all[i%len(f.all)] }
+func (f *fleet) pool(i int) *crd.Pool { return f.all[i%len(f.all)] }
 
-// each returns a call with one argument per node, or tried if that is less.
-func (f *largeFleet) each(do func(i int)) holds.Call {
-	return holds.Call{N: min(tried, len(f.nodes)), Do: do}
+// each returns a call with one argument per node, or tried if that is less, and what undoes it.
+func (f *fleet) each(do func(i int), undo ...func(i int)) holds.Call {
+	call := holds.Call{N: min(tried, len(f.nodes)), Do: do}
+	if len(undo) > 0 {
+		call.Undo = undo[0]
+	}
+	return call
 }
 
 // few is for calls that walk all nodes or all pods.
-func (f *largeFleet) few(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
+func (f *fleet) few(do func(i int)) holds.Call { return holds.Call{N: 3, Do: do} }
 
 // withoutIPv6 returns the CiliumNode of an agent that does not run IPv6.
 func withoutIPv6() *ciliumnode.View {
@@ -166,174 +265,188 @@ func withoutIPv6() *ciliumnode.View {
 	return ciliumnode.NewView(cn)
 }
 
-func (f *largeFleet) stores() []store {
-	f.part, f.one = large(4, partNodes*blocksPerNode), large(1, blocksPerNode)
+func (f *fleet) stores() []store {
+	f.part, f.one = newFleet(4, partNodes*blocksPerNode), newFleet(1, blocksPerNode)
 	f.part.UpsertCiliumNode(withoutIPv6())
-	return []store{
-		{f.Ledger, f.ledgerCalls(), []string{"WaitReady", "WaitShown"}},
-		{f.pools, f.poolsCalls(), nil},
-		{f.pods, f.podsCalls(), nil},
-		{f.agents, f.agentsCalls(), nil},
-		{&state.Awaiting{}, f.awaitingCalls(), nil},
-		{&state.Pressure{}, f.pressureCalls(), nil},
-		{&scheduling.Unscheduled{}, f.unscheduledCalls(), []string{"Missing", "SetNeeds"}},
-		{&state.CiliumPools{}, f.ciliumPoolsCalls(), nil},
-		{&state.Unrecorded{}, f.unrecordedCalls(), nil},
+	stores := []store{
+		{of: f.Ledger, special: f.ledgerCalls(), walks: []string{"CIDRs", "CiliumNodes", "Nodes", "ListedFor"}, without: []string{"WaitReady", "WaitShown"}},
+		{of: f.pools, values: f.poolNames, special: map[string]holds.Call{
+			"Set":    {N: len(f.cuts), Do: f.setPool},
+			"Delete": {N: len(f.cuts), Do: func(i int) { f.pools.Delete(poolName(i)) }, Undo: f.setPool},
+		}},
+		f.podStore(), f.agentStore(), f.awaitingStore(), f.pressureStore(), f.unscheduledStore(), f.ciliumPoolStore(),
+		{of: &state.Unrecorded{}, values: f.poolNames},
 	}
+	for i := range stores {
+		stores[i].fleet = f
+	}
+	return stores
 }
 
-func (f *largeFleet) poolsCalls() map[string]holds.Call {
-	p := f.pools
-	obj := func(i int) (string, netip.Prefix) { return poolName(i % len(f.cuts)), f.cuts[i%len(f.cuts)].Ranges[0] }
-	set := func(i int) {
-		name, cidr := obj(i)
-		pool := fixtures.PodIPPool(name, 8, cidr.String())
-		pool.Spec.IPv4.BlockSize = blockBits
-		f.version++
-		pool.Generation = int64(f.version)
-		p.Set(pool)
+func (f *fleet) ledgerCalls() map[string]holds.Call {
+	var claimed netip.Prefix
+	claim := func(i int) {
+		cidr, _, err := f.Claim(ipalloc.IPv4, f.node(i), "", f.all)
+		if err != nil {
+			panic(err)
+		}
+		claimed = cidr
 	}
-	calls := func(do func(i int)) holds.Call { return holds.Call{N: len(f.cuts), Do: do} }
+	forget := func(i int) { f.Forget(f.node(i), claimed) }
+	// A deleted block cannot come back under its UID.
+	back := func(i int) {
+		at := i * 7919 % len(f.blocks)
+		b := f.blocks[at]
+		b.UID, b.ResourceVersion = types.UID("uid-"+f.next()), fmt.Sprint(f.version)
+		f.blocks[at] = b
+		f.Upsert(b)
+	}
+	inPool := func(do func(node, pool string)) holds.Call {
+		return f.each(func(i int) { do(f.node(i), poolName(i%len(f.cuts))) })
+	}
+	unknown := func(i int) { f.MarkUnknown(f.node(i), f.block(i).CIDR) }
+	restore := func(i int) { f.UpsertCiliumNode(f.view(i)) }
+	exclusion := func(add int) func(int) {
+		return func(i int) { f.Exclude(exclude.Claimant{Kind: exclude.Node, Name: f.node(i)}, f.address(i+1+add)) }
+	}
+	// after measures a call without the one before it.
+	after := func(before, do func(i int)) holds.Call {
+		return holds.Call{N: min(tried, len(f.nodes)), Hold: func(i int) time.Duration {
+			before(i)
+			begin := time.Now()
+			do(i)
+			return time.Since(begin)
+		}}
+	}
+	forgetCiliumNode := after(func(i int) { f.RemoveCiliumNode(f.view(i)) }, func(i int) { f.ForgetCiliumNode(f.node(i)) })
+	forgetCiliumNode.Undo = restore
 	return map[string]holds.Call{
-		"Serving":       calls(func(int) { p.Serving("default") }),
-		"CiliumPools":   calls(func(int) { p.CiliumPools() }),
-		"Set":           calls(set),
-		"Names":         calls(func(int) { p.Names() }),
-		"Delete":        {N: len(f.cuts), Do: func(i int) { p.Delete(poolName(i)) }, Undo: set},
-		"Get":           calls(func(i int) { p.Get(poolName(i)) }),
-		"Touching":      calls(func(i int) { p.Touching([]netip.Prefix{f.block(i).CIDR}) }),
-		"Invalid":       calls(func(i int) { _ = p.Invalid(poolName(i)) }),
-		"Match":         calls(func(int) { p.Match(labels.Set{"zone": "a"}) }),
-		"RulingIsFinal": calls(func(int) { p.RulingIsFinal(labels.Set{"zone": "a"}) }),
-	}
-}
-
-func (f *largeFleet) podsCalls() map[string]holds.Call {
-	p := f.pods
-	pod := func(i int) state.BoundPod { return f.boundPods[i*7919%len(f.boundPods)] }
-	node := func(i int) string { return pod(i).Node }
-	requests := []state.PoolRequest{
-		state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "a"}}),
-		state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": "b"}}),
-	}
-	return map[string]holds.Call{
-		"Set":          f.each(func(i int) { p.Set(pod(i), fixtures.Noon()) }),
-		"Delete":       {N: min(tried, len(f.nodes)), Do: func(i int) { p.Delete(pod(i).PodKey, fixtures.Noon()) }, Undo: func(i int) { p.Set(pod(i), fixtures.Noon()) }},
-		"On":           f.each(func(i int) { p.On(node(i)) }),
-		"Ended":        f.each(func(i int) { p.Ended(node(i), fixtures.Noon()) }),
-		"PoolRequests": f.each(func(i int) { p.PoolRequests(node(i), nil) }),
-		"SetNamespace": f.few(func(int) {
-			f.version++
-			f.one.pods.SetNamespace("other", requests[f.version%2]) // no pod is in this namespace, so all are visited
+		"Size":                           inPool(func(_, pool string) { f.Size(pool) }),
+		"MovingOff":                      inPool(func(_, pool string) { f.MovingOff(pool) }),
+		"MovesOff":                       inPool(func(node, pool string) { f.MovesOff(node, pool) }),
+		"Overlaps":                       f.each(func(i int) { f.Overlaps(f.block(i).CIDR) }),
+		"Overlaps a pool":                f.each(func(i int) { f.Overlaps(f.cuts[i%len(f.cuts)].Ranges[0]) }),
+		"PoolBlocks":                     {N: len(f.cuts), Hold: f.longestPart},
+		"NotRunning":                     f.few(func(int) { f.part.NotRunning(ipalloc.IPv6, poolName(0)) }),
+		"NamedElsewhere":                 f.each(func(i int) { f.NamedElsewhere(f.block(i).Node, f.block(i).CIDR) }),
+		"NamedElsewhere of another node": f.few(func(i int) { f.part.NamedElsewhere("another", f.part.block(i).CIDR) }),
+		"Excluded":                       f.each(func(i int) { f.Excluded(f.block(i).CIDR) }),
+		"Excluded of all":                f.few(func(int) { f.Excluded(netip.MustParsePrefix("192.168.0.0/16")) }),
+		"MissingCiliumNodes":             f.few(func(int) { f.part.MissingCiliumNodes(f.listed, f.next()) }),
+		"Withholders":                    f.few(func(int) { f.part.Withholders(f.cuts[0]) }),
+		"Upsert": f.each(func(i int) {
+			b := f.block(i)
+			b.ResourceVersion = f.next()
+			f.Upsert(b)
 		}),
-		"Missing": f.few(func(int) { f.one.pods.Missing(f.listedPods) }),
+		"Assume":                 f.each(func(i int) { f.Assume(f.block(i)) }),
+		"Assume after an outage": f.each(func(i int) { f.Assume(f.block(i)) }, unknown),
+		"Remove":                 f.each(func(i int) { f.Remove(f.block(i)) }, back),
+		"Claim":                  f.each(claim, forget),
+		"Forget":                 after(claim, forget),
+		"MarkUnknown":            f.each(unknown, func(i int) { f.Forget(f.node(i), f.block(i).CIDR) }),
+		"UpsertCiliumNode":       f.each(restore),
+		"RemoveCiliumNode":       f.each(func(i int) { f.RemoveCiliumNode(f.view(i)) }, restore),
+		"ForgetCiliumNode":       forgetCiliumNode,
+		"Exclude":                f.each(exclusion(len(f.nodes)), exclusion(0)),
+		"OfferToServices":        f.each(func(i int) { f.OfferToServices("lb", f.address(i+1)) }, func(int) { f.OfferToServices("lb", nil) }),
 	}
 }
 
-func (f *largeFleet) agentsCalls() map[string]holds.Call {
-	a, now := f.agents, fixtures.Noon()
+// longestPart returns the longest time from one block of a pool to the next, as the iteration may
+// hold the lock for it.
+func (f *fleet) longestPart(i int) (longest time.Duration) {
+	last := time.Now()
+	for range f.PoolBlocks(poolName(i)) {
+		longest = max(longest, time.Since(last))
+		last = time.Now()
+	}
+	return max(longest, time.Since(last))
+}
+
+func (f *fleet) podStore() store {
+	pod := func(i int) state.BoundPod { return f.boundPods[i*7919%len(f.boundPods)] }
+	return store{of: f.pods, special: map[string]holds.Call{
+		"Delete": f.each(func(i int) { f.pods.Delete(pod(i).PodKey, fixtures.Noon()) }, func(i int) { f.pods.Set(pod(i), fixtures.Noon()) }),
+		"SetNamespace": f.few(func(int) { // no pod is in this namespace, so all are visited
+			f.one.pods.SetNamespace("other", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: map[string]string{"ipam.cilium.io/ip-pool": f.next()}}))
+		}),
+		"Missing": f.few(func(int) { f.one.pods.Missing(f.listed) }),
+	}}
+}
+
+func (f *fleet) agentStore() store {
 	pod := func(i int) state.AgentPod { return f.agentPods[i%len(f.agentPods)] }
-	return map[string]holds.Call{
-		"Set":              f.each(func(i int) { a.Set(pod(i), now) }),
-		"Delete":           {N: min(tried, len(f.nodes)), Do: func(i int) { a.Delete(pod(i).PodKey) }, Undo: func(i int) { a.Set(pod(i), now) }},
-		"Missing":          f.few(func(int) { f.part.agents.Missing(f.listedPods) }),
-		"Container":        f.each(func(i int) { a.Container(f.node(i)) }),
-		"Settled":          f.each(func(i int) { a.Settled(f.node(i), now) }),
-		"MayWaitForFamily": f.each(func(i int) { a.MayWaitForFamily(f.node(i), now) }),
-		"Runs":             f.each(func(i int) { a.Runs(f.node(i)) }),
-	}
+	return store{of: f.agents, special: map[string]holds.Call{
+		"Delete":  f.each(func(i int) { f.agents.Delete(pod(i).PodKey) }, func(i int) { f.agents.Set(pod(i), fixtures.Noon()) }),
+		"Missing": f.few(func(int) { f.part.agents.Missing(f.listed) }),
+	}}
 }
 
-// awaitingCalls returns calls with every node waiting for every pool.
-func (f *largeFleet) awaitingCalls() map[string]holds.Call {
-	a, one := &state.Awaiting{}, &state.Awaiting{}
-	all := [2][]*crd.Pool{f.all}
-	for _, name := range f.names {
-		a.Set(name, true, true, all)
+// awaitingStore returns a store with every node waiting for every pool.
+func (f *fleet) awaitingStore() store {
+	a, one, all := &state.Awaiting{}, &state.Awaiting{}, [2][]*crd.Pool{f.all}
+	set := func(i int) { a.Set(f.node(i), true, true, all) }
+	for i := range f.nodes {
+		set(i)
 	}
 	one.Set("n", true, true, all)
-	set := func(i int) { a.Set(f.node(i), true, true, all) }
 	looks, looked := func(i int) { a.Looks(f.node(i)) }, func(i int) { a.Looked(f.node(i)) }
-	return map[string]holds.Call{
+	return store{of: a, special: map[string]holds.Call{
 		"Set":    f.each(set),
-		"Has":    f.each(func(i int) { a.Has(f.node(i)) }),
 		"Wake":   {N: 3, Do: func(i int) { one.Wake(ipalloc.IPv4, []string{poolName(i)}) }, Undo: func(int) { one.Looks("n"); one.Looked("n") }},
-		"Looks":  {N: min(tried, len(f.nodes)), Do: looks, Undo: looked},
+		"Looks":  f.each(looks, looked),
 		"Looked": f.each(func(i int) { looks(i); looked(i) }),
-		"Forget": {N: min(tried, len(f.nodes)), Do: func(i int) { a.Forget(f.node(i)) }, Undo: set},
-	}
+		"Forget": f.each(func(i int) { a.Forget(f.node(i)) }, set),
+	}}
 }
 
-// pressureCalls returns calls with an idle block on every node.
-func (f *largeFleet) pressureCalls() map[string]holds.Call {
-	p := state.NewPressure()
-	for _, name := range f.names {
-		p.SetIdle(name, [2][]string{{poolName(0)}})
+// pressureStore returns a store with an idle block on every node.
+func (f *fleet) pressureStore() store {
+	p, percent := state.NewPressure(), 0
+	for i := range f.nodes {
+		p.SetIdle(f.node(i), [2][]string{{poolName(0)}})
 	}
-	percent := 0
-	return map[string]holds.Call{
+	return store{of: p, special: map[string]holds.Call{
 		"Set": f.each(func(i int) {
 			percent = 99 - percent%2
 			p.Set(f.pool(i), ipalloc.IPv4, percent)
 		}),
 		"Taken":      f.each(func(i int) { p.Taken(poolName(i%len(f.all)), ipalloc.IPv4) }),
-		"SetIdle":    f.each(func(i int) { p.SetIdle(f.node(i), [2][]string{{poolName(0)}}) }),
 		"ForgetPool": {N: len(f.all), Do: func(i int) { p.ForgetPool(poolName(i)) }, Undo: func(i int) { p.Set(f.pool(i), ipalloc.IPv4, 50) }},
-	}
+	}}
 }
 
-// unscheduledCalls returns calls with a waiting pod for each node, and needs for every
-// node.
-func (f *largeFleet) unscheduledCalls() map[string]holds.Call {
+// unscheduledStore returns a store with a waiting pod for each node, and needs for every node.
+func (f *fleet) unscheduledStore() store {
 	u, now := scheduling.NewUnscheduled(), fixtures.Noon()
 	var pods []scheduling.UnscheduledPod
 	needs := map[string]scheduling.NodeNeeds{}
-	for i, name := range f.names {
-		pod := fixtures.Pod("p", "unscheduled-"+name, "")
+	for i := range f.nodes {
+		pod := fixtures.Pod("p", "unscheduled-"+f.node(i), "")
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 			Reason: corev1.PodReasonUnschedulable, Message: "Insufficient " + string(state.OfferResource(ipalloc.IPv4))}}
 		pods = append(pods, scheduling.ReadUnscheduled(pod))
 		u.Set(pods[i], now)
-		needs[name] = scheduling.NodeNeeds{Expected: [2]int{1}}
+		needs[f.node(i)] = scheduling.NodeNeeds{Expected: [2]int{1}}
 	}
 	u.SetNeeds(needs)
-	pod := func(i int) scheduling.UnscheduledPod { return pods[i%len(pods)] }
-	return map[string]holds.Call{
-		"Set":             f.each(func(i int) { u.Set(pod(i), now) }),
-		"Delete":          {N: min(tried, len(pods)), Do: func(i int) { u.Delete(pod(i).UID()) }, Undo: func(i int) { u.Set(pod(i), now) }},
-		"Any":             f.each(func(int) { u.Any() }),
-		"Needs":           f.each(func(i int) { u.Needs(f.node(i), ipalloc.IPv4, 0) }),
-		"IsScarce":        f.each(func(int) { u.IsScarce(ipalloc.IPv4, f.all) }),
-		"SetScarce":       f.each(func(int) { u.SetScarce([2]map[string]bool{}) }),
-		"SetWithoutBlock": f.each(func(i int) { u.SetWithoutBlock(f.node(i), i%2 == 0) }),
-	}
+	set := func(i int) { u.Set(pods[i%len(pods)], now) }
+	return store{of: u, without: []string{"Missing", "SetNeeds"}, special: map[string]holds.Call{
+		"Set": f.each(set), "Delete": f.each(func(i int) { u.Delete(pods[i%len(pods)].UID()) }, set),
+	}}
 }
 
-// ciliumPoolsCalls returns calls with a Cilium pool for each pool.
-func (f *largeFleet) ciliumPoolsCalls() map[string]holds.Call {
+// ciliumPoolStore returns a store with a Cilium pool for each pool.
+func (f *fleet) ciliumPoolStore() store {
 	c := state.NewCiliumPools()
 	var views []*ciliumpool.View
 	for pool := range f.all {
 		views = append(views, fixtures.Picking(poolName(pool), map[string]string{"app": poolName(pool)}, nil))
 		c.Set(views[pool])
 	}
-	calls := func(do func(i int)) holds.Call { return holds.Call{N: len(views), Do: do} }
-	return map[string]holds.Call{
-		"SetKnown": calls(func(int) { c.SetKnown() }),
-		"Known":    calls(func(int) { c.Known() }),
-		"Set":      calls(func(i int) { c.Set(views[i]) }),
-		"Delete":   {N: len(views), Do: func(i int) { c.Delete(views[i]) }, Undo: func(i int) { c.Set(views[i]) }},
-		"Get":      calls(func(i int) { c.Get(poolName(i)) }),
-		"Names":    calls(func(int) { c.Names() }),
-		"Picking":  calls(func(int) { c.Picking() }),
-		"Missing":  calls(func(int) { c.Missing(f.listedPods) }),
-	}
-}
-
-func (f *largeFleet) unrecordedCalls() map[string]holds.Call {
-	u := &state.Unrecorded{}
-	return map[string]holds.Call{
-		"Set": f.each(func(int) { u.Set(map[string]bool{}) }),
-		"Has": f.each(func(i int) { u.Has(poolName(i)) }),
-	}
+	set := func(i int) { c.Set(views[i]) }
+	return store{of: c, values: f.poolNames, special: map[string]holds.Call{
+		"Set": {N: len(views), Do: set}, "Delete": {N: len(views), Do: func(i int) { c.Delete(views[i]) }, Undo: set},
+	}}
 }

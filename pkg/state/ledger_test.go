@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -33,6 +35,33 @@ func TestPoolBlocks(t *testing.T) {
 	l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 6)) // recreated, of another pool
 	if diff := cmp.Diff([]string{"10.0.0.4/30", "10.0.0.8/30"}, walk("p")); diff != "" || len(walk("q")) > 0 || len(l.byPool) != 1 {
 		t.Errorf("%s; q has %v, the index %d pools", diff, walk("q"), len(l.byPool))
+	}
+}
+
+// The blocks of a pool are read in parts, so the ledger may change meanwhile: a deleted block is
+// left out, a changed one is included, and none appears twice.
+func TestPoolBlocksWhileTheyChange(t *testing.T) {
+	const all = 4 * partSize
+	block := func(i int) crd.Block {
+		return fixtures.Block(fmt.Sprintf("10.0.%d.%d/30", i/64, i%64*4), "p", "n", i+1)
+	}
+	l, seen := ReadyLedger(), map[netip.Prefix]crd.Block{}
+	for i := range all {
+		l.Upsert(block(i))
+	}
+	changed, deleted := block(all-2), block(all-1)
+	for b := range l.PoolBlocks("p") {
+		if _, twice := seen[b.CIDR]; twice {
+			t.Fatalf("%s is there twice", b.CIDR)
+		}
+		if seen[b.CIDR] = b; len(seen) == 1 {
+			l.Upsert(fixtures.At(changed, all+1, ipalloc.Draining))
+			l.Remove(deleted)
+			l.Upsert(block(all))
+		}
+	}
+	if _, there := seen[deleted.CIDR]; there || len(seen) != all-1 || seen[changed.CIDR].Phase != ipalloc.Draining {
+		t.Errorf("%d of %d blocks, %+v", len(seen), all, seen[changed.CIDR])
 	}
 }
 
