@@ -17,118 +17,68 @@ func leaving(p *corev1.Pod) *corev1.Pod {
 }
 
 func TestAgentsSettled(t *testing.T) {
-	const settle = time.Minute
-	after := func(d time.Duration) time.Time { return fixtures.Noon().Add(d) }
+	const settle, minute = time.Minute, time.Minute
+	type change struct {
+		pod   *corev1.Pod
+		after time.Duration
+		gone  bool
+	}
+	ready := func(uid, container string, after time.Duration) change {
+		return change{fixtures.AgentPod(uid, container, true), after, false}
+	}
+	gone := func(uid string) change { return change{fixtures.AgentPod(uid, "c", true), 0, true} }
+	notReady, unbound := fixtures.AgentPod("1", "c", false), fixtures.AgentPod("1", "c", true)
+	unbound.Spec.NodeName = ""
 	tests := map[string]struct {
-		news func(a *Agents)
-		at   time.Time
-		want bool
-		when time.Time // zero: not foreseeable
+		changes   []change
+		at        time.Duration
+		want      bool
+		when      time.Duration // 0: not foreseeable
+		container string
 	}{
-		"unknown":           {news: func(*Agents) {}, at: after(time.Hour)},
-		"Ready just now":    {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon()) }, at: fixtures.Noon(), when: after(settle)},
-		"Ready long enough": {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon()) }, at: after(settle), want: true, when: after(settle)},
-		"not Ready":         {news: func(a *Agents) { a.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), fixtures.Noon()) }, at: after(time.Hour)},
-		"not bound to a node": {news: func(a *Agents) {
-			p := fixtures.AgentPod("1", "c", true)
-			p.Spec.NodeName = ""
-			a.Set(ReadAgent(p), fixtures.Noon())
-		}, at: after(time.Hour)},
-		"on its way out": {news: func(a *Agents) { a.Set(ReadAgent(leaving(fixtures.AgentPod("1", "c", true))), fixtures.Noon()) }, at: after(time.Hour)},
-		"gone": {news: func(a *Agents) {
-			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
-		}, at: after(time.Hour)},
-		"another one is gone": {news: func(a *Agents) {
-			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			a.Delete(ReadAgent(fixtures.AgentPod("0", "b", true)).PodKey)
-		}, at: after(settle), want: true, when: after(settle)},
-		"seen again, the same": {news: func(a *Agents) {
-			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), after(30*time.Second))
-		}, at: after(settle), want: true, when: after(settle)},
+		"unknown":              {at: time.Hour},
+		"Ready just now":       {changes: []change{ready("1", "c", 0)}, when: settle, container: "c"},
+		"Ready long enough":    {changes: []change{ready("1", "c", 0)}, at: settle, want: true, when: settle, container: "c"},
+		"not Ready":            {changes: []change{{pod: notReady}}, at: time.Hour, container: "c"},
+		"not bound to a node":  {changes: []change{{pod: unbound}}, at: time.Hour},
+		"on its way out":       {changes: []change{{pod: leaving(fixtures.AgentPod("1", "c", true))}}, at: time.Hour, container: "c"},
+		"gone":                 {changes: []change{ready("1", "c", 0), gone("1")}, at: time.Hour},
+		"another one is gone":  {changes: []change{ready("1", "c", 0), gone("0")}, at: settle, want: true, when: settle, container: "c"},
+		"seen again, the same": {changes: []change{ready("1", "c", 0), ready("1", "c", minute/2)}, at: settle, want: true, when: settle, container: "c"},
 		"its container restarted": {
-			news: func(a *Agents) {
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-				a.Set(ReadAgent(fixtures.AgentPod("1", "d", true)), after(time.Hour))
-			},
-			at: after(time.Hour + settle - time.Second), when: after(time.Hour + settle),
+			changes: []change{ready("1", "c", 0), ready("1", "d", time.Hour)},
+			at:      time.Hour + settle - time.Second, when: time.Hour + settle, container: "d",
 		},
 		"it was not Ready for a moment": {
-			news: func(a *Agents) {
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), after(time.Hour))
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), after(time.Hour+time.Second))
-			},
-			at: after(time.Hour + settle), when: after(time.Hour + settle + time.Second),
+			changes: []change{ready("1", "c", 0), {pod: notReady, after: time.Hour}, ready("1", "c", time.Hour+time.Second)},
+			at:      time.Hour + settle, when: time.Hour + settle + time.Second, container: "c",
 		},
-		"replaced, old one first": {
-			news: func(a *Agents) {
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-				a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
-				a.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), after(time.Minute))
-			},
-			at: after(2 * time.Minute), want: true, when: after(2 * time.Minute),
-		},
-		"replaced, the old one leaves while the new one runs": {
-			news: func(a *Agents) {
-				a.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-				a.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), after(time.Minute))
-				a.Set(ReadAgent(leaving(fixtures.AgentPod("1", "c", true))), after(time.Minute))
-				a.Delete(ReadAgent(fixtures.AgentPod("1", "c", true)).PodKey)
-			},
-			at: after(time.Hour), want: true, when: after(2 * time.Minute),
+		"two agents":              {changes: []change{ready("1", "c", 0), ready("2", "d", 0)}, at: time.Hour},
+		"replaced, old one first": {changes: []change{ready("1", "c", 0), gone("1"), ready("2", "d", minute)}, at: 2 * minute, want: true, when: 2 * minute, container: "d"},
+		"replaced, while the old one leaves": {
+			changes: []change{ready("1", "c", 0), ready("2", "d", minute), {pod: leaving(fixtures.AgentPod("1", "c", true)), after: minute}, gone("1")},
+			at:      time.Hour, want: true, when: 2 * minute, container: "d",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			agents := NewAgents(settle)
-			test.news(agents)
-			got, when := agents.Settled("n", test.at)
-			if got != test.want || !when.Equal(test.when) {
-				t.Errorf("settled %t, at %s; want %t, at %s", got, when, test.want, test.when)
+			for _, c := range test.changes {
+				agent := ReadAgent(c.pod)
+				if c.gone {
+					agents.Delete(agent.PodKey)
+				} else if agents.Set(agent, fixtures.Noon().Add(c.after)); agents.Set(agent, fixtures.Noon().Add(c.after)) {
+					t.Error("the same again is a change")
+				}
+			}
+			got, when := agents.Settled("n", fixtures.Noon().Add(test.at))
+			if want := fixtures.Noon().Add(test.when); got != test.want || when.IsZero() != (test.when == 0) || test.when != 0 && !when.Equal(want) {
+				t.Errorf("settled %t, at %s; want %t, at %s", got, when, test.want, want)
+			}
+			if got := agents.Container("n"); got != test.container {
+				t.Errorf("its container is %q, want %q", got, test.container)
 			}
 		})
-	}
-}
-
-// A node may have two agent pods for a while; events of the old one must not hide the new
-// one forever.
-func TestAgentsTwoPodsOfANode(t *testing.T) {
-	agents := NewAgents(time.Minute)
-	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-	agents.Set(ReadAgent(fixtures.AgentPod("2", "d", true)), fixtures.Noon())
-	if settled, _ := agents.Settled("n", fixtures.Noon().Add(time.Hour)); settled {
-		t.Error("settled while there are two agents")
-	}
-	agents.Set(ReadAgent(fixtures.AgentPod("1", "c", false)), fixtures.Noon())
-	agents.Delete(ReadAgent(fixtures.AgentPod("1", "c", false)).PodKey)
-	if settled, when := agents.Settled("n", fixtures.Noon().Add(time.Hour)); !settled {
-		t.Errorf("the agent that is left is not settled after an hour, but at %s", when)
-	}
-	agents.Delete(ReadAgent(fixtures.AgentPod("2", "d", true)).PodKey)
-	if settled, _ := agents.Settled("n", fixtures.Noon().Add(time.Hour)); settled {
-		t.Error("settled without an agent")
-	}
-}
-
-func TestAgentsSetReportsChanges(t *testing.T) {
-	agents := NewAgents(time.Minute)
-	for i, step := range []struct {
-		pod  *corev1.Pod
-		want bool
-	}{
-		{fixtures.AgentPod("1", "c", false), true},
-		{fixtures.AgentPod("1", "c", false), false},
-		{fixtures.AgentPod("1", "c", true), true},
-		{fixtures.AgentPod("1", "d", true), true},
-		{leaving(fixtures.AgentPod("1", "d", true)), true},
-		{endedSoon(fixtures.AgentPod("1", "d", false)), true},
-		{endedSoon(fixtures.AgentPod("1", "d", false)), false},
-	} {
-		if got := agents.Set(ReadAgent(step.pod), fixtures.Noon()); got != step.want {
-			t.Errorf("step %d reports a change: %t", i, got)
-		}
 	}
 }
 
@@ -169,11 +119,6 @@ func TestAgentMayWaitForFamily(t *testing.T) {
 			}
 		})
 	}
-}
-
-func endedSoon(p *corev1.Pod) *corev1.Pod {
-	p.Status.ContainerStatuses[1].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
-	return p
 }
 
 func otherEnded(p *corev1.Pod, end *corev1.ContainerStateTerminated) *corev1.Pod {

@@ -23,105 +23,70 @@ func onHostNetwork(p *corev1.Pod) *corev1.Pod {
 }
 
 func TestPods(t *testing.T) {
+	type change struct {
+		pod  *corev1.Pod
+		gone bool
+	}
+	pod := fixtures.Pod
 	tests := map[string]struct {
-		news    func(p *Pods) bool // result of the last change
-		changed bool
+		changes []change
+		changed bool         // by the last one
 		want    []expand.Pod // on node n
 	}{
-		"bound": {
-			news: func(p *Pods) bool { return p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon()) }, changed: true,
-			want: []expand.Pod{{Name: "default/a"}},
-		},
-		"not bound": {news: func(p *Pods) bool { return p.Set(ReadPod(fixtures.Pod("a", "1", "")), fixtures.Noon()) }},
-		"requests addresses": {
-			news: func(p *Pods) bool {
-				return p.Set(ReadPod(fixtures.Requesting(fixtures.Pod("a", "1", "n"), 1)), fixtures.Noon())
-			},
-			changed: true,
-			want:    []expand.Pod{{Name: "default/a", Requests: [2]uint16{1, 0}}},
-		},
-		"on the host network": {
-			news: func(p *Pods) bool { return p.Set(ReadPod(onHostNetwork(fixtures.Pod("a", "1", "n"))), fixtures.Noon()) },
-		},
+		"bound":               {[]change{{pod: pod("a", "1", "n")}}, true, []expand.Pod{{Name: "default/a"}}},
+		"not bound":           {changes: []change{{pod: pod("a", "1", "")}}},
+		"requests addresses":  {[]change{{pod: fixtures.Requesting(pod("a", "1", "n"), 1)}}, true, []expand.Pod{{Name: "default/a", Requests: [2]uint16{1, 0}}}},
+		"on the host network": {changes: []change{{pod: onHostNetwork(pod("a", "1", "n"))}}},
 		"with addresses, sorted by name": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("b", "2", "n")), fixtures.Noon())
-				return p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1", "fd00::1")), fixtures.Noon())
-			},
-			changed: true,
-			want:    []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1", "fd00::1")}, {Name: "default/b"}},
+			[]change{{pod: pod("b", "2", "n")}, {pod: pod("a", "1", "n", "10.0.0.1", "fd00::1")}}, true,
+			[]expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1", "fd00::1")}, {Name: "default/b"}},
 		},
 		"an address mapped into IPv6, and one that is none": {
-			news: func(p *Pods) bool {
-				return p.Set(ReadPod(fixtures.Pod("a", "1", "n", "::ffff:10.0.0.1", "x")), fixtures.Noon())
-			}, changed: true,
-			want: []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
+			[]change{{pod: pod("a", "1", "n", "::ffff:10.0.0.1", "x")}}, true, []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
 		},
 		"the same again": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1")), fixtures.Noon())
-				return p.Set(ReadPod(inPhase(fixtures.Pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning)), fixtures.Noon())
-			},
-			want: []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
+			[]change{{pod: pod("a", "1", "n", "10.0.0.1")}, {pod: inPhase(pod("a", "1", "n", "10.0.0.1"), corev1.PodRunning)}}, false,
+			[]expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
 		},
 		"it gets its address": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-				return p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1")), fixtures.Noon())
-			}, changed: true,
-			want: []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
+			[]change{{pod: pod("a", "1", "n")}, {pod: pod("a", "1", "n", "10.0.0.1")}}, true, []expand.Pod{{Name: "default/a", IPs: fixtures.Addrs("10.0.0.1")}},
 		},
-		"done": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-				return p.Set(ReadPod(inPhase(fixtures.Pod("a", "1", "n"), corev1.PodSucceeded)), fixtures.Noon())
-			},
-			changed: true,
-		},
-		"failed": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-				return p.Set(ReadPod(inPhase(fixtures.Pod("a", "1", "n"), corev1.PodFailed)), fixtures.Noon())
-			},
-			changed: true,
-		},
-		"gone": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
-			}, changed: true,
-		},
-		"gone, and never known": {news: func(p *Pods) bool { return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon()) }},
+		"done":                  {[]change{{pod: pod("a", "1", "n")}, {pod: inPhase(pod("a", "1", "n"), corev1.PodSucceeded)}}, true, nil},
+		"failed":                {[]change{{pod: pod("a", "1", "n")}, {pod: inPhase(pod("a", "1", "n"), corev1.PodFailed)}}, true, nil},
+		"gone":                  {[]change{{pod: pod("a", "1", "n")}, {pod("a", "1", "n"), true}}, true, nil},
+		"gone, and never known": {changes: []change{{pod("a", "1", "n"), true}}},
 		"recreated under its name before the old one is gone": {
-			news: func(p *Pods) bool {
-				p.Set(ReadPod(fixtures.Pod("a", "1", "n", "10.0.0.1")), fixtures.Noon())
-				p.Set(ReadPod(fixtures.Pod("a", "2", "n")), fixtures.Noon())
-				return p.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
-			},
-			changed: true,
-			want:    []expand.Pod{{Name: "default/a"}},
+			[]change{{pod: pod("a", "1", "n", "10.0.0.1")}, {pod: pod("a", "2", "n")}, {pod("a", "1", "n"), true}}, true, []expand.Pod{{Name: "default/a"}},
 		},
-		"of another node": {news: func(p *Pods) bool { return p.Set(ReadPod(fixtures.Pod("a", "1", "m")), fixtures.Noon()) }, changed: true},
+		"of another node": {[]change{{pod: pod("a", "1", "m")}}, true, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pods := NewPods()
-			if got := test.news(pods); got != test.changed {
-				t.Errorf("reports a change: %t", got)
+			pods, changed, first := NewPods(), false, map[string]time.Time{}
+			for i, c := range test.changes {
+				at, bound := fixtures.Noon().Add(time.Duration(i)*time.Minute), ReadPod(c.pod)
+				if c.gone {
+					changed = pods.Delete(bound.PodKey, at)
+					continue
+				}
+				if first[bound.Name].IsZero() || bound.UID() == "2" {
+					first[bound.Name] = at
+				}
+				changed = pods.Set(bound, at)
 			}
-			if diff := cmp.Diff(test.want, pods.On("n"), fixtures.CompareNetip(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(expand.Pod{}, "Seen")); diff != "" {
+			if changed != test.changed {
+				t.Errorf("reports a change: %t", changed)
+			}
+			for i := range test.want {
+				test.want[i].Seen = first[test.want[i].Name]
+			}
+			if diff := cmp.Diff(test.want, pods.On("n"), fixtures.CompareNetip(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("pods (-want +got):\n%s", diff)
 			}
+			if _, kept := pods.byNode["n"]; kept != (len(test.want) > 0) {
+				t.Errorf("keeps %v", pods.byNode)
+			}
 		})
-	}
-}
-
-func TestPodsForgetsNodes(t *testing.T) {
-	pods := NewPods()
-	pods.Set(ReadPod(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-	pods.Delete(ReadPod(fixtures.Pod("a", "1", "n")).PodKey, fixtures.Noon())
-	if len(pods.byNode) != 0 {
-		t.Errorf("still keeps %v", pods.byNode)
 	}
 }
 
