@@ -18,27 +18,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A CiliumNode that appears between reading its node and acting on that read is not forgotten:
-// otherwise its addresses would be assigned to other nodes.
-func TestLedgerForgetsNoCiliumNodeThatIsThere(t *testing.T) {
-	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-	l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "2", "10.0.0.0/30")))
-	if l.CiliumNode("n") != nil {
-		t.Fatal("it is not gone")
-	}
-	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "3", "10.0.0.0/30"))) // its agent has just created it
-	if l.ForgetCiliumNode("n") {
-		t.Error("something it names is no longer taken")
-	}
-	if l.CiliumNode("n") == nil {
-		t.Error("it is forgotten")
-	}
-	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 0 {
-		t.Errorf("%d blocks are free, want none", n)
-	}
-}
-
 // The ledger remembers that a CiliumNode was restored until it is forgotten, and does not
 // confuse it with another CiliumNode of the same name.
 func TestLedgerForgetsRestored(t *testing.T) {
@@ -62,52 +41,6 @@ func TestLedgerForgetsRestored(t *testing.T) {
 	}
 }
 
-// The ledger knows the latest version of a CiliumNode, whether the watch or the response to
-// a write is late.
-func TestLedgerKnowsTheLatestCiliumNode(t *testing.T) {
-	at := func(version string) *ciliumnode.View { return ciliumnode.NewView(fixtures.CiliumNode("n", version)) }
-	upsert := func(version string) func(*Ledger) { return func(l *Ledger) { l.UpsertCiliumNode(at(version)) } }
-	remove := func(version string) func(*Ledger) { return func(l *Ledger) { l.RemoveCiliumNode(at(version)) } }
-	listWithout := func(version string) func(*Ledger) {
-		return func(l *Ledger) {
-			for _, gone := range l.MissingCiliumNodes(nil, version) {
-				l.RemoveCiliumNode(gone)
-			}
-		}
-	}
-	tests := map[string]struct {
-		news []func(*Ledger)
-		want string // "": it is gone
-	}{
-		"written, and the watch is late":                {[]func(*Ledger){upsert("9"), upsert("10"), upsert("9")}, "10"},
-		"written, and the watch delivers that":          {[]func(*Ledger){upsert("10"), upsert("10")}, "10"},
-		"written, and the watch is past that":           {[]func(*Ledger){upsert("10"), upsert("11")}, "11"},
-		"a late response":                               {[]func(*Ledger){upsert("11"), upsert("10")}, "11"},
-		"deleted after the write":                       {[]func(*Ledger){upsert("10"), remove("11")}, ""},
-		"created, and the deletion of another was late": {[]func(*Ledger){upsert("10"), remove("9")}, "10"},
-		"deleted, and a response is late":               {[]func(*Ledger){upsert("9"), remove("11"), upsert("10")}, ""},
-		"not in a later list":                           {[]func(*Ledger){upsert("10"), listWithout("12")}, ""},
-		"not in an earlier list":                        {[]func(*Ledger){upsert("10"), listWithout("9")}, "10"},
-		"not in a list, and a response is late":         {[]func(*Ledger){upsert("9"), listWithout("12"), upsert("10")}, ""},
-		"created again":                                 {[]func(*Ledger){upsert("9"), listWithout("12"), upsert("13")}, "13"},
-		"versions that cannot be compared":              {[]func(*Ledger){upsert("abc"), upsert("xyz")}, "xyz"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			l, got := ReadyLedger(), ""
-			for _, do := range test.news {
-				do(l)
-			}
-			if v := l.CiliumNode("n"); v != nil {
-				got = v.ResourceVersion
-			}
-			if got != test.want {
-				t.Errorf("it knows version %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 // A list shows only the deletion of objects older than the list.
 func TestMissingCiliumNodes(t *testing.T) {
 	l := ReadyLedger()
@@ -120,22 +53,6 @@ func TestMissingCiliumNodes(t *testing.T) {
 		if want > 0 && missing[0].ResourceVersion != version {
 			t.Errorf("it is gone as of version %s, want %s", missing[0].ResourceVersion, version)
 		}
-	}
-}
-
-// An address that an agent still names although it no longer runs the family goes to no
-// other node: agents map it to that node.
-func TestStaleAddressIsTaken(t *testing.T) {
-	cn := fixtures.IPv4Agent()
-	cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
-	cn.Status.IPAM.Used = ipamtypes.AllocationMap{"10.0.0.1": {Owner: "router"}}
-	l := ReadyLedger()
-	l.UpsertCiliumNode(ciliumnode.NewView(cn))
-	if v := l.CiliumNode("n"); !v.FamilyDisabled(ipalloc.IPv6) {
-		t.Fatal("IPv6 counts as run")
-	}
-	if n := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("fd00::/126", "fd00::4/126"), BlockBits: 126}); n != 1 {
-		t.Errorf("%d blocks are free, want the one without the address", n)
 	}
 }
 
@@ -381,41 +298,5 @@ func TestMayName(t *testing.T) {
 	l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, nil)
 	if got := l.mayName("n", block); !slices.Equal(got, []string{"m"}) {
 		t.Errorf("with nothing else reserved, %v may name a part of it, want m", got)
-	}
-}
-
-// NamedElsewhere finds the addresses of a block that other CiliumNodes name, with any other
-// reservations in it.
-func TestNamedElsewhere(t *testing.T) {
-	const block = "10.0.0.0/28"
-	cn := func(name string, podCIDR string, keys ...string) *ciliumnode.View {
-		obj := fixtures.CiliumNode(name, "1", podCIDR)
-		obj.Spec.IPAM.Pool = fixtures.AllocationMap(keys...)
-		return ciliumnode.NewView(obj)
-	}
-	tests := map[string]struct {
-		nodes    []*ciliumnode.View
-		excluded []netip.Prefix
-		want     []netip.Prefix
-	}{
-		"nothing":                           {},
-		"the node itself":                   {nodes: []*ciliumnode.View{cn("n", block, "10.0.0.1")}},
-		"another one, an address":           {nodes: []*ciliumnode.View{cn("n", block), cn("m", "10.1.0.0/28", "10.0.0.3")}, want: fixtures.Prefixes("10.0.0.3/32")},
-		"another one, a larger CIDR":        {nodes: []*ciliumnode.View{cn("m", "10.0.0.0/24")}, want: fixtures.Prefixes("10.0.0.0/24")},
-		"another one, the same CIDR":        {nodes: []*ciliumnode.View{cn("n", block), cn("m", block)}, want: fixtures.Prefixes(block)},
-		"the address of a Node":             {nodes: []*ciliumnode.View{cn("n", block)}, excluded: fixtures.Prefixes("10.0.0.5/32")},
-		"the address of a Node and another": {nodes: []*ciliumnode.View{cn("m", "10.1.0.0/28", "10.0.0.3")}, excluded: fixtures.Prefixes("10.0.0.5/32"), want: fixtures.Prefixes("10.0.0.3/32")},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			l := ReadyLedger(fixtures.Block(block, "p", "n", 1))
-			l.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, tc.excluded)
-			for _, cn := range tc.nodes {
-				l.UpsertCiliumNode(cn)
-			}
-			if got := l.NamedElsewhere("n", fixtures.Prefix(block)); !slices.Equal(got, tc.want) {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
-		})
 	}
 }

@@ -10,37 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
-
-// A block that contains the address of a node or a Service is assigned to no node.
-func TestClusterAddressesAreNotClaimed(t *testing.T) {
-	ledger := NewLedger()
-	pools := NewPools(fixtures.Defaults(), ledger)
-	pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	node, services := exclude.Claimant{Kind: exclude.Node, Name: "a"}, exclude.Claimant{Kind: exclude.ServiceCIDR, Name: "kubernetes"}
-	ledger.Exclude(node, fixtures.Prefixes("10.0.0.1/32"))
-	ledger.Exclude(services, fixtures.Prefixes("10.0.0.8/29"))
-	ledger.SetReady()
-	claim := func() (netip.Prefix, error) {
-		cidr, _, err := ledger.Claim(ipalloc.IPv4, "n", "", []*crd.Pool{pools.Get("p")})
-		return cidr, err
-	}
-	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.4/30") {
-		t.Errorf("claimed %s, %v", got, err)
-	}
-	if got, err := claim(); err == nil {
-		t.Errorf("claimed %s", got)
-	}
-	ledger.Exclude(node, nil)
-	if got, err := claim(); err != nil || got != fixtures.Prefix("10.0.0.0/30") {
-		t.Errorf("with the node gone: %s, %v", got, err)
-	}
-}
 
 // An agent's own address in its node's blocks and CIDRs concerns only that node. If it lies
 // elsewhere, as one from an earlier IPAM may, no pod gets it.

@@ -1,11 +1,8 @@
 package state
 
 import (
-	"math/big"
 	"math/rand/v2"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,31 +45,6 @@ func FuzzLedger(f *testing.F) {
 		m.check(t)
 		if t.Failed() {
 			t.Logf("%v", m.log)
-		}
-	})
-}
-
-// FuzzReached compares resourceVersions of any form. The API server uses numbers of any
-// length.
-func FuzzReached(f *testing.F) {
-	f.Add("10", "9")
-	f.Add("", "1")
-	f.Add("1", "")
-	f.Add("18446744073709551616", "18446744073709551615")
-	f.Add("010", "9")
-	f.Add("x", "7")
-	number := regexp.MustCompile(`^[1-9][0-9]*$`)
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if !reached(a, a) || !reached(a, "") {
-			t.Errorf("%q has not reached itself, or nothing", a)
-		}
-		if !number.MatchString(a) || !number.MatchString(b) {
-			return
-		}
-		x, _ := new(big.Int).SetString(a, 10)
-		y, _ := new(big.Int).SetString(b, 10)
-		if got, want := reached(a, b), x.Cmp(y) >= 0; got != want {
-			t.Errorf("%s has reached %s: %t", a, b, got)
 		}
 	})
 }
@@ -135,59 +107,5 @@ func keysOf[V any](m map[string]V) map[string]struct{} {
 	for key := range m {
 		out[key] = struct{}{}
 	}
-	return out
-}
-
-// FuzzClaims claims for arbitrary nodes from arbitrary pools that share addresses: no two blocks
-// overlap, each lies within one range of the pool named, and no block is left over while a pool has
-// room.
-func FuzzClaims(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
-	f.Add([]byte{255, 128, 3, 0, 0, 0, 17, 34, 51})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		pools := []*crd.Pool{
-			fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28", "10.0.1.0/29")),
-			fixtures.PoolOf(t, fixtures.PodIPPool("q", 2, "10.0.0.8/29", "10.0.2.0/30")),
-		}
-		l := ReadyLedger()
-		held := map[netip.Prefix]string{}
-		for _, b := range data[:min(len(data), 200)] {
-			node := []string{"a", "b", "c"}[b%3]
-			order := slices.Clone(pools)
-			if b&8 != 0 {
-				slices.Reverse(order)
-			}
-			if cidrs := sortedKeys(held); b&0xc0 == 0xc0 && len(cidrs) > 0 {
-				cidr := cidrs[int(b)%len(cidrs)]
-				l.Forget(held[cidr], cidr)
-				delete(held, cidr)
-				continue
-			}
-			cidr, pool, err := l.Claim(ipalloc.IPv4, node, "", order)
-			if err != nil {
-				if len(held) != 7 { // of 4, 2, and 1 that the pools do not share
-					t.Fatalf("%v with %d of 7 blocks held: %v", err, len(held), held)
-				}
-				continue
-			}
-			for other := range held {
-				if other.Overlaps(cidr) {
-					t.Fatalf("%s is claimed, and %s is held", cidr, other)
-				}
-			}
-			if !pool.OnGrid(cidr) {
-				t.Fatalf("%s is no block of pool %s", cidr, pool.Name)
-			}
-			held[cidr] = node
-		}
-	})
-}
-
-func sortedKeys(m map[netip.Prefix]string) []netip.Prefix {
-	var out []netip.Prefix
-	for p := range m {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, netip.Prefix.Compare)
 	return out
 }

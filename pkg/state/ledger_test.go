@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -70,19 +72,20 @@ func TestLedgerOrderOfNews(t *testing.T) {
 	const cidr = "10.0.0.0/30"
 	first := fixtures.Block(cidr, "p", "a", 1)
 	second := fixtures.Block(cidr, "p", "b", 9) // the same addresses, claimed again
+	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, cidr))}
 	tests := map[string]struct {
 		news func(l *Ledger)
 		want []crd.Block // of CIDR; none or one
 	}{
-		"shown":               {func(l *Ledger) { l.Upsert(first) }, []crd.Block{first}},
-		"written, then shown": {func(l *Ledger) { l.Assume(first); l.Upsert(first) }, []crd.Block{first}},
-		"shown, then written": {func(l *Ledger) { l.Upsert(first); l.Assume(first) }, []crd.Block{first}},
 		"an older version is shown": {func(l *Ledger) {
 			l.Assume(fixtures.At(first, 3, ipalloc.Draining))
 			l.Upsert(fixtures.At(first, 2, ipalloc.InService))
 		}, []crd.Block{fixtures.At(first, 3, ipalloc.Draining)}},
-		"gone":                   {func(l *Ledger) { l.Upsert(first); l.Remove(fixtures.At(first, 2, ipalloc.InService)) }, nil},
-		"gone before our answer": {func(l *Ledger) { l.Upsert(first); l.Remove(fixtures.At(first, 2, ipalloc.InService)); l.Assume(first) }, nil},
+		"gone before our answer, and never shown": {func(l *Ledger) {
+			_, _, _ = l.Claim(ipalloc.IPv4, "a", "", pools)
+			l.Remove(fixtures.At(first, 2, ipalloc.InService))
+			l.Assume(first)
+		}, nil},
 		"gone, of which the watch shows only an old version": {func(l *Ledger) {
 			l.Upsert(first)
 			l.Assume(fixtures.At(first, 5, ipalloc.Draining))
@@ -94,12 +97,6 @@ func TestLedgerOrderOfNews(t *testing.T) {
 			l.Remove(fixtures.At(first, 8, ipalloc.CoolingDown))
 		}, []crd.Block{second}},
 		"claimed anew, shown at once": {func(l *Ledger) { l.Upsert(first); l.Upsert(second) }, []crd.Block{second}},
-		"deleted by us, an older version shown, then gone": {func(l *Ledger) {
-			l.Upsert(first)
-			l.Remove(first)
-			l.Upsert(fixtures.At(first, 2, ipalloc.CoolingDown))
-			l.Remove(fixtures.At(first, 3, ipalloc.CoolingDown))
-		}, nil},
 		"deleted by us, an older version shown": {func(l *Ledger) {
 			l.Upsert(first)
 			l.Remove(first)
@@ -129,115 +126,62 @@ func TestLedgerOrderOfNews(t *testing.T) {
 	}
 }
 
+// TestLedgerModel covers all else about claims.
 func TestLedgerClaim(t *testing.T) {
-	only := func(t *testing.T) []*crd.Pool {
-		return []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
-	}
-	claim := func(t *testing.T, l *Ledger, node string) bool {
-		t.Helper()
-		cidr, _, err := l.Claim(ipalloc.IPv4, node, "", only(t))
-		if err != nil && !errors.Is(err, ipalloc.ErrExhausted) {
-			t.Fatal(err)
-		}
-		return err == nil && cidr == fixtures.Prefix("10.0.0.0/30")
-	}
-	t.Run("a claim is taken until it is released", func(t *testing.T) {
-		l := ReadyLedger()
-		if !claim(t, l, "a") || claim(t, l, "b") {
-			t.Fatal("two nodes claimed one block")
-		}
-		l.Forget("a", fixtures.Prefix("10.0.0.0/30"))
-		if !claim(t, l, "b") {
-			t.Error("an unclaimed block cannot be claimed")
-		}
-	})
-	t.Run("a claim in doubt is not free for another node", func(t *testing.T) {
-		l := ReadyLedger()
-		claim(t, l, "a")
-		l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
-		if claim(t, l, "b") || claim(t, l, "a") {
-			t.Error("it was claimed again")
-		}
-	})
-	t.Run("an answer ends a doubt, for whomever it speaks", func(t *testing.T) {
-		for _, owner := range []string{"a", "b"} {
-			l := ReadyLedger()
-			claim(t, l, "a")
-			l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
-			l.Assume(fixtures.Block("10.0.0.0/30", "p", owner, 3))
-			if o, _ := l.space.Owner(fixtures.Prefix("10.0.0.0/30")); o.Node != owner || len(l.UnknownClaims("a")) != 0 {
-				t.Errorf("held by %v, in doubt %v", o, l.UnknownClaims("a"))
-			}
-		}
-	})
-	t.Run("the watch ends no doubt: it may show an older block", func(t *testing.T) {
-		for _, owner := range []string{"a", "b"} {
-			l := ReadyLedger()
-			older := fixtures.Block("10.0.0.0/30", "p", owner, 3)
-			l.Upsert(older)
-			l.Remove(older)
-			claim(t, l, "a")
-			l.Upsert(fixtures.Block("10.0.0.0/30", "p", owner, 4))
-			l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
-			l.Remove(older)
-			if got := l.UnknownClaims("a"); len(got) != 1 {
+	cidr := fixtures.Prefix("10.0.0.0/30")
+	pool := fixtures.PodIPPool("p", 1, cidr.String())
+	paused, next := fixtures.PodIPPool("paused", 1, "10.0.1.0/30"), fixtures.PodIPPool("next", 1, "10.0.2.0/30")
+	paused.Spec.Paused = true
+	block, closed := fixtures.Block(cidr.String(), "p", "n", 1), fixtures.Block(cidr.String(), "p", "n", 1)
+	closed.Closed = expand.Closed{Agent: "c", Since: fixtures.Noon()}
+	tests := map[string]struct {
+		news        func(l *Ledger)
+		node, agent string
+		pools       []*v1alpha1.PodIPPool // before pool; nil: none
+		want        error
+		from        string // the pool
+	}{
+		"free":                         {node: "n", from: "p"},
+		"not before all has been read": {news: func(l *Ledger) { *l = *NewLedger() }, node: "n", want: ipalloc.ErrNotReady, from: "p"},
+		"paused pools are passed over": {node: "n", pools: []*v1alpha1.PodIPPool{paused, next}, from: "next"},
+		"full pools, too":              {news: func(l *Ledger) { l.Upsert(block) }, node: "m", pools: []*v1alpha1.PodIPPool{pool, next}, from: "next"},
+		"the watch ends no doubt about it": {news: func(l *Ledger) {
+			l.MarkUnknown("n", cidr)
+			l.Upsert(block)
+			l.Remove(block)
+			if got := l.UnknownClaims("n"); len(got) != 1 {
 				t.Errorf("in doubt about %v", got)
 			}
-		}
-	})
-	t.Run("a doubt released is free", func(t *testing.T) {
-		l := ReadyLedger()
-		claim(t, l, "a")
-		l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
-		l.Forget("a", fixtures.Prefix("10.0.0.0/30"))
-		if !claim(t, l, "b") {
-			t.Error("still taken")
-		}
-	})
-	t.Run("no doubt about what another node has claimed since", func(t *testing.T) {
-		l := ReadyLedger()
-		claim(t, l, "a")
-		other := fixtures.Block("10.0.0.0/30", "p", "b", 3)
-		l.Upsert(other) // another process claimed it
-		l.Remove(other)
-		if !claim(t, l, "c") {
-			t.Fatal("a block that is gone cannot be claimed")
-		}
-		l.MarkUnknown("a", fixtures.Prefix("10.0.0.0/30"))
-		l.Forget("a", fixtures.Prefix("10.0.0.0/30"))
-		if claim(t, l, "d") {
-			t.Error("two nodes claimed one block")
-		}
-	})
-	t.Run("not before everything has been read", func(t *testing.T) {
-		if _, _, err := NewLedger().Claim(ipalloc.IPv4, "a", "", only(t)); !errors.Is(err, ipalloc.ErrNotReady) {
-			t.Errorf("got %v, want ErrNotReady", err)
-		}
-	})
-	t.Run("paused pools are passed over, and the next one serves", func(t *testing.T) {
-		full, paused, next := fixtures.PodIPPool("full", 1, "10.0.0.0/30"), fixtures.PodIPPool("paused", 1, "10.0.1.0/30"), fixtures.PodIPPool("next", 1, "10.0.2.0/30")
-		paused.Spec.Paused = true
-		l := ReadyLedger(fixtures.Block("10.0.0.0/30", "full", "b", 1))
-		cidr, pool, err := l.Claim(ipalloc.IPv4, "a", "", []*crd.Pool{fixtures.PoolOf(t, full), fixtures.PoolOf(t, paused), fixtures.PoolOf(t, next)})
-		if err != nil || pool.Name != "next" || cidr != fixtures.Prefix("10.0.2.0/30") {
-			t.Errorf("got %s, %v, %v", cidr, pool, err)
-		}
-	})
-}
-
-// Before the response to its creation is processed, a block may already be deleted and its
-// addresses claimed by another node.
-func TestLedgerWroteOfABlockGoneAgain(t *testing.T) {
-	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))}
-	l := ReadyLedger()
-	if _, _, err := l.Claim(ipalloc.IPv4, "a", "", pools); err != nil {
-		t.Fatal(err)
+		}, node: "m", from: "p"},
+		"closed by its agent":             {news: func(l *Ledger) { l.Upsert(closed); l.Remove(closed) }, node: "n", agent: "c", want: ipalloc.ErrExhausted},
+		"closed, and the agent restarted": {news: func(l *Ledger) { l.Upsert(closed); l.Remove(closed) }, node: "n", agent: "d", from: "p"},
+		"closed by another node's agent":  {news: func(l *Ledger) { l.Upsert(closed); l.Remove(closed) }, node: "m", agent: "c", from: "p"},
+		"closed, and passed over before": {news: func(l *Ledger) {
+			l.Upsert(closed)
+			l.Remove(closed)
+			_, _, _ = l.Claim(ipalloc.IPv4, "n", "c", []*crd.Pool{fixtures.PoolOf(t, pool)})
+		}, node: "m", from: "p"},
+		"closed, before another node had it": {news: func(l *Ledger) {
+			l.Upsert(closed)
+			l.Remove(closed)
+			l.Upsert(fixtures.Block(cidr.String(), "p", "m", 2))
+			l.Remove(fixtures.Block(cidr.String(), "p", "m", 2))
+		}, node: "n", agent: "c", from: "p"},
 	}
-	b := fixtures.Block("10.0.0.0/30", "p", "a", 10)
-	l.Remove(fixtures.At(b, 11, ipalloc.InService)) // a broken watch never showed it
-	l.Assume(b)
-	if _, held := l.space.Owner(b.CIDR); held || len(l.NodeBlocks("a")) > 0 {
-		t.Error("the block stays taken though no node holds it")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			l, pools := ReadyLedger(), []*crd.Pool{}
+			if test.news != nil {
+				test.news(l)
+			}
+			for _, p := range append(test.pools, pool) {
+				pools = append(pools, fixtures.PoolOf(t, p))
+			}
+			_, from, err := l.Claim(ipalloc.IPv4, test.node, test.agent, pools)
+			if !errors.Is(err, test.want) || (from == nil) != (test.from == "") || from != nil && from.Name != test.from {
+				t.Errorf("claimed from %v, %v; want %q, %v", from, err, test.from, test.want)
+			}
+		})
 	}
 }
 
@@ -245,37 +189,6 @@ func TestLedgerWaitShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ReadyLedger()
 		b, other := fixtures.Block("10.0.0.0/30", "p", "a", 10), fixtures.Block("10.0.0.4/30", "p", "a", 20)
-		done := make(chan error, 1)
-		go func() { done <- l.WaitShown(t.Context(), b.UID) }()
-		l.Assume(b)
-		l.Upsert(other) // a later one, as a relist may show them
-		synctest.Wait()
-		if len(done) > 0 {
-			t.Fatal("came back before the watch had shown the block")
-		}
-		if l.Shown(b.UID) || !l.Shown(other.UID) {
-			t.Error("Shown does not report what the watch has shown")
-		}
-		l.Upsert(b)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := l.WaitShown(ctx, "never"); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want that the context ended", err)
-		}
-		l.Remove(b)
-		if err := l.WaitShown(t.Context(), b.UID); err != nil || l.Shown(b.UID) {
-			t.Errorf("waiting for what is gone: %v; shown %t", err, l.Shown(b.UID))
-		}
-	})
-}
-
-func TestLedgerWaitShownByTwo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := ReadyLedger()
-		b := fixtures.Block("10.0.0.0/30", "p", "a", 10)
 		first, cancel := context.WithCancel(t.Context())
 		ended, done := make(chan error, 1), make(chan error, 1)
 		go func() { ended <- l.WaitShown(first, b.UID) }()
@@ -286,35 +199,28 @@ func TestLedgerWaitShownByTwo(t *testing.T) {
 			t.Errorf("got %v, want that the context ended", err)
 		}
 		synctest.Wait()
-		if len(done) > 0 {
-			t.Fatal("the other came back when the first gave up")
-		}
 		before := l.await(b.UID)
-		l.Upsert(fixtures.Block("10.0.0.4/30", "p", "a", 9))
+		l.Assume(b)
+		l.Upsert(other) // a later one, as a relist may show them
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("came back before the watch had shown the block")
+		}
 		if l.await(b.UID) != before {
 			t.Error("another block wakes those who wait for this one")
+		}
+		if l.Shown(b.UID) || !l.Shown(other.UID) {
+			t.Error("Shown does not report what the watch has shown")
 		}
 		l.Upsert(b)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if len(l.awaited) > 0 {
-			t.Errorf("%d waits stay behind", len(l.awaited))
+		l.Remove(b)
+		if err := l.WaitShown(t.Context(), b.UID); err != nil || l.Shown(b.UID) || len(l.awaited) > 0 {
+			t.Errorf("waiting for what is gone: %v; shown %t; %d waits stay behind", err, l.Shown(b.UID), len(l.awaited))
 		}
 	})
-}
-
-func TestLedgerOverlaps(t *testing.T) {
-	l := ReadyLedger(fixtures.Block("10.0.0.0/24", "p", "a", 1), fixtures.Block("10.0.0.32/27", "p", "b", 2), fixtures.Block("10.0.1.0/24", "p", "b", 3))
-	for cidr, want := range map[string]int{"10.0.0.0/24": 1, "10.0.0.32/27": 1, "10.0.1.0/24": 0, "10.0.0.0/16": 3} {
-		if got := l.Overlaps(fixtures.Prefix(cidr)); len(got) != want {
-			t.Errorf("%s overlaps %v, want %d", cidr, got, want)
-		}
-	}
-	l.Remove(fixtures.Block("10.0.0.32/27", "p", "b", 2))
-	if got := l.Overlaps(fixtures.Prefix("10.0.0.0/24")); len(got) != 0 {
-		t.Errorf("still overlaps %v", got)
-	}
 }
 
 func TestLedgerForgetsMovedOnceInService(t *testing.T) {
@@ -334,82 +240,55 @@ func TestLedgerForgetsMovedOnceInService(t *testing.T) {
 	}
 }
 
-// CIDRs that CiliumNodes name are taken as long as any of them names them.
-func TestLedgerForeign(t *testing.T) {
-	pools := []*crd.Pool{fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/29"))}
-	cut, _ := pools[0].Cut(ipalloc.IPv4)
-	l := ReadyLedger()
-	expectFree := func(when string, want uint64) {
-		t.Helper()
-		if got := l.Free(cut); got != want {
-			t.Errorf("%s: %d blocks are free, want %d", when, got, want)
+// A block object that is gone, even by force, stays taken while CiliumNodes name its addresses, as of
+// the last write even if the watch is late.
+func TestLedgerBlockGoneAndNamed(t *testing.T) {
+	const cidr = "10.0.0.0/30"
+	block, at := fixtures.Block(cidr, "p", "n", 2), func(name, version string, podCIDRs ...string) func(*Ledger) {
+		return func(l *Ledger) {
+			l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode(name, version, podCIDRs...)))
 		}
 	}
-	expectFree("at first", 2)
-	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "2", "10.0.0.0/30")))
-	expectFree("two name one block", 1)
-	if freed := l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("m", "3"))); !freed {
-		t.Error("nothing was freed")
+	in := func(name, version string, pool ...string) func(*Ledger) { // allocates from its pool alone
+		cn := fixtures.CiliumNode(name, version)
+		cn.Spec.IPAM.Pool = fixtures.AllocationMap(pool...)
+		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(cn)) }
 	}
-	expectFree("one still names it", 1)
-
-	odd := fixtures.CiliumNode("m", "4")
-	odd.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.5", "::ffff:10.0.0.6", "x")
-	l.UpsertCiliumNode(ciliumnode.NewView(odd))
-	expectFree("a single address of the other block is named", 0)
-	l.RemoveCiliumNode(ciliumnode.NewView(odd))
-	expectFree("its CiliumNode is gone, and may come back", 0)
-	l.ForgetCiliumNode("m")
-	expectFree("it is forgotten", 1)
-	l.ForgetCiliumNode("n")
-	expectFree("the other is there", 1)
-	l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/30")))
-	l.ForgetCiliumNode("n")
-	expectFree("all are forgotten", 2)
-
-	l.Upsert(fixtures.Block("10.0.0.0/30", "p", "n", 5))
-	own := fixtures.CiliumNode("n", "6")
-	own.Spec.IPAM.Pool = fixtures.AllocationMap("10.0.0.1", "10.0.0.2")
-	l.UpsertCiliumNode(ciliumnode.NewView(own))
-	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 5))
-	l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "7")))
-	expectFree("a block that came and went", 2)
-}
-
-// A block object that is removed by force stays taken while its CiliumNode names it, as of the last
-// write even if the watch is late.
-func TestLedgerBlockRemovedByForce(t *testing.T) {
-	upsert := func(version string, blocks ...string) func(*Ledger) {
-		return func(l *Ledger) { l.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", version, blocks...))) }
+	gone := func(l *Ledger) { l.Remove(block) }
+	again := fixtures.Block(cidr, "p", "m", 4)
+	deleted := func(name, version string) func(*Ledger) {
+		return func(l *Ledger) { l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode(name, version))) }
 	}
-	tests := map[string]struct {
-		then func(l *Ledger)
-		want uint64
+	forget := func(name string) func(*Ledger) { return func(l *Ledger) { l.ForgetCiliumNode(name) } }
+	for name, test := range map[string]struct {
+		news []func(*Ledger)
+		free uint64
 	}{
-		"the watch shows an older version": {upsert("7"), 0},
-		"the watch shows the write":        {upsert("8", "10.0.0.0/30"), 0},
-		"it is published no longer":        {upsert("9"), 1},
-		"the CiliumNode is forgotten": {func(l *Ledger) {
-			l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "9")))
-			l.ForgetCiliumNode("n")
-		}, 1},
-		"another block goes": {func(l *Ledger) {
-			other := fixtures.Block("10.0.1.0/30", "p", "n", 3)
-			l.Upsert(other)
-			l.Remove(other)
-		}, 0},
-	}
-	for name, test := range tests {
+		"named by no CiliumNode":           {[]func(*Ledger){at("n", "5"), gone}, 1},
+		"the watch shows an older version": {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "7")}, 0},
+		"the watch shows the write":        {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "8", cidr)}, 0},
+		"it is published no longer":        {[]func(*Ledger){at("n", "8", cidr), gone, at("n", "9")}, 1},
+		"only in the pool":                 {[]func(*Ledger){in("n", "8", "10.0.0.1"), gone}, 0},
+		"in the pool no longer":            {[]func(*Ledger){in("n", "8", "10.0.0.1"), gone, at("n", "9")}, 1},
+		"an address mapped into IPv6":      {[]func(*Ledger){gone, in("n", "8", "::ffff:10.0.0.1", "x")}, 0},
+		"recreated for another, and gone":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), func(l *Ledger) { l.Upsert(again); l.Remove(again) }}, 0},
+		"another block goes":               {[]func(*Ledger){at("n", "8", cidr), gone, func(l *Ledger) { l.Remove(fixtures.Block("10.0.1.0/30", "p", "n", 3)) }}, 0},
+		"two name it":                      {[]func(*Ledger){at("n", "8", cidr), at("m", "8", cidr), gone, at("m", "9")}, 0},
+		"the CiliumNode is gone":           {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9")}, 0},
+		"and forgotten":                    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), forget("n")}, 1},
+		"forgotten before the block goes":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), deleted("n", "9"), forget("n"), gone}, 1},
+		"another one is forgotten":         {[]func(*Ledger){at("n", "8", cidr), gone, forget("m")}, 0},
+		"not forgotten, as it is there":    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), at("n", "10", cidr), forget("n")}, 0},
+		"deleted, and a response is late":  {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "11"), at("n", "10"), forget("n")}, 1},
+		"an earlier one is deleted late":   {[]func(*Ledger){gone, at("n", "10", cidr), deleted("n", "9"), forget("n")}, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
-			held := fixtures.Block("10.0.0.0/30", "p", "n", 2)
-			l := ReadyLedger(held)
-			upsert("5")(l)
-			upsert("8", "10.0.0.0/30")(l)
-			l.Remove(held)
-			test.then(l)
-			if got := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); got != test.want {
-				t.Errorf("%d are free, want %d", got, test.want)
+			l := ReadyLedger(block, fixtures.Block("10.0.1.0/30", "p", "n", 3))
+			for _, do := range test.news {
+				do(l)
+			}
+			if got := l.Free(ipalloc.Cut{Ranges: fixtures.Prefixes(cidr), BlockBits: 30}); got != test.free {
+				t.Errorf("%d are free, want %d", got, test.free)
 			}
 		})
 	}

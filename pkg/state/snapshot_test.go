@@ -99,6 +99,8 @@ func TestSnapshotAwaitsLabels(t *testing.T) {
 		}},
 		"a block":        {blocks: []crd.Block{fixtures.Block("10.0.0.0/30", "p", "n", 1)}},
 		"without Cilium": {spoil: func(c *Cluster, _ *corev1.Node) { c.IgnoreTaints = SetOf([]string{"labels-come"}) }},
+		"with Linux":     {waits: true, spoil: func(_ *Cluster, node *corev1.Node) { node.Labels = map[string]string{corev1.LabelOSStable: "linux"} }},
+		"with Windows":   {spoil: func(_ *Cluster, node *corev1.Node) { node.Labels = map[string]string{corev1.LabelOSStable: "windows"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := clusterOf(test.blocks...), fixtures.Node()
@@ -161,19 +163,6 @@ func TestSnapshotWithoutForeignPods(t *testing.T) {
 				t.Errorf("%d pods count, want %d", len(got), test.want)
 			}
 		})
-	}
-}
-
-// Cilium's DaemonSet selects nodes with Linux.
-func TestOptedOutByOperatingSystem(t *testing.T) {
-	for os, want := range map[string]bool{"": false, "linux": false, "windows": true} {
-		node := fixtures.Node()
-		if os != "" {
-			node.Labels = map[string]string{corev1.LabelOSStable: os}
-		}
-		if got := clusterOf().OptedOut(node); got != want {
-			t.Errorf("%q: %t", os, got)
-		}
 	}
 }
 
