@@ -1,10 +1,10 @@
 package state
 
 import (
-	"container/list"
-	"maps"
+	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,37 +25,27 @@ type Awaiting struct {
 	// Changed, if set, is called with the nodes that Looked wakes.
 	Changed func(nodes []string)
 
-	mu sync.Mutex
-	// freed counts the calls of Wake.
-	freed uint64
+	mu    sync.Mutex
 	nodes map[string]*waiter
-	lines map[poolFamily]*line
+	// wakes counts the calls of Wake, and freed is its value at the last call for each pool.
+	wakes uint64
+	freed map[poolFamily]uint64
+	// woken counts the busy nodes that were woken for each pool.
+	woken map[poolFamily]uint64
 }
 
 // waiter is a node that waits, or that is being reconciled.
 type waiter struct {
-	name           string
 	waits, starves bool
-	// places are the node's places in the lines of the pools that it waits for; nil while it
-	// is busy.
-	places map[poolFamily]*list.Element
-	// looked is the value of Awaiting.freed when the node last looked.
+	// pools are the pools that it waits for.
+	pools map[poolFamily]bool
+	// looked is the value of Awaiting.wakes when the node last looked. It is not woken for blocks
+	// that were freed before.
 	looked uint64
 	// busy: the node has been woken, or is being reconciled.
 	busy bool
 	// wokenFor is the pool that it was woken for; zero: for none.
 	wokenFor poolFamily
-}
-
-// line are the nodes that wait for blocks of a pool.
-type line struct {
-	// waiters are the starving nodes, then the nodes that lack a reserve, each sorted by looked.
-	waiters [2]list.List
-	// woken counts the busy nodes that were woken for this pool.
-	woken uint64
-	// freed is the value of Awaiting.freed at the last call of Wake for this pool. A node
-	// that looked since is not woken again.
-	freed uint64
 }
 
 // Set replaces the waits of a node: for blocks of these pools if it lacks addresses, otherwise
@@ -64,14 +54,13 @@ func (a *Awaiting) Set(node string, lacks, starves bool, pools [2][]*crd.Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiter(node)
-	a.leave(w)
-	w.waits, w.starves, w.places = lacks, starves, map[poolFamily]*list.Element{}
+	w.waits, w.starves, w.pools = lacks, starves, map[poolFamily]bool{}
 	for f := 0; lacks && f < len(pools); f++ {
 		for _, pool := range pools[f] {
-			w.places[poolFamily{pool.Name, ipalloc.Family(f)}] = nil
+			w.pools[poolFamily{pool.Name, ipalloc.Family(f)}] = true
 		}
 	}
-	a.settle(w)
+	a.settle(node, w)
 }
 
 // Forget records that a node does not wait.
@@ -90,11 +79,10 @@ func (a *Awaiting) Has(node string) bool {
 func (a *Awaiting) Wake(f ipalloc.Family, pools []string) []string {
 	var of []poolFamily
 	a.mu.Lock()
-	a.freed++
+	a.wakes++
 	for _, pool := range pools {
-		of = append(of, poolFamily{pool, f})
-		if l := a.lines[poolFamily{pool, f}]; l != nil {
-			l.freed = a.freed
+		if key := (poolFamily{pool, f}); len(a.nodes) > 0 {
+			of, a.freed[key] = append(of, key), a.wakes
 		}
 	}
 	a.mu.Unlock()
@@ -107,22 +95,28 @@ func (a *Awaiting) Looks(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiter(node)
-	a.leave(w)
-	w.busy, w.looked = true, a.freed
+	w.busy, w.looked = true, a.wakes
 }
 
-// Looked ends a reconcile, with any result, and wakes the nodes that are next in line.
+// Looked ends a reconcile, with any result, and wakes the nodes that are next in line: others for
+// the pool that this one was woken for, and itself if blocks were freed meanwhile.
 func (a *Awaiting) Looked(node string) {
+	var pools []poolFamily
 	a.mu.Lock()
 	w := a.waiter(node)
-	woken := w.wokenFor
-	pools := append(slices.Collect(maps.Keys(w.places)), woken)
-	w.busy, w.wokenFor = false, poolFamily{}
-	a.settle(w)
-	if woken != (poolFamily{}) {
-		a.lines[woken].woken--
-		a.prune(woken)
+	if woken := w.wokenFor; woken != (poolFamily{}) {
+		pools = append(pools, woken)
+		if a.woken[woken]--; a.woken[woken] == 0 {
+			delete(a.woken, woken)
+		}
 	}
+	w.busy, w.wokenFor = false, poolFamily{}
+	for pool := range w.pools {
+		if w.looked < a.freed[pool] {
+			pools = append(pools, pool)
+		}
+	}
+	a.settle(node, w)
 	a.mu.Unlock()
 	if names := a.wake(pools); len(names) > 0 && a.Changed != nil {
 		a.Changed(names)
@@ -133,112 +127,59 @@ func (a *Awaiting) Looked(node string) {
 // it afterwards, so the last of several sees the effects of all.
 func (a *Awaiting) wake(pools []poolFamily) (names []string) {
 	for _, pool := range pools {
-		if !a.mayWake(pool) { // spares the call of Free
-			continue
-		}
 		free := uint64(math.MaxUint64)
 		if a.Free != nil {
 			free = a.Free(pool.pool, pool.family)
 		}
-		for name := a.wakeNext(pool, free); name != ""; name = a.wakeNext(pool, free) {
-			names = append(names, name)
-		}
+		names = append(names, a.take(pool, free)...)
 	}
 	return names
 }
 
-func (a *Awaiting) mayWake(pool poolFamily) bool {
+// take marks the nodes to wake for a pool with so many free blocks, the first in line first.
+func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.next(pool) != nil
-}
-
-// wakeNext wakes the next node in line for a pool with so many free blocks, and returns its
-// name; "": none.
-func (a *Awaiting) wakeNext(pool poolFamily, free uint64) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	w := a.next(pool)
-	if w == nil || a.lines[pool].woken >= free {
-		return ""
-	}
-	a.lines[pool].woken++
-	w.busy, w.wokenFor = true, pool
-	a.leave(w)
-	return w.name
-}
-
-// next returns the next node in line for a pool that has not looked since the pool's last
-// block was freed.
-func (a *Awaiting) next(pool poolFamily) *waiter {
-	l := a.lines[pool]
-	for i := 0; l != nil && i < len(l.waiters); i++ {
-		if first := l.waiters[i].Front(); first != nil && first.Value.(*waiter).looked < l.freed {
-			return first.Value.(*waiter)
+	for name, w := range a.nodes {
+		if w.pools[pool] && !w.busy && w.looked < a.freed[pool] {
+			names = append(names, name)
 		}
 	}
-	return nil
+	slices.SortFunc(names, func(x, y string) int {
+		v, w := a.nodes[x], a.nodes[y]
+		if v.starves != w.starves {
+			if v.starves {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(v.looked, w.looked), strings.Compare(x, y))
+	})
+	names = names[:min(uint64(len(names)), free-min(free, a.woken[pool]))]
+	for _, name := range names {
+		a.nodes[name].busy, a.nodes[name].wokenFor = true, pool
+		a.woken[pool]++
+	}
+	return names
 }
 
 func (a *Awaiting) waiter(node string) *waiter {
 	if a.nodes == nil {
-		a.nodes, a.lines = map[string]*waiter{}, map[poolFamily]*line{}
+		a.nodes, a.freed, a.woken = map[string]*waiter{}, map[poolFamily]uint64{}, map[poolFamily]uint64{}
 	}
 	if a.nodes[node] == nil {
-		a.nodes[node] = &waiter{name: node}
+		a.nodes[node] = &waiter{}
 	}
 	return a.nodes[node]
 }
 
-// settle puts a waiting node in line for its pools, unless it is busy, and forgets any other.
-func (a *Awaiting) settle(w *waiter) {
-	switch {
-	case w.busy:
-	case !w.waits:
-		delete(a.nodes, w.name)
-	default:
-		for pool := range w.places {
-			w.places[pool] = a.join(w, pool)
-		}
+// settle forgets a node that neither waits nor is busy.
+func (a *Awaiting) settle(node string, w *waiter) {
+	if !w.busy && !w.waits {
+		delete(a.nodes, node)
 	}
-}
-
-// join puts a node in line behind nodes that looked earlier.
-func (a *Awaiting) join(w *waiter, pool poolFamily) *list.Element {
-	if a.lines[pool] == nil { // Wake may have been called while there was no line
-		a.lines[pool] = &line{freed: a.freed}
-	}
-	in := a.lines[pool].of(w)
-	before := in.Back()
-	for before != nil && before.Value.(*waiter).looked > w.looked {
-		before = before.Prev()
-	}
-	if before == nil {
-		return in.PushFront(w)
-	}
-	return in.InsertAfter(w, before)
-}
-
-func (a *Awaiting) leave(w *waiter) {
-	for pool, place := range w.places {
-		if place != nil {
-			a.lines[pool].of(w).Remove(place)
-			w.places[pool] = nil
-			a.prune(pool)
-		}
-	}
-}
-
-func (l *line) of(w *waiter) *list.List {
-	if w.starves {
-		return &l.waiters[0]
-	}
-	return &l.waiters[1]
-}
-
-func (a *Awaiting) prune(pool poolFamily) {
-	if l := a.lines[pool]; l.woken == 0 && l.waiters[0].Len()+l.waiters[1].Len() == 0 {
-		delete(a.lines, pool)
+	if len(a.nodes) == 0 {
+		clear(a.freed)
 	}
 }
 

@@ -220,8 +220,8 @@ func TestAwaitingLosesNoNode(t *testing.T) {
 			m.reconcile(name, 1)
 			m.reconcile(name, 1)
 		}
-		if len(m.nodes)+len(m.lines) > 0 {
-			t.Fatalf("left are nodes %v and lines %v", m.nodes, m.lines)
+		if len(m.nodes)+len(m.Awaiting.freed)+len(m.woken) > 0 {
+			t.Fatalf("left are nodes %v, and pools %v and %v", m.nodes, m.Awaiting.freed, m.woken)
 		}
 	}
 }
