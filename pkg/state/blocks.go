@@ -26,7 +26,7 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 		out.Listed, out.Leftover = view.Lists(b.CIDR), view.Leftover(b.CIDR)
 		out.Parked = out.Listed && slices.Contains(view.Parked(), b.CIDR)
 	}
-	out.Conflict = !out.Listed && slices.Contains(s.facts.overlapped, b.CIDR)
+	out.Conflict = !out.Listed && slices.Contains(s.overlapped, b.CIDR)
 	out.Request = c.request(s, share, b, pool, out.Conflict)
 	switch {
 	case s.OtherMode != "" && b.Phase == ipalloc.InService:
@@ -53,15 +53,15 @@ func (c *Cluster) block(s *Snapshot, share *Share, view *ciliumnode.View, b crd.
 // loses all.
 func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd.Block, pool *crd.Pool) (addrs []netip.Addr) {
 	listed := view != nil && view.Lists(b.CIDR)
-	switch overlapped := slices.Contains(s.facts.overlapped, b.CIDR); {
+	switch overlapped := slices.Contains(s.overlapped, b.CIDR); {
 	case overlapped && listed:
 		return view.PublishedIn(b.CIDR) // no others are added
 	case overlapped, b.CIDR.Addr().BitLen()-b.CIDR.Bits() > ipalloc.MaxHostBits:
 		return nil // The block controller reports a block that is too large to list.
 	case pool != nil && !pool.Frozen():
-		addrs = publishable(view, pool, b.CIDR, s.facts.withheld)
+		addrs = c.Publishable(view, pool, b.CIDR)
 	case view != nil: // without a valid pool, keep the published addresses
-		addrs = without(view, view.PublishedIn(b.CIDR), s.facts.withheld)
+		addrs = without(view, view.PublishedIn(b.CIDR), c.Ledger.withheldIn(b.CIDR))
 	}
 	if listed || share.State.Uses(b.CIDR) {
 		return addrs
@@ -73,24 +73,19 @@ func (c *Cluster) usable(s *Snapshot, share *Share, view *ciliumnode.View, b crd
 	return without(view, addrs, named)
 }
 
-// Publishable returns the addresses of a block of pool that may be published on a node.
-func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
-	return publishable(view, pool, block, withheld(c.Ledger.Excluded(block)))
-}
-
-// publishable returns the addresses of a block of pool that may be published on a node. An agent
+// Publishable returns the addresses of a block of pool that may be published on a node. An agent
 // in a mode without pools must not assign addresses of a Cilium pool's block to new pods:
 // they would count for the default pool, and the agent could not restore the pod once the
 // block is listed for its own pool again. Until that agent has reported, an agent in a mode
 // with pools may still be running, with pod addresses that are not reported yet.
-func publishable(view *ciliumnode.View, pool *crd.Pool, cidr netip.Prefix, withheld []netip.Prefix) []netip.Addr {
+func (c *Cluster) Publishable(view *ciliumnode.View, pool *crd.Pool, block netip.Prefix) []netip.Addr {
 	switch {
 	case view != nil && view.BlockAssignment != nil:
-		return view.Usable(cidr)
+		return view.Usable(block)
 	case pool.Inactive && view != nil && len(view.Used) > 0:
 		return nil
 	}
-	return without(view, pool.Usable(cidr), withheld)
+	return without(view, pool.Usable(block), c.Ledger.withheldIn(block))
 }
 
 // without returns addresses of a block except the ones in prefixes. Of an agent that is assigned

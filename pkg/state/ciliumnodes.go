@@ -72,14 +72,6 @@ func (c *ciliumNodes) current(name string) *ciliumnode.View {
 	return nil
 }
 
-// last returns the last known state of a deleted CiliumNode, or nil.
-func (c *ciliumNodes) last(name string) *ciliumnode.View {
-	if n := c.seen[name]; n != nil && n.gone {
-		return n.view
-	}
-	return nil
-}
-
 // store stores a version of a CiliumNode, unless a later one, or its deletion, is known.
 func (c *ciliumNodes) store(cn *ciliumnode.View, gone bool) (was *ciliumnode.View, stored bool) {
 	n := c.seen[cn.Name]
@@ -167,7 +159,10 @@ func (c *ciliumNodes) CiliumNodeAt(obj metav1.Object) *ciliumnode.View {
 func (c *ciliumNodes) LastCiliumNode(name string) *ciliumnode.View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last(name)
+	if n := c.seen[name]; n != nil && n.gone {
+		return n.view
+	}
+	return nil
 }
 
 // MarkRestored records that a CiliumNode was restored after its agent had reported.

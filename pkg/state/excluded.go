@@ -133,9 +133,10 @@ func (e *exclusions) Excluded(cidr netip.Prefix) []exclude.Range {
 	return e.withoutOwn(e.excluded.In(cidr))
 }
 
-// withheld returns the CIDRs of excluded ranges, without the ones that are only offered to Services.
-func withheld(ranges []exclude.Range) []netip.Prefix {
-	return exclude.CIDRs(slices.DeleteFunc(ranges, exclude.Range.Offered))
+// withheldIn returns the addresses of nodes and Services in cidr, without the ones that are only
+// offered to Services.
+func (e *exclusions) withheldIn(cidr netip.Prefix) []netip.Prefix {
+	return exclude.CIDRs(slices.DeleteFunc(e.Excluded(cidr), exclude.Range.Offered))
 }
 
 // withoutOwn drops the addresses that an agent uses itself in its node's own blocks and CIDRs,

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
@@ -238,37 +237,24 @@ func (l *Ledger) Nodes() []string {
 	return names
 }
 
-// NodeFacts is the ledger's knowledge of one node at one moment.
-type NodeFacts struct {
-	// ciliumNode is its CiliumNode, or nil; deleted is the last state of a deleted one, or nil.
-	ciliumNode, deleted *ciliumnode.View
-	// restored is as in seenNode.
-	restored bool
-	// blocks are its blocks, sorted by address, and overlapped the ones that share addresses with
-	// others.
-	blocks     []crd.Block
-	overlapped []netip.Prefix
-	// withheld are the addresses of nodes and Services in the blocks.
-	withheld []netip.Prefix
-	// claims is the number of blocks of each family that are reserved for it and do not exist yet.
-	claims [2]int
-}
-
-// Facts returns the facts about a node.
-func (l *Ledger) Facts(name string) NodeFacts {
+// Facts returns the ledger's part of a node's Snapshot.
+func (l *Ledger) Facts(name string) *Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := NodeFacts{ciliumNode: l.current(name), deleted: l.last(name)}
-	n.restored = n.ciliumNode != nil && l.seen[name].restored
+	s := &Snapshot{Name: name}
+	if n := l.seen[name]; n != nil && n.gone {
+		s.deleted = n.view
+	} else if n != nil {
+		s.CiliumNode, s.restored = n.view, n.restored
+	}
 	for _, held := range l.byNode[name] {
-		n.blocks = append(n.blocks, held.Block)
+		s.Blocks = append(s.Blocks, held.Block)
 		if len(l.space.Overlapping(held.CIDR)) > 0 {
-			n.overlapped = append(n.overlapped, held.CIDR)
+			s.overlapped = append(s.overlapped, held.CIDR)
 		}
-		n.withheld = append(n.withheld, withheld(l.withoutOwn(l.excluded.In(held.CIDR)))...)
 	}
 	for _, cidr := range l.underWay[name] {
-		n.claims[ipalloc.FamilyOf(cidr.Addr())]++
+		s.Claims[ipalloc.FamilyOf(cidr.Addr())]++
 	}
-	return n
+	return s
 }

@@ -254,7 +254,7 @@ func (m *ledgerModel) check(t *testing.T) {
 	ofNodes := 0
 	for _, node := range modelNodes {
 		ofNodes += len(m.ledger.NodeBlocks(node))
-		if claims := m.ledger.Facts(node).claims; claims != [2]int{} {
+		if claims := m.ledger.Facts(node).Claims; claims != [2]int{} {
 			t.Errorf("%s is still claiming %v", node, claims)
 		}
 		if unsure := m.ledger.UnknownClaims(node); len(unsure) > 0 {

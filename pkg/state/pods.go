@@ -254,7 +254,13 @@ func (p *Pods) PoolRequests(node string, picking []*ciliumpool.View) PoolRequest
 // SetNamespace stores the requests of a namespace for its pods, none if it is deleted. If that has
 // changed, it returns the nodes of its pods.
 func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
-	if !p.setNamespace(name, w) {
+	p.mu.Lock()
+	changed := p.namespaces[name] != w
+	if p.namespaces[name] = w; w == (PoolRequest{}) {
+		delete(p.namespaces, name)
+	}
+	p.mu.Unlock()
+	if !changed {
 		return nil
 	}
 	prefix := name + "/"
@@ -264,20 +270,6 @@ func (p *Pods) SetNamespace(name string, w PoolRequest) (nodes []string) {
 		}
 	})
 	return nodes
-}
-
-func (p *Pods) setNamespace(name string, w PoolRequest) (changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.namespaces[name] == w {
-		return false
-	}
-	if w == (PoolRequest{}) {
-		delete(p.namespaces, name)
-	} else {
-		p.namespaces[name] = w
-	}
-	return true
 }
 
 // eachNode calls do with the pods of each node that has any. It holds the lock for one node

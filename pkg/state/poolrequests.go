@@ -36,10 +36,18 @@ type PoolRequest struct {
 	labels string
 }
 
-// PoolRequestOf reads a PoolRequest from the annotations and labels of a pod or a
-// namespace.
+// PoolRequestOf reads a PoolRequest from the annotations and labels of a pod or a namespace. The
+// family's own annotation takes precedence (pkg/ipam/metadata/manager.go, determinePoolByAnnotations,
+// v1.20.1).
 func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
-	return PoolRequest{pools: requestedPools(meta.Annotations), strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String()}
+	all := meta.Annotations[poolAnnotation]
+	return PoolRequest{
+		pools: [2]string{
+			ipalloc.IPv4: cmp.Or(meta.Annotations[v4PoolAnnotation], all),
+			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], all),
+		},
+		strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
+	}
 }
 
 // labelSet decodes labels. Neither keys nor values contain a comma or an equals sign.
@@ -51,16 +59,6 @@ func (w PoolRequest) labelSet() labels.Set {
 		}
 	}
 	return set
-}
-
-// requestedPools returns the pools that annotations name, by family. The family's own
-// annotation takes precedence (pkg/ipam/metadata/manager.go, determinePoolByAnnotations,
-// v1.20.1).
-func requestedPools(annotations map[string]string) [2]string {
-	return [2]string{
-		ipalloc.IPv4: cmp.Or(annotations[v4PoolAnnotation], annotations[poolAnnotation]),
-		ipalloc.IPv6: cmp.Or(annotations[v6PoolAnnotation], annotations[poolAnnotation]),
-	}
 }
 
 // KeepPoolRequests returns the annotations that request a Cilium pool.

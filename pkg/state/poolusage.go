@@ -157,15 +157,12 @@ func sum(a, b int64) int64 { return saturate(uint64(a) + uint64(b)) }
 // agentOwn is how many addresses an agent uses itself: router and health endpoint.
 const agentOwn = 2
 
-// Room returns how many more nodes fit into the free blocks of one family of a pool.
-func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 { return free / blocksPerNode(pool, f) }
-
-// blocksPerNode is how many blocks the operator claims for a new node, for the
-// addresses of its agent and what its policy keeps free.
-func blocksPerNode(pool *crd.Pool, f ipalloc.Family) int64 {
+// Room returns how many more nodes fit into the free blocks of one family of a pool. A new node gets
+// blocks for the addresses of its agent, and for what its policy keeps free.
+func Room(pool *crd.Pool, f ipalloc.Family, free int64) int64 {
 	ranges, ok := pool.Ranges(f)
 	if !ok {
-		return 1
+		return free
 	}
 	empty := expand.State{Family: f}
 	for i := range agentOwn {
@@ -173,7 +170,7 @@ func blocksPerNode(pool *crd.Pool, f ipalloc.Family) int64 {
 	}
 	plan, _ := expand.Decide(time.Time{}, pool.Policy, empty, expand.Memory{})
 	blocks := math.Ceil(float64(plan.Claim.Addresses) / usableSize(pool, f, ranges.Bits))
-	return max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
+	return free / max(1, min(int64(blocks), int64(plan.Claim.Blocks)))
 }
 
 // Press records in p how full a pool is. One that assigns nothing exerts no pressure: no node waits

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestBlocksPerNode(t *testing.T) {
+func TestRoom(t *testing.T) {
 	sized := func(bits int32, change func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
 		obj := fixtures.PodIPPool("p", 1, "10.0.0.0/20")
 		obj.Spec.IPv4.BlockSize = bits
@@ -25,7 +25,7 @@ func TestBlocksPerNode(t *testing.T) {
 	number := func(n int32) *int32 { return &n }
 	tests := map[string]struct {
 		pool *v1alpha1.PodIPPool
-		want int64
+		want int64 // blocks of a node
 	}{
 		"30 addresses, and 2 for the agent and 4 free are requested": {sized(27, nil), 1},
 		"6 addresses": {sized(29, nil), 1},
@@ -40,11 +40,10 @@ func TestBlocksPerNode(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pool := fixtures.PoolOf(t, test.pool)
-			if got := blocksPerNode(pool, ipalloc.IPv4); got != test.want {
-				t.Errorf("a node takes %d blocks, want %d", got, test.want)
-			}
-			if n := Room(pool, ipalloc.IPv4, 3*test.want+test.want-1); n != 3 {
-				t.Errorf("%d nodes fit, want 3", n)
+			for free, want := range map[int64]int64{3*test.want - 1: 2, 3 * test.want: 3, 4*test.want - 1: 3} {
+				if n := Room(pool, ipalloc.IPv4, free); n != want {
+					t.Errorf("%d nodes fit into %d blocks, want %d", n, free, want)
+				}
 			}
 		})
 	}

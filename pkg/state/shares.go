@@ -119,23 +119,6 @@ func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine,
 	return out
 }
 
-// podsFor returns the pods that count for one family and Cilium pool: pods that request it, and
-// pods with an address that shows that it is their pool. No pod requests a family that the agent
-// does not use.
-func (c *Cluster) podsFor(pods []expand.Pod, asked PoolRequests, f ipalloc.Family, ciliumPool string, view *ciliumnode.View) []expand.Pod {
-	if !c.Defaults.CiliumPools {
-		return pods
-	}
-	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
-	out := make([]expand.Pod, 0, len(pods))
-	for _, p := range pods {
-		if uses && asked.Of(p.Name, f) == ciliumPool || hasFamily(p.IPs, f) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 func hasFamily(ips []netip.Addr, f ipalloc.Family) bool {
 	return slices.ContainsFunc(ips, func(a netip.Addr) bool { return ipalloc.FamilyOf(a) == f })
 }

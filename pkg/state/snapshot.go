@@ -61,7 +61,11 @@ type Snapshot struct {
 	// node.
 	Shares []Share
 
-	facts NodeFacts
+	// deleted is the last state of its deleted CiliumNode, or nil; restored is as in seenNode.
+	deleted  *ciliumnode.View
+	restored bool
+	// overlapped are the blocks that share addresses with others.
+	overlapped []netip.Prefix
 }
 
 // Share is one family of a node, for one Cilium pool.
@@ -81,13 +85,11 @@ type Share struct {
 // A running operator adds its own knowledge: turns to drain, and blocks of a node with labels that
 // came late.
 func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snapshot {
-	facts := c.Ledger.Facts(name)
-	s := &Snapshot{
-		Name: name, Node: node, CiliumNode: facts.ciliumNode.WithConfigured(c.inPool),
-		Blocks: facts.blocks, Claims: facts.claims, Pods: c.Pods.On(name), facts: facts,
-	}
+	s := c.Ledger.Facts(name)
+	s.Node, s.Pods, s.OtherMode = node, c.Pods.On(name), c.otherMode(node, s.Blocks, s.CiliumNode)
+	s.CiliumNode = s.CiliumNode.WithConfigured(func(a netip.Addr) bool { return len(c.Pools.Touching(single(a))) > 0 })
 	s.Ended, s.EndedUntil = c.Pods.Ended(name, now)
-	if s.CiliumNode != nil && s.CiliumNode.BlockAssignment == nil && len(s.CiliumNode.Used) == 0 && !facts.restored {
+	if s.CiliumNode != nil && s.CiliumNode.BlockAssignment == nil && len(s.CiliumNode.Used) == 0 && !s.restored {
 		s.OtherIPAM = len(s.CiliumNode.Unadopted(crd.CIDRs(s.Blocks))) > 0
 		s.Adopting = slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
 			return b.AdoptedFrom != "" && b.Phase == ipalloc.InService
@@ -96,7 +98,6 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	if c.Defaults.CiliumPools {
 		s.PoolRequests = c.Pods.PoolRequests(name, c.CiliumPools.Picking())
 	}
-	s.OtherMode = c.otherMode(node, facts.blocks, facts.ciliumNode)
 	c.awaitLabels(s, now)
 	s.Settled, s.Settles = c.Agents.Settled(name, now)
 	s.AgentSeen = c.Agents.Runs(name) || s.CiliumNode.HasAgent()
@@ -114,10 +115,7 @@ func (c *Cluster) Snapshot(name string, node *corev1.Node, now time.Time) *Snaps
 	return s
 }
 
-// inPool reports whether a CIDR of a pool contains an address.
-func (c *Cluster) inPool(addr netip.Addr) bool {
-	return len(c.Pools.Touching([]netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())})) > 0
-}
+func single(a netip.Addr) []netip.Prefix { return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())} }
 
 // setOtherFamilyFull determines for each share whether pods wait for an address of the
 // agent's other family: no Cilium pool has a free one, and no PodIPPool has a block left
@@ -162,7 +160,7 @@ func (c *Cluster) awaitLabels(s *Snapshot, now time.Time) {
 		return
 	}
 	view := s.CiliumNode
-	if last := s.facts.deleted; last != nil && last.OwnedBy(s.Node) {
+	if last := s.deleted; last != nil && last.OwnedBy(s.Node) {
 		view = last
 	}
 	taint := crd.StartupTaint(s.Node, c.StartupTaints)
@@ -211,7 +209,7 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	share.State = expand.State{
 		Node: s.Name, Family: f, MaxPods: MaxPods(s.Node), AgentSettled: s.Settled, Adopting: s.Adopting,
 		Cordoned: s.Node != nil && s.Node.Spec.Unschedulable,
-		Ended:    s.Ended, Pods: c.withoutForeign(s, f, c.podsFor(s.Pods, s.PoolRequests, f, ciliumPool, s.CiliumNode)),
+		Ended:    s.Ended, Pods: c.podsOf(s, f, ciliumPool),
 	}
 	state := &share.State
 	switch {
@@ -256,21 +254,30 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 	}
 }
 
-// withoutForeign leaves out the pods that another CNI plugin serves: their addresses lie in no
-// PodIPPool or block, and the CiliumNode does not name them. Pods without an address count once an
-// agent is seen that can assign them one: until then the node gets the addresses that an agent
-// needs to start. Pods that request addresses of the scheduler stay.
-func (c *Cluster) withoutForeign(s *Snapshot, f ipalloc.Family, pods []expand.Pod) []expand.Pod {
-	isForeign := func(p expand.Pod) bool {
-		if p.Requests[f] > 0 || len(p.IPs) == 0 {
-			return p.Requests[f] == 0 && !s.AgentSeen
+// podsOf returns the pods that count for one family and Cilium pool. Where there are Cilium pools,
+// they are the pods that request it, and the pods with an address that shows that it is their pool.
+// No pod requests a family that the agent does not use. It leaves out the pods that another CNI
+// plugin serves: their addresses lie in no PodIPPool or block, and the CiliumNode does not name them.
+// Pods without an address count once an agent is seen that can assign them one: until then the node
+// gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
+func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) []expand.Pod {
+	view := s.CiliumNode
+	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
+	leaves := func(p expand.Pod) bool {
+		switch {
+		case c.Defaults.CiliumPools && (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool) && !hasFamily(p.IPs, f):
+			return true
+		case p.Requests[f] > 0:
+			return false
+		case len(p.IPs) == 0:
+			return !s.AgentSeen
 		}
 		return !slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return c.isKnown(s, a) })
 	}
-	if !slices.ContainsFunc(pods, isForeign) {
-		return pods
+	if !slices.ContainsFunc(s.Pods, leaves) {
+		return s.Pods
 	}
-	return slices.DeleteFunc(slices.Clone(pods), isForeign)
+	return slices.DeleteFunc(slices.Clone(s.Pods), leaves)
 }
 
 // isKnown reports whether an address lies in a block or a PodIPPool, or the CiliumNode names it.
@@ -284,8 +291,7 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 			return true
 		}
 	}
-	single := []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
-	return len(c.Pools.Touching(single)) > 0 || len(c.Ledger.HeldElsewhere(s.Name, single)) > 0
+	return len(c.Pools.Touching(single(a))) > 0 || len(c.Ledger.HeldElsewhere(s.Name, single(a))) > 0
 }
 
 func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
