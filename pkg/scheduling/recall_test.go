@@ -2,10 +2,14 @@ package scheduling
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -57,70 +61,117 @@ func (c *Cluster) claimFreed(node string) {
 	}
 }
 
+// recalls formats the blocks that nodes should return, by node.
+func recalls(a Assignment) string {
+	var out []string
+	for _, node := range slices.Sorted(maps.Keys(a.Needs)) {
+		if recall := a.Needs[node].Recall; len(recall) > 0 {
+			out = append(out, node+" "+strings.Trim(fmt.Sprint(recall), "[]"))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// Pods wait for node n, or for another. Nodes x and y have no block, and need one if their pools have
+// none left.
 func TestRecall(t *testing.T) {
 	now := fixtures.Noon()
-	wait := func(n int) func(*Cluster, []corev1.Node) {
+	type spoil = func(*Cluster, []corev1.Node)
+	podsFor := func(node string, n int) spoil {
 		return func(c *Cluster, _ []corev1.Node) {
 			for i := range n {
-				c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
-					p.Spec.NodeSelector = map[string]string{"name": "n"}
-				}))
+				c.wait(now, unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": node} }))
 			}
 		}
 	}
-	leaves := func(cidr string, phase ipalloc.Phase) func(*Cluster, []corev1.Node) {
-		return func(c *Cluster, nodes []corev1.Node) {
-			wait(1)(c, nodes)
+	first := func(names ...string) spoil {
+		return func(c *Cluster, _ []corev1.Node) {
+			for _, name := range names {
+				c.join(name)
+				c.Unscheduled.SetWithoutBlock(name, true)
+			}
+		}
+	}
+	leaves := func(cidr string, phase ipalloc.Phase) spoil {
+		return func(c *Cluster, _ []corev1.Node) {
 			b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
 			b.Reason = expand.Reclaim
 			c.Ledger.Upsert(fixtures.At(b, 20, phase))
 		}
 	}
+	claims := func(node string) spoil { return func(c *Cluster, _ []corev1.Node) { c.claimFreed(node) } }
+	set := func(pools ...*v1alpha1.PodIPPool) spoil {
+		return func(c *Cluster, _ []corev1.Node) {
+			for _, pool := range pools {
+				c.Pools.Set(pool)
+			}
+		}
+	}
+	edit := func(do func(*corev1.Node), i int) spoil {
+		return func(_ *Cluster, nodes []corev1.Node) { do(&nodes[i]) }
+	}
+	const a, b, x = 0, 1, 3
+	paused := func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} }
 	tests := map[string]struct {
-		spoil func(*Cluster, []corev1.Node)
+		spoil []spoil
 		want  string
 	}{
-		"no pod waits":                     {func(*Cluster, []corev1.Node) {}, ""},
-		"one block, of who can spare most": {wait(2), "b 10.0.1.4/30"},
-		"no more than are missing":         {wait(4), "b 10.0.1.4/30 10.0.1.0/30"},
-		"all that can be spared":           {wait(10), "a 10.0.0.8/30; b 10.0.1.4/30 10.0.1.0/30"},
-		"a cordoned node comes first": {func(c *Cluster, nodes []corev1.Node) {
-			wait(1)(c, nodes)
-			nodes[0].Spec.Unschedulable = true
-		}, "a 10.0.0.8/30"},
-		"one comes back already":       {leaves("10.0.1.4/30", ipalloc.Draining), ""},
-		"one cools down":               {leaves("10.0.1.4/30", ipalloc.CoolingDown), ""},
-		"one drains whose pods run on": {leaves("10.0.0.12/30", ipalloc.Draining), "a 10.0.0.8/30"},
-		"one came back, and the node is claiming it": {func(c *Cluster, nodes []corev1.Node) {
-			wait(2)(c, nodes)
-			c.claimFreed("n")
-		}, ""},
-		"one came back, and another node is claiming it": {func(c *Cluster, nodes []corev1.Node) {
-			wait(2)(c, nodes)
-			c.claimFreed("a")
-		}, "a 10.0.0.8/30"},
-		"the node is paused": {func(c *Cluster, nodes []corev1.Node) {
-			wait(10)(c, nodes)
-			nodes[1].Annotations = map[string]string{"cilium-pool.io/paused": "true"}
-		}, "a 10.0.0.8/30"},
-		"of another pool": {func(c *Cluster, nodes []corev1.Node) {
-			wait(10)(c, nodes)
-			c.Pools.Set(tight("p", "10.0.0.0/28"))
-			c.Pools.Set(tight("q", "10.0.1.0/29"))
+		"no pod waits":                                {nil, ""},
+		"one block, of who can spare most":            {[]spoil{podsFor("n", 2)}, "b 10.0.1.4/30"},
+		"no more than are missing":                    {[]spoil{podsFor("n", 4)}, "b 10.0.1.4/30 10.0.1.0/30"},
+		"all that can be spared":                      {[]spoil{podsFor("n", 10)}, "a 10.0.0.8/30; b 10.0.1.4/30 10.0.1.0/30"},
+		"a cordoned node comes first":                 {[]spoil{podsFor("n", 1), edit(func(n *corev1.Node) { n.Spec.Unschedulable = true }, a)}, "a 10.0.0.8/30"},
+		"one comes back already":                      {[]spoil{podsFor("n", 1), leaves("10.0.1.4/30", ipalloc.Draining)}, ""},
+		"one cools down":                              {[]spoil{podsFor("n", 1), leaves("10.0.1.4/30", ipalloc.CoolingDown)}, ""},
+		"one drains whose pods run on":                {[]spoil{podsFor("n", 1), leaves("10.0.0.12/30", ipalloc.Draining)}, "a 10.0.0.8/30"},
+		"the node is claiming one that came back":     {[]spoil{podsFor("n", 2), claims("n")}, ""},
+		"another node is claiming one that came back": {[]spoil{podsFor("n", 2), claims("a")}, "a 10.0.0.8/30"},
+		"the node is paused":                          {[]spoil{podsFor("n", 10), edit(paused, b)}, "a 10.0.0.8/30"},
+		"of another pool": {[]spoil{podsFor("n", 10), set(tight("p", "10.0.0.0/28"), tight("q", "10.0.1.0/29")), func(c *Cluster, _ []corev1.Node) {
 			for _, cidr := range []string{"10.0.1.0/30", "10.0.1.4/30"} {
 				b, _ := c.Ledger.Block(fixtures.Prefix(cidr))
 				b.Pool, b.ResourceVersion = "q", "21"
 				c.Ledger.Upsert(b)
 			}
-		}, "a 10.0.0.8/30"},
+		}}, "a 10.0.0.8/30"},
+
+		"a first block for x":              {[]spoil{first("x")}, "b 10.0.1.4/30"},
+		"one block each":                   {[]spoil{first("x", "y")}, "b 10.0.1.4/30 10.0.1.0/30"},
+		"x does not wait":                  {[]spoil{func(c *Cluster, _ []corev1.Node) { c.join("x") }}, ""},
+		"x has got one meanwhile":          {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) { c.Unscheduled.SetWithoutBlock("x", false) }}, ""},
+		"pods wait, too":                   {[]spoil{first("x"), podsFor("n", 2)}, "b 10.0.1.4/30 10.0.1.0/30"},
+		"pods wait for x":                  {[]spoil{first("x"), podsFor("x", 1)}, "b 10.0.1.4/30 10.0.1.0/30"}, // its agent needs both addresses of the first
+		"another pool has a block":         {[]spoil{first("x"), set(tight("q", "10.0.2.0/30"))}, ""},
+		"another pool has one for two":     {[]spoil{first("x", "y"), set(tight("q", "10.0.2.0/30"))}, "b 10.0.1.4/30"},
+		"one comes back for x already":     {[]spoil{first("x"), leaves("10.0.1.4/30", ipalloc.Draining)}, ""},
+		"x is claiming one that came back": {[]spoil{first("x"), claims("x")}, ""},
+		"x has a block that leaves": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) {
+			c.Ledger.Upsert(fixtures.At(fixtures.Block("10.0.9.0/30", "gone", "x", 20), 20, ipalloc.CoolingDown))
+		}}, ""},
+		"x has addresses of no block": {[]spoil{first("x"), func(c *Cluster, _ []corev1.Node) { c.join("x", "192.0.2.1", "192.0.2.2") }}, ""},
+		"x is paused":                 {[]spoil{first("x"), edit(paused, x)}, ""},
+		"Cilium does not run on x":    {[]spoil{first("x"), edit(func(n *corev1.Node) { n.Labels[v1alpha1.OptOutLabel] = "true" }, x)}, ""},
+		"the labels of x are not final": {[]spoil{first("x"), set(fixtures.ZonedPool()), func(c *Cluster, nodes []corev1.Node) {
+			c.StartupTaints = map[string]bool{"late": true}
+			nodes[x].Spec.Taints = []corev1.Taint{{Key: "late", Effect: corev1.TaintEffectNoSchedule}}
+		}}, ""},
+		"x is being deleted": {[]spoil{first("x"), edit(func(n *corev1.Node) {
+			at := metav1.NewTime(now)
+			n.DeletionTimestamp = &at
+		}, x)}, ""},
+		"reclaim is disabled": {[]spoil{first("x"), set(fixtures.Edited(tight("p", "10.0.0.0/28", "10.0.1.0/29"), func(s *v1alpha1.PodIPPoolSpec) {
+			s.Reclaim.Mode = v1alpha1.ReclaimNever
+		}))}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, all := recalling(), nodes("a", "b", "n")
+			c, all := recalling(), nodes("a", "b", "n", "x", "y")
 			for i := range all {
 				all[i].Labels = map[string]string{"name": all[i].Name}
 			}
-			test.spoil(c, all)
+			for _, spoil := range test.spoil {
+				spoil(c, all)
+			}
 			if got := recalls(c.Assign(all, now)); got != test.want {
 				t.Errorf("%q is recalled, want %q", got, test.want)
 			}
@@ -166,26 +217,30 @@ func TestRecallOnceSettled(t *testing.T) {
 	}
 }
 
-// While pods wait for blocks of a full pool, that pool is scarce for its nodes, except for
-// a node that can claim from another pool.
+// While pods, or a node without a block, wait for blocks of a full pool, no other node claims one as
+// a reserve, except a node that can claim from another pool.
 func TestScarce(t *testing.T) {
-	c, all, now := recalling(), nodes("a", "b", "n"), fixtures.Noon()
-	scarce := func() bool {
-		a := c.Assign(all, now)
-		c.Unscheduled.SetScarce(a.Scarce)
-		return c.Snapshot("a", &all[0], now).Shares[0].State.Scarce
-	}
-	if scarce() {
-		t.Error("no pod waits")
-	}
+	c, all, now := recalling(), nodes("a", "b", "n", "x"), fixtures.Noon()
 	all[2].Labels = map[string]string{"name": "n"}
-	c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
-	if !scarce() {
-		t.Error("a pod waits for a block")
-	}
-	c.Pools.Set(tight("q", "10.0.2.0/29"))
-	if scarce() {
-		t.Error("another pool has blocks")
+	c.join("x")
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nobody waits", func() {}, false},
+		{"a node waits", func() { c.Unscheduled.SetWithoutBlock("x", true) }, true},
+		{"it has got one", func() { c.Unscheduled.SetWithoutBlock("x", false) }, false},
+		{"a pod waits", func() {
+			c.wait(now, unscheduledPod("1", lacksIPv4, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n"} }))
+		}, true},
+		{"another pool has blocks", func() { c.Pools.Set(tight("q", "10.0.2.0/29")) }, false},
+	} {
+		step.do()
+		c.Unscheduled.SetScarce(c.Assign(all, now).Scarce)
+		if got := c.Snapshot("a", &all[0], now).Shares[0].State.Scarce; got != step.want {
+			t.Errorf("%s: scarce %t", step.name, got)
+		}
 	}
 }
 
@@ -200,5 +255,61 @@ func TestRecallAsksEachNodeOnce(t *testing.T) {
 	c.recall(a, all, nil, fixtures.Noon())
 	if got := len(a.Needs["a"].Recall) + len(a.Needs["b"].Recall); asked != len(all) || got != 3 {
 		t.Errorf("%d nodes return %d blocks after %d Snapshots, want 3 after %d", len(a.Needs), got, asked, len(all))
+	}
+}
+
+// The first block that a node has got is not recalled for the next node, and no node gets one at
+// the expense of another node's needs: no block moves back and forth.
+func TestFirstBlockStays(t *testing.T) {
+	c, all, now := recalling(), nodes("a", "b", "n", "x", "y", "z"), fixtures.Noon()
+	for _, name := range []string{"x", "y", "z"} {
+		c.join(name)
+		c.Unscheduled.SetWithoutBlock(name, true)
+	}
+	var moved []string
+	for i, name := range []string{"x", "y", "z"} {
+		a := c.Assign(all, now)
+		donor := ""
+		for node, needs := range a.Needs {
+			if len(needs.Recall) > 0 && (donor == "" || node < donor) {
+				donor = node
+			}
+		}
+		if donor == "" {
+			t.Fatalf("nothing is recalled for %s", name)
+		}
+		// The block moves from its node to the waiting one. The agent there starts and settles.
+		b, _ := c.Ledger.Block(a.Needs[donor].Recall[0])
+		moved = append(moved, fmt.Sprint(b.CIDR, " from ", donor))
+		c.Ledger.Remove(b)
+		c.Ledger.Upsert(fixtures.Block(b.CIDR.String(), "p", name, 30+i))
+		c.joinIdle(name, b.CIDR.Addr().Next().String(), b.CIDR.Addr().Next().Next().String())
+		c.Unscheduled.SetWithoutBlock(name, false)
+	}
+	for _, m := range moved {
+		if strings.HasSuffix(m, "from x") || strings.HasSuffix(m, "from y") {
+			t.Errorf("taken from a node that has just got its first: %q", moved)
+		}
+	}
+	all = append(all, nodes("late")...)
+	c.join("late")
+	c.Unscheduled.SetWithoutBlock("late", true)
+	if got := recalls(c.Assign(all, now)); got != "" {
+		t.Errorf("%q is recalled of nodes that have what they need, and no more", got)
+	}
+}
+
+// Blocks are assigned again, once, when a node begins or ceases to wait.
+func TestWithoutBlockChanges(t *testing.T) {
+	u, changes := NewUnscheduled(), 0
+	u.Changed = func() { changes++ }
+	for i, step := range []struct {
+		waits bool
+		want  int
+	}{{false, 0}, {true, 1}, {true, 1}, {false, 2}, {false, 2}} {
+		u.SetWithoutBlock("n", step.waits)
+		if changes != step.want || u.Any() != step.waits {
+			t.Errorf("step %d: %d changes, want %d; any: %t", i, changes, step.want, u.Any())
+		}
 	}
 }

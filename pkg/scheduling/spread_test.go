@@ -247,23 +247,3 @@ func randomInput(d func(n int) int) (pods []Group, nodes []Candidate, free FreeB
 	}
 	return pods, nodes, free
 }
-
-// BenchmarkSpread assigns pods of ten kinds to 20,000 nodes that have an address free, or must
-// grow.
-func BenchmarkSpread(b *testing.B) {
-	for name, edit := range map[string]func(*Candidate){"free": hasFree(1), "grow": hasFree(0)} {
-		b.Run(name, func(b *testing.B) {
-			nodes, suits, pods := make([]Candidate, 20000), make([]int, 20000), []Group{}
-			for i := range nodes {
-				nodes[i], suits[i] = place4(fmt.Sprintf("n%05d", i), edit), i
-			}
-			for range 10 {
-				pods = append(pods, waits(2000, suits...))
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				Spread(pods, nodes, FreeBlocks{{"p": 1 << 20}, nil})
-			}
-		})
-	}
-}

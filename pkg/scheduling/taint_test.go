@@ -59,18 +59,3 @@ func TestArrived(t *testing.T) {
 		})
 	}
 }
-
-// Unscheduled pods count for such a Node before the scheduler considers it.
-func TestArrivingNodeGrows(t *testing.T) {
-	c, now := offering(), fixtures.Noon()
-	c.ShortageTaint = "example.org/short"
-	c.wait(now, unscheduledPod("1", lacksIPv4))
-	all := nodes("n")
-	for _, key := range []string{c.ShortageTaint, corev1.TaintNodeNotReady} {
-		all[0].Spec.Taints = append(all[0].Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
-	}
-	want := map[string][2]int{"n": {1, 0}}
-	if diff := cmp.Diff(want, expected(c.Assign(all, now))); diff != "" {
-		t.Errorf("addresses to have room for (-want +got):\n%s", diff)
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -55,6 +56,24 @@ func TestLacksAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := LacksAddresses(test.pod); got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOfferIn(t *testing.T) {
+	tests := map[string]struct {
+		list corev1.ResourceList
+		want Offer
+	}{
+		"nothing":      {nil, Offer{NoOffer, NoOffer}},
+		"nothing left": {corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("0")}, Offer{0, NoOffer}},
+		"both":         {corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("30"), v1alpha1.IPv6Resource: resource.MustParse("1k")}, Offer{30, 1000}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := OfferIn(test.list); got != test.want {
+				t.Errorf("offers %v, want %v", got, test.want)
 			}
 		})
 	}
@@ -164,19 +183,19 @@ func expected(a Assignment) map[string][2]int {
 	return out
 }
 
-// assigned formats the nodes' expected addresses, and the number of pods that find room.
-func (c *Cluster) assigned(now time.Time, names ...string) string {
-	a := c.Assign(nodes(names...), now)
-	return fmt.Sprint(expected(a), " of ", a.Pods, ": ", a.Offered, " ", a.Growing, " ", a.Short)
-}
-
 func TestAssign(t *testing.T) {
 	now := fixtures.Noon()
 	tests := map[string]struct {
-		spoil func(*Cluster)
-		want  string
+		spoil  func(*Cluster)
+		taints []string
+		want   string // expected addresses, and the number of pods that find room
 	}{
 		"the node grows": {want: "map[n:[2 0]] of 2: 0 2 0"},
+		"it arrives with the shortage taint": {
+			want: "map[n:[2 0]] of 2: 0 2 0", spoil: func(c *Cluster) { c.ShortageTaint = "example.org/short" },
+			taints: []string{"example.org/short", corev1.TaintNodeNotReady},
+		},
+		"it is tainted otherwise": {want: "map[] of 2: 0 0 0", taints: []string{corev1.TaintNodeNotReady}},
 		"the pool is full": {want: "map[n:[2 0]] of 2: 0 0 2", spoil: func(c *Cluster) {
 			for i, cidr := range []string{"10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"} {
 				c.Ledger.Upsert(fixtures.Block(cidr, "p", "m", i+2))
@@ -208,7 +227,12 @@ func TestAssign(t *testing.T) {
 			if test.spoil != nil {
 				test.spoil(c)
 			}
-			if diff := cmp.Diff(test.want, c.assigned(now, "n")); diff != "" {
+			all := nodes("n")
+			for _, key := range test.taints {
+				all[0].Spec.Taints = append(all[0].Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+			}
+			a := c.Assign(all, now)
+			if diff := cmp.Diff(test.want, fmt.Sprint(expected(a), " of ", a.Pods, ": ", a.Offered, " ", a.Growing, " ", a.Short)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
