@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // CiliumPools stores the existing CiliumPodIPPools. It is safe for concurrent use.
@@ -115,4 +119,129 @@ func (c *CiliumPools) Missing(listed map[types.UID]bool) []*ciliumpool.View {
 		}
 	}
 	return out
+}
+
+// Annotations of pods and namespaces that request a Cilium pool, or that make the pod
+// accept only a pool that they name or that selects it (pkg/annotation/k8s.go, IPAMPoolKey,
+// IPAMIPv4PoolKey, IPAMIPv6PoolKey and IPAMRequirePoolMatch, v1.20.1).
+const (
+	poolAnnotation    = "ipam.cilium.io/ip-pool"
+	v4PoolAnnotation  = "ipam.cilium.io/ipv4-pool"
+	v6PoolAnnotation  = "ipam.cilium.io/ipv6-pool"
+	requireAnnotation = "ipam.cilium.io/require-pool-match"
+)
+
+// noPool stands for the pool of a pod that agents assign no address to. No pool name contains a
+// slash.
+const noPool = "/"
+
+// PoolRequest is a pod's or a namespace's request for Cilium pools.
+type PoolRequest struct {
+	// pools are the pools that annotations name, by family; "": none.
+	pools [2]string
+	// strict: it accepts only a pool that it names or that selects it.
+	strict bool
+	// labels are encoded, so that requests can be compared.
+	labels string
+}
+
+// PoolRequestOf reads a PoolRequest from the annotations and labels of a pod or a namespace. The
+// family's own annotation takes precedence (pkg/ipam/metadata/manager.go, determinePoolByAnnotations,
+// v1.20.1).
+func PoolRequestOf(meta *metav1.ObjectMeta) PoolRequest {
+	all := meta.Annotations[poolAnnotation]
+	return PoolRequest{
+		pools: [2]string{
+			ipalloc.IPv4: cmp.Or(meta.Annotations[v4PoolAnnotation], all),
+			ipalloc.IPv6: cmp.Or(meta.Annotations[v6PoolAnnotation], all),
+		},
+		strict: meta.Annotations[requireAnnotation] == "true", labels: labels.Set(meta.Labels).String(),
+	}
+}
+
+// labelSet decodes labels. Neither keys nor values contain a comma or an equals sign.
+func (w PoolRequest) labelSet() labels.Set {
+	set := labels.Set{}
+	for pair := range strings.SplitSeq(w.labels, ",") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			set[key] = value
+		}
+	}
+	return set
+}
+
+// KeepPoolRequests returns the annotations that request a Cilium pool.
+func KeepPoolRequests(annotations map[string]string) map[string]string {
+	var kept map[string]string
+	for _, key := range []string{poolAnnotation, v4PoolAnnotation, v6PoolAnnotation, requireAnnotation} {
+		if value, asks := annotations[key]; asks {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// PoolRequests are the Cilium pools that pods request, by "namespace/name" and family. Pods
+// that request the default pool are left out.
+type PoolRequests map[string]*[2]string
+
+// add adds a pod by its own request, its namespace's, and the CiliumPodIPPools that select pods.
+func (a PoolRequests) add(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) {
+	picked := pickedFor(name, pod, namespace, picking)
+	var asked [2]string
+	for _, f := range ipalloc.Families() {
+		asked[f] = poolFor(f, pod, namespace, picked[f])
+	}
+	if asked != [2]string{} {
+		a[name] = &asked
+	}
+}
+
+// pickedFor returns the pools that select a pod, by family.
+func pickedFor(name string, pod, namespace PoolRequest, picking []*ciliumpool.View) (picked [2][]string) {
+	if len(picking) == 0 {
+		return picked
+	}
+	in, of, _ := strings.Cut(name, "/")
+	own, space := ciliumpool.PodLabels(in, of, pod.labelSet()), namespace.labelSet()
+	for _, pool := range picking {
+		if !pool.Selector.Picks(own, space) {
+			continue
+		}
+		for _, f := range ipalloc.Families() {
+			if pool.MaskSize[f] != 0 {
+				picked[f] = append(picked[f], pool.Name)
+			}
+		}
+	}
+	return picked
+}
+
+// poolFor returns the pool of a pod's address, "" for the default one
+// (pkg/ipam/metadata/manager.go, GetIPPoolForPod, v1.20.1). If more than one selects the pod, the
+// agent refuses.
+func poolFor(f ipalloc.Family, pod, namespace PoolRequest, picked []string) string {
+	pool := cmp.Or(pod.pools[f], namespace.pools[f])
+	switch {
+	case pool != "":
+	case len(picked) > 1, len(picked) == 0 && (pod.strict || namespace.strict):
+		return noPool
+	case len(picked) == 1:
+		pool = picked[0]
+	}
+	if pool == crd.DefaultCiliumPool {
+		return ""
+	}
+	return pool
+}
+
+// Of returns the pool that a pod requests; "": the default one.
+func (a PoolRequests) Of(name string, f ipalloc.Family) string {
+	if asked := a[name]; asked != nil {
+		return asked[f]
+	}
+	return ""
 }

@@ -180,3 +180,115 @@ func (l *Ledger) setPools(old, now map[string]*crd.Pool) {
 		}
 	}
 }
+
+// Pressure tracks how full pools are, and which nodes hold an idle block: the fuller a
+// pool, the sooner its idle blocks are reclaimed. It is safe for concurrent use.
+type Pressure struct {
+	// Changed, if set, receives the nodes that hold an idle block of a pool when a change of its
+	// pressure has changed the block's wait.
+	Changed func(nodes []string)
+
+	mu    sync.Mutex
+	taken map[poolFamily]int
+	// idle are the nodes to wake when the pressure of a pool changes.
+	idle map[poolFamily]map[string]bool
+}
+
+type poolFamily struct {
+	pool   string
+	family ipalloc.Family
+}
+
+// NewPressure returns an empty Pressure.
+func NewPressure() *Pressure {
+	return &Pressure{taken: map[poolFamily]int{}, idle: map[poolFamily]map[string]bool{}}
+}
+
+// Set records the percentage of a pool's blocks of a family that are taken.
+func (p *Pressure) Set(pool *crd.Pool, f ipalloc.Family, percent int) {
+	p.mu.Lock()
+	key, from := poolFamily{pool.Name, f}, pool.Policy.PressurePercent
+	was := p.taken[key]
+	p.taken[key] = percent
+	var nodes []string
+	if percent != was && from != 0 && max(was, percent) >= from {
+		nodes = slices.Collect(maps.Keys(p.idle[key]))
+	}
+	p.mu.Unlock()
+	if p.Changed != nil && len(nodes) > 0 {
+		p.Changed(nodes)
+	}
+}
+
+// Taken returns the percentage of a pool's blocks of a family that are taken; 0: not known.
+func (p *Pressure) Taken(pool string, f ipalloc.Family) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken[poolFamily{pool, f}]
+}
+
+// SetIdle records the pools with a pressure that shortens the wait of an idle block of a node, by
+// family; none: the node holds no idle block.
+func (p *Pressure) SetIdle(node string, pools [2][]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, nodes := range p.idle {
+		if delete(nodes, node); len(nodes) == 0 {
+			delete(p.idle, key)
+		}
+	}
+	for f, names := range pools {
+		for _, name := range names {
+			key := poolFamily{name, ipalloc.Family(f)}
+			if p.idle[key] == nil {
+				p.idle[key] = map[string]bool{}
+			}
+			p.idle[key][node] = true
+		}
+	}
+}
+
+// ForgetPool drops a deleted pool.
+func (p *Pressure) ForgetPool(pool string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.taken, func(key poolFamily, _ int) bool { return key.pool == pool })
+}
+
+// PoolsInService returns the pools with a block of a family that is in service on the node.
+func (s *Snapshot) PoolsInService(f ipalloc.Family) []string {
+	var pools []string
+	for _, b := range s.Blocks {
+		if b.Phase == ipalloc.InService && ipalloc.FamilyOf(b.CIDR.Addr()) == f && !slices.Contains(pools, b.Pool) {
+			pools = append(pools, b.Pool)
+		}
+	}
+	return pools
+}
+
+// Unrecorded tracks which pools of a first installation may lack the record that they were
+// created: such a pool must not be deleted, or it would be created again. The zero value
+// has not been set yet and counts all pools; nil counts none. It is safe for concurrent
+// use.
+type Unrecorded struct {
+	mu    sync.Mutex
+	known bool
+	pools map[string]bool
+}
+
+// Set replaces the pools that lack their record.
+func (u *Unrecorded) Set(pools map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.known, u.pools = true, pools
+}
+
+// Has reports whether a pool may still lack its record.
+func (u *Unrecorded) Has(pool string) bool {
+	if u == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return !u.known || u.pools[pool]
+}

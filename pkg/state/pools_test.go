@@ -129,3 +129,48 @@ func TestPoolsAndLedgerDoNotDeadlock(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// When the pressure of a pool changes, only nodes with an idle block of it are reconciled, and only
+// if it changes the block's wait.
+func TestPressureWakesIdleNodes(t *testing.T) {
+	p := NewPressure()
+	of := func(pools ...string) [2][]string { return [2][]string{ipalloc.IPv4: pools} }
+	p.SetIdle("idle", of("q", "p"))
+	p.SetIdle("busy", of("p"))
+	p.SetIdle("busy", of())
+	p.SetIdle("of another pool", of("q"))
+	p.SetIdle("of another family", [2][]string{ipalloc.IPv6: {"p"}})
+	var woken []string
+	p.Changed = func(nodes []string) { woken = nodes }
+	pool := fixtures.PoolOf(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+	for _, step := range []struct {
+		taken int
+		wakes bool
+	}{{50, false}, {89, false}, {90, true}, {90, false}, {95, true}, {80, true}, {79, false}} {
+		woken = nil
+		p.Set(pool, ipalloc.IPv4, step.taken)
+		if got := slices.Equal(woken, []string{"idle"}); got != step.wakes || len(woken) > 1 {
+			t.Errorf("%d%% taken wakes %v", step.taken, woken)
+		}
+	}
+}
+
+// Until the pools that lack their record are known, any pool may lack it.
+func TestUnrecorded(t *testing.T) {
+	var none *Unrecorded
+	if none.Has("p") {
+		t.Error("a pool lacks its record where there was no first installation")
+	}
+	u := &Unrecorded{}
+	if !u.Has("p") {
+		t.Error("a pool is recorded before that is known")
+	}
+	u.Set(map[string]bool{"p": true})
+	if !u.Has("p") || u.Has("q") {
+		t.Errorf("p lacks its record: %t, q: %t; p alone does", u.Has("p"), u.Has("q"))
+	}
+	u.Set(nil)
+	if u.Has("p") {
+		t.Error("p lacks its record after it was written")
+	}
+}
