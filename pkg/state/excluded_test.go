@@ -7,7 +7,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -51,37 +50,17 @@ func TestRouterOutsideItsNode(t *testing.T) {
 	}
 }
 
-// The address of a node is withheld from a held block; where agents are assigned whole
-// blocks, none can be withheld.
-func TestClusterAddressesAreWithheld(t *testing.T) {
-	c := clusterOf(fixtures.Block("10.0.0.0/29", "p", "n", 1))
-	c.Pools.Set(fixtures.Edited(fixtures.PodIPPool("p", 1, "10.0.0.0/24"), func(s *v1alpha1.PodIPPoolSpec) { s.IPv4.BlockSize = 29 }))
-	c.Ledger.Exclude(exclude.Claimant{Kind: exclude.CiliumNode, Name: "a"}, fixtures.Prefixes("10.0.0.3/32"))
-	usable := func(view *ciliumnode.View) []netip.Addr {
-		c.Ledger.UpsertCiliumNode(view)
-		return c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].Usable
-	}
-	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
-		netip.MustParseAddr("10.0.0.4"), netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6")}
-	if diff := cmp.Diff(want, usable(ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/29"))), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("usable (-want +got):\n%s", diff)
-	}
-	whole := fixtures.Pooled(1, "10.0.0.0/29")
-	whole.ResourceVersion = "2"
-	if !slices.Contains(usable(ciliumnode.MultiPool.View(whole)), netip.MustParseAddr("10.0.0.3")) {
-		t.Error("an address of a whole block is withheld, which its agent uses all the same")
-	}
-}
-
-// A block has no usable address that another node's CiliumNode names, and none at all if it is to
-// be listed whole, unless it is listed already, or in use.
-func TestNamedBlockIsNotUsable(t *testing.T) {
+// A block has no usable address of a node, or that another node's CiliumNode names. If agents are
+// assigned whole blocks, it has all or none: none if another names one, unless it is listed already, or
+// in use.
+func TestUsable(t *testing.T) {
 	tests := map[string]struct {
-		crd    bool
-		router string
-		listed []string
-		pod    []string
-		want   int
+		crd      bool
+		router   string
+		excluded []netip.Prefix
+		listed   []string
+		pod      []string
+		want     int
 	}{
 		"nobody names it":                       {router: "10.0.1.1", want: 2},
 		"another node names it":                 {router: "10.0.0.1", want: 0},
@@ -89,14 +68,18 @@ func TestNamedBlockIsNotUsable(t *testing.T) {
 		"a pod uses it":                         {router: "10.0.0.1", pod: []string{"10.0.0.2"}, want: 2},
 		"its addresses are assigned one by one": {crd: true, router: "10.0.0.1", want: 1},
 		"nobody names an address of it":         {crd: true, router: "10.0.1.1", want: 2},
+		"nobody does, and it is listed":         {crd: true, router: "10.0.1.1", listed: []string{"10.0.0.0/30"}, want: 2},
+		"a node has an address of it":           {crd: true, router: "10.0.1.1", excluded: fixtures.Prefixes("10.0.0.1/32"), want: 1},
+		"a node has one of a whole block":       {router: "10.0.1.1", excluded: fixtures.Prefixes("10.0.0.1/32"), want: 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			mode, mine := ciliumnode.MultiPool, fixtures.Pooled(2, test.listed...)
 			if test.crd {
-				mode, mine = ciliumnode.CRD, fixtures.CiliumNode("n", "1")
+				mode, mine = ciliumnode.CRD, fixtures.CiliumNode("n", "1", test.listed...)
 			}
 			c := clusterOf(fixtures.Block("10.0.0.0/30", "p", "n", 1))
+			c.Ledger.Exclude(exclude.Claimant{Kind: exclude.Node, Name: "x"}, test.excluded)
 			other := fixtures.CiliumNode("m", "1")
 			other.Spec.Addresses = []ciliumv2.NodeAddress{{Type: addressing.NodeCiliumInternalIP, IP: test.router}}
 			c.Ledger.UpsertCiliumNode(mode.View(other))

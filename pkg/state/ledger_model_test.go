@@ -266,7 +266,7 @@ func (m *ledgerModel) check(t *testing.T) {
 		}
 	}
 	ofPool, size := len(slices.Collect(m.ledger.PoolBlocks("p"))), m.ledger.Size("p")
-	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) {
+	if ofNodes != len(m.blocks) || ofPool != len(m.blocks) || size != len(m.blocks) || len(m.ledger.byPool) != min(1, size) {
 		t.Errorf("nodes have %d blocks and the pool %d, said to be %d, want %d", ofNodes, ofPool, size, len(m.blocks))
 	}
 	if n := len(m.ledger.unknownOf); n > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -18,27 +17,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
-
-// A pool's blocks are exactly its own, after any additions and removals.
-func TestPoolBlocks(t *testing.T) {
-	l := ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "n", 1), fixtures.Block("10.0.0.4/30", "q", "n", 2), fixtures.Block("10.0.0.8/30", "p", "m", 3))
-	walk := func(pool string) (out []string) {
-		for b := range l.PoolBlocks(pool) {
-			out = append(out, b.CIDR.String())
-		}
-		slices.Sort(out)
-		return out
-	}
-	if diff := cmp.Diff([]string{"10.0.0.0/30", "10.0.0.8/30"}, walk("p")); diff != "" {
-		t.Error(diff)
-	}
-	l.Remove(fixtures.Block("10.0.0.0/30", "p", "n", 1))
-	l.Upsert(fixtures.At(fixtures.Block("10.0.0.8/30", "p", "m", 3), 5, ipalloc.Draining))
-	l.Upsert(fixtures.Block("10.0.0.4/30", "p", "n", 6)) // recreated, of another pool
-	if diff := cmp.Diff([]string{"10.0.0.4/30", "10.0.0.8/30"}, walk("p")); diff != "" || len(walk("q")) > 0 || len(l.byPool) != 1 {
-		t.Errorf("%s; q has %v, the index %d pools", diff, walk("q"), len(l.byPool))
-	}
-}
 
 // The blocks of a pool are read in parts, so the ledger may change meanwhile: a deleted block is
 // left out, a changed one is included, and none appears twice.

@@ -27,63 +27,80 @@ func inZone(zone string, ranges ...string) *v1alpha1.PodIPPool {
 	})
 }
 
-// Node n of zone b holds a block of zone a.
-func TestUnselected(t *testing.T) {
+// Node n of zone b holds a block of zone a. A block of an earlier Node of the name returns to the
+// present one only if its pool selects that, with any policy for unselected nodes.
+func TestRequest(t *testing.T) {
 	const cidr = "10.1.0.0/30"
-	block := fixtures.Block(cidr, "a", "n", 1)
-	draining := func(why expand.Reason) func(*Cluster, *corev1.Node) {
-		return func(c *Cluster, _ *corev1.Node) {
-			b := fixtures.At(block, 2, ipalloc.Draining)
-			b.Reason = why
-			c.Ledger.Upsert(b)
-		}
+	phase := func(phase ipalloc.Phase, why expand.Reason) func(*crd.Block) {
+		return func(b *crd.Block) { b.Phase, b.Reason = phase, why }
+	}
+	of := func(uid types.UID) func(*crd.Block) { return func(b *crd.Block) { b.NodeUID = uid } }
+	zone := func(zone string) func(*Cluster, *corev1.Node) {
+		return func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = zone }
+	}
+	retains := func(c *Cluster, _ *corev1.Node) {
+		c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
+	}
+	unpublished := func(c *Cluster, _ *corev1.Node) {
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "9")))
+	}
+	listed := func(c *Cluster, _ *corev1.Node) {
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.CiliumNode("n", "9", cidr)))
 	}
 	for name, test := range map[string]struct {
-		change func(*Cluster, *corev1.Node)
+		block  func(*crd.Block)
+		change []func(*Cluster, *corev1.Node)
 		want   expand.Reason
 	}{
-		"it moves off":               {want: expand.NodeUnselected},
-		"it goes on, once begun":     {draining(expand.NodeUnselected), expand.NodeUnselected},
-		"as idle as it is":           {draining(expand.Reclaim), expand.NodeUnselected},
-		"a first block, before that": {draining(expand.PoolChanged), expand.None},
-		"it cools down: not again": {func(c *Cluster, _ *corev1.Node) {
-			c.Ledger.Upsert(fixtures.At(block, 2, ipalloc.CoolingDown))
-		}, expand.NodeUnselected},
-		"back in its zone": {func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = "a" }, expand.None},
-		"the pool retains": {func(c *Cluster, _ *corev1.Node) {
-			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
-		}, expand.None},
-		"no other pool serves it": {func(_ *Cluster, n *corev1.Node) { n.Labels["zone"] = "c" }, expand.None},
-		"Cilium does not run there": {func(_ *Cluster, n *corev1.Node) {
+		"it moves off":               {nil, nil, expand.NodeUnselected},
+		"it goes on, once begun":     {phase(ipalloc.Draining, expand.NodeUnselected), nil, expand.NodeUnselected},
+		"as idle as it is":           {phase(ipalloc.Draining, expand.Reclaim), nil, expand.NodeUnselected},
+		"a first block, before that": {phase(ipalloc.Draining, expand.PoolChanged), nil, expand.None},
+		"it cools down: not again":   {phase(ipalloc.CoolingDown, expand.Returned), nil, expand.NodeUnselected},
+		"requested by its name":      {func(b *crd.Block) { b.Deleting = true }, nil, expand.Deleted},
+		"back in its zone":           {nil, []func(*Cluster, *corev1.Node){zone("a")}, expand.None},
+		"the pool retains":           {nil, []func(*Cluster, *corev1.Node){retains}, expand.None},
+		"no other pool serves it":    {nil, []func(*Cluster, *corev1.Node){zone("c")}, expand.None},
+		"Cilium does not run there": {nil, []func(*Cluster, *corev1.Node){func(_ *Cluster, n *corev1.Node) {
 			n.Labels[v1alpha1.OptOutLabel] = "true"
-		}, expand.None},
-		"its labels are not final": {func(_ *Cluster, n *corev1.Node) {
+		}}, expand.None},
+		"its labels are not final": {nil, []func(*Cluster, *corev1.Node){func(_ *Cluster, n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "labels-come"}}
-		}, expand.None},
-		"a selector that cannot be read": {func(c *Cluster, _ *corev1.Node) {
+		}}, expand.None},
+		"a selector that cannot be read": {nil, []func(*Cluster, *corev1.Node){func(c *Cluster, _ *corev1.Node) {
 			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) {
 				s.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Is"}}}
 			}))
-		}, expand.None},
-		"its agent is assigned whole blocks": {func(c *Cluster, _ *corev1.Node) {
+		}}, expand.None},
+		"its agent is assigned whole blocks": {nil, []func(*Cluster, *corev1.Node){func(c *Cluster, _ *corev1.Node) {
 			cn := fixtures.Pooled(2, cidr)
 			cn.ResourceVersion = "9"
 			c.Ledger.UpsertCiliumNode(ciliumnode.MultiPool.View(cn))
-		}, expand.None},
-		"requested by its name": {func(c *Cluster, _ *corev1.Node) {
-			b := fixtures.At(block, 2, ipalloc.InService)
-			b.Deleting = true
-			c.Ledger.Upsert(b)
-		}, expand.Deleted},
+		}}, expand.None},
+
+		"of an earlier Node that is gone": {phase(ipalloc.CoolingDown, expand.NodeGone), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.NodeUnselected},
+		"of one in the same zone":         {phase(ipalloc.CoolingDown, expand.NodeGone), []func(*Cluster, *corev1.Node){retains, unpublished, zone("a")}, expand.None},
+		"of an earlier Node, not seen":    {of("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.NodeUnselected},
+		"of this Node":                    {of("uid"), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
+		"of an unknown Node":              {of(""), []func(*Cluster, *corev1.Node){retains, unpublished}, expand.None},
+		"of an earlier Node, and listed":  {of("earlier"), []func(*Cluster, *corev1.Node){retains, listed}, expand.None},
+		"of an earlier Node, and a pod uses it": {of("earlier"), []func(*Cluster, *corev1.Node){retains, unpublished, func(c *Cluster, _ *corev1.Node) {
+			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.1.0.1")), fixtures.Noon())
+		}}, expand.None},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, node := clusterOf(block), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "b"}}}
+			c, block := clusterOf(), fixtures.Block(cidr, "a", "n", 1)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid", Labels: map[string]string{"zone": "b"}}}
+			if test.block != nil {
+				test.block(&block)
+			}
+			c.Ledger.Upsert(block)
 			c.Pools.Delete("p")
 			c.Pools.Set(inZone("a", "10.1.0.0/28"))
 			c.Pools.Set(inZone("b", "10.2.0.0/28"))
 			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined("n", "10.1.0.1", "10.1.0.2")))
-			if test.change != nil {
-				test.change(c, node)
+			for _, change := range test.change {
+				change(c, node)
 			}
 			shares := c.Snapshot("n", node, fixtures.Noon()).Shares
 			if len(shares) != 1 || len(shares[0].State.Blocks) != 1 {
@@ -96,111 +113,58 @@ func TestUnselected(t *testing.T) {
 	}
 }
 
-// Blocks of an earlier Node of the name return to the present one only if their pools select it,
-// with any policy for unselected nodes. A block no younger than the CiliumNode cools down until its
-// agent has had time to report.
-func TestBlocksOfEarlierNode(t *testing.T) {
-	for name, test := range map[string]struct {
-		zone   string
-		reason expand.Reason
-		want   expand.Reason
-		after  time.Duration // created, after the CiliumNode
-	}{
-		"in another zone":           {zone: "b", reason: expand.NodeGone, want: expand.NodeUnselected},
-		"in the same zone":          {zone: "a", reason: expand.NodeGone},
-		"younger":                   {zone: "a", reason: expand.NodeGone, after: time.Second},
-		"in another, given back":    {zone: "b", reason: expand.Returned},
-		"there is no Node any more": {reason: expand.NodeGone, after: -time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			block := fixtures.At(fixtures.Block("10.1.0.0/30", "a", "n", 1), 2, ipalloc.CoolingDown)
-			block.Reason, block.Created = test.reason, fixtures.Noon().Add(test.after)
-			c, cn := clusterOf(block), fixtures.CiliumNode("n", "1")
-			cn.CreationTimestamp = metav1.NewTime(fixtures.Noon())
-			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
-			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
-			var node *corev1.Node
-			if test.zone != "" {
-				node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": test.zone}}}
-			}
-			got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0]
-			if got.Request != test.want {
-				t.Errorf("the block is requested as %q, want %q", got.Request, test.want)
-			}
-			if extended := got.CooldownUntil.Equal(fixtures.Noon().Add(c.Defaults.Policy.AckTimeout)); extended != (test.after <= 0) {
-				t.Errorf("the block cools down until %s", got.CooldownUntil)
-			}
-		})
+// A block no younger than the CiliumNode cools down until its agent has had time to report.
+func TestCooldownOfEarlierBlock(t *testing.T) {
+	for after, extended := range map[time.Duration]bool{-time.Second: true, 0: true, time.Second: false} {
+		block := fixtures.At(fixtures.Block("10.0.0.0/30", "p", "n", 1), 2, ipalloc.CoolingDown)
+		block.Created = fixtures.Noon().Add(after)
+		c, cn := clusterOf(block), fixtures.CiliumNode("n", "1")
+		cn.CreationTimestamp = metav1.NewTime(fixtures.Noon())
+		c.Ledger.UpsertCiliumNode(ciliumnode.NewView(cn))
+		got := c.Snapshot("n", nil, fixtures.Noon()).Shares[0].State.Blocks[0].CooldownUntil
+		if got.Equal(fixtures.Noon().Add(c.Defaults.Policy.AckTimeout)) != extended {
+			t.Errorf("created after %s, the block cools down until %s", after, got)
+		}
 	}
 }
 
-// The same holds if the operator did not see that the earlier Node was gone.
-func TestBlocksOfEarlierNodeInService(t *testing.T) {
-	for name, test := range map[string]struct {
-		uid    types.UID // of the block's Node
-		change func(*Cluster)
-		want   expand.Reason
-	}{
-		"of an earlier Node": {"earlier", nil, expand.NodeUnselected},
-		"of this Node":       {"uid", nil, expand.None},
-		"of an unknown Node": {"", nil, expand.None},
-		"its CiliumNode lists": {"earlier", func(c *Cluster) {
-			c.Ledger.UpsertCiliumNode(ciliumnode.NewView(fixtures.Joined("n", "10.1.0.1")))
-		}, expand.None},
-		"a pod uses it": {"earlier", func(c *Cluster) {
-			c.Pods.Set(ReadPod(fixtures.Pod("a", "a", "n", "10.1.0.1")), fixtures.Noon())
-		}, expand.None},
-	} {
-		t.Run(name, func(t *testing.T) {
-			block := fixtures.Block("10.1.0.0/30", "a", "n", 1)
-			block.NodeUID = test.uid
-			c := clusterOf(block)
-			c.Pools.Set(fixtures.Edited(inZone("a", "10.1.0.0/28"), func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }))
-			if test.change != nil {
-				test.change(c)
-			}
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid", Labels: map[string]string{"zone": "b"}}}
-			if got := c.Snapshot("n", node, fixtures.Noon()).Shares[0].State.Blocks[0].Request; got != test.want {
-				t.Errorf("the block is requested as %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
+// A node moves off a pool as long as one of its blocks drains because the pool does not select it.
 func TestMovingOff(t *testing.T) {
-	c := clusterOf()
-	for i, b := range []crd.Block{
-		{Node: "moves", Phase: ipalloc.Draining, Reason: expand.NodeUnselected},
-		{Node: "gives-back", Phase: ipalloc.Draining, Reason: expand.Reclaim},
-		{Node: "waits", Phase: ipalloc.InService},
-		{Node: "has-moved", Phase: ipalloc.CoolingDown, Reason: expand.Returned},
-	} {
-		of := fixtures.Block(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30")[i].String(), "p", b.Node, i+1)
-		of.Phase, of.Reason = b.Phase, b.Reason
-		c.Ledger.Upsert(of)
+	l, version := ReadyLedger(), 0
+	block := func(node, cidr string, phase ipalloc.Phase, why expand.Reason) crd.Block {
+		version++
+		b := fixtures.At(fixtures.Block(cidr, "p", node, 1), version, phase)
+		b.UID, b.Reason = types.UID(cidr), why
+		return b
 	}
-	of := c.Ledger.NodeBlocks("moves")[0]
-	second := fixtures.Block("10.0.0.16/30", "p", "moves", 9)
-	second.Phase, second.Reason = of.Phase, of.Reason
-	c.Ledger.Upsert(second)
-	check := func(want bool) {
-		t.Helper()
+	for i, step := range []struct {
+		set  crd.Block
+		gone bool
+		want bool
+	}{
+		{block("gives-back", "10.0.0.0/30", ipalloc.Draining, expand.Reclaim), false, false},
+		{block("waits", "10.0.0.4/30", ipalloc.InService, expand.None), false, false},
+		{block("has-moved", "10.0.0.8/30", ipalloc.CoolingDown, expand.NodeUnselected), false, false},
+		{block("moves", "10.0.0.12/30", ipalloc.Draining, expand.NodeUnselected), false, true},
+		{block("moves", "10.0.0.16/30", ipalloc.Draining, expand.NodeUnselected), false, true},
+		{block("moves", "10.0.0.12/30", ipalloc.Draining, expand.NodeUnselected), true, true},
+		{block("moves", "10.0.0.16/30", ipalloc.CoolingDown, expand.NodeUnselected), false, false},
+	} {
+		if step.gone {
+			l.Remove(step.set)
+		} else {
+			l.Upsert(step.set)
+		}
 		n := 0
-		for _, node := range c.Ledger.Nodes() {
-			if c.Ledger.MovesOff(node, "p") {
+		for _, node := range l.Nodes() {
+			if l.MovesOff(node, "p") {
 				n++
 			}
 		}
-		if got := c.Ledger.MovingOff("p"); got != n || c.Ledger.MovesOff("moves", "p") != want || (n == 1) != want {
-			t.Errorf("%d nodes move off p, said to be %d", n, got)
+		if got := l.MovingOff("p"); got != n || l.MovesOff("moves", "p") != step.want || (n == 1) != step.want {
+			t.Errorf("step %d: %d nodes move off p, said to be %d", i, n, got)
 		}
 	}
-	check(true)
-	c.Ledger.Remove(of)
-	check(true)
-	second.Phase, second.ResourceVersion = ipalloc.CoolingDown, "10"
-	c.Ledger.Upsert(second)
-	check(false)
 }
 
 // An agent that is configured for a mode without its blocks is found, on all nodes or on the nodes
