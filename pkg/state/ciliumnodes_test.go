@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -179,29 +178,42 @@ func TestBlocksAndCiliumNodesInAnyOrder(t *testing.T) {
 }
 
 // The nodes with agents that do not run a family are the nodes with a block of the pool and a
-// CiliumNode that says so.
+// CiliumNode that says so. An address that is configured (local-router-ipv6) shows that the agent runs
+// IPv6, unless it is of a pool.
 func TestNotRunning(t *testing.T) {
-	agent := func(version string, own ...string) *ciliumnode.View {
+	version := 0
+	agent := func(name string, own ...string) *ciliumnode.View {
 		cn := fixtures.IPv4Agent()
-		cn.ResourceVersion = version
+		version++
+		cn.Name, cn.ResourceVersion = name, strconv.Itoa(version)
 		for _, addr := range own {
 			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: addr})
 		}
 		return ciliumnode.NewView(cn)
 	}
-	l := ReadyLedger(fixtures.Block("10.0.0.0/29", "p", "n", 1), fixtures.Block("10.0.0.8/29", "p", "n", 2), fixtures.Block("10.0.0.16/29", "q", "m", 3))
+	router := fixtures.IPv4Agent()
+	router.Name, router.ResourceVersion = "n", "99"
+	router.Spec.Addresses = append(router.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
+	router.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
+	first, second := fixtures.Block("10.0.0.0/29", "p", "n", 1), fixtures.Block("10.0.0.8/29", "p", "n", 2)
+	l := ReadyLedger(first, second, fixtures.Block("10.0.0.16/29", "q", "m", 3))
 	for i, step := range []struct {
 		do   func()
 		want []string // of p, in IPv6
 	}{
 		{func() {}, nil},
-		{func() { l.UpsertCiliumNode(agent("4")) }, []string{"n"}},
-		{func() { l.UpsertCiliumNode(agent("5", "fd00::1")) }, nil},
-		{func() { l.UpsertCiliumNode(agent("6")) }, []string{"n"}},
-		{func() { l.RemoveCiliumNode(agent("7")) }, nil},
-		{func() { l.UpsertCiliumNode(agent("8")) }, []string{"n"}},
-		{func() { l.Remove(fixtures.Block("10.0.0.0/29", "p", "n", 1)) }, []string{"n"}},
-		{func() { l.Remove(fixtures.Block("10.0.0.8/29", "p", "n", 2)) }, nil},
+		{func() { l.UpsertCiliumNode(agent("n")) }, []string{"n"}},
+		{func() { l.UpsertCiliumNode(agent("n", "fd00::1")) }, nil},
+		{func() { l.UpsertCiliumNode(agent("n")) }, []string{"n"}},
+		{func() { l.RemoveCiliumNode(agent("n")) }, nil},
+		{func() { l.UpsertCiliumNode(agent("n")) }, []string{"n"}},
+		{func() { l.UpsertCiliumNode(agent("a")) }, []string{"n"}},
+		{func() { l.Upsert(fixtures.Block("10.0.1.0/29", "p", "a", 4)) }, []string{"a", "n"}},
+		{func() { l.Remove(first) }, []string{"a", "n"}},
+		{func() { l.Remove(second) }, []string{"a"}},
+		{func() { l.UpsertCiliumNode(ciliumnode.NewView(router)) }, []string{"a"}},
+		{func() { l.Upsert(fixtures.Block("10.0.0.0/29", "p", "n", 12)) }, []string{"a"}},
+		{func() { NewPools(fixtures.Defaults(), l).Set(fixtures.DualStack()) }, []string{"a", "n"}},
 	} {
 		step.do()
 		if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, step.want) {
@@ -210,42 +222,6 @@ func TestNotRunning(t *testing.T) {
 		if got := append(l.NotRunning(ipalloc.IPv4, "p"), l.NotRunning(ipalloc.IPv6, "q")...); len(got) > 0 {
 			t.Errorf("step %d: in IPv4, or of q: %v", i, got)
 		}
-	}
-	// An address that is configured (local-router-ipv6) shows that the agent runs IPv6, unless it is
-	// of a pool.
-	router := fixtures.IPv4Agent()
-	router.ResourceVersion = "8"
-	router.Spec.Addresses = append(router.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: "fd00::1"})
-	router.Status.IPAM.Used["10.0.0.1"] = ipamtypes.AllocationIP{Owner: "router"}
-	l.UpsertCiliumNode(ciliumnode.NewView(router))
-	l.Upsert(fixtures.Block("10.0.0.0/29", "p", "n", 12))
-	if got := l.NotRunning(ipalloc.IPv6, "p"); len(got) > 0 {
-		t.Errorf("with a configured router: %v", got)
-	}
-	NewPools(fixtures.Defaults(), l).Set(fixtures.DualStack())
-	if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, []string{"n"}) {
-		t.Errorf("with a router of a pool: %v", got)
-	}
-	l.Remove(fixtures.Block("10.0.0.0/29", "p", "n", 12))
-	for _, node := range []string{"y", "x"} {
-		cn := agent("10")
-		cn.Name = node
-		l.UpsertCiliumNode(cn)
-	}
-	for i, node := range []string{"y", "x", "y", "x"} {
-		l.Upsert(fixtures.Block(fmt.Sprintf("10.0.1.%d/29", 8*i), "p", node, 20+i))
-	}
-	if got := l.NotRunning(ipalloc.IPv6, "p"); !slices.Equal(got, []string{"x", "y"}) {
-		t.Errorf("two nodes with two blocks each: %v", got)
-	}
-	l.RemoveCiliumNode(agent("9"))
-	for _, node := range []string{"x", "y"} {
-		gone := agent("11")
-		gone.Name = node
-		l.RemoveCiliumNode(gone)
-	}
-	if got := l.NotRunning(ipalloc.IPv6, "p"); len(got) > 0 {
-		t.Errorf("without CiliumNodes: %v", got)
 	}
 }
 
