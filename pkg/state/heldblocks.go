@@ -198,28 +198,21 @@ func (h *heldBlocks) PoolBlocks(pool string) iter.Seq[crd.Block] {
 		h.mu.Lock()
 		all := slices.Clone(h.byPool[pool])
 		h.mu.Unlock()
-		var blocks [partSize]crd.Block
+		blocks := make([]crd.Block, 0, min(len(all), partSize))
 		for part := range slices.Chunk(all, partSize) {
-			for i := range h.read(part, &blocks) {
-				if !yield(blocks[i]) {
+			blocks = blocks[:0]
+			inParts(&h.mu, part, func(held *heldBlock) {
+				if held.inPool >= 0 {
+					blocks = append(blocks, held.Block)
+				}
+			})
+			for _, b := range blocks {
+				if !yield(b) {
 					return
 				}
 			}
 		}
 	}
-}
-
-// read copies the blocks of held that are not gone, and returns their number.
-func (h *heldBlocks) read(held []*heldBlock, blocks *[partSize]crd.Block) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, b := range held {
-		if b.inPool >= 0 {
-			blocks[n] = b.Block
-			n++
-		}
-	}
-	return n
 }
 
 // Block returns the block with that CIDR.

@@ -221,7 +221,9 @@ func (c *Cluster) share(s *Snapshot, f ipalloc.Family, ciliumPool string, served
 	if c.Defaults.CiliumPools {
 		state.Agent = c.Agents.Container(s.Name)
 		state.MayPark = c.ParkBlocks && len(s.CiliumNode.Parked()) == 0
-		state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, drains) && c.anyFree(f, share.Pools)
+		state.Replaceable = state.MayPark && slices.ContainsFunc(s.Blocks, func(b crd.Block) bool {
+			return b.Phase == ipalloc.Draining
+		}) && c.anyFree(f, share.Pools)
 	}
 	if c.Unscheduled != nil {
 		state.Offers, state.Scarce = true, c.Unscheduled.IsScarce(f, share.Pools)
@@ -293,8 +295,6 @@ func (c *Cluster) isKnown(s *Snapshot, a netip.Addr) bool {
 	}
 	return len(c.Pools.Touching(single(a))) > 0 || len(c.Ledger.HeldElsewhere(s.Name, single(a))) > 0
 }
-
-func drains(b crd.Block) bool { return b.Phase == ipalloc.Draining }
 
 // RequestedBy returns the numbers of addresses, by family, that pods request.
 func RequestedBy(pods []expand.Pod) (n [2]int) {
