@@ -73,10 +73,7 @@ func (c *Cluster) IsOrphaned(b crd.Block, view *ciliumnode.View) bool {
 
 // anyFree reports whether one of pools has a free block of a family.
 func (c *Cluster) anyFree(f ipalloc.Family, pools []*crd.Pool) bool {
-	return slices.ContainsFunc(pools, func(p *crd.Pool) bool {
-		cut, ok := p.Cut(f)
-		return ok && !p.Paused && c.Ledger.Free(cut) > 0
-	})
+	return slices.ContainsFunc(pools, func(p *crd.Pool) bool { return c.FreeIn(p.Name, f) > 0 })
 }
 
 // FreeIn returns the number of blocks of a family that can be claimed from a pool.
@@ -91,9 +88,6 @@ func (c *Cluster) FreeIn(pool string, f ipalloc.Family) uint64 {
 
 // split separates the blocks that are for a Cilium pool from those for others.
 func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.View) (mine, others []crd.Block) {
-	if !c.Defaults.CiliumPools {
-		return blocks, nil
-	}
 	for _, b := range blocks {
 		if c.CiliumPoolOf(b, view) == ciliumPool {
 			mine = append(mine, b)
@@ -107,9 +101,6 @@ func (c *Cluster) split(blocks []crd.Block, ciliumPool string, view *ciliumnode.
 // releaseOf returns the release entries that concern a Cilium pool: entries of its own blocks, and
 // for the default pool also entries of no block.
 func releaseOf(all map[netip.Addr]expand.ReleaseStatus, ciliumPool string, mine, others []crd.Block) map[netip.Addr]expand.ReleaseStatus {
-	if len(others) == 0 && ciliumPool == "" || len(all) == 0 {
-		return all
-	}
 	in := func(blocks []crd.Block, a netip.Addr) bool {
 		return slices.ContainsFunc(blocks, func(b crd.Block) bool { return b.CIDR.Contains(a) })
 	}

@@ -256,9 +256,9 @@ func (c *Cluster) addBlocks(s *Snapshot, share *Share, now time.Time) {
 	}
 }
 
-// podsOf returns the pods that count for one family and Cilium pool. Where there are Cilium pools,
-// they are the pods that request it, and the pods with an address that shows that it is their pool.
-// No pod requests a family that the agent does not use. It leaves out the pods that another CNI
+// podsOf returns the pods that count for one family and Cilium pool: pods that request it, and pods
+// with an address that shows that it is their pool. No pod requests a family that the agent does not
+// use. It leaves out the pods that another CNI
 // plugin serves: their addresses lie in no PodIPPool or block, and the CiliumNode does not name them.
 // Pods without an address count once an agent is seen that can assign them one: until then the node
 // gets the addresses that an agent needs to start. Pods that request addresses of the scheduler stay.
@@ -267,7 +267,7 @@ func (c *Cluster) podsOf(s *Snapshot, f ipalloc.Family, ciliumPool string) []exp
 	uses := ciliumPool == "" || view == nil || view.BlockAssignment == nil || view.BlockAssignment.Uses(f)
 	leaves := func(p expand.Pod) bool {
 		switch {
-		case c.Defaults.CiliumPools && (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool) && !hasFamily(p.IPs, f):
+		case (!uses || s.PoolRequests.Of(p.Name, f) != ciliumPool) && !hasFamily(p.IPs, f):
 			return true
 		case p.Requests[f] > 0:
 			return false
