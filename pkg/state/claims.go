@@ -166,14 +166,6 @@ func (c *claims) release(cidr netip.Prefix) {
 	}
 }
 
-// settle resolves an unknown claim once the API server has answered.
-func (c *claims) settle(cidr netip.Prefix) {
-	for _, node := range c.unknownOf[cidr] {
-		removeFrom(c.unknown, node, cidr)
-	}
-	delete(c.unknownOf, cidr)
-}
-
 // removeFrom removes a value from the values of a key.
 func removeFrom[K, V comparable](of map[K][]V, key K, value V) {
 	i := slices.Index(of[key], value)

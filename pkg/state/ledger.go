@@ -134,7 +134,10 @@ func (l *Ledger) Remove(b crd.Block) {
 func (l *Ledger) Assume(b crd.Block) {
 	l.mu.Lock()
 	defer l.unlock()
-	l.settle(b.CIDR)
+	for _, node := range l.unknownOf[b.CIDR] { // the API server has answered
+		removeFrom(l.unknown, node, b.CIDR)
+	}
+	delete(l.unknownOf, b.CIDR)
 	if l.gone[b.UID] {
 		l.unhold(b.Node, b.CIDR)
 		return
