@@ -335,30 +335,3 @@ func TestAlikePodsAreOneKind(t *testing.T) {
 		t.Errorf("%d kinds are left", len(kinds))
 	}
 }
-
-// BenchmarkAssign assigns a burst of pods of ten kinds to 20,000 nodes.
-func BenchmarkAssign(b *testing.B) {
-	c := clusterOf()
-	c.Pools.Set(fixtures.PodIPPool("big", 1, "10.0.0.0/8"))
-	var names []string
-	for i := range 20000 {
-		name := fmt.Sprintf("n%05d", i)
-		var addrs []string
-		for j := range 30 {
-			addrs = append(addrs, fmt.Sprintf("10.%d.%d.%d", 1+i/250, i%250, j+1))
-		}
-		c.Ledger.Upsert(fixtures.Block(fmt.Sprintf("10.%d.%d.0/27", 1+i/250, i%250), "big", name, i+1))
-		c.join(name, addrs...)
-		names = append(names, name)
-	}
-	for i := range 20000 {
-		c.wait(fixtures.Noon(), unscheduledPod(fmt.Sprint(i), lacksIPv4, func(p *corev1.Pod) {
-			p.Spec.Tolerations = []corev1.Toleration{{Key: fmt.Sprint("k", i%10)}}
-		}))
-	}
-	all := nodes(names...)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Assign(all, fixtures.Noon())
-	}
-}
