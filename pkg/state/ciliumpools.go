@@ -47,9 +47,12 @@ func (c *CiliumPools) Known() bool {
 func (c *CiliumPools) Set(v *ciliumpool.View) (picks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byName[v.Name]
+	was := cmp.Or(c.byName[v.Name], &ciliumpool.View{})
 	c.byName[v.Name] = v
-	return pickOtherwise(was, v)
+	if was.Selector == nil && v.Selector == nil {
+		return false
+	}
+	return !was.Selector.Same(v.Selector) || (was.MaskSize[0] == 0) != (v.MaskSize[0] == 0) || (was.MaskSize[1] == 0) != (v.MaskSize[1] == 0)
 }
 
 // Delete removes a CiliumPodIPPool, unless its name was reused since. It reports
@@ -63,18 +66,6 @@ func (c *CiliumPools) Delete(v *ciliumpool.View) (picked bool) {
 	}
 	delete(c.byName, v.Name)
 	return was.Selector != nil
-}
-
-// pickOtherwise reports whether one selects different pods than the other. nil stands for a missing
-// one.
-func pickOtherwise(a, b *ciliumpool.View) bool {
-	if a == nil {
-		return b.Selector != nil
-	}
-	if a.Selector == nil && b.Selector == nil {
-		return false
-	}
-	return !a.Selector.Same(b.Selector) || (a.MaskSize[0] == 0) != (b.MaskSize[0] == 0) || (a.MaskSize[1] == 0) != (b.MaskSize[1] == 0)
 }
 
 // Get returns the CiliumPodIPPool with a name, "" being the default one, or nil.
