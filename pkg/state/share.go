@@ -215,12 +215,17 @@ func (c *Cluster) request(s *Snapshot, share *Share, b crd.Block, pool *crd.Pool
 		return expand.NodeUnselected
 	case b.Phase == ipalloc.Draining && b.Reason == expand.PoolChanged: // no agent has read it yet: other rules apply
 		return expand.None
-	case pool.DrainUnselected && !conflict && len(share.Pools) > 0 && share.State.BlockAssignment == nil && crd.StartupTaint(s.Node, c.StartupTaints) == "":
-		// Another pool serves the node, and its labels are final. An agent that is assigned whole
-		// blocks keeps its own addresses as long as its Node exists.
+	case pool.DrainUnselected && !conflict && c.mayMoveOff(share, s.Node):
 		return expand.NodeUnselected
 	}
 	return expand.None
+}
+
+// mayMoveOff reports whether a node may move off pools: another pool serves it, and its
+// labels are final. An agent that is assigned whole blocks keeps its own addresses as long
+// as its Node exists.
+func (c *Cluster) mayMoveOff(share *Share, node *corev1.Node) bool {
+	return len(share.Pools) > 0 && share.State.BlockAssignment == nil && crd.StartupTaint(node, c.StartupTaints) == ""
 }
 
 // isOfEarlierNode reports whether a block cools down because an earlier Node of the name is gone,
