@@ -234,8 +234,10 @@ func TestLedgerBlockGoneAndNamed(t *testing.T) {
 	}
 	gone := func(l *Ledger) { l.Remove(block) }
 	again := fixtures.Block(cidr, "p", "m", 4)
-	deleted := func(name, version string) func(*Ledger) {
-		return func(l *Ledger) { l.RemoveCiliumNode(ciliumnode.NewView(fixtures.CiliumNode(name, version))) }
+	deleted := func(name, version string, pool ...string) func(*Ledger) {
+		cn := fixtures.CiliumNode(name, version)
+		cn.Spec.IPAM.Pool = fixtures.AllocationMap(pool...)
+		return func(l *Ledger) { l.RemoveCiliumNode(ciliumnode.NewView(cn)) }
 	}
 	forget := func(name string) func(*Ledger) { return func(l *Ledger) { l.ForgetCiliumNode(name) } }
 	for name, test := range map[string]struct {
@@ -254,7 +256,7 @@ func TestLedgerBlockGoneAndNamed(t *testing.T) {
 		"two name it":                      {[]func(*Ledger){at("n", "8", cidr), at("m", "8", cidr), gone, at("m", "9")}, 0},
 		"the CiliumNode is gone":           {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9")}, 0},
 		"and forgotten":                    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), forget("n")}, 1},
-		"forgotten before the block goes":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), deleted("n", "9"), forget("n"), gone}, 1},
+		"forgotten before the block goes":  {[]func(*Ledger){in("n", "8", "10.0.0.1"), deleted("n", "9", "10.0.0.1"), forget("n"), gone}, 1},
 		"another one is forgotten":         {[]func(*Ledger){at("n", "8", cidr), gone, forget("m")}, 0},
 		"not forgotten, as it is there":    {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "9"), at("n", "10", cidr), forget("n")}, 0},
 		"deleted, and a response is late":  {[]func(*Ledger){at("n", "8", cidr), gone, deleted("n", "11"), at("n", "10"), forget("n")}, 1},
