@@ -122,15 +122,15 @@ type worker struct {
 
 func controllersOf(o *Operator, s config.Settings) []worker {
 	all := []worker{
-		{name: "node", source: o.Feed.NodeSource(), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
-		{name: "pool", source: o.Feed.PoolSource(), reconciler: o.Pool, workers: PoolWorkers},
-		{name: "block", source: o.Feed.BlockSource(), reconciler: o.Block, workers: 1},
+		{name: "node", source: o.Feed.Source(informer.NodeQueue), reconciler: o.Node, workers: s.NodeWorkers, newQueue: o.Feed.NewNodeQueue},
+		{name: "pool", source: o.Feed.Source(informer.PoolQueue), reconciler: o.Pool, workers: PoolWorkers},
+		{name: "block", source: o.Feed.Source(informer.BlockQueue), reconciler: o.Block, workers: 1},
 	}
 	if s.Mode.ManyPools() {
-		all = append(all, worker{name: "ciliumpool", source: o.Feed.CiliumPoolSource(), reconciler: o.CiliumPool, workers: 1})
+		all = append(all, worker{name: "ciliumpool", source: o.Feed.Source(informer.CiliumPoolQueue), reconciler: o.CiliumPool, workers: 1})
 	}
 	if len(s.OfferFamilies) > 0 {
-		all = append(all, worker{name: "unscheduled", source: o.Feed.UnscheduledSource(), reconciler: o.Unscheduled, workers: 1})
+		all = append(all, worker{name: "unscheduled", source: o.Feed.Source(informer.UnscheduledQueue), reconciler: o.Unscheduled, workers: 1})
 	}
 	for i := range all {
 		all[i].reconciler = untilShutdown{all[i].reconciler}

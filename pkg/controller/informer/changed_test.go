@@ -11,7 +11,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -23,10 +22,7 @@ type counted struct {
 }
 
 func newCounted(t testing.TB, pools int) *counted {
-	f := &counted{Feed: NewFeed()}
-	f.Ledger = state.ReadyLedger()
-	f.Pools = state.NewPools(fixtures.Defaults(), f.Ledger)
-	f.Awaiting = &state.Awaiting{}
+	f := &counted{Feed: newBed()}
 	for i := range pools {
 		obj := fixtures.PodIPPool(fmt.Sprintf("p%d", i), i+1, fmt.Sprintf("10.%d.0.0/16", i))
 		obj.Spec.IPv4.BlockSize = 24
@@ -34,9 +30,8 @@ func newCounted(t testing.TB, pools int) *counted {
 		f.Awaiting.Set(fmt.Sprintf("w%d", i), true, true, [2][]*crd.Pool{{f.Pools.Get(obj.Name)}})
 	}
 	f.Ledger.Changed = f.Changed
-	f.Feed.nodes = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
-	f.Feed.pools = listening{add: func(name string) { f.pools = append(f.pools, name) }}
-	f.blocks = listening{add: func(string) {}}
+	f.queues[NodeQueue] = listening{add: func(name string) { f.nodes = append(f.nodes, name) }}
+	f.queues[PoolQueue] = listening{add: func(name string) { f.pools = append(f.pools, name) }}
 	return f
 }
 

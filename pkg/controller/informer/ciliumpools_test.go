@@ -23,9 +23,8 @@ import (
 // In modes without Cilium pools the feed keeps no pool requests of pods.
 func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
-		f := NewFeed()
-		f.Mode, f.Pods, f.Now = mode, state.NewPods(), fixtures.Noon
-		f.nodes = listening{add: func(string) {}}
+		f := newBed()
+		f.Mode = mode
 		p := fixtures.Pod("a", "1", "n")
 		p.Labels = map[string]string{"app": "web"}
 		if err := f.podStore().Add(p); err != nil {
@@ -41,10 +40,9 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 // A CiliumPodIPPool that selects other pods than before queues all nodes, and so does a changed
 // namespace for the nodes of its pods. The CiliumPodIPPool itself is queued in any case.
 func TestPickingOtherwiseIsNews(t *testing.T) {
-	f, nodes, pools := NewFeed(), 0, 0
-	f.Mode, f.Ledger, f.Pods, f.CiliumPools, f.Now = ciliumnode.MultiPool, state.ReadyLedger(), state.NewPods(), state.NewCiliumPools(), fixtures.Noon
-	f.Pools = state.NewPools(fixtures.Defaults(), f.Ledger)
-	f.nodes, f.ciliumPools = listening{add: func(string) { nodes++ }}, listening{add: func(string) { pools++ }}
+	f, nodes, pools := newBed(), 0, 0
+	f.Mode, f.CiliumPools = ciliumnode.MultiPool, state.NewCiliumPools()
+	f.queues[NodeQueue], f.queues[CiliumPoolQueue] = listening{add: func(string) { nodes++ }}, listening{add: func(string) { pools++ }}
 	f.names["n"] = true
 	store := f.ciliumPoolStore()
 	blue := fixtures.CiliumPodIPPool("blue", 30)
@@ -71,12 +69,12 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 		}, true},
 		{"the end", func() error { return store.Delete(blue) }, true},
 		{"a namespace without pods", func() error {
-			f.namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"a": "b"}}})
+			deliver(f, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"a": "b"}}}, false)
 			return nil
 		}, false},
 		{"a namespace with one", func() error {
 			f.Pods.Set(state.ReadPodWithRequest(fixtures.Pod("a", "1", "n")), fixtures.Noon())
-			f.namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"a": "b"}}})
+			deliver(f, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"a": "b"}}}, false)
 			return nil
 		}, true},
 	}
@@ -95,8 +93,8 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 // before queues all nodes.
 func TestNamespacesAreWatched(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
-		f := NewFeed()
-		f.Mode, f.Ledger = mode, state.NewLedger()
+		f := newBed()
+		f.Mode = mode
 		watched := false
 		for _, w := range f.Watches(logr.Discard()) {
 			_, isNamespace := w.Object.(*corev1.Namespace)
@@ -127,11 +125,9 @@ func TestCiliumPoolsComeLater(t *testing.T) {
 		var known atomic.Bool
 		synced := make(chan struct{})
 		close(synced)
-		feed, pools := NewFeed(), atomic.Int32{}
-		feed.Mode, feed.Ledger, feed.Pods, feed.CiliumPools, feed.Now = ciliumnode.MultiPool, state.ReadyLedger(), state.NewPods(), state.NewCiliumPools(), fixtures.Noon
-		feed.Pools, feed.Awaiting = state.NewPools(fixtures.Defaults(), feed.Ledger), &state.Awaiting{}
-		feed.Agents = state.NewAgents(0)
-		feed.nodes, feed.ciliumPools = listening{add: func(string) {}}, listening{add: func(string) { pools.Add(1) }}
+		feed, pools := newBed(), atomic.Int32{}
+		feed.Mode, feed.CiliumPools = ciliumnode.MultiPool, state.NewCiliumPools()
+		feed.queues[CiliumPoolQueue] = listening{add: func(string) { pools.Add(1) }}
 		cached := &initialList{}
 		cached.setStored()
 		feed.Cache = slowCache{synced: cached}

@@ -22,11 +22,8 @@ import (
 
 // A standby keeps the deleted CiliumNode of a Node that exists, as it may have to restore it.
 func TestStandbyForgetsGoneNodes(t *testing.T) {
-	feed := NewFeed()
-	feed.Ledger, feed.Awaiting, feed.Elected = state.ReadyLedger(), &state.Awaiting{}, make(chan struct{})
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
-	ignore := listening{add: func(string) {}}
-	feed.nodes, feed.pools, feed.blocks = ignore, ignore, ignore
+	feed := newBed()
+	feed.Elected = make(chan struct{})
 	node, cn := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, ciliumnode.NewView(fixtures.CiliumNode("n", "1", "10.0.0.0/24"))
 	feed.node(node)
 	feed.ciliumNode(cn)
@@ -43,7 +40,7 @@ func TestStandbyForgetsGoneNodes(t *testing.T) {
 // The feed records the addresses of Nodes, CiliumNodes and ServiceCIDRs, and queues only the
 // nodes and pools concerned.
 func TestFeedExcludes(t *testing.T) {
-	feed := NewFeed()
+	feed := newBed()
 	feed.Ledger, feed.Awaiting = state.ReadyLedger(fixtures.Block("10.0.0.0/30", "p", "holder", 1), fixtures.Block("10.9.0.0/30", "q", "other", 2)), &state.Awaiting{}
 	feed.Awaiting.Set("starving", true, true, [2][]*crd.Pool{{{Name: "p"}, {Name: "q"}}})
 	feed.Pools, feed.Ledger.Changed = state.NewPools(fixtures.Defaults(), feed.Ledger), feed.Changed
@@ -51,8 +48,10 @@ func TestFeedExcludes(t *testing.T) {
 	feed.Pools.Set(fixtures.PodIPPool("q", 1, "10.9.0.0/24"))
 	var queued []string
 	look := listening{add: func(name string) { queued = append(queued, name) }}
-	feed.nodes, feed.pools, feed.blocks = look, look, look
+	feed.queues = [queueCount]queue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
 
+	served := func() (bool, error) { return true, nil }
+	feed.From = Sources{HasServiceCIDRs: served, HasLoadBalancerPools: served}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}}
 	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
@@ -100,16 +99,16 @@ func TestFeedExcludes(t *testing.T) {
 		{"it is gone", show(store.Delete, balanced("3", "")), nil},
 		{"a Service again", show(store.Add, balanced("4", "10.0.0.1")), []string{"p", "holder"}},
 		{"is deleted", show(store.Delete, balanced("4", "10.0.0.1")), []string{"starving", "p", "holder"}},
-		{"a range offered to Services", func() { feed.loadBalancerPool(offers) }, []string{"q"}},
-		{"no such range", func() { feed.loadBalancerPoolGone(offers) }, []string{"starving", "q"}},
+		{"a range offered to Services", func() { deliver(feed, offers, false) }, []string{"q"}},
+		{"no such range", func() { deliver(feed, offers, true) }, []string{"starving", "q"}},
 		{"a Node with an address of a block", func() { feed.node(node) }, []string{"p", "holder", "a"}},
 		{"again", func() { feed.node(node) }, []string{"a"}},
 		{"a Node with another address", func() { feed.node(elsewhere) }, []string{"b"}},
 		{"a CiliumNode without any", func() { feed.ciliumNode(ciliumnode.NewView(cn)) }, []string{"a"}},
 		{"its router in a block of another node", func() { feed.ciliumNode(ciliumnode.NewView(router)) }, []string{"p", "holder", "a"}},
 		{"and in one of its own", func() { feed.Ledger.Upsert(its); feed.excludeCiliumNode("a") }, []string{"starving", "p", "holder", "a"}},
-		{"Services", func() { feed.serviceCIDR(services) }, []string{"q", "other"}},
-		{"no Services", func() { feed.serviceCIDRGone(services) }, []string{"starving", "q", "other"}},
+		{"Services", func() { deliver(feed, services, false) }, []string{"q", "other"}},
+		{"no Services", func() { deliver(feed, services, true) }, []string{"starving", "q", "other"}},
 		{"the Node is gone", func() { feed.nodeGone(node) }, []string{"starving", "p", "holder", "a", "a"}},
 	} {
 		queued = nil
@@ -123,8 +122,8 @@ func TestFeedExcludes(t *testing.T) {
 	if left := feed.Ledger.Excluded(fixtures.Prefix("10.0.0.0/8")); len(left) > 0 {
 		t.Errorf("still excluded: %v", left)
 	}
-	if len(feed.services) > 0 {
-		t.Errorf("Services are kept: %v", feed.services)
+	if len(feed.services.uids) > 0 {
+		t.Errorf("Services are kept: %v", feed.services.uids)
 	}
 }
 
@@ -132,8 +131,7 @@ func TestFeedExcludes(t *testing.T) {
 // server serves them, which it asks first.
 func TestServiceCIDRsAreWatched(t *testing.T) {
 	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
-		f := NewFeed()
-		f.Ledger = state.NewLedger()
+		f := newBed()
 		f.From.HasServiceCIDRs, f.From.HasLoadBalancerPools = has, has
 		for _, kind := range []client.Object{&networkingv1.ServiceCIDR{}, &ciliumv2.CiliumLoadBalancerIPPool{}} {
 			watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {

@@ -13,11 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -46,9 +43,13 @@ const (
 	reassignDelay = 500 * time.Millisecond
 )
 
+// unscheduledPods is the request that stands for all unscheduled pods.
+const unscheduledPods = "pods"
+
 // Feed first updates the ledger and the other stores from the watches, and only then queues the
 // affected objects, so that no decision is made on less than the event that queued it.
 type Feed struct {
+	Queues
 	Cache cache.Cache // of the kinds that the reconcilers read
 	// From lists and watches the other kinds.
 	From   Sources
@@ -65,20 +66,12 @@ type Feed struct {
 	// Awaiting are the nodes to reconcile when addresses of their pools come free.
 	Awaiting *state.Awaiting
 	Now      func() time.Time
-	// Elected is closed once this process leads. A standby does not queue: names would pile up as
-	// nodes come and go. Nil: it leads.
-	Elected <-chan struct{}
 	// Await returns once the API server serves all watched kinds. Nil: it does.
 	Await func(context.Context) error
 
-	mu                   sync.RWMutex
-	nodes, pools, blocks queue
-	ciliumPools          queue                // nil where From watches none
-	unscheduled          queue                // nil without Unscheduled
-	connected            chan struct{}        // closed once all queues exist
-	names                map[string]bool      // all Nodes; true: it starves
-	services             map[string]types.UID // Services with excluded addresses, as namespace/name
-	order                *order               // of nodes
+	mu       sync.RWMutex
+	names    map[string]bool // all Nodes; true: it starves
+	services services
 }
 
 // Sources are listed and watched by reflectors.
@@ -98,41 +91,10 @@ type Sources struct {
 
 // NewFeed returns an empty Feed.
 func NewFeed() *Feed {
-	return &Feed{connected: make(chan struct{}), names: map[string]bool{}, services: map[string]types.UID{}, order: newOrder()}
-}
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// The sources of the controllers.
-
-// NodeSource queues nodes.
-func (f *Feed) NodeSource() source.Source { return f.source(func(q queue) { f.nodes = q }) }
-
-// PoolSource queues pools.
-func (f *Feed) PoolSource() source.Source { return f.source(func(q queue) { f.pools = q }) }
-
-// BlockSource queues blocks.
-func (f *Feed) BlockSource() source.Source { return f.source(func(q queue) { f.blocks = q }) }
-
-// CiliumPoolSource queues Cilium's pools.
-func (f *Feed) CiliumPoolSource() source.Source { return f.source(func(q queue) { f.ciliumPools = q }) }
-
-// UnscheduledSource queues one request for all unscheduled pods.
-func (f *Feed) UnscheduledSource() source.Source {
-	return f.source(func(q queue) { f.unscheduled = q })
-}
-
-func (f *Feed) source(set func(queue)) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		set(q)
-		if f.nodes != nil && f.pools != nil && f.blocks != nil && (f.ciliumPools != nil || f.From.CiliumPools == nil) &&
-			(f.unscheduled != nil || f.Unscheduled == nil) {
-			close(f.connected)
-		}
-		return nil
-	})
+	return &Feed{
+		Queues: Queues{connected: make(chan struct{}), order: newOrder()},
+		names:  map[string]bool{}, services: services{uids: map[string]types.UID{}},
+	}
 }
 
 // Start registers with the informers, waits for the initial state, and lets decisions
@@ -161,12 +123,14 @@ func (f *Feed) Start(ctx context.Context) error {
 				return fmt.Errorf("asking for %T: %w", w.Object, err)
 			}
 			if !known {
-				reflectors.Go(func() { f.later(ctx, logger, w) })
+				reflectors.Go(func() { w.later(ctx, logger, f.Cache) })
 				continue
 			}
-			w.found()
+			if w.Found != nil {
+				w.Found()
+			}
 		}
-		initial, err := f.begin(ctx, w, &reflectors)
+		initial, err := w.begin(ctx, f.Cache, &reflectors)
 		if err != nil {
 			return err
 		}
@@ -195,30 +159,15 @@ func (f *Feed) Begin() {
 
 // queueAll queues all objects, because a standby has queued none.
 func (f *Feed) queueAll() {
-	f.allNodes()
-	f.AllPools()
-	f.allCiliumPools()
+	f.allChanged()
 	for _, cidr := range f.Ledger.CIDRs() {
-		f.queueBlock(crd.BlockName(cidr))
+		f.add(BlockQueue, crd.BlockName(cidr), 0)
 	}
 	f.Reassign()
 }
 
 // NeedLeaderElection is false: a standby keeps its caches warm.
 func (f *Feed) NeedLeaderElection() bool { return false }
-
-// leads reports whether this process leads.
-func (f *Feed) leads() bool {
-	if f.Elected == nil {
-		return true
-	}
-	select {
-	case <-f.Elected:
-		return true
-	default:
-		return false
-	}
-}
 
 // forgetGone drops the last state of a deleted CiliumNode on a standby, if its Node is gone
 // too and no block is left. The leader does so when it reconciles the node: a response to
@@ -232,41 +181,13 @@ func (f *Feed) forgetGone(node string) {
 	}
 }
 
-// unscheduledPods is the request that stands for all unscheduled pods.
-const unscheduledPods = "pods"
-
-// queueUnscheduled has unscheduled pods assigned to nodes.
-func (f *Feed) queueUnscheduled(after time.Duration) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if f.leads() {
-		f.unscheduled.AddAfter(request(unscheduledPods), after)
-	}
-}
-
-func (f *Feed) queuePool(name string, after time.Duration) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if name != "" && f.leads() {
-		f.pools.AddAfter(request(name), after)
-	}
-}
-
 // queuePoolStatus has the status of a pool written once more changes have come together.
 func (f *Feed) queuePoolStatus(name string) {
-	f.queuePool(name, statusDelay(f.Ledger.Size(name)))
+	f.add(PoolQueue, name, statusDelay(f.Ledger.Size(name)))
 }
 
 func statusDelay(blocks int) time.Duration {
 	return min(maxStatusDelay, minStatusDelay+time.Duration(blocks)*time.Second/blocksPerSecond)
-}
-
-func (f *Feed) queueBlock(name string) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if f.leads() {
-		f.blocks.Add(request(name))
-	}
 }
 
 func (f *Feed) allNodes() {
@@ -279,8 +200,30 @@ func (f *Feed) allNodes() {
 	f.QueueNodes(slices.Concat(names, f.Ledger.Nodes(), f.Ledger.CiliumNodes()))
 }
 
-func request(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+// QueueNode has a node reconciled, and unscheduled pods assigned anew while some wait.
+func (f *Feed) QueueNode(name string) {
+	if name == "" {
+		return
+	}
+	f.add(NodeQueue, name, 0)
+	if f.Unscheduled != nil && f.Unscheduled.Any() {
+		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
+	}
+}
+
+// QueueNodes has nodes reconciled.
+func (f *Feed) QueueNodes(names []string) {
+	for _, name := range names {
+		f.QueueNode(name)
+	}
+}
+
+// queueNode has a node reconciled, on request before nodes that are queued otherwise.
+func (f *Feed) queueNode(name string, first bool) {
+	if first && f.leads() {
+		f.order.addFirst(request(name))
+	}
+	f.QueueNode(name)
 }
 
 func (f *Feed) blockHandler(logger logr.Logger) toolscache.ResourceEventHandler {
@@ -315,9 +258,7 @@ func (f *Feed) Changed(freed, taken []netip.Prefix) {
 		other := func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) != family }
 		pools := f.Pools.Touching(slices.DeleteFunc(slices.Clone(freed), other))
 		for _, node := range f.Awaiting.Wake(family, pools) {
-			f.mu.RLock()
-			f.nodes.AddAfter(request(node), wakeDelay)
-			f.mu.RUnlock()
+			f.add(NodeQueue, node, wakeDelay)
 		}
 		changed = append(changed, pools...)
 	}
@@ -330,10 +271,10 @@ func (f *Feed) blockMoved(b crd.Block) {
 	f.excludeCiliumNode(b.Node)
 	f.queueNode(b.Node, b.Phase != ipalloc.InService)
 	f.queuePoolStatus(b.Pool)
-	f.queueBlock(b.Name)
+	f.add(BlockQueue, b.Name, 0)
 	for _, other := range f.Ledger.Overlaps(b.CIDR) {
 		f.QueueNode(other.Owner.Node)
-		f.queueBlock(crd.BlockName(other.CIDR))
+		f.add(BlockQueue, crd.BlockName(other.CIDR), 0)
 	}
 }
 
@@ -352,9 +293,7 @@ func (f *Feed) ciliumNodeGone(cn *ciliumnode.View) {
 
 func (f *Feed) pool(p *v1alpha1.PodIPPool) {
 	if f.Pools.Set(p) {
-		f.allNodes()
-		f.AllPools()
-		f.allCiliumPools()
+		f.allChanged()
 		return
 	}
 	// Our own status writes come back here: without the delay they would trigger the
@@ -368,50 +307,91 @@ func (f *Feed) Reconfigured() {
 	f.AllPools()
 }
 
+// allChanged queues everything that depends on the specs of pools.
+func (f *Feed) allChanged() {
+	f.Reconfigured()
+	f.allCiliumPools()
+}
+
+// allCiliumPools queues every Cilium pool that exists or should exist.
+func (f *Feed) allCiliumPools() {
+	if f.CiliumPools == nil {
+		return
+	}
+	for _, name := range append(f.CiliumPools.Names(), f.Pools.CiliumPools()...) {
+		f.add(CiliumPoolQueue, name, 0)
+	}
+}
+
 // AllPools queues every pool, as something changed that concerns all of them.
 func (f *Feed) AllPools() {
 	for _, name := range f.Pools.Names() {
-		f.queuePool(name, 0)
+		f.add(PoolQueue, name, 0)
 	}
 }
 
 func (f *Feed) poolGone(p *v1alpha1.PodIPPool) {
 	f.Pools.Delete(p.Name)
-	f.allNodes()
-	f.AllPools()
-	f.allCiliumPools()
-	f.queuePool(p.Name, 0)
+	f.allChanged()
+	f.add(PoolQueue, p.Name, 0)
 }
 
 func (f *Feed) node(n *corev1.Node) {
-	f.exclude(exclude.Node, n.Name, exclude.OfNode(n))
 	starves := state.Starves(n)
 	f.mu.Lock()
-	was := f.names[n.Name]
+	starved := f.names[n.Name]
 	f.names[n.Name] = starves
 	f.mu.Unlock()
-	f.QueueNode(n.Name)
-	if starves != was {
-		f.queuePoolsOf(n)
-	}
-}
-
-// queuePoolsOf has the pools of a Node report whether their nodes are served.
-func (f *Feed) queuePoolsOf(n *corev1.Node) {
-	for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
-		f.queuePoolStatus(pool.Name)
-	}
+	f.nodeMoved(n, exclude.OfNode(n), starves != starved)
 }
 
 func (f *Feed) nodeGone(n *corev1.Node) {
-	f.exclude(exclude.Node, n.Name, nil)
 	f.mu.Lock()
 	starved := f.names[n.Name]
 	delete(f.names, n.Name)
 	f.mu.Unlock()
-	f.QueueNode(n.Name)
-	if starved {
-		f.queuePoolsOf(n)
-	}
+	f.nodeMoved(n, nil, starved)
 	f.forgetGone(n.Name)
+}
+
+// nodeMoved queues a Node, and its pools if they have to report anew whether their nodes are served.
+func (f *Feed) nodeMoved(n *corev1.Node, addresses []netip.Prefix, news bool) {
+	f.exclude(exclude.Node, n.Name, addresses)
+	f.QueueNode(n.Name)
+	if news {
+		for _, pool := range f.Pools.Match(labels.Set(n.Labels)) {
+			f.queuePoolStatus(pool.Name)
+		}
+	}
+}
+
+func (f *Feed) namespaceWants(name string, w state.PoolRequest) {
+	for _, node := range f.Pods.SetNamespace(name, w) {
+		f.QueueNode(node)
+	}
+}
+
+// exclude records the addresses of a cluster object that no pod may get, and queues the
+// nodes that hold any of them. Changed queues the pools.
+func (f *Feed) exclude(kind, name string, cidrs []netip.Prefix) {
+	f.queueHolders(f.Ledger.Exclude(exclude.Claimant{Kind: kind, Name: name}, cidrs))
+}
+
+// excludeCiliumNode does so for the CIDRs that a CiliumNode names, which depend on the blocks of
+// its node.
+func (f *Feed) excludeCiliumNode(name string) { f.queueHolders(f.Ledger.ExcludeCiliumNode(name)) }
+
+func (f *Feed) queueHolders(added, removed []netip.Prefix) {
+	for _, p := range slices.Concat(added, removed) {
+		for _, held := range f.Ledger.HeldIn(p) {
+			f.QueueNode(held.Owner.Node)
+		}
+	}
+}
+
+// offerToServices records the ranges that Cilium may give to Services.
+func (f *Feed) offerToServices(name string, ranges []netip.Prefix) {
+	if f.Ledger.OfferToServices(name, ranges) {
+		f.AllPools() // no other change would queue them
+	}
 }

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,25 +51,43 @@ func (q listening) Add(r reconcile.Request) { q.add(r.Name) }
 
 func (q listening) AddAfter(r reconcile.Request, _ time.Duration) { q.add(r.Name) }
 
+// newBed returns a feed with empty stores, which has begun.
+func newBed() *Feed {
+	f := NewFeed()
+	f.Ledger, f.Awaiting, f.Now = state.ReadyLedger(), &state.Awaiting{}, fixtures.Noon
+	f.Pools, f.Pods, f.Agents = state.NewPools(fixtures.Defaults(), f.Ledger), state.NewPods(), state.NewAgents(0)
+	return f
+}
+
+// deliver has the watch of an object's kind show the object, or show that it is gone.
+func deliver(f *Feed, obj client.Object, gone bool) {
+	for _, w := range f.Watches(logr.Discard()) {
+		switch {
+		case w.Handler == nil || reflect.TypeOf(w.Object) != reflect.TypeOf(obj):
+		case gone:
+			w.Handler.OnDelete(obj)
+		default:
+			w.Handler.OnAdd(obj, false)
+		}
+	}
+}
+
 // By the time a node is queued, the ledger has the change that queued it.
 func TestFeedTakesInBeforeItQueues(t *testing.T) {
 	obj := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
 	queued, known := 0, false
-	feed := NewFeed()
-	feed.Ledger, feed.Awaiting = state.ReadyLedger(), &state.Awaiting{}
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
+	feed := newBed()
 	look := listening{add: func(name string) {
 		queued++
 		if _, held := feed.Ledger.Block(fixtures.Prefix("10.0.0.0/30")); held != known {
 			t.Errorf("%s is queued with the block known: %t, want %t", name, held, known)
 		}
 	}}
-	feed.nodes, feed.pools, feed.blocks = look, look, look
-	h := feed.blockHandler(logr.Discard())
+	feed.queues = [queueCount]queue{NodeQueue: look, PoolQueue: look, BlockQueue: look}
 	known = true
-	h.OnAdd(obj, true)
+	deliver(feed, obj, false)
 	known = false
-	h.OnDelete(obj)
+	deliver(feed, obj, true)
 	if queued != 6 {
 		t.Errorf("queued %d times, want a node, a pool and a block, twice", queued)
 	}
@@ -87,10 +106,8 @@ func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 // A pool's own status write comes back through the watch, and must not trigger the next one at
 // once.
 func TestFeedLetsPoolStatusRest(t *testing.T) {
-	feed, after := NewFeed(), []string(nil)
-	feed.Ledger = state.ReadyLedger()
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
-	feed.pools = delays{after: &after}
+	feed, after := newBed(), []string(nil)
+	feed.queues[PoolQueue] = delays{after: &after}
 	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	feed.pool(pool)
 	status := pool.DeepCopy()
@@ -104,10 +121,8 @@ func TestFeedLetsPoolStatusRest(t *testing.T) {
 // A pool is queued when one of its nodes begins or ceases to starve, and at no other report of
 // the node.
 func TestFeedQueuesPoolsOfStarvingNodes(t *testing.T) {
-	feed, after := NewFeed(), []string(nil)
-	feed.Ledger = state.ReadyLedger()
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
-	feed.pools, feed.nodes = delays{after: &after}, listening{add: func(string) {}}
+	feed, after := newBed(), []string(nil)
+	feed.queues[PoolQueue] = delays{after: &after}
 	feed.Pools.Set(fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	fine, short := fixtures.Node(), fixtures.Node()
 	short.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: v1alpha1.NodePoolsExhausted}}
@@ -187,17 +202,14 @@ func TestFeedWaitsForEveryWatch(t *testing.T) {
 				cached := &initialList{}
 				pods, agents, ciliumNodes := make(chan struct{}), make(chan struct{}), make(chan struct{})
 				ledger := state.NewLedger()
-				feed := NewFeed()
+				feed := newBed()
 				feed.Cache = slowCache{synced: cached}
 				feed.From = Sources{
 					Pods: slowWatch(pods, fixtures.Pod("a", "1", "n", "10.0.0.1")), Agents: slowWatch(agents, fixtures.AgentPod("1", "c", true)),
 					CiliumNodes:     slowWatch(ciliumNodes, fixtures.CiliumNode("n", "5", "10.0.0.0/30")),
 					HasServiceCIDRs: func() (bool, error) { return true, nil },
 				}
-				feed.Ledger, feed.Pools, feed.Now = ledger, state.NewPools(fixtures.Defaults(), ledger), fixtures.Noon
-				feed.Pods, feed.Agents = state.NewPods(), state.NewAgents(0)
-				feed.Awaiting = &state.Awaiting{}
-				feed.nodes = listening{add: func(string) {}}
+				feed.Ledger, feed.Pools = ledger, state.NewPools(fixtures.Defaults(), ledger)
 				close(feed.connected)
 				begun := ledger.Ready
 				ctx, stop := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -53,8 +54,11 @@ func TestFirstList(t *testing.T) {
 		store := feed.podStore()
 		from := podEvents{make(chan watch.Interface)}
 		ctx, stop := context.WithCancel(t.Context())
-		go Watch{Object: &corev1.Pod{}, From: from.listerWatcher(), Store: store}.fill(ctx)
-		defer func() { stop(); synctest.Wait() }()
+		var reflectors sync.WaitGroup
+		defer func() { stop(); reflectors.Wait() }()
+		if _, err := (Watch{Object: &corev1.Pod{}, From: from.listerWatcher(), Store: store}).begin(ctx, nil, &reflectors); err != nil {
+			t.Fatal(err)
+		}
 		holds := func(when string, synced bool, want ...string) {
 			t.Helper()
 			synctest.Wait()

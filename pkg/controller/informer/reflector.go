@@ -113,9 +113,8 @@ func (s *records[O, R]) HasSyncedChecker() toolscache.DoneChecker { return &s.in
 
 // initialList is done once the initial list of a kind has been stored.
 type initialList struct {
-	mu     sync.Mutex
-	stored bool
-	done   chan struct{} // made when it is first needed
+	made, stored sync.Once
+	done         chan struct{}
 }
 
 // Name names it in logs.
@@ -123,24 +122,12 @@ func (l *initialList) Name() string { return "initial list" }
 
 // Done returns a channel that is closed once the list has been stored.
 func (l *initialList) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.channel()
-}
-
-func (l *initialList) channel() chan struct{} {
-	if l.done == nil {
-		l.done = make(chan struct{})
-	}
+	l.made.Do(func() { l.done = make(chan struct{}) })
 	return l.done
 }
 
 // setStored records that a list has been stored.
 func (l *initialList) setStored() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.stored {
-		l.stored = true
-		close(l.channel())
-	}
+	l.Done()
+	l.stored.Do(func() { close(l.done) })
 }

@@ -21,9 +21,8 @@ import (
 
 // podBed returns a feed that a reflector of pods fills, and its queue.
 func podBed() (feed *Feed, queued map[string]bool) {
-	feed, queued = NewFeed(), map[string]bool{}
-	feed.Pods, feed.Agents, feed.Now = state.NewPods(), state.NewAgents(0), fixtures.Noon
-	feed.nodes = listening{add: func(name string) { queued[name] = true }}
+	feed, queued = newBed(), map[string]bool{}
+	feed.queues[NodeQueue] = listening{add: func(name string) { queued[name] = true }}
 	return feed, queued
 }
 
@@ -82,8 +81,6 @@ func TestReplaceForgetsAgents(t *testing.T) {
 // was only deleted does not, and is remembered.
 func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 	feed, queued := podBed()
-	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	s := feed.ciliumNodeStore()
 	of := func(name string, uid types.UID, version string) any {
 		cn := fixtures.CiliumNode(name, version)
@@ -111,8 +108,6 @@ func TestReplaceTellsCiliumNodesApart(t *testing.T) {
 // queued all the same.
 func TestCiliumNodeKnownFromAWrite(t *testing.T) {
 	feed, queued := podBed()
-	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	written := feed.Mode.View(fixtures.CiliumNode("n", "5", "10.0.0.0/30"))
 	feed.Ledger.UpsertCiliumNode(written)
 	s := feed.ciliumNodeStore().(*records[client.Object, *ciliumnode.View])
@@ -131,8 +126,6 @@ func TestCiliumNodeKnownFromAWrite(t *testing.T) {
 // excluded.
 func TestReplaceWithAnOlderList(t *testing.T) {
 	feed, _ := podBed()
-	feed.Ledger, feed.Awaiting = state.NewLedger(), &state.Awaiting{}
-	feed.Pools = state.NewPools(fixtures.Defaults(), feed.Ledger)
 	cn := fixtures.CiliumNode("n", "5")
 	cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "InternalIP", IP: "10.0.0.1"}}
 	s := feed.ciliumNodeStore()

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"errors"
+
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
@@ -26,39 +29,35 @@ func SourcesFrom(mgr manager.Manager, mode ciliumnode.Mode, agentNamespace strin
 		return Sources{}, err
 	}
 	l := apiclient.Lists{Config: mgr.GetConfig(), HTTP: own, Scheme: mgr.GetScheme()}
-	pods, err := l.BoundPods(state.PodFields())
-	if err != nil {
-		return Sources{}, err
+	var errs []error
+	of := func(kind schema.GroupVersionKind, resource, namespace string, by labels.Selector, field fields.Selector) toolscache.ListerWatcher {
+		from, err := l.Of(kind, resource, namespace, by, field)
+		errs = append(errs, err)
+		return from
 	}
-	pod := corev1.SchemeGroupVersion.WithKind("Pod")
-	unscheduled, err := l.Of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields())
-	if err != nil {
-		return Sources{}, err
+	all := func(kind schema.GroupVersionKind, resource string) toolscache.ListerWatcher {
+		return of(kind, resource, metav1.NamespaceAll, labels.Everything(), fields.Everything())
 	}
-	agentPods, err := l.Of(pod, "pods", agentNamespace, agents, fields.Everything())
-	if err != nil {
-		return Sources{}, err
-	}
-	services, err := l.All(corev1.SchemeGroupVersion.WithKind("Service"), "services")
-	if err != nil {
-		return Sources{}, err
-	}
-	kind, plural := mode.Resource()
-	ciliumNodes, err := l.All(kind, plural)
 	has := func(kind schema.GroupVersionKind) func() (bool, error) {
 		return func() (bool, error) { return Serves(mgr.GetRESTMapper(), kind) }
 	}
+	pods, err := l.BoundPods(state.PodFields())
+	pod := corev1.SchemeGroupVersion.WithKind("Pod")
 	s := Sources{
-		Pods: pods, Unscheduled: unscheduled, Agents: agentPods, CiliumNodes: ciliumNodes, Services: services,
+		Pods:        pods,
+		Unscheduled: of(pod, "pods", metav1.NamespaceAll, labels.Everything(), scheduling.UnscheduledFields()),
+		Agents:      of(pod, "pods", agentNamespace, agents, fields.Everything()),
+		CiliumNodes: all(mode.Resource()),
+		Services:    all(corev1.SchemeGroupVersion.WithKind("Service"), "services"),
+
 		HasServiceCIDRs:      has(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")),
 		HasLoadBalancerPools: has(ciliumv2.SchemeGroupVersion.WithKind(ciliumv2.PoolKindDefinition)),
 	}
-	if err == nil && mode.ManyPools() {
+	if mode.ManyPools() {
 		pools := ciliumv2alpha1.SchemeGroupVersion.WithKind(ciliumv2alpha1.CPIPKindDefinition)
-		s.HasCiliumPools = has(pools)
-		s.CiliumPools, err = l.All(pools, ciliumv2alpha1.CPIPPluralName)
+		s.HasCiliumPools, s.CiliumPools = has(pools), all(pools, ciliumv2alpha1.CPIPPluralName)
 	}
-	return s, err
+	return s, errors.Join(append(errs, err)...)
 }
 
 // Serves checks whether the API server serves a kind.

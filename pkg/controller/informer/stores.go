@@ -1,11 +1,17 @@
 package informer
 
 import (
+	"net/netip"
+	"sync"
+
+	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
@@ -51,7 +57,7 @@ func (f *Feed) unscheduledStore() Store {
 		read: scheduling.ReadUnscheduled,
 		there: func(p scheduling.UnscheduledPod) {
 			if f.Unscheduled.Set(p, f.Now()) {
-				f.queueUnscheduled(assignDelay)
+				f.add(UnscheduledQueue, unscheduledPods, assignDelay)
 			}
 		},
 		gone:    func(p scheduling.UnscheduledPod) { f.scheduled(p.UID()) },
@@ -63,14 +69,14 @@ func (f *Feed) unscheduledStore() Store {
 // step: a bound pod must not count twice.
 func (f *Feed) scheduled(pod types.UID) {
 	if f.Unscheduled != nil && f.Unscheduled.Delete(pod) {
-		f.queueUnscheduled(reassignDelay)
+		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
 	}
 }
 
 // Reassign has all unscheduled pods assigned anew, and blocks found for nodes without any.
 func (f *Feed) Reassign() {
 	if f.Unscheduled != nil {
-		f.queueUnscheduled(reassignDelay)
+		f.add(UnscheduledQueue, unscheduledPods, reassignDelay)
 	}
 }
 
@@ -88,6 +94,85 @@ func (f *Feed) agentStore() Store {
 		},
 		missing: anyVersion(f.Agents.Missing),
 	}
+}
+
+func (f *Feed) ciliumPoolStore() Store {
+	return &records[*ciliumv2alpha1.CiliumPodIPPool, *ciliumpool.View]{
+		read:    ciliumpool.Read,
+		there:   func(v *ciliumpool.View) { f.ciliumPoolMoved(v.Name, f.CiliumPools.Set(v)) },
+		gone:    func(v *ciliumpool.View) { f.ciliumPoolMoved(v.Name, f.CiliumPools.Delete(v)) },
+		missing: anyVersion(f.CiliumPools.Missing),
+	}
+}
+
+// ciliumPoolMoved queues the CiliumPodIPPool, the PodIPPools that serve it, and, if its
+// selectors changed, the nodes.
+func (f *Feed) ciliumPoolMoved(name string, picks bool) {
+	f.add(CiliumPoolQueue, name, 0)
+	for _, pool := range f.Pools.Serving(name) {
+		f.queuePoolStatus(pool.Name)
+	}
+	if picks {
+		f.allNodes()
+	}
+}
+
+func (f *Feed) serviceStore() Store {
+	there := func(s serviceAddresses) {
+		if f.services.changes(s) {
+			f.exclude(exclude.Service, s.name, s.cidrs)
+		}
+	}
+	return &records[*corev1.Service, serviceAddresses]{
+		read: func(s *corev1.Service) serviceAddresses {
+			return serviceAddresses{s.Namespace + "/" + s.Name, s.UID, exclude.OfService(s)}
+		},
+		there:   there,
+		gone:    func(s serviceAddresses) { there(serviceAddresses{name: s.name, uid: s.uid}) },
+		missing: anyVersion(f.services.gone),
+	}
+}
+
+// serviceAddresses is the kept part of a Service.
+type serviceAddresses struct {
+	name  string // namespace/name
+	uid   types.UID
+	cidrs []netip.Prefix
+}
+
+// services keeps the names of Services with addresses outside the ServiceCIDRs, which are few.
+type services struct {
+	mu   sync.Mutex
+	uids map[string]types.UID
+}
+
+// changes records a Service, and reports whether its addresses may have changed. A Service without
+// addresses ends the addresses of the same Service alone, not of a later one with its name.
+func (k *services) changes(s serviceAddresses) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(s.cidrs) > 0 {
+		k.uids[s.name] = s.uid
+		return true
+	}
+	if uid, known := k.uids[s.name]; !known || uid != s.uid {
+		return false
+	}
+	delete(k.uids, s.name)
+	return true
+}
+
+// gone returns the recorded Services that a list does not have.
+func (k *services) gone(listed map[types.UID]bool) []serviceAddresses {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []serviceAddresses
+	for name, uid := range k.uids {
+		if !listed[uid] {
+			out = append(out, serviceAddresses{name: name, uid: uid})
+		}
+	}
+	return out
 }
 
 // anyVersion is for records that only the watch changes: every list is later than they

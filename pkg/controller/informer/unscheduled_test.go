@@ -25,7 +25,7 @@ func unscheduled(name, uid string) *corev1.Pod {
 func TestUnscheduledPodsAreQueued(t *testing.T) {
 	feed, _ := podBed()
 	var after []string
-	feed.Unscheduled, feed.unscheduled = scheduling.NewUnscheduled(), delays{after: &after}
+	feed.Unscheduled, feed.queues[UnscheduledQueue] = scheduling.NewUnscheduled(), delays{after: &after}
 	waiting, bound := feed.unscheduledStore(), feed.podStore()
 	steps := []struct {
 		what string

@@ -4,17 +4,21 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumv2alpha1 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // Watch is a kind of object that the Feed watches.
@@ -33,21 +37,16 @@ type Watch struct {
 	Found func()
 }
 
-func (w Watch) found() {
-	if w.Found != nil {
-		w.Found()
-	}
-}
-
 // begin watches a kind until ctx ends, and does not wait: an API server often answers a list
 // only after a tenth of a second, and lists of several kinds together take no longer than one.
 // The checker that it returns is done once the initial list has been stored.
-func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (toolscache.DoneChecker, error) {
+func (w Watch) begin(ctx context.Context, c cache.Cache, reflectors *sync.WaitGroup) (toolscache.DoneChecker, error) {
 	if w.Store != nil {
-		reflectors.Go(func() { w.fill(ctx) })
+		reflector := toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"})
+		reflectors.Go(func() { reflector.RunWithContext(ctx) })
 		return w.Store.HasSyncedChecker(), nil
 	}
-	informer, err := f.Cache.GetInformer(ctx, w.Object, cache.BlockUntilSynced(false))
+	informer, err := c.GetInformer(ctx, w.Object, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watching %T: %w", w.Object, err)
 	}
@@ -58,9 +57,32 @@ func (f *Feed) begin(ctx context.Context, w Watch, reflectors *sync.WaitGroup) (
 	return registration.HasSyncedChecker(), nil
 }
 
-// fill lets a reflector fill Store until ctx ends.
-func (w Watch) fill(ctx context.Context) {
-	toolscache.NewReflectorWithOptions(w.From, w.Object, w.Store, toolscache.ReflectorOptions{Name: "feed"}).RunWithContext(ctx)
+// knownEvery is the interval of checks whether the API server serves a kind that it did not serve
+// before.
+const knownEvery = 30 * time.Second
+
+// later watches a kind once the API server serves it.
+func (w Watch) later(ctx context.Context, logger logr.Logger, c cache.Cache) {
+	err := wait.PollUntilContextCancel(ctx, knownEvery, false, func(context.Context) (bool, error) {
+		known, err := w.Known()
+		if err != nil {
+			logger.Error(err, "cannot tell whether the API server knows a kind; trying again", "kind", fmt.Sprintf("%T", w.Object))
+		}
+		return known, nil
+	})
+	if err != nil {
+		return
+	}
+	var reflectors sync.WaitGroup
+	defer reflectors.Wait()
+	initial, err := w.begin(ctx, c, &reflectors)
+	if err != nil {
+		logger.Error(err, "cannot watch a kind that the API server has come to know; restart the operator")
+		return
+	}
+	if toolscache.WaitFor(ctx, "", initial) && w.Found != nil {
+		w.Found()
+	}
 }
 
 // Watches returns all watches of the Feed.
@@ -77,19 +99,35 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 		watches = append(watches, Watch{Object: &corev1.Pod{}, From: f.From.Unscheduled, Store: f.unscheduledStore()})
 	}
 	if f.Mode.ManyPools() {
-		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(f.namespace, f.namespaceGone)})
+		watches = append(watches, Watch{Object: &corev1.Namespace{}, Handler: handle(
+			func(n *corev1.Namespace) { f.namespaceWants(n.Name, state.PoolRequestOf(&n.ObjectMeta)) },
+			func(n *corev1.Namespace) { f.namespaceWants(n.Name, state.PoolRequest{}) },
+		)})
 	}
 	if f.Mode.ManyPools() && f.From.CiliumPools != nil {
-		watches = append(watches, Watch{Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(), Known: f.From.HasCiliumPools, Found: f.ciliumPoolsFound})
+		watches = append(watches, Watch{
+			Object: &ciliumv2alpha1.CiliumPodIPPool{}, From: f.From.CiliumPools, Store: f.ciliumPoolStore(),
+			Known: f.From.HasCiliumPools, Found: func() {
+				f.CiliumPools.SetKnown()
+				f.allCiliumPools()
+				f.AllPools()
+			},
+		})
 	}
 	if f.From.HasServiceCIDRs != nil {
-		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Handler: handle(f.serviceCIDR, f.serviceCIDRGone), Known: f.From.HasServiceCIDRs})
+		watches = append(watches, Watch{Object: &networkingv1.ServiceCIDR{}, Known: f.From.HasServiceCIDRs, Handler: handle(
+			func(s *networkingv1.ServiceCIDR) { f.exclude(exclude.ServiceCIDR, s.Name, exclude.OfServices(s)) },
+			func(s *networkingv1.ServiceCIDR) { f.exclude(exclude.ServiceCIDR, s.Name, nil) },
+		)})
 	}
 	if f.From.Services != nil {
 		watches = append(watches, Watch{Object: &corev1.Service{}, From: f.From.Services, Store: f.serviceStore()})
 	}
 	if f.From.HasLoadBalancerPools != nil {
-		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Handler: handle(f.loadBalancerPool, f.loadBalancerPoolGone), Known: f.From.HasLoadBalancerPools})
+		watches = append(watches, Watch{Object: &ciliumv2.CiliumLoadBalancerIPPool{}, Known: f.From.HasLoadBalancerPools, Handler: handle(
+			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, exclude.OfLoadBalancerPool(p)) },
+			func(p *ciliumv2.CiliumLoadBalancerIPPool) { f.offerToServices(p.Name, nil) },
+		)})
 	}
 	return watches
 }

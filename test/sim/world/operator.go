@@ -144,15 +144,15 @@ func (o *Operator) start(versionsAgo int) {
 	for c := range o.queues {
 		o.queues[c] = newQueue(o.w.Now)
 	}
-	sources := [controllers]source.Source{nodes: parts.Feed.NodeSource(), pools: parts.Feed.PoolSource(), blocks: parts.Feed.BlockSource()}
+	sources := [controllers]source.Source{nodes: parts.Feed.Source(informer.NodeQueue), pools: parts.Feed.Source(informer.PoolQueue), blocks: parts.Feed.Source(informer.BlockQueue)}
 	if o.w.cfg.Asking != nil {
 		parts.Feed.From.CiliumPools = &toolscache.ListWatch{} // the world itself lists and watches
-		sources[ciliumPools] = parts.Feed.CiliumPoolSource()
+		sources[ciliumPools] = parts.Feed.Source(informer.CiliumPoolQueue)
 	}
 	if o.w.sched != nil {
 		parts.Node.OfferFamilies = s.OfferFamilies
 		parts.Feed.From.Unscheduled = &toolscache.ListWatch{}
-		sources[unscheduled] = parts.Feed.UnscheduledSource()
+		sources[unscheduled] = parts.Feed.Source(informer.UnscheduledQueue)
 	}
 	if o.w.cfg.Cluster != nil {
 		parts.Feed.From.HasServiceCIDRs = func() (bool, error) { return true, nil }

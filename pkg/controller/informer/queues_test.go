@@ -22,16 +22,16 @@ func queuing(t *testing.T) *Feed {
 	f := newCounted(t, 1).Feed
 	q := f.NewNodeQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](1, common.MaxBackoff))
 	t.Cleanup(q.ShutDown)
-	f.nodes = q
+	f.queues[NodeQueue] = q
 	return f
 }
 
 // drain returns all items of the queue of nodes, in its order.
-func (f *Feed) drain() string {
+func drain(f *Feed) string {
 	var out []string
-	for f.nodes.Len() > 0 {
-		item, _ := f.nodes.Get()
-		f.nodes.Done(item)
+	for q := f.queues[NodeQueue]; q.Len() > 0; {
+		item, _ := q.Get()
+		q.Done(item)
 		out = append(out, item.Name)
 	}
 	return strings.Join(out, " ")
@@ -58,16 +58,16 @@ func TestNodesWithAnAnswerAreFirst(t *testing.T) {
 	cooling.Phase = ipalloc.CoolingDown
 	f.blockMoved(cooling)
 	f.QueueNode("d")
-	if got, want := f.nodes.Len(), 6; got != want {
+	if got, want := f.queues[NodeQueue].Len(), 6; got != want {
 		t.Errorf("%d nodes are queued, want %d", got, want)
 	}
-	if got, want := f.drain(), "d f c a b e"; got != want {
+	if got, want := drain(f), "d f c a b e"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}
 	// The next time it is a node like others.
 	f.QueueNode("a")
 	f.QueueNode("d")
-	if got, want := f.drain(), "a d"; got != want {
+	if got, want := drain(f), "a d"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}
 }
@@ -78,10 +78,10 @@ func TestAnswerDuringReconcileIsFirst(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		f.QueueNode(name)
 	}
-	item, _ := f.nodes.Get()
+	item, _ := f.queues[NodeQueue].Get()
 	f.ciliumNode(withEntry("a", expand.Ready))
-	f.nodes.Done(item)
-	if got, want := f.drain(), "a b c"; got != want {
+	f.queues[NodeQueue].Done(item)
+	if got, want := drain(f), "a b c"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}
 }
