@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 )
 
 const checkUsage = `cilium-pool-operator check audits a live cluster: do two nodes or pods
@@ -54,7 +53,7 @@ type checkOptions struct {
 }
 
 func defaultCheckOptions() *checkOptions {
-	return &checkOptions{Options: check.NewOptions(clusterread.Where{})}
+	return &checkOptions{Options: check.NewOptions()}
 }
 
 func (o *checkOptions) addFlags(fs *pflag.FlagSet) {

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 )
 
 // ModeUsage is the usage of the flag --mode in read-only commands.
@@ -26,23 +25,21 @@ const unlessPublished = "; unset: as its Lease says"
 type Options struct {
 	output, failOn string
 	agentSelector  string
+	agents         labels.Selector // what agentSelector says
 	where          clusterread.Where
-	reader         clusterread.Reader
-	settings       audit.Settings
+	stuckAfter     time.Duration
 	patience       clusterread.Patience
 	// given reports whether a flag is on the command line.
 	given func(flag string) bool
 }
 
-// NewOptions are the defaults: the operator's own, unless its Lease publishes others.
-func NewOptions(where clusterread.Where) *Options {
+// NewOptions are the defaults.
+func NewOptions() *Options {
 	operator := config.DefaultSettings()
-	where.CiliumNamespace = operator.AgentNamespace
 	return &Options{
-		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(), where: where,
-		reader:   clusterread.Reader{AgentNamespace: where.CiliumNamespace},
-		settings: SettingsOf(operator),
-		patience: clusterread.Patience{Again: 5 * time.Second},
+		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(),
+		where: clusterread.Where{CiliumNamespace: operator.AgentNamespace},
+		stuckAfter: SettingsOf(operator).StuckAfter, patience: clusterread.Patience{Again: 5 * time.Second},
 	}
 }
 
@@ -54,45 +51,30 @@ func SettingsOf(s config.Settings) audit.Settings {
 	}
 }
 
-// over overrides the operator's settings by the command line's.
-func (o *Options) over(operator config.Settings) (clusterread.Reader, audit.Settings) {
-	reader, settings, published := o.reader, o.settings, SettingsOf(operator)
-	settings.Paused, settings.AnyMode = published.Paused, published.AnyMode
-	for flag, take := range map[string]func(){
-		"cooldown":               func() { settings.Cooldown = published.Cooldown },
-		"node-gone-cooldown":     func() { settings.NodeGoneCooldown = published.NodeGoneCooldown },
-		"max-addresses-per-node": func() { settings.MaxAddresses = published.MaxAddresses },
-		"ignore-node-taints":     func() { settings.IgnoreTaints = published.IgnoreTaints },
-		"startup-taints":         func() { settings.StartupTaints = published.StartupTaints },
-		"cilium-namespace":       func() { reader.AgentNamespace = operator.AgentNamespace },
-		"agent-selector":         func() { reader.AgentSelector = operator.AgentSelector },
-	} {
-		if !o.given(flag) {
-			take()
-		}
+// readerOf returns a reader of the cluster. Flags override the operator's settings.
+func (o *Options) readerOf(operator config.Settings) clusterread.Reader {
+	reader := clusterread.Reader{AgentNamespace: operator.AgentNamespace, AgentSelector: operator.AgentSelector, Config: true}
+	if o.given("cilium-namespace") {
+		reader.AgentNamespace = o.where.CiliumNamespace
 	}
-	reader.Config, settings.CiliumNamespace = true, reader.AgentNamespace
-	return reader, settings
+	if o.given("agent-selector") {
+		reader.AgentSelector = o.agents
+	}
+	return reader
 }
 
 // AddFlags adds a flag for each option.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	s := &o.settings
 	o.given = fs.Changed
 	fs.StringVarP(&o.output, "output", "o", o.output, "text or json")
 	fs.StringVar(&o.failOn, "fail-on", o.failOn, "findings for exit code 1: warning (any) or error (errors alone)")
 	fs.DurationVar(&o.patience.Again, "again", o.patience.Again, "time after a look until the next one")
 	fs.DurationVar(&o.patience.WatchFor, "watch-for", o.patience.WatchFor, "look for so long, every --again, before judging")
-	fs.DurationVar(&s.StuckAfter, "stuck-after", s.StuckAfter, "longest time of a state that should pass by itself")
-	fs.DurationVar(&s.Cooldown, "cooldown", s.Cooldown, "the operator's --cooldown"+unlessPublished)
-	fs.DurationVar(&s.NodeGoneCooldown, "node-gone-cooldown", s.NodeGoneCooldown, "the operator's --node-gone-cooldown"+unlessPublished)
-	fs.IntVar(&s.MaxAddresses, "max-addresses-per-node", s.MaxAddresses, "the operator's --max-addresses-per-node"+unlessPublished)
-	fs.StringSliceVar(&s.IgnoreTaints, "ignore-node-taints", s.IgnoreTaints, "the operator's --ignore-node-taints"+unlessPublished)
-	fs.StringSliceVar(&s.StartupTaints, "startup-taints", s.StartupTaints, "the operator's --startup-taints"+unlessPublished)
+	fs.DurationVar(&o.stuckAfter, "stuck-after", o.stuckAfter, "longest time of a state that should pass by itself")
 	fs.StringVar(&o.where.Mode, "mode", "", ModeUsage)
 	fs.StringVar(&o.where.LeaseNamespace, "leader-elect-namespace", o.where.LeaseNamespace, "namespace of the operator's Lease, which has its mode and settings; empty: kube-system, else any")
 	fs.StringVar(&o.where.LeaseName, "leader-elect-name", o.where.LeaseName, "the operator's --leader-elect-name; empty: cilium-pool-operator, else any")
-	fs.StringVar(&o.reader.AgentNamespace, "cilium-namespace", o.reader.AgentNamespace, "namespace of the Cilium agents"+unlessPublished)
+	fs.StringVar(&o.where.CiliumNamespace, "cilium-namespace", o.where.CiliumNamespace, "namespace of the Cilium agents"+unlessPublished)
 	fs.StringVar(&o.agentSelector, "agent-selector", o.agentSelector, "label selector of the Cilium agents' pods"+unlessPublished)
 }
 
@@ -114,22 +96,16 @@ func (o *Options) Validate() error {
 	}
 	p.between("again", o.patience.Again, time.Second, time.Hour)
 	p.between("watch-for", o.patience.WatchFor, 0, 24*time.Hour)
-	p.between("stuck-after", o.settings.StuckAfter, 0, 24*time.Hour)
-	p.between("cooldown", o.settings.Cooldown, 0, 24*time.Hour)
-	p.between("node-gone-cooldown", o.settings.NodeGoneCooldown, 0, 7*24*time.Hour)
-	if n := o.settings.MaxAddresses; n < 1 || n > expand.MostAddresses {
-		p.bad("max-addresses-per-node", n, fmt.Sprintf("must be 1 to %d", expand.MostAddresses))
-	}
+	p.between("stuck-after", o.stuckAfter, 0, 24*time.Hour)
 	if o.where.Mode != "" {
 		if _, err := ciliumnode.ParseMode(o.where.Mode); err != nil {
 			p.bad("mode", o.where.Mode, err.Error())
 		}
 	}
-	selector, err := labels.Parse(o.agentSelector)
-	if err != nil {
+	var err error
+	if o.agents, err = labels.Parse(o.agentSelector); err != nil {
 		p.bad("agent-selector", o.agentSelector, "must be a label selector, as in k8s-app=cilium: "+err.Error())
 	}
-	o.reader.AgentSelector = selector
 	return errors.Join(p...)
 }
 

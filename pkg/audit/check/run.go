@@ -61,7 +61,6 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 	if err != nil {
 		return audit.Report{}, unreachable(err)
 	}
-	o.where.CiliumNamespace = o.reader.AgentNamespace
 	operator, err := clusterread.Find(ctx, direct, o.where)
 	if err != nil {
 		return audit.Report{}, unreachable(err)
@@ -71,7 +70,8 @@ func (o *Options) look(ctx context.Context, name string, config *rest.Config, p 
 			fmt.Fprintf(stderr, "%s: %s\n", name, words)
 		}
 	}
-	reader, settings := o.over(operator.Settings)
+	reader, settings := o.readerOf(operator.Settings), SettingsOf(operator.Settings)
+	settings.StuckAfter, settings.CiliumNamespace = o.stuckAfter, reader.AgentNamespace
 	reader.Client, reader.Progress, reader.Mode = direct, p.Read, operator.Mode
 	report, err := reader.Look(ctx, settings, o.patience)
 	p.Clear()
