@@ -257,26 +257,3 @@ func smallSpec(r *rand.Rand) v1alpha1.PodIPPoolSpec {
 	}
 	return spec
 }
-
-func BenchmarkUsable(b *testing.B) {
-	plain := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
-	full := v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/8")}
-	for i := range 64 {
-		full.Reserved = append(full.Reserved, reserve(fmt.Sprintf("10.0.%d.3/32", i))...)
-	}
-	for name, spec := range map[string]v1alpha1.PodIPPoolSpec{"nothing reserved": plain, "64 reserved": full} {
-		p, block := pool(b, spec), netip.MustParsePrefix("10.0.40.0/27")
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				p.Usable(block)
-			}
-		})
-		b.Run("count, "+name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				p.UsableCount(block)
-			}
-		})
-	}
-}

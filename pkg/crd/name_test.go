@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 )
 
@@ -43,27 +41,4 @@ func TestParseBlockNameRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzBlockName(f *testing.F) {
-	for _, s := range []string{"10.20.0.0-27", "fd00-10--40-122", "0--40-122", "0---0", "10.0.0.0/8", "::/0", "fd00::1%eth0/64", "::ffff:1.2.3.4/120"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if cidr, err := crd.ParseBlockName(s); err == nil && crd.BlockName(cidr) != s {
-			t.Errorf("name %q is of %s, whose name is %q", s, cidr, crd.BlockName(cidr))
-		}
-		cidr, err := netip.ParsePrefix(s)
-		if err != nil || cidr.Addr().Is4In6() {
-			return
-		}
-		cidr = cidr.Masked()
-		name := crd.BlockName(cidr)
-		if got, err := crd.ParseBlockName(name); err != nil || got != cidr {
-			t.Errorf("%s is named %q, which is of %s (%v)", cidr, name, got, err)
-		}
-		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			t.Errorf("%s is named %q: %v", cidr, name, problems)
-		}
-	})
 }

@@ -101,22 +101,12 @@ func TestResolveOverlaps(t *testing.T) {
 			},
 			want: []string{"c 10.0.0.0/8: a 10.0.1.0/24"},
 		},
-		"a draining range makes room": {
+		"ranges that drain, are cordoned or deleted make room": {
 			pools: []contender{
 				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, policy: v1alpha1.AllocationDrain},
-				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
-			},
-		},
-		"a cordoned range makes room": {
-			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, policy: v1alpha1.AllocationCordon},
-				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
-			},
-		},
-		"a pool being deleted makes room": {
-			pools: []contender{
-				{name: "a", day: 1, cidrs: []string{"10.0.0.0/16"}, deleting: true},
-				{name: "b", day: 2, cidrs: []string{"10.0.0.0/16"}},
+				{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}, policy: v1alpha1.AllocationCordon},
+				{name: "c", day: 1, cidrs: []string{"10.0.0.0/16"}, deleting: true},
+				{name: "d", day: 2, cidrs: []string{"10.0.0.0/16"}},
 			},
 		},
 	}
@@ -136,34 +126,32 @@ func TestResolveOverlaps(t *testing.T) {
 			if got := closed(pools); got != nil {
 				t.Errorf("the input was changed: %v", got)
 			}
+			resolved := crd.ResolveOverlaps(pools)
+			for _, p := range resolved {
+				if got := closed(crd.ResolveOverlaps([]*crd.Pool{p})); got != nil {
+					t.Errorf("the other pools are gone, yet %v", got)
+				}
+			}
+			if diff := cmp.Diff(tt.want, closed(resolved)); diff != "" {
+				t.Errorf("the input was changed: %s", diff)
+			}
 		})
 	}
 }
 
-func TestResolveOverlapsOpensAgain(t *testing.T) {
-	pools := contest(t, []contender{
-		{name: "a", day: 2, cidrs: []string{"10.0.0.0/16"}},
-		{name: "b", day: 1, cidrs: []string{"10.0.0.0/16"}},
-	})
-	resolved := crd.ResolveOverlaps(pools)
-	if got := closed(crd.ResolveOverlaps(resolved[:1])); got != nil {
-		t.Errorf("the other pool is gone, yet %v", got)
-	}
-	if got := closed(resolved[:1]); got == nil {
-		t.Error("the input was changed")
-	}
-}
-
 // TestResolveOverlapsRandom checks for any pools that open CIDRs share no address, a CIDR
-// closes only for an open one, and the order of pools does not matter.
+// closes only for an open one, and neither the order of pools nor resolving twice changes anything.
 func TestResolveOverlapsRandom(t *testing.T) {
-	for seed := range uint64(300) {
+	policies := []v1alpha1.AllocationPolicy{"", "", "", "", v1alpha1.AllocationCordon, v1alpha1.AllocationDrain}
+	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var list []contender
 		for i := range 2 + r.IntN(6) {
-			c := contender{name: fmt.Sprint("p", i), day: 1 + r.IntN(3)}
+			c := contender{name: fmt.Sprint("p", i), day: 1 + r.IntN(3), policy: policies[r.IntN(len(policies))], deleting: r.IntN(8) == 0}
+			// Two CIDRs that do not overlap, as CIDRs of one pool must not.
 			for _, top := range []byte{10, 11} {
-				c.cidrs = append(c.cidrs, randomPrefix(r, top, 8, 14))
+				addr := netip.AddrFrom4([4]byte{top, byte(r.IntN(256)), 0, 0})
+				c.cidrs = append(c.cidrs, netip.PrefixFrom(addr, 8+r.IntN(7)).Masked().String())
 			}
 			list = append(list, c)
 		}
@@ -173,15 +161,12 @@ func TestResolveOverlapsRandom(t *testing.T) {
 			t.Fatalf("seed %d, %+v: %v", seed, list, err)
 		}
 		r.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
-		if diff := cmp.Diff(closed(resolved), closed(crd.ResolveOverlaps(pools))); diff != "" {
-			t.Fatalf("seed %d, %+v: %s", seed, list, diff)
+		for how, again := range map[string][]*crd.Pool{"again": resolved, "in another order": pools} {
+			if diff := cmp.Diff(closed(resolved), closed(crd.ResolveOverlaps(again))); diff != "" {
+				t.Fatalf("seed %d, %+v, %s: %s", seed, list, how, diff)
+			}
 		}
 	}
-}
-
-func randomPrefix(r *rand.Rand, top byte, shortest, longest int) string {
-	addr := netip.AddrFrom4([4]byte{top, byte(r.IntN(256)), 0, 0})
-	return netip.PrefixFrom(addr, shortest+r.IntN(longest-shortest+1)).Masked().String()
 }
 
 func checkResolved(pools []*crd.Pool) error {
@@ -209,16 +194,4 @@ func checkResolved(pools []*crd.Pool) error {
 		}
 	}
 	return nil
-}
-
-func BenchmarkResolveOverlaps(b *testing.B) {
-	var list []contender
-	for i := range 200 {
-		list = append(list, contender{name: fmt.Sprint("p", i), day: 1, cidrs: []string{fmt.Sprintf("10.%d.0.0/16", i%150)}})
-	}
-	pools := contest(b, list)
-	b.ReportAllocs()
-	for b.Loop() {
-		crd.ResolveOverlaps(pools)
-	}
 }

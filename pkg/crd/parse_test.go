@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -67,20 +66,6 @@ func TestPoolFrom(t *testing.T) {
 		got.Policy, got.Cooldown, got.NodeGoneCooldown, got.Reserved.Prefixes(), *v4, *v6,
 	}, compareNetip()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestPoolFromDefaults(t *testing.T) {
-	p := pool(t, v1alpha1.PodIPPoolSpec{IPv4: ipv4(27, "10.0.0.0/16")})
-	same(t, "policy", expand.DefaultPolicy(), p.Policy)
-	if p.Cooldown != time.Minute || p.NodeGoneCooldown != 10*time.Minute {
-		t.Errorf("cooldowns are %v and %v, want the defaults", p.Cooldown, p.NodeGoneCooldown)
-	}
-	if !p.Matches(labels.Set{}) {
-		t.Error("a pool without a selector must serve every node")
-	}
-	if _, ok := p.Ranges(ipalloc.IPv6); ok {
-		t.Error("an IPv4 pool has IPv6 ranges")
 	}
 }
 
