@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -147,21 +146,5 @@ func TestDrainSeenToStand(t *testing.T) {
 				t.Errorf("found %s, want %s", got, test.want)
 			}
 		})
-	}
-}
-
-// The order of the API server's lists does not matter.
-func TestOrder(t *testing.T) {
-	w := spoiled()
-	w.pod("y", "b", "10.0.0.2")
-	want := shorts(Check(w.Snapshot, settings()))
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		r.Shuffle(len(w.Pods), func(i, j int) { w.Pods[i], w.Pods[j] = w.Pods[j], w.Pods[i] })
-		r.Shuffle(len(w.Blocks), func(i, j int) { w.Blocks[i], w.Blocks[j] = w.Blocks[j], w.Blocks[i] })
-		r.Shuffle(len(w.CiliumNodes), func(i, j int) { w.CiliumNodes[i], w.CiliumNodes[j] = w.CiliumNodes[j], w.CiliumNodes[i] })
-		if diff := cmp.Diff(want, shorts(Check(w.Snapshot, settings()))); diff != "" {
-			t.Fatalf("seed %d (-want +got):\n%s", seed, diff)
-		}
 	}
 }
