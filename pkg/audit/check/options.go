@@ -38,7 +38,7 @@ func NewOptions() *Options {
 	operator := config.DefaultSettings()
 	return &Options{
 		output: "text", failOn: string(audit.Warning), agentSelector: operator.AgentSelector.String(),
-		where: clusterread.Where{CiliumNamespace: operator.AgentNamespace},
+		where:      clusterread.Where{CiliumNamespace: operator.AgentNamespace},
 		stuckAfter: SettingsOf(operator).StuckAfter, patience: clusterread.Patience{Again: 5 * time.Second},
 	}
 }

@@ -1,6 +1,7 @@
 package clusterread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
@@ -56,172 +58,112 @@ func (r *Reader) Read(ctx context.Context) (*audit.Snapshot, error) {
 	if now == nil {
 		now = time.Now
 	}
-	s := &audit.Snapshot{Time: now(), Mode: r.Mode}
-	err := list(ctx, r, "pods", func(l *corev1.PodList) int {
-		for i := range l.Items {
-			s.Pods = append(s.Pods, r.stripPod(&l.Items[i]))
+	s, l, views := &audit.Snapshot{Time: now(), Mode: r.Mode}, &lists{Reader: r, ctx: ctx}, ciliumnode.NewViews(r.Mode)
+	each(l, "pods", &corev1.PodList{}, func(p *corev1.Pod) { s.Pods = append(s.Pods, r.stripPod(p)) },
+		client.MatchingFieldsSelector{Selector: state.PodFields()})
+	each(l, "CiliumNodes", &ciliumv2.CiliumNodeList{}, func(cn *ciliumv2.CiliumNode) {
+		if v := views.CiliumNode(cn); v != nil {
+			changed, since := changes(cn)
+			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
 		}
-		return len(l.Items)
-	}, client.MatchingFieldsSelector{Selector: state.PodFields()})
-	if err != nil {
-		return nil, err
-	}
-	views := ciliumnode.NewViews(r.Mode)
-	err = list(ctx, r, "CiliumNodes", func(l *ciliumv2.CiliumNodeList) int {
-		for i := range l.Items {
-			if v := views.CiliumNode(&l.Items[i]); v != nil {
-				changed, since := changes(&l.Items[i])
-				s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v, ReleaseSince: since, Changed: changed})
-			}
+	})
+	each(l, "PodIPBlocks", &v1alpha1.PodIPBlockList{}, func(b *v1alpha1.PodIPBlock) { s.Blocks = append(s.Blocks, *b) })
+	each(l, "PodIPPools", &v1alpha1.PodIPPoolList{}, func(p *v1alpha1.PodIPPool) { s.Pools = append(s.Pools, *p) })
+	each(l, "Nodes", &corev1.NodeList{}, func(n *corev1.Node) {
+		s.Nodes = append(s.Nodes, stripNode(n))
+		if v := views.Node(n); v != nil {
+			s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
 		}
-		return len(l.Items)
 	})
-	if err != nil {
-		return nil, err
+	l.readServices(s)
+	if r.Mode.ManyPools() {
+		l.readRequests(s)
 	}
-	return s, r.readRest(ctx, s, views)
-}
-
-func (r *Reader) readRest(ctx context.Context, s *audit.Snapshot, views *ciliumnode.Views) error {
-	err := list(ctx, r, "PodIPBlocks", func(l *v1alpha1.PodIPBlockList) int {
-		s.Blocks = append(s.Blocks, l.Items...)
-		return len(l.Items)
-	})
-	if err != nil {
-		return err
+	if r.Config && l.err == nil {
+		s.CiliumConfig, l.err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace, nil)
 	}
-	err = list(ctx, r, "PodIPPools", func(l *v1alpha1.PodIPPoolList) int {
-		s.Pools = append(s.Pools, l.Items...)
-		return len(l.Items)
-	})
-	if err != nil {
-		return err
+	each(l, "agents", &corev1.PodList{}, func(p *corev1.Pod) { s.Agents = append(s.Agents, *p) },
+		client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+	if l.err != nil {
+		return nil, l.err
 	}
-	err = list(ctx, r, "Nodes", func(l *corev1.NodeList) int {
-		for i := range l.Items {
-			s.Nodes = append(s.Nodes, stripNode(&l.Items[i]))
-			if v := views.Node(&l.Items[i]); v != nil {
-				s.CiliumNodes = append(s.CiliumNodes, audit.CiliumNode{View: v})
-			}
-		}
-		return len(l.Items)
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.readServices(ctx, s); err != nil {
-		return err
-	}
-	if err := r.readAsks(ctx, s); err != nil {
-		return err
-	}
-	if r.Config {
-		if s.CiliumConfig, err = ciliumconfig.Read(ctx, r.Client, r.AgentNamespace, nil); err != nil {
-			return err
-		}
-	}
-	return list(ctx, r, "agents", func(l *corev1.PodList) int {
-		s.Agents = append(s.Agents, l.Items...)
-		return len(l.Items)
-	}, client.InNamespace(r.AgentNamespace), client.MatchingLabelsSelector{Selector: r.AgentSelector})
+	return s, nil
 }
 
 // readServices reads the addresses of Services, and where they come from. Clusters older than
 // Kubernetes 1.33 serve no ServiceCIDRs, and CiliumLoadBalancerIPPools may be missing.
-func (r *Reader) readServices(ctx context.Context, s *audit.Snapshot) error {
-	err := list(ctx, r, "Services", func(l *corev1.ServiceList) int {
-		for i := range l.Items {
-			if svc := &l.Items[i]; len(exclude.OfService(svc)) > 0 {
-				s.Services = append(s.Services, corev1.Service{
-					ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name},
-					Spec:       corev1.ServiceSpec{ExternalIPs: svc.Spec.ExternalIPs, LoadBalancerIP: svc.Spec.LoadBalancerIP},
-					Status:     svc.Status,
-				})
-			}
-		}
-		return len(l.Items)
-	})
-	if err != nil {
-		return err
-	}
-	err = list(ctx, r, "CiliumLoadBalancerIPPools", func(l *ciliumv2.CiliumLoadBalancerIPPoolList) int {
-		s.LoadBalancerPools = append(s.LoadBalancerPools, l.Items...)
-		return len(l.Items)
-	})
-	if err != nil && !meta.IsNoMatchError(err) {
-		return err
-	}
-	err = list(ctx, r, "ServiceCIDRs", func(l *networkingv1.ServiceCIDRList) int {
-		for i := range l.Items {
-			s.ServiceCIDRs = append(s.ServiceCIDRs, networkingv1.ServiceCIDR{
-				ObjectMeta: metav1.ObjectMeta{Name: l.Items[i].Name}, Spec: l.Items[i].Spec,
+func (l *lists) readServices(s *audit.Snapshot) {
+	each(l, "Services", &corev1.ServiceList{}, func(svc *corev1.Service) {
+		if len(exclude.OfService(svc)) > 0 {
+			s.Services = append(s.Services, corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name},
+				Spec:       corev1.ServiceSpec{ExternalIPs: svc.Spec.ExternalIPs, LoadBalancerIP: svc.Spec.LoadBalancerIP},
+				Status:     svc.Status,
 			})
 		}
-		return len(l.Items)
 	})
-	if meta.IsNoMatchError(err) {
-		return nil
-	}
-	return err
+	eachServed(l, "CiliumLoadBalancerIPPools", &ciliumv2.CiliumLoadBalancerIPPoolList{}, func(p *ciliumv2.CiliumLoadBalancerIPPool) {
+		s.LoadBalancerPools = append(s.LoadBalancerPools, *p)
+	})
+	eachServed(l, "ServiceCIDRs", &networkingv1.ServiceCIDRList{}, func(c *networkingv1.ServiceCIDR) {
+		s.ServiceCIDRs = append(s.ServiceCIDRs, networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Spec: c.Spec})
+	})
 }
 
-// readAsks reads the objects that select the Cilium pool of pods. A cluster may have no
+// readRequests reads the objects that select the Cilium pool of pods. A cluster may have no
 // CiliumPodIPPools.
-func (r *Reader) readAsks(ctx context.Context, s *audit.Snapshot) error {
-	if !r.Mode.ManyPools() {
-		return nil
-	}
-	err := list(ctx, r, "namespaces", func(l *corev1.NamespaceList) int {
-		for i := range l.Items {
-			n := &l.Items[i]
-			s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: n.Name, Labels: n.Labels, Annotations: state.KeepPoolRequests(n.Annotations),
-			}})
-		}
-		return len(l.Items)
+func (l *lists) readRequests(s *audit.Snapshot) {
+	each(l, "namespaces", &corev1.NamespaceList{}, func(n *corev1.Namespace) {
+		s.Namespaces = append(s.Namespaces, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, Labels: n.Labels, Annotations: state.KeepPoolRequests(n.Annotations),
+		}})
 	})
-	if err != nil {
-		return err
-	}
-	err = list(ctx, r, "CiliumPodIPPools", func(l *ciliumv2alpha1.CiliumPodIPPoolList) int {
-		for i := range l.Items {
-			s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(&l.Items[i]))
-		}
-		return len(l.Items)
+	eachServed(l, "CiliumPodIPPools", &ciliumv2alpha1.CiliumPodIPPoolList{}, func(p *ciliumv2alpha1.CiliumPodIPPool) {
+		s.CiliumPools = append(s.CiliumPools, ciliumpool.Read(p))
 	})
-	if meta.IsNoMatchError(err) {
-		return nil
-	}
-	return err
 }
 
-// list reads all pages of a list. An expired continue token costs only the consistency of the list:
-// the API server sends another.
-func list[T any, L interface {
-	*T
-	client.ObjectList
-}](ctx context.Context, r *Reader, what string, take func(L) int, opts ...client.ListOption) error {
-	size := r.PageSize
-	if size == 0 {
-		size = 500
+// lists reads one list after the other, up to the first error.
+type lists struct {
+	*Reader
+	ctx context.Context
+	err error
+}
+
+// eachServed is each for a kind that the API server may not serve.
+func eachServed[O client.Object](l *lists, what string, empty client.ObjectList, take func(O)) {
+	if l.err != nil {
+		return
 	}
-	next, n := "", 0
-	for {
-		page := L(new(T)) // each its own: take keeps pointers into it
-		err := r.Client.List(ctx, page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...)
+	if each(l, what, empty, take); meta.IsNoMatchError(l.err) {
+		l.err = nil
+	}
+}
+
+// each reads all pages of a list. An expired continue token costs only the consistency of the list:
+// the API server sends another.
+func each[O client.Object](l *lists, what string, empty client.ObjectList, take func(O), opts ...client.ListOption) {
+	for next, n := "", 0; l.err == nil; {
+		page := empty.DeepCopyObject().(client.ObjectList) // each its own: take keeps pointers into it
+		err := l.Client.List(l.ctx, page, append(slices.Clone(opts), client.Limit(cmp.Or(l.PageSize, 500)), client.Continue(next))...)
 		if token, ok := goOn(err); ok {
 			next = token
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listing %s: %w", what, err)
+			l.err = fmt.Errorf("listing %s: %w", what, err)
+			return
 		}
-		n += take(page)
-		if r.Progress != nil {
-			r.Progress(what, n)
+		l.err = meta.EachListItem(page, func(o runtime.Object) error {
+			n++
+			take(o.(O))
+			return nil
+		})
+		if l.Progress != nil {
+			l.Progress(what, n)
 		}
 		if next = page.GetContinue(); next == "" {
-			return nil
+			return
 		}
 	}
 }
