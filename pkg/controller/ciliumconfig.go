@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -38,18 +39,12 @@ func (c *ciliumConfigCheck) Start(ctx context.Context) error {
 	if err := c.cluster.Ledger.WaitReady(ctx); err != nil {
 		return nil // a shutdown is not a failure
 	}
-	ticker := time.NewTicker(c.every)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).WithName("cilium-config").Error(err, "reading Cilium's configuration; what was read last applies")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	}, c.every)
+	return nil
 }
 
 // NeedLeaderElection is false: a new leader decides by the present configuration.

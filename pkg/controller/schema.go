@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -28,16 +29,8 @@ type schemaCheck struct {
 
 // Start checks until ctx ends. It is a manager's Runnable.
 func (s *schemaCheck) Start(ctx context.Context) error {
-	ticker := time.NewTicker(schemaLookEvery)
-	defer ticker.Stop()
-	for {
-		s.look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	wait.UntilWithContext(ctx, s.look, schemaLookEvery)
+	return nil
 }
 
 // NeedLeaderElection is false: a standby of another version reports before it leads.

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +21,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// In modes without Cilium pools the feed keeps no pool requests of pods.
+// In modes without Cilium pools the feed keeps no pool requests of pods, and watches no namespaces.
 func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		f := newBed()
@@ -33,6 +34,10 @@ func TestLabelsAreHeldInMultiPoolModeAlone(t *testing.T) {
 		picked := f.Pods.PoolRequests("n", []*ciliumpool.View{fixtures.Picking("blue", map[string]string{"app": "web"}, nil)})
 		if held := len(picked) > 0; held != (mode == ciliumnode.MultiPool) {
 			t.Errorf("%s mode: labels are held: %t", mode, held)
+		}
+		isNamespace := func(w Watch) bool { _, is := w.Object.(*corev1.Namespace); return is }
+		if watched := slices.ContainsFunc(f.Watches(logr.Discard()), isNamespace); watched != (mode == ciliumnode.MultiPool) {
+			t.Errorf("%s mode: namespaces are watched: %t", mode, watched)
 		}
 	}
 }
@@ -85,23 +90,6 @@ func TestPickingOtherwiseIsNews(t *testing.T) {
 		}
 		if (nodes > 0) != step.news || (pools > 0) != (i < 5) {
 			t.Errorf("%s: %d nodes and %d pools are reconciled", step.what, nodes, pools)
-		}
-	}
-}
-
-// Only in multi-pool mode are namespaces watched. A namespace that requests another pool than
-// before queues all nodes.
-func TestNamespacesAreWatched(t *testing.T) {
-	for _, mode := range ciliumnode.Modes() {
-		f := newBed()
-		f.Mode = mode
-		watched := false
-		for _, w := range f.Watches(logr.Discard()) {
-			_, isNamespace := w.Object.(*corev1.Namespace)
-			watched = watched || isNamespace
-		}
-		if watched != (mode == ciliumnode.MultiPool) {
-			t.Errorf("%s mode: namespaces are watched: %t", mode, watched)
 		}
 	}
 }

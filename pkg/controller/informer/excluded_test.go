@@ -1,18 +1,14 @@
 package informer
 
 import (
-	"reflect"
-	"slices"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -124,22 +120,5 @@ func TestFeedExcludes(t *testing.T) {
 	}
 	if len(feed.services.uids) > 0 {
 		t.Errorf("Services are kept: %v", feed.services.uids)
-	}
-}
-
-// ServiceCIDRs and CiliumLoadBalancerIPPools are watched if the feed can ask whether the API
-// server serves them, which it asks first.
-func TestServiceCIDRsAreWatched(t *testing.T) {
-	for _, has := range []func() (bool, error){nil, func() (bool, error) { return true, nil }} {
-		f := newBed()
-		f.From.HasServiceCIDRs, f.From.HasLoadBalancerPools = has, has
-		for _, kind := range []client.Object{&networkingv1.ServiceCIDR{}, &ciliumv2.CiliumLoadBalancerIPPool{}} {
-			watched := slices.ContainsFunc(f.Watches(logr.Discard()), func(w Watch) bool {
-				return reflect.TypeOf(w.Object) == reflect.TypeOf(kind) && w.Known != nil
-			})
-			if watched != (has != nil) {
-				t.Errorf("%T requested: %t, watched: %t", kind, has != nil, watched)
-			}
-		}
 	}
 }

@@ -3,7 +3,6 @@ package informer
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -150,53 +149,5 @@ func TestStoreRefusesOtherKinds(t *testing.T) {
 	}
 	if toolscache.IsDone(s.HasSyncedChecker()) {
 		t.Error("synced by a list that could not be read")
-	}
-}
-
-// Lists and single events, in any order, leave exactly the existing pods.
-func TestStoreAgainstMap(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	feed, _ := podBed()
-	s := feed.podStore()
-	there := map[string]*corev1.Pod{}
-	for range 3000 {
-		uid := fmt.Sprint(rng.IntN(30))
-		p := fixtures.Pod("p"+uid, uid, fmt.Sprint("n", uid[len(uid)-1:]), fmt.Sprint("10.0.0.", rng.IntN(4)))
-		var err error
-		switch rng.IntN(4) {
-		case 0:
-			delete(there, uid)
-			err = s.Delete(p)
-		case 1:
-			for gone := range there {
-				if rng.IntN(2) == 0 {
-					delete(there, gone)
-				}
-			}
-			var list []any
-			for _, p := range there {
-				list = append(list, p)
-			}
-			err = s.Replace(list, "")
-		default:
-			there[uid] = p
-			err = s.Update(p)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		known := map[string]bool{}
-		for n := range 10 {
-			for _, name := range names(feed.Pods, fmt.Sprint("n", n)) {
-				known[name] = true
-			}
-		}
-		want := map[string]bool{}
-		for _, p := range there {
-			want["default/"+p.Name+"["+p.Status.PodIPs[0].IP+"]"] = true
-		}
-		if diff := cmp.Diff(want, known); diff != "" {
-			t.Fatalf("pods (-want +got):\n%s", diff)
-		}
 	}
 }
