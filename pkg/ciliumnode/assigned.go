@@ -1,6 +1,7 @@
 package ciliumnode
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -16,15 +17,15 @@ type Allocation struct {
 	CIDR netip.Prefix
 }
 
-func allocations(cn *ciliumv2.CiliumNode) []Allocation {
-	var out []Allocation
-	for _, entry := range cn.Spec.IPAM.Pools.Allocated {
+// readAllocated reads spec.ipam.pools.allocated.
+func (v *View) readAllocated(cn *ciliumv2.CiliumNode) {
+	for i, entry := range cn.Spec.IPAM.Pools.Allocated {
+		v.entries = append(v.entries, poolCIDRs{entry, badTexts(v.BadFields, fmt.Sprintf("spec.ipam.pools.allocated[%d].cidrs[", i))})
 		pool, _ := unparked(entry.Pool)
 		for _, cidr := range prefixes(entry.CIDRs) {
-			out = append(out, Allocation{Pool: pool, CIDR: cidr})
+			v.Allocated = append(v.Allocated, Allocation{Pool: pool, CIDR: cidr})
 		}
 	}
-	return out
 }
 
 // AssignedCIDRs returns the CIDRs assigned to the node, by any IPAM, each once: podCIDRs, then the

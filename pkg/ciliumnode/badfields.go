@@ -148,14 +148,6 @@ type poolCIDRs struct {
 	bad []string
 }
 
-func poolCIDRsOf(cn *ciliumv2.CiliumNode, bad []BadField) []poolCIDRs {
-	var out []poolCIDRs
-	for i, entry := range cn.Spec.IPAM.Pools.Allocated {
-		out = append(out, poolCIDRs{entry, badTexts(bad, fmt.Sprintf("spec.ipam.pools.allocated[%d].cidrs[", i))})
-	}
-	return out
-}
-
 func (e poolCIDRs) empty() bool { return len(e.CIDRs)+len(e.bad) == 0 }
 
 // MarshalJSON writes the entry with its bad texts.

@@ -82,7 +82,6 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		Created:         cn.CreationTimestamp.Time,
 		PodCIDRs:        prefixes(cn.Spec.IPAM.PodCIDRs),
 		written:         writtenIn(cn.Spec.IPAM.PodCIDRs),
-		Allocated:       allocations(cn),
 		BadFields:       badFieldsOf(cn),
 		Own:             ownAddresses(cn),
 		Host:            hostAddresses(cn),
@@ -95,7 +94,7 @@ func NewView(cn *ciliumv2.CiliumNode) *View {
 		Pool: make(map[netip.Addr]string, len(cn.Spec.IPAM.Pool)),
 		Used: make(map[netip.Addr]string, len(cn.Status.IPAM.Used)),
 	}
-	v.entries = poolCIDRsOf(cn, v.BadFields)
+	v.readAllocated(cn)
 	for key, ip := range cn.Spec.IPAM.Pool {
 		addr, ok := ipalloc.ParseAddr(key)
 		switch {

@@ -46,7 +46,7 @@ func decideAddresses(in *input) (Plan, Memory) {
 
 	// 4. Advance every leaving address and every empty block one step.
 	p.drainAgain()
-	h := newHandshake(p)
+	h := &handshake{planner: p}
 	h.advance()
 	p.freeEmpty()
 	p.deleteCooled()
@@ -163,15 +163,11 @@ func (p *planner) finish() (Plan, Memory) {
 		return cmp.Or(a.CIDR.Compare(b.CIDR), cmp.Compare(a.Reason, b.Reason))
 	})
 	if p.Adopting {
-		p.plan = publishOnly(p.plan)
+		// Until an agent has started in crd mode, it does not read the pool or answer marks, and the
+		// node's routes are from another IPAM.
+		p.plan = Plan{Node: p.plan.Node, Family: p.plan.Family, Publish: p.plan.Publish, Demand: p.plan.Demand, Capacity: p.plan.Capacity}
 	}
 	return p.plan, p.memory
-}
-
-// publishOnly reduces a plan to its safe part before an agent has started in crd mode: until then
-// it does not read the pool or answer marks, and the node's routes are from another IPAM.
-func publishOnly(plan Plan) Plan {
-	return Plan{Node: plan.Node, Family: plan.Family, Publish: plan.Publish, Demand: plan.Demand, Capacity: plan.Capacity}
 }
 
 // remember adds an entry to a map of a new Memory, which may be nil.

@@ -15,12 +15,6 @@ type handshake struct {
 	roomToMove bool
 }
 
-func newHandshake(p *planner) *handshake {
-	h := &handshake{planner: p}
-	h.roomToMove = h.hasRoomToMove()
-	return h
-}
-
 // advance advances every address that has a release-ips entry or must leave by one step.
 // The agent's side is in Cilium v1.20.1, pkg/ipam/crd.go, updateLocalNodeResource:
 //
@@ -33,6 +27,7 @@ func newHandshake(p *planner) *handshake {
 // The handshake begins differently for the agent's own addresses in a block with a requested drain:
 // see retire.
 func (h *handshake) advance() {
+	h.roomToMove = h.hasRoomToMove()
 	for _, a := range h.walk {
 		entry := h.Release[a]
 		_, published := h.Pool[a]

@@ -90,8 +90,8 @@ func (p *planner) reclaim() {
 
 // mayReclaim is the number of due reclaims that may start.
 func (p *planner) mayReclaim(due int) int {
-	if due == 0 || p.changing() {
-		return 0
+	if due == 0 || p.deficit() > 0 || len(p.plan.Undrain) > 0 || len(p.plan.Drain) > 0 {
+		return 0 // the plan already changes which blocks serve
 	}
 	starts := min(due, max(p.ReclaimBudget, 0))
 	hold := p.ReclaimHold
@@ -103,11 +103,6 @@ func (p *planner) mayReclaim(due int) int {
 		p.requeueAt(p.now.Add(budgetWait))
 	}
 	return starts
-}
-
-// changing reports whether the plan already changes which blocks serve.
-func (p *planner) changing() bool {
-	return p.deficit() > 0 || len(p.plan.Undrain) > 0 || len(p.plan.Drain) > 0
 }
 
 // removable are the blocks that the node can do without all together, in the order of their return:
@@ -169,7 +164,7 @@ func (in *input) recallRank(b *block) int {
 
 // releasable reports whether the node can do without a block if it has so many addresses then.
 func (p *planner) releasable(b *block, capacity int) bool {
-	return p.suffices(capacity) || p.recalled(b) && capacity >= p.target
+	return capacity >= p.target && (p.recalled(b) || p.demand*100 <= p.policy.ReclaimPercent*capacity)
 }
 
 // Spare returns the blocks that could be recalled from a node now, all together, in the order of
@@ -191,11 +186,6 @@ func Spare(now time.Time, policy Policy, s State) []netip.Prefix {
 		}
 	}
 	return spare
-}
-
-// suffices reports whether so many addresses are enough not to grow again.
-func (p *planner) suffices(capacity int) bool {
-	return capacity >= p.target && p.demand*100 <= p.policy.ReclaimPercent*capacity
 }
 
 // leavesSoon reports whether the block serves until its hold ends, shortly.
