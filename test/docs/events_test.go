@@ -174,40 +174,34 @@ func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "pkg/crd/v1alpha1")
 	maps.Copy(values, named(t, "pkg/controller/pool"))
-	var found []string
-	note := func(kind string, status, reason ast.Expr) {
-		is, ok := strings.CutPrefix(name(status), "Condition")
-		if kind == "" || !ok || values[name(reason)] == "" {
-			t.Fatalf("cannot read a condition: %q, %q, %q", kind, name(status), name(reason))
-		}
-		found = append(found, kind+" "+is+" "+values[name(reason)])
+	kinds := map[string]string{
+		"setConditions": "PoolOverlapping", "exhaustedIs": "PoolExhausted", "readyIs": "PoolReady", "windowIs": "PoolWindow",
+		"familiesAre": "PoolFamilyNotRun", "reservedIs": "PoolReservedHeld", "masqueradedIs": "PoolMasqueraded",
+		"excludedIs": "PoolCoversCluster", "ciliumPoolIs": "PoolCiliumPool",
 	}
+	var found []string
 	for _, f := range source(t, "pkg/controller/pool") {
 		for _, d := range f.Decls {
 			decl, ok := d.(*ast.FuncDecl)
-			if !ok {
+			if !ok || kinds[decl.Name.Name] == "" {
 				continue
+			}
+			note := func(is string, reason ast.Expr) {
+				kind := values[kinds[decl.Name.Name]]
+				if kind == "" || values[name(reason)] == "" {
+					t.Fatalf("cannot read a condition: %q, %q, %q", kind, is, name(reason))
+				}
+				found = append(found, kind+" "+is+" "+values[name(reason)])
 			}
 			ast.Inspect(decl, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					if name(n.Fun) == "set" && len(n.Args) == 4 {
-						note(values[name(n.Args[0])], n.Args[1], n.Args[2])
+					if is, ok := strings.CutPrefix(name(n.Fun), "is"); ok && (is == "True" || is == "False") {
+						note(is, n.Args[0])
 					}
-				case *ast.ReturnStmt:
-					switch decl.Name.Name {
-					case "windowIs":
-						note(values["PoolWindow"], n.Results[0], n.Results[1])
-					case "familiesAre":
-						note(values["PoolFamilyNotRun"], n.Results[0], n.Results[1])
-					case "reservedIs":
-						note(values["PoolReservedHeld"], n.Results[0], n.Results[1])
-					case "masqueradedIs":
-						note(values["PoolMasqueraded"], n.Results[0], n.Results[1])
-					case "excludedIs":
-						note(values["PoolCoversCluster"], n.Results[0], n.Results[1])
-					case "ciliumPoolIs":
-						note(values["PoolCiliumPool"], n.Results[0], n.Results[1])
+				case *ast.CompositeLit:
+					if name(n.Type) == "condition" {
+						note(strings.TrimPrefix(name(n.Elts[0]), "Condition"), n.Elts[1])
 					}
 				}
 				return true
@@ -270,7 +264,7 @@ func TestOnePlaceForEvents(t *testing.T) {
 		}
 	}
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
-	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setConditions", "setWindow", "setReserved", "setExcluded", "setMasqueraded", "setCiliumPool", "setFamilies", "conflict", "SetBlockPhase", "SetBlockWait"})
+	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "conflict", "SetBlockPhase", "SetBlockWait"})
 	if len(where["Event"]) > 0 {
 		t.Errorf("%v send events", where["Event"])
 	}

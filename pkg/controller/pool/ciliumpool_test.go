@@ -43,7 +43,7 @@ func TestCiliumPoolCondition(t *testing.T) {
 			if test.is != nil {
 				r.CiliumPools.Set(test.is)
 			}
-			r.setCiliumPool(obj, fixtures.PoolOf(t, obj), fixtures.Noon())
+			setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(fixtures.PoolOf(t, obj)), fixtures.Noon())
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCiliumPool)
 			switch {
 			case c == nil && test.reason != "":

@@ -138,11 +138,12 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.PodIPPool, 
 	obj.Status.ObservedGeneration = obj.Generation
 	now := r.Clock.Now()
 	setConditions(obj, pool, invalid, usage, now)
-	setWindow(obj, pool, now)
-	setExcluded(obj, pool != nil && pool.WholeBlocks, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf, now)
-	setMasqueraded(obj, pool, r.Cilium.Get(), now)
-	r.setFamilies(obj, pool, now)
-	r.setCiliumPool(obj, pool, now)
+	setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
+	covers := excludedIs(pool != nil && pool.WholeBlocks, usage.excluded, r.Ledger.SharedWith(pool), r.Ledger.HolderOf)
+	setCondition(obj, v1alpha1.PoolCoversCluster, covers, now)
+	setCondition(obj, v1alpha1.PoolMasqueraded, masqueradedIs(pool, r.Cilium.Get()), now)
+	setCondition(obj, v1alpha1.PoolFamilyNotRun, r.familiesAre(obj, pool), now)
+	setCondition(obj, v1alpha1.PoolCiliumPool, r.ciliumPoolIs(pool), now)
 	r.Metrics.setRoom(obj, pool, usage)
 	r.gauge(obj, usage)
 	if equality.Semantic.DeepEqual(old, &obj.Status) {

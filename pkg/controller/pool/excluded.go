@@ -1,34 +1,17 @@
 package pool
 
-import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
-)
+import "github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 
 // ReasonExcluded says that the pool covers addresses of nodes or Services.
 const ReasonExcluded = "ExcludedFromPods"
 
-// setExcluded reports the addresses of nodes and Services that a pool covers, and which of them lie
-// in blocks that nodes hold, according to holder. A pool that covers none has no such condition.
-// whole: pods get any address of a block from agents.
-func setExcluded(obj *v1alpha1.PodIPPool, whole bool, excluded, shared []exclude.Range, holder func(exclude.Range) string, now time.Time) {
+// excludedIs reports the addresses of nodes and Services that a pool covers, and which of them lie
+// in blocks that nodes hold, according to holder. whole: pods get any address of a block from agents.
+func excludedIs(whole bool, excluded, shared []exclude.Range, holder func(exclude.Range) string) *condition {
 	if len(excluded)+len(shared) == 0 {
-		meta.RemoveStatusCondition(&obj.Status.Conditions, v1alpha1.PoolCoversCluster)
-		return
+		return nil
 	}
-	status, reason, message := excludedIs(whole, excluded, shared, holder)
-	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.PoolCoversCluster, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
-	})
-}
-
-func excludedIs(whole bool, excluded, shared []exclude.Range, holder func(exclude.Range) string) (status metav1.ConditionStatus, reason, message string) {
+	message := ""
 	if len(excluded) > 0 {
 		message = "the pool covers " + exclude.Words(excluded, holder)
 		if whole {
@@ -40,5 +23,5 @@ func excludedIs(whole bool, excluded, shared []exclude.Range, holder func(exclud
 	if len(shared) > 0 {
 		message += "Pods and Services both get addresses of " + exclude.Words(shared, nil) + ", and can get the same one. "
 	}
-	return metav1.ConditionTrue, ReasonExcluded, message + "Use separate CIDRs for pods, nodes and Services"
+	return isTrue(ReasonExcluded, message+"Use separate CIDRs for pods, nodes and Services")
 }

@@ -27,21 +27,21 @@ func TestPoolReportsClusterAddresses(t *testing.T) {
 	if diff := cmp.Diff(want, obj.Status.IPv4.Blocks); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
 	}
-	setExcluded(obj, false, excluded, nil, ledger.HolderOf, fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster)
 	if !strings.Contains(message, "10.0.0.1 of Node a (in block 10.0.0.0/30 of node n), 10.0.0.9 of Node a.") {
 		t.Errorf("the message is %q", message)
 	}
-	setExcluded(obj, true, excluded, nil, ledger.HolderOf, fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(true, excluded, nil, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); strings.Contains(message, "No pod gets") {
 		t.Errorf("where agents give any address of a block, the message is %q", message)
 	}
 	shared := []exclude.Range{{CIDR: fixtures.Prefix("10.0.0.0/28"), By: exclude.Claimant{Kind: exclude.LoadBalancerPool, Name: "lb"}}}
-	setExcluded(obj, false, nil, shared, ledger.HolderOf, fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, shared, ledger.HolderOf), fixtures.Noon())
 	if message := messageOf(obj.Status.Conditions, v1alpha1.PoolCoversCluster); !strings.HasPrefix(message, "Pods and Services both get addresses of 10.0.0.0/28 of CiliumLoadBalancerIPPool lb, and can get the same one. Use ") {
 		t.Errorf("the message is %q", message)
 	}
-	setExcluded(obj, false, nil, nil, ledger.HolderOf, fixtures.Noon())
+	setCondition(obj, v1alpha1.PoolCoversCluster, excludedIs(false, nil, nil, ledger.HolderOf), fixtures.Noon())
 	if c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolCoversCluster); c != nil {
 		t.Errorf("it covers none, and says %+v", c)
 	}

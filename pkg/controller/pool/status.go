@@ -70,74 +70,88 @@ func (u poolUsage) fill(s *v1alpha1.PodIPPoolStatus) {
 	}
 }
 
-// setConditions derives the conditions of a pool.
+// condition is what a condition of a pool says.
+type condition struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+func isTrue(reason, message string) *condition {
+	return &condition{metav1.ConditionTrue, reason, message}
+}
+
+func isFalse(reason, message string) *condition {
+	return &condition{metav1.ConditionFalse, reason, message}
+}
+
+// setCondition sets a condition of a pool. Nil: the pool has no such condition.
+func setCondition(obj *v1alpha1.PodIPPool, kind string, is *condition, now time.Time) {
+	if is == nil {
+		meta.RemoveStatusCondition(&obj.Status.Conditions, kind)
+		return
+	}
+	meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
+		Type: kind, Status: is.status, Reason: is.reason, Message: is.message,
+		ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// setConditions derives the conditions of a pool from its usage.
 func setConditions(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage, now time.Time) {
-	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(&obj.Status.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message,
-			ObservedGeneration: obj.Generation, LastTransitionTime: metav1.NewTime(now),
-		})
-	}
-	setReserved(obj, pool, u, now)
+	setCondition(obj, v1alpha1.PoolReservedHeld, reservedIs(pool, u.Reserved), now)
+	overlaps := isFalse(ReasonSeparate, "no other pool claims these addresses")
 	if overlap := overlapMessage(pool); overlap != "" {
-		set(v1alpha1.PoolOverlapping, metav1.ConditionTrue, ReasonOverlapping, overlap)
-	} else {
-		set(v1alpha1.PoolOverlapping, metav1.ConditionFalse, ReasonSeparate, "no other pool claims these addresses")
+		overlaps = isTrue(ReasonOverlapping, overlap)
 	}
-	setExhausted(set, u, exhaustedMessage(pool, u))
-	setReady(set, obj, pool, invalid, u)
+	setCondition(obj, v1alpha1.PoolOverlapping, overlaps, now)
+	setCondition(obj, v1alpha1.PoolExhausted, exhaustedIs(u, exhaustedMessage(pool, u)), now)
+	setCondition(obj, v1alpha1.PoolReady, readyIs(obj, pool, invalid, u), now)
+	isReady := func(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
 	if i := slices.IndexFunc(obj.Status.Conditions, isReady); i > 0 { // people read it first
 		ready := obj.Status.Conditions[i]
 		obj.Status.Conditions = slices.Insert(slices.Delete(obj.Status.Conditions, i, i+1), 0, ready)
 	}
 }
 
-func isReady(c metav1.Condition) bool { return c.Type == v1alpha1.PoolReady }
-
-// setCondition sets a condition of a pool.
-type setCondition func(kind string, status metav1.ConditionStatus, reason, message string)
-
-func setExhausted(set setCondition, u poolUsage, exhausted string) {
+func exhaustedIs(u poolUsage, exhausted string) *condition {
 	switch {
 	case len(u.Families) == 0:
-		set(v1alpha1.PoolExhausted, metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read")
+		return &condition{metav1.ConditionUnknown, ReasonInvalid, "the spec cannot be read"}
 	case u.phasesOut():
-		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonPhasingOut, "the pool assigns no new blocks")
+		return isFalse(ReasonPhasingOut, "the pool assigns no new blocks")
 	case exhausted != "":
-		set(v1alpha1.PoolExhausted, metav1.ConditionTrue, ReasonExhausted, exhausted)
-	default:
-		set(v1alpha1.PoolExhausted, metav1.ConditionFalse, ReasonFreeBlocks, "free blocks are left")
+		return isTrue(ReasonExhausted, exhausted)
 	}
+	return isFalse(ReasonFreeBlocks, "free blocks are left")
 }
 
-func setReady(set setCondition, obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) {
+func readyIs(obj *v1alpha1.PodIPPool, pool *crd.Pool, invalid error, u poolUsage) *condition {
 	overlap, exhausted, waits := overlapMessage(pool), exhaustedMessage(pool, u), u.waits()
 	switch {
 	case obj.DeletionTimestamp != nil:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonDeleting, u.deleted())
+		return isFalse(ReasonDeleting, u.deleted())
 	case invalid != nil:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
+		return isFalse(ReasonInvalid, strings.ReplaceAll(invalid.Error(), "\n", "; ")+
 			". "+servesMeanwhile(pool))
 	case pool != nil && pool.Inactive:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
+		return isFalse(ReasonNoCiliumPools, "spec.ciliumPoolName is "+pool.CiliumPool+
 			", and agents have no pools to choose from in the mode that the operator runs in: it serves no node. Run both in multi-pool mode, or make a pool without ciliumPoolName")
 	case obj.Spec.Paused:
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
+		return isFalse(ReasonPaused, "spec.paused is set: nothing changes on the nodes of this pool")
 	case overlap != "" && !u.phasesOut():
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonOverlapping, overlap)
+		return isFalse(ReasonOverlapping, overlap)
 	case waits != "" && exhausted == "":
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
+		return isFalse(ReasonNodesShort, waits+". This pool assigns none of a family, as all its CIDRs are cordoned or drain")
 	case waits != "":
-		set(v1alpha1.PoolReady, metav1.ConditionFalse, ReasonNodesShort, waits+": see the condition Exhausted")
+		return isFalse(ReasonNodesShort, waits+": see the condition Exhausted")
 	case u.phasesOut() && u.Held == 0:
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
+		return isTrue(ReasonEmpty, "no node holds a block, and no CIDR allocates new ones: the pool can be deleted")
 	case u.phasesOut():
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.Held, nodesLine(u.First, u.Nodes)))
+		return isTrue(ReasonPhasingOut, fmt.Sprintf("no CIDR allocates new blocks; blocks that are left: %d, on %s", u.Held, nodesLine(u.First, u.Nodes)))
 	case exhausted != "":
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
-	default:
-		set(v1alpha1.PoolReady, metav1.ConditionTrue, ReasonServing, u.serving())
+		return isTrue(ReasonServing, "no free block is left (see Exhausted), and no Node reports that its pods wait for one")
 	}
+	return isTrue(ReasonServing, u.serving())
 }
 
 // deleted names the obstacle to a deleted pool.

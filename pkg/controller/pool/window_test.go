@@ -34,7 +34,7 @@ func TestWindowCondition(t *testing.T) {
 			obj.Spec.Maintenance = test.policy
 			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PoolWindow, Reason: "Old", Status: metav1.ConditionUnknown}}
 			pool := fixtures.PoolOf(t, obj)
-			setWindow(obj, pool, now)
+			setCondition(obj, v1alpha1.PoolWindow, windowIs(pool, now), now)
 			c := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.PoolWindow)
 			switch {
 			case c == nil && test.reason != "":
