@@ -166,10 +166,7 @@ func TestEventsPage(t *testing.T) {
 }
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status
-// reason". They are the arguments of set(type, status, reason, message), and the
-// results of windowIs (MaintenanceWindow), reservedIs
-// (ReservedBlocksHeld), excludedIs (CoversClusterAddresses), masqueradedIs (Masqueraded), familiesAre
-// (FamilyNotRun) and ciliumPoolIs (CiliumPodIPPool).
+// reason": the calls of isTrue and isFalse, by the function they are in.
 func poolConditions(t *testing.T) []string {
 	t.Helper()
 	values := named(t, "pkg/crd/v1alpha1")
