@@ -2,7 +2,6 @@
 package event
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -129,33 +128,27 @@ func (e *Recorder) SendWith(about, related runtime.Object, reason, action, note 
 // use.
 type Last struct {
 	mu sync.Mutex
-	// notes are those about each object: one or a few, none of them empty.
-	notes map[string][]note
+	// notes are those about each object, by topic. None of them is empty, nor an object's map.
+	notes map[string]map[string]string
 }
-
-type note struct{ topic, text string }
 
 // Changed records a note on a topic about an object, "" for none, and reports whether it
 // differs from the last one.
 func (l *Last) Changed(name, topic, text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	notes := l.notes[name]
-	i := slices.IndexFunc(notes, func(n note) bool { return n.topic == topic })
 	switch {
-	case i < 0 && text == "", i >= 0 && notes[i].text == text:
+	case l.notes[name][topic] == text:
 		return false
-	case i < 0:
-		notes = append(notes, note{topic, text})
-	case text == "":
-		notes = slices.Delete(notes, i, i+1)
-	default:
-		notes[i].text = text
+	case l.notes == nil:
+		l.notes = map[string]map[string]string{name: {}}
+	case l.notes[name] == nil:
+		l.notes[name] = map[string]string{}
 	}
-	if l.notes == nil {
-		l.notes = map[string][]note{}
+	if l.notes[name][topic] = text; text == "" {
+		delete(l.notes[name], topic)
 	}
-	if l.notes[name] = notes; len(notes) == 0 {
+	if len(l.notes[name]) == 0 {
 		delete(l.notes, name)
 	}
 	return true
@@ -165,12 +158,7 @@ func (l *Last) Changed(name, topic, text string) bool {
 func (l *Last) Text(name, topic string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, n := range l.notes[name] {
-		if n.topic == topic {
-			return n.text
-		}
-	}
-	return ""
+	return l.notes[name][topic]
 }
 
 // Forget drops the notes about an object that is gone.
