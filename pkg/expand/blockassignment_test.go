@@ -34,27 +34,13 @@ func onDemand(s *State) { s.BlockAssignment.NoPreallocation = true }
 // one listing decides, and no address is lost or relisted forever.
 func TestDecideLeftover(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
-	once, none := remembering(second), Memory{}
+	once := remembering(second)
 	runDecide(t, map[string]decideCase{
-		"it is listed, though what was requested is there": {
-			state:    node(lone(first), lone(second, leftover), listing(2, first)),
-			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
-			remember: &none,
-		},
-		"it is listed now": {
-			state:    node(lone(first), lone(second, leftover), listing(2, first, second)),
-			want:     []string{"needs 0 of 4"},
-			remember: &once,
-		},
 		"it was, so the agent has returned it": {
 			state:    node(lone(first), lone(second, leftover), listing(2, first)),
 			memory:   once,
 			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 			remember: &once,
-		},
-		"what overlaps another is neither listed nor released": {
-			state: node(lone(first), lone(second, leftover, conflict), listing(2, first)),
-			want:  []string{"needs 0 of 2", "10.0.0.4/30 waits for Return"},
 		},
 		"what cools down goes": {
 			state: node(lone(first), lone(second, leftover, cooling(Returned, noon)), listing(2, first)),
@@ -68,15 +54,10 @@ func TestDecideLeftover(t *testing.T) {
 // has just got an address may not show it yet.
 func TestDecideOutlived(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
-	once, none := remembering(second), Memory{}
-	older, younger := created(noon.Add(-time.Minute)), created(noon.Add(time.Second))
+	once := remembering(second)
+	older := created(noon.Add(-time.Minute))
 	again := remade(noon)
 	runDecide(t, map[string]decideCase{
-		"it is listed, though what was requested is there": {
-			state:    node(lone(first), lone(second, older), listing(2, first), again),
-			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
-			remember: &none,
-		},
 		"made in the same second": {
 			state: node(lone(first), lone(second, created(noon)), listing(2, first), again),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
@@ -85,24 +66,11 @@ func TestDecideOutlived(t *testing.T) {
 			state: node(lone(first), lone(second, older, draining(Deleted), request(Deleted)), listing(2, first), again),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
 		},
-		"it is listed now": {
-			state:    node(lone(first), lone(second, older), listing(2, first, second), again),
-			want:     []string{"needs 0 of 4"},
-			remember: &once,
-		},
 		"it was, so the agent has returned it": {
 			state:    node(lone(first), lone(second, older), listing(2, first), again),
 			memory:   once,
 			want:     []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 			remember: &once,
-		},
-		"claimed since": {
-			state: node(lone(first), lone(second, younger), listing(2, first), again),
-			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
-		},
-		"of an earlier Node, and its pool does not select this one": {
-			state: node(lone(first), lone(second, older, draining(NodeUnselected), request(NodeUnselected)), listing(2, first), again),
-			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
 		},
 		"without an address to publish": {
 			state: node(lone(first), lone(second, older, reserved("10.0.0.5-10.0.0.6")), listing(2, first), again),
@@ -129,22 +97,11 @@ func TestDecideLostByAgent(t *testing.T) {
 			want:     []string{"needs 1 of 4", "again in 5m0s"},
 			remember: &seen,
 		},
-		"it was returned": {
-			state:    node(lone(first), lone(second), listing(2, first), pod("a/a", "10.0.0.5")),
-			memory:   seen,
-			want:     []string{"needs 0 of 2"},
-			remember: &seen,
-		},
 		"it is listed for what the agent requests": {
 			state:    node(lone(first), lone(second), listing(3, first), pod("a/a", "10.0.0.5")),
 			memory:   seen,
 			want:     []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
 			remember: &seen,
-		},
-		"an own address that its agent has no more": {
-			state:  node(lone(first), lone(second), listing(2, first), usedBy("10.0.0.5", "health"), own("10.0.0.5")),
-			memory: seen,
-			want:   []string{"needs 0 of 2"},
 		},
 		"an agent that has not reported has returned nothing": {
 			state:  node(lone(first), lone(second), listing(-1, first), pod("a/a", "10.0.0.5")),
@@ -181,31 +138,9 @@ func TestDecideWhole(t *testing.T) {
 			state: node(listing(-1)),
 			want:  []string{"needs 0 of 0", "claim 2 in 4 blocks, room 2147483647"},
 		},
-		"what the agent requests is there": {
-			state: node(lone(first), listing(2, first)),
-			want:  []string{"needs 0 of 2"},
-		},
-		"the agent requests more": {
-			state: node(lone(first), listing(4, first)),
-			want:  []string{"needs 0 of 2", "claim 2 in 3 blocks, room 2147483645"},
-		},
-		"nothing is kept free beyond what the agent requests: it would return it": {
-			policy: func(p *Policy) { p.MinFree, p.ExpandPercent = 50, 10 },
-			state:  node(lone(first), listing(2, first)),
-			want:   []string{"needs 0 of 2"},
-		},
-		"what the agent returned cools down": {
-			state: node(lone(first), lone(second), listing(2, first)),
-			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 Returned"},
-		},
 		"of several that are not listed it gets what it needs": {
 			state: node(lone(first), lone(second), lone(third), listing(4, first)),
 			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6", "free 10.0.0.8/30 Returned"},
-		},
-		"pods that hang do not": {
-			state: node(lone(first), listing(2, first), came("a/a", noon.Add(-3*time.Minute)), came("a/b", noon.Add(-3*time.Minute)),
-				came("a/c", noon.Add(-3*time.Minute))),
-			want: []string{"needs 0 of 2"},
 		},
 		"pods that hang do where a pool may have no block for them": {
 			state: node(lone(first), listing(3, first), pod("a/a", "10.0.0.1"), pod("a/b", "10.0.0.2"), came("a/c", noon.Add(-3*time.Minute))),
@@ -255,10 +190,6 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), listing(2, first), entries("10.0.0.1 192.0.2.1", Marked), entries("10.0.0.2", Ready)),
 			want:  []string{"needs 0 of 2", "clear 10.0.0.1-10.0.0.2 192.0.2.1"},
 		},
-		"a block in service without a report": {
-			state: node(lone(first), lone(second), listing(-1, first), remade(noon)),
-			want:  []string{"needs 0 of 4", "publish 10.0.0.5-10.0.0.6"},
-		},
 		"part of a foreign CIDR does not cool down": {
 			state: node(lone(second), listing(6, "10.0.0.0/29")),
 			want:  []string{"needs 0 of 6"},
@@ -271,10 +202,6 @@ func TestDecideWhole(t *testing.T) {
 			state: node(lone(first), lone(second), listing(-1), fixed),
 			want:  []string{"needs 0 of 2", "publish 10.0.0.1-10.0.0.2"},
 		},
-		"a fixed block: no second, and the one that is listed does not go": {
-			state: node(lone(first, draining(Deleted), request(Deleted)), listing(-1, first), fixed),
-			want:  []string{"needs 0 of 2", "10.0.0.0/30 waits for Return"},
-		},
 		"a fixed block: a second one goes, and the one that is listed stays": {
 			state: node(lone(first, draining(Deleted), request(Deleted)), lone(second), listing(-1, first), fixed),
 			want:  []string{"needs 0 of 2", "free 10.0.0.4/30 NodeGone", "10.0.0.0/30 waits for Return"},
@@ -282,10 +209,6 @@ func TestDecideWhole(t *testing.T) {
 		"a fixed block: a second one stays while a pod has an address of it": {
 			state: node(lone(first), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),
 			want:  []string{"needs 1 of 2"},
-		},
-		"a fixed block: a foreign one without a usable address is the one": {
-			state: node(listing(-1, "10.9.0.0/32"), fixed),
-			want:  []string{"needs 0 of 0"},
 		},
 		"a fixed block: it keeps cooling down while a pod has an address of it": {
 			state: node(lone(first, cooling(NodeGone, noon)), lone(second), listing(-1, second), fixed, pod("a/a", "10.0.0.1")),

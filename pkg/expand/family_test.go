@@ -14,28 +14,10 @@ func TestDecideFamilyNotRun(t *testing.T) {
 	leavingUnrun := full("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining))
 	markedUnrun := entries(unrun, Marked)
 	runDecide(t, map[string]decideCase{
-		"no pod is demand, and nothing is claimed": {
-			state: node(pods(20), familyDisabled),
-			want:  []string{"needs 0 of 0"},
-		},
-		"addresses of a block that has to go are marked": {
-			state: node(leavingUnrun, pods(20), familyDisabled),
-			want:  []string{"needs 0 of 0", "mark 10.0.0.1-10.0.0.6", handshaking},
-		},
 		"once the marks have stood for long enough, the agent is asked for a report": {
 			state:  node(leavingUnrun, markedUnrun, familyDisabled),
 			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
 			want:   []string{"needs 0 of 0", "ask", handshaking},
-		},
-		"its answer is waited for": {
-			state:  node(leavingUnrun, markedUnrun, entries(report, Marked), familyDisabled),
-			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
-			want:   []string{"needs 0 of 0", handshaking, "again in 2m0s"},
-		},
-		"with it the addresses are removed": {
-			state:  node(leavingUnrun, markedUnrun, entries(report, DoNotRelease), familyDisabled),
-			memory: Memory{MarkedSince: since(2*time.Minute, unrun)},
-			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1-10.0.0.6", handshaking},
 		},
 		"the answer is about no address that a person has published": {
 			state:  node(leavingUnrun, markedUnrun, published(report, ""), entries("233.252.0.2", DoNotRelease), familyDisabled),
@@ -48,19 +30,11 @@ func TestDecideFamilyNotRun(t *testing.T) {
 			memory: Memory{MarkedSince: since(2*time.Minute, "10.0.0.1")},
 			want:   []string{"needs 0 of 0", "clear " + report, "remove 10.0.0.1", handshaking},
 		},
-		"a block of which nothing is left cools down": {
-			state: node(lone("10.0.0.0/29", draining(CIDRDraining), request(CIDRDraining)), familyDisabled),
-			want:  []string{"needs 0 of 0", "free 10.0.0.0/29 Returned"},
-		},
 		"an agent that restarts may run the family: the marks are withdrawn, so that it finds addresses": {
 			state:    node(leavingUnrun, markedUnrun, familyDisabled, unsettled),
 			memory:   Memory{MarkedSince: since(time.Hour, unrun)},
 			want:     []string{"needs 0 of 0", "clear 10.0.0.1-10.0.0.6", "10.0.0.0/29 waits for AgentNotSettled"},
 			remember: &Memory{},
-		},
-		"and nothing is marked before it is settled": {
-			state: node(leavingUnrun, familyDisabled, unsettled),
-			want:  []string{"needs 0 of 0", "10.0.0.0/29 waits for AgentNotSettled"},
 		},
 		"it starts to drain without a replacement": {
 			state: node(full("10.0.0.0/29", request(CIDRDraining)), pods(20), familyDisabled),

@@ -20,14 +20,6 @@ func created(at time.Time) func(*Block) { return func(b *Block) { b.Created = at
 func TestDecideFixedAgain(t *testing.T) {
 	const first, second = "10.0.0.0/30", "10.0.0.4/30"
 	runDecide(t, map[string]decideCase{
-		"the block that the agent runs with": {
-			state: node(lone(first), lone(second), listing(-1), fixed, runs(second)),
-			want:  []string{"needs 0 of 2", "publish 10.0.0.5-10.0.0.6"},
-		},
-		"it is assigned though it drains": {
-			state: node(lone(first), lone(second, draining(CIDRDraining), request(CIDRDraining)), listing(-1), fixed, runs(second)),
-			want:  []string{"needs 0 of 2", "publish 10.0.0.5-10.0.0.6", "10.0.0.4/30 waits for Return"},
-		},
 		"it begins to drain first": {
 			state: node(lone(second, request(CIDRDraining)), listing(-1), fixed, runs(second)),
 			want:  []string{"needs 0 of 2", "drain 10.0.0.4/30 CIDRDraining", "10.0.0.4/30 waits for Return"},
@@ -39,14 +31,6 @@ func TestDecideFixedAgain(t *testing.T) {
 		"it comes back from its cooldown and drains": {
 			state: node(lone(first), lone(second, cooling(NodeGone, noon), request(Deleted)), listing(-1), fixed, runs(second)),
 			want:  []string{"needs 0 of 0", "drain 10.0.0.4/30 Deleted", "10.0.0.4/30 waits for Return"},
-		},
-		"nothing else is claimed": {
-			state: node(listing(-1), fixed, runs(second)),
-			want:  []string{"needs 0 of 0"},
-		},
-		"nor the block itself while it overlaps another": {
-			state: node(lone(second, conflict), listing(-1), fixed, runs(second)),
-			want:  []string{"needs 0 of 0", "free 10.0.0.4/30 Returned"},
 		},
 		"the agent has not said what it runs with, and the oldest is assigned": {
 			state: node(lone(first, created(noon)), lone(second, created(noon.Add(-time.Hour))), listing(-1), fixed),
@@ -75,10 +59,8 @@ func TestRunsWithAnother(t *testing.T) {
 		want  bool
 	}{
 		"nothing is known of the agent":       {state: node(lone(first), listing(-1), fixed)},
-		"it runs with the block":              {state: node(lone(first), listing(-1), fixed, runs(first))},
 		"it runs with another":                {state: node(lone(first), listing(-1), fixed, runs(second)), want: true},
 		"it runs with one that is in dispute": {state: node(lone(first, conflict), listing(-1), fixed, runs(first)), want: true},
-		"it is assigned addresses":            {state: node(lone(first))},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

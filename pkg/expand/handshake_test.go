@@ -25,10 +25,6 @@ func TestHandshake(t *testing.T) {
 			state: leaver(),
 			want:  []string{"needs 1 of 14", "mark 10.0.0.17", handshaking},
 		},
-		"in use by the report: wait": {
-			state: leaver(usedBy(a, "default/x")),
-			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for Pods default/x"},
-		},
 		"the volume of a pod attaches late: no mark": {
 			state: leaver(came("default/new", noon.Add(-7*time.Minute))),
 			want:  []string{"needs 2 of 14", "10.0.0.16/28 waits for PodAddress default/new", "again in 9m0s"},
@@ -40,10 +36,6 @@ func TestHandshake(t *testing.T) {
 		"a pod came long ago, and hangs before it gets an address: mark": {
 			state: leaver(came("default/new", noon.Add(-16*time.Minute))),
 			want:  []string{"needs 2 of 14", "mark 10.0.0.17", handshaking},
-		},
-		"agent not settled: no mark": {
-			state: leaver(unsettled),
-			want:  []string{"needs 1 of 14", unsettledWait},
 		},
 
 		"of a first block of another pool, which no agent has read: mark": {
@@ -63,14 +55,6 @@ func TestHandshake(t *testing.T) {
 			state:  leaver(entries(a, Marked)),
 			memory: marked(2 * time.Minute),
 			want:   []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
-		},
-		"marked and in use: withdraw": {
-			state: leaver(entries(a, Marked), pod("default/x", a)),
-			want:  []string{"needs 2 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
-		},
-		"marked and the agent restarts: withdraw, or it would not restore a pod there": {
-			state: leaver(entries(a, Marked), unsettled),
-			want:  []string{"needs 1 of 14", "clear 10.0.0.17", unsettledWait},
 		},
 
 		"ready: hold": {
@@ -94,17 +78,6 @@ func TestHandshake(t *testing.T) {
 			want:     []string{"needs 2 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
 			remember: &Memory{},
 		},
-		"ready, held, and a person has kept it for a pod": {
-			state:  leaver(entries(a, Ready), published(a, "default/x")),
-			memory: acked(time.Hour),
-			want:   []string{"needs 1 of 14", "clear 10.0.0.17", "10.0.0.16/28 waits for Pods default/x"},
-		},
-		"ready and the agent restarts: the hold starts anew": {
-			state:    leaver(entries(a, Ready), unsettled),
-			memory:   acked(time.Hour),
-			want:     []string{"needs 1 of 14", unsettledWait},
-			remember: &Memory{},
-		},
 		"ready and the report is gone: no removal": {
 			state:    node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim)), published(a, ""), entries(a, Ready)),
 			memory:   acked(time.Hour),
@@ -112,10 +85,6 @@ func TestHandshake(t *testing.T) {
 			remember: &Memory{},
 		},
 
-		"refused: clear": {
-			state: leaver(entries(a, DoNotRelease)),
-			want:  []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
-		},
 		"released while still published: clear": {
 			state: leaver(entries(a, Released)),
 			want:  []string{"needs 1 of 14", "clear 10.0.0.17", handshaking},
@@ -124,10 +93,6 @@ func TestHandshake(t *testing.T) {
 			state:  leaver(entries("10.0.0.18", Marked), entries(a, Ready)),
 			memory: Memory{AckedSince: since(0, a), MarkedSince: since(time.Minute, "10.0.0.18")},
 			want:   []string{"needs 1 of 14", handshaking, "again in 30s"},
-		},
-		"foreign and published: not ours": {
-			state: node(full("10.0.0.0/28"), used("10.0.0.1"), published("10.9.9.9", ""), entries("10.9.9.9", DoNotRelease)),
-			want:  []string{"needs 1 of 15"},
 		},
 		"in service with an entry: clear": {
 			state: node(full("10.0.0.0/28"), used("10.0.0.1"), entries("10.0.0.2", Marked), entries("10.0.0.3", Ready), entries("10.0.0.4", DoNotRelease), unsettled),
@@ -139,10 +104,6 @@ func TestHandshake(t *testing.T) {
 				AckedSince: since(time.Minute, "10.0.0.4"),
 			},
 			want: []string{"needs 2 of 10", "mark 10.0.0.3", "remove 10.0.0.4", "again in 30s"},
-		},
-		"in conflict: what is published leaves": {
-			state: node(full("10.0.0.0/28"), used("10.0.0.1"), full("10.0.0.16/29", conflict)),
-			want:  []string{"needs 1 of 14", "mark 10.0.0.17-10.0.0.22", "10.0.0.16/29 waits for Handshake"},
 		},
 		"in conflict inside a block of its own node: the outer one has the addresses": {
 			state: node(full("10.0.0.0/28"), used("10.0.0.1"), lone("10.0.0.8/29", conflict)),
@@ -165,21 +126,9 @@ func TestFree(t *testing.T) {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), published("10.0.0.17", "")),
 			want:  []string{"needs 1 of 14", "mark 10.0.0.17", "10.0.0.16/28 waits for Handshake"},
 		},
-		"its last entries are cleared only once it cools down": {
-			state: served(lone("10.0.0.16/28", draining(Reclaim)), entries("10.0.0.31", Ready)),
-			want:  []string{"needs 1 of 14", "free 10.0.0.16/28 Returned"},
-		},
 		"cooling down, its last entries go": {
 			state: served(lone("10.0.0.16/28", cooling(Returned, later)), entries("10.0.0.31", Ready)),
 			want:  []string{"needs 1 of 14", "clear 10.0.0.31", "again in 1m0s"},
-		},
-		"not while the agent has reported nothing": {
-			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", draining(Reclaim))),
-			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled"},
-		},
-		"not while podCIDRs lists it": {
-			state: served(lone("10.0.0.16/28", draining(Reclaim), listed)),
-			want:  []string{"needs 1 of 14", "10.0.0.16/28 waits for Handshake"},
 		},
 		"not while an address is in use, which is restored to the pool": {
 			state: served(lone("10.0.0.16/28", draining(Reclaim)), usedBy("10.0.0.17", "default/x")),
@@ -193,17 +142,9 @@ func TestFree(t *testing.T) {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict), remade(noon)),
 			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
 		},
-		"the same, as it drains": {
-			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, draining(Deleted)), remade(noon)),
-			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
-		},
 		"the same, made in the same second as the CiliumNode": {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, created(noon)), remade(noon)),
 			want:  []string{"needs 0 of 14", "10.0.0.16/28 waits for AgentNotSettled", "again in 2m0s"},
-		},
-		"the same, made after the CiliumNode": {
-			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict, created(noon.Add(time.Second))), remade(noon)),
-			want:  []string{"needs 0 of 14", "free 10.0.0.16/28 Returned"},
 		},
 		"the same, and the agent had the time to report": {
 			state: node(full("10.0.0.0/28"), lone("10.0.0.16/28", conflict), remade(noon.Add(-2*time.Minute))),

@@ -47,26 +47,6 @@ func parking(edits ...func(*Block)) func(*State) {
 
 func TestDecideParks(t *testing.T) {
 	runDecide(t, map[string]decideCase{
-		"a block that drains": {
-			state: node(parking(), pod("a/a", "10.0.0.9")),
-			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
-		},
-		"one at a time": {
-			state: node(parking(), lone("10.0.0.12/30", draining(Deleted), request(Deleted)), listing(2, stays, goes, "10.0.0.12/30"), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.13")),
-			want:  []string{"needs 2 of 10", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a", "10.0.0.12/30 waits for Pods a/b"},
-		},
-		"not unless the operator may": {
-			state: node(parking(), pod("a/a", "10.0.0.9"), func(s *State) { s.MayPark = false }),
-			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
-		},
-		"not where the agent may restart": {
-			state: node(parking(), pod("a/a", "10.0.0.9"), unsettled),
-			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
-		},
-		"not where an agent of crd mode may run": {
-			state: node(parking(leftover), pod("a/a", "10.0.0.9")),
-			want:  []string{"needs 1 of 8", "10.0.0.8/30 waits for Pods a/a"},
-		},
 		"not without a free address elsewhere": {
 			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6"), unreplaceable),
 			want:  []string{"needs 2 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
@@ -78,10 +58,6 @@ func TestDecideParks(t *testing.T) {
 		"not if a pod waits for it": {
 			state: node(parking(), pod("a/a", "10.0.0.9"), pod("a/b", "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5"), came("a/new", noon), unreplaceable),
 			want:  []string{"needs 3 of 8", "10.0.0.8/30 waits for Pods a/a", "again in 1m0s"},
-		},
-		"what another run of the agent has": {
-			state: node(parking(closed("b", time.Minute)), pod("a/a", "10.0.0.9")),
-			want:  []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
 		},
 		"what the agent went on allocating from": {
 			state: node(parking(closed("c", time.Minute)), born("a/a", "10.0.0.9", 59*time.Second)),
@@ -125,10 +101,6 @@ func TestDecideUnparks(t *testing.T) {
 			state: node(parking(parked), pod("a/a", "10.0.0.9"), unsettled), remember: &untrusted,
 			want: []string{"needs 1 of 7", "unpark 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
 		},
-		"not what is empty": {
-			state: node(parking(parked)), memory: before,
-			want: []string{"needs 0 of 6", "10.0.0.8/30 waits for Return"},
-		},
 		"it is back": {
 			state: node(parking(), pod("a/a", "10.0.0.9")), memory: before, remember: &before,
 			want: []string{"needs 1 of 8", "close 10.0.0.8/30 by c since -1s", "10.0.0.8/30 waits for Pods a/a"},
@@ -140,10 +112,6 @@ func TestDecideUnparks(t *testing.T) {
 		"that is recorded": {
 			state: node(parking(closed("c", time.Second)), pod("a/a", "10.0.0.9")), memory: before, remember: &none,
 			want: []string{"needs 1 of 7", "10.0.0.8/30 waits for Pods a/a"},
-		},
-		"another run of the agent has not seen it": {
-			state: node(parking(), pod("a/a", "10.0.0.9")), memory: sawParked(goes, "b", time.Second), remember: &none,
-			want: []string{"needs 1 of 8", "park 10.0.0.8/30", "10.0.0.8/30 waits for Pods a/a"},
 		},
 	})
 }
@@ -164,21 +132,9 @@ func TestDecideBesideClosed(t *testing.T) {
 		}
 	}
 	runDecide(t, map[string]decideCase{
-		"what the agent requests brings none": {
-			state: node(inService(closed("c", time.Minute)), func(s *State) { s.BlockAssignment.Requested = 8 }),
-			want:  []string{"needs 6 of 6"},
-		},
-		"a pod that does not fit does": {
-			state: node(inService(closed("c", time.Minute)), came("a/new", noon)),
-			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
-		},
 		"however long it has waited": {
 			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour))),
 			want:  []string{"needs 7 of 6", "claim 1 in 2 blocks, room 2147483639"},
-		},
-		"not if it lacks an address of the other family": {
-			state: node(inService(closed("c", time.Minute)), came("a/new", noon.Add(-time.Hour)), otherFamilyFull),
-			want:  []string{"needs 6 of 6"},
 		},
 		"nor what the agent requests for it": {
 			state: node(inService(closed("c", time.Minute)), otherFamilyFull, func(s *State) { s.BlockAssignment.Requested = 16 }),
@@ -201,10 +157,6 @@ func TestDecideBesideClosed(t *testing.T) {
 			policy: func(p *Policy) { p.MaxBlocks = 2 },
 			want:   []string{"needs 7 of 6", "short of 1"},
 		},
-		"what is unlisted is not listed again": {
-			state: node(lone(full), lone(goes, closed("c", time.Minute)), listing(8, full), parks),
-			want:  []string{"needs 0 of 6", "claim 2 in 2 blocks, room 2147483641", "free 10.0.0.8/30 Returned"},
-		},
 		"nor taken back while it cools down": {
 			state: node(lone(full), lone(goes, cooling(Returned, noon.Add(time.Minute)), closed("c", time.Minute)), listing(8, full), parks),
 			want:  []string{"needs 0 of 6", "claim 2 in 3 blocks, room 2147483641", "again in 1m0s"},
@@ -221,14 +173,10 @@ func TestHasFree(t *testing.T) {
 		state State
 		want  bool
 	}{
-		"one is left":                  {node(lone(four), listed, fill), true},
 		"none is":                      {node(lone(four), listed, fill, last), false},
 		"two pods have the same":       {node(lone(four), listed, fill, pod("a/b", "10.0.0.9")), true},
 		"the block is closed":          {node(lone(four, closed("c", time.Minute)), listed, parks), false},
 		"an earlier run has closed it": {node(lone(four, closed("b", time.Minute)), listed, parks), true},
-		"it is parked":                 {node(lone(four, parked), listed), false},
-		"it is not listed":             {node(lone(four), listing(2)), false},
-		"a foreign CIDR":               {node(listing(2, "10.9.0.0/30")), true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -48,19 +48,10 @@ func TestExpectedPods(t *testing.T) {
 	}
 	noReserve := func(p *Policy) { p.MinFree, p.ExpandPercent, p.ReclaimPercent = 0, 100, 50 }
 	runDecide(t, map[string]decideCase{
-		"what is free is enough":                           {policy: noReserve, state: busy(expects(2)), want: []string{"needs 12 of 14"}},
-		"one more makes it grow":                           {policy: noReserve, state: busy(expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
 		"pods elsewhere wait, and come before its reserve": {state: busy(scarce), want: []string{"needs 12 of 14", "again in 1m0s"}},
-		"its own come first":                               {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
-		"and what its agent waits for":                     {state: node(scarce, limits(Limits{MinAllocate: 8, PreAllocate: 20})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100", "again in 1m0s"}},
-		"bound pods come first":                            {policy: noReserve, state: busy(expects(2), requesting("default/a", "")), want: []string{"needs 13 of 14", "claim 1 in 3 blocks, room 86"}},
-		"a drain is taken back first":                      {policy: noReserve, state: busy(expects(3), full("10.0.1.0/29", draining(Reclaim))), want: []string{"needs 12 of 20", "undrain 10.0.1.0/29"}},
-		"an idle block that they need stays": {
-			policy: noReserve, memory: idle(time.Hour),
-			state: node(full("10.0.0.0/28"), full("10.0.0.16/28"), usedBy("10.0.0.1", "router"), usedBy("10.0.0.2", "health"), expects(13)),
-			want:  []string{"needs 2 of 28"},
-		},
-		"the agent has yet to report": {policy: noReserve, state: node(full("10.0.0.0/28"), expects(13)), want: []string{"needs 0 of 14", "claim 1 in 3 blocks, room 86"}},
+		"its own come first":           {state: busy(scarce, expects(3)), want: []string{"needs 12 of 14", "claim 1 in 3 blocks, room 86"}},
+		"and what its agent waits for": {state: node(scarce, limits(Limits{MinAllocate: 8, PreAllocate: 20})), want: []string{"needs 0 of 0", "claim 8 in 4 blocks, room 100", "again in 1m0s"}},
+		"the agent has yet to report":  {policy: noReserve, state: node(full("10.0.0.0/28"), expects(13)), want: []string{"needs 0 of 14", "claim 1 in 3 blocks, room 86"}},
 		"a pod that requests several": {
 			policy: noReserve, state: agentIn(usedBy("10.0.0.3", "default/a"), greedy("default/a", "10.0.0.3", 14)),
 			want: []string{"needs 3 of 14", "claim 2 in 3 blocks, room 86"},
@@ -79,15 +70,11 @@ func TestRoomOf(t *testing.T) {
 	}{
 		"all but the agent's":            {agentIn(), Room{Free: 12, Blocks: 3, Addresses: 86}},
 		"less what bound pods request":   {agentIn(greedy("default/a", "10.0.0.3", 5)), Room{Free: 7, Blocks: 3, Addresses: 86}},
-		"whatever it is to have":         {agentIn(expects(50)), Room{Free: 12, Blocks: 3, Addresses: 86}},
 		"what is about to be published":  {agentIn(lone("10.0.1.0/29")), Room{Free: 18, Blocks: 2, Addresses: 80}},
 		"what it can take back":          {agentIn(full("10.0.1.0/29", draining(Reclaim))), Room{Free: 12, Back: 6, Blocks: 2, Addresses: 80}},
 		"what comes back anyway":         {agentIn(full("10.0.1.0/29", draining(Deleted))), Room{Free: 18, Blocks: 2, Addresses: 80}},
-		"not what must go":               {agentIn(full("10.0.1.0/29", draining(Deleted), request(Deleted))), Room{Free: 12, Blocks: 3, Addresses: 80}},
 		"no report yet":                  {node(full("10.0.0.0/28")), Room{Free: 12, Blocks: 3, Addresses: 86}},
-		"its own limit":                  {agentIn(limits(Limits{MaxAllocate: 20})), Room{Free: 12, Blocks: 3, Addresses: 6}},
 		"a limit that follows its need":  {agentIn(limits(Limits{MaxAboveWatermark: 1})), Room{Free: 12, Blocks: 3, Addresses: 86}},
-		"the agent does not run it":      {agentIn(func(s *State) { s.FamilyDisabled = true }), Room{}},
 		"more is requested than offered": {agentIn(greedy("default/a", "", 20)), Room{Free: -8, Blocks: 3, Addresses: 86}},
 	}
 	for name, test := range tests {
