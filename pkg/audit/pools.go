@@ -62,16 +62,10 @@ func (c *check) noAgents() {
 
 // closed reports the CIDRs that are unused because another pool contains them.
 func (c *check) closed(pool *crd.Pool) {
-	for _, f := range ipalloc.Families() {
-		ranges, ok := pool.Ranges(f)
-		if !ok {
-			continue
-		}
-		for _, r := range ranges.CIDRs {
-			if r.ClosedBy != "" {
-				c.add(Finding{Reason: PoolsOverlap, Object: poolObject(pool.Name), Others: []Object{poolObject(r.ClosedBy)}, Subject: r.CIDR,
-					Note: "overlaps " + r.Overlap.String(), Says: "assigns nothing, as PodIPPool " + r.ClosedBy + " does"})
-			}
+	for _, r := range pool.AllRanges() {
+		if r.ClosedBy != "" {
+			c.add(Finding{Reason: PoolsOverlap, Object: poolObject(pool.Name), Others: []Object{poolObject(r.ClosedBy)}, Subject: r.CIDR,
+				Note: "overlaps " + r.Overlap.String(), Says: "assigns nothing, as PodIPPool " + r.ClosedBy + " does"})
 		}
 	}
 }

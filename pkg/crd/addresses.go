@@ -251,16 +251,10 @@ func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 // 4193) or shared address space (RFC 6598). Other CIDRs need an authority's assignment.
 func (p *Pool) PublicRanges() []netip.Prefix {
 	var public []netip.Prefix
-	for _, f := range ipalloc.Families() {
-		ranges, ok := p.Ranges(f)
-		if !ok {
-			continue
-		}
-		for _, r := range ranges.CIDRs {
-			inOwn := func(own string) bool { return ipalloc.Contains(netip.MustParsePrefix(own), r.CIDR) }
-			if !slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}, inOwn) {
-				public = append(public, r.CIDR)
-			}
+	for _, r := range p.AllRanges() {
+		inOwn := func(own string) bool { return ipalloc.Contains(netip.MustParsePrefix(own), r.CIDR) }
+		if !slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}, inOwn) {
+			public = append(public, r.CIDR)
 		}
 	}
 	slices.SortFunc(public, netip.Prefix.Compare)

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"go4.org/netipx"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // ResolveOverlaps decides which pool assigns addresses that CIDRs of several pools
@@ -45,8 +43,10 @@ type claim struct {
 func claimsOf(pools []*Pool) []*claim {
 	var claims []*claim
 	for _, p := range pools {
-		for _, f := range ipalloc.Families() {
-			claims = append(claims, p.claims(f)...)
+		for _, r := range p.AllRanges() {
+			if r.Allocates() && !p.Deleting {
+				claims = append(claims, &claim{pool: p, cidr: r.CIDR})
+			}
 		}
 	}
 	slices.SortFunc(claims, func(a, b *claim) int {
@@ -54,20 +54,6 @@ func claimsOf(pools []*Pool) []*claim {
 	})
 	for i, c := range claims {
 		c.rank = i
-	}
-	return claims
-}
-
-func (p *Pool) claims(f ipalloc.Family) []*claim {
-	ranges, ok := p.Ranges(f)
-	if !ok || p.Deleting {
-		return nil
-	}
-	var claims []*claim
-	for _, r := range ranges.CIDRs {
-		if r.Allocates() {
-			claims = append(claims, &claim{pool: p, cidr: r.CIDR})
-		}
 	}
 	return claims
 }

@@ -129,12 +129,8 @@ func (p *Pool) parseAddresses(spec *v1alpha1.PodIPPoolSpec, path *field.Path) fi
 // in them.
 func (p *Pool) parseReserved(reserved []v1alpha1.ReservedCIDR, known bool, path *field.Path) field.ErrorList {
 	var whole, set netipx.IPSetBuilder
-	for _, f := range ipalloc.Families() {
-		if ranges, ok := p.Ranges(f); ok {
-			for _, r := range ranges.CIDRs {
-				whole.AddPrefix(r.CIDR)
-			}
-		}
+	for _, r := range p.AllRanges() {
+		whole.AddPrefix(r.CIDR)
 	}
 	pool, err := whole.IPSet()
 	if err != nil {

@@ -136,6 +136,17 @@ func (p *Pool) Ranges(f ipalloc.Family) (*Ranges, bool) {
 	return r, r != nil
 }
 
+// AllRanges returns the pool's CIDRs of both families; nil has none.
+func (p *Pool) AllRanges() []Range {
+	var all []Range
+	for _, f := range ipalloc.Families() {
+		if p != nil && p.ranges[f] != nil {
+			all = append(all, p.ranges[f].CIDRs...)
+		}
+	}
+	return all
+}
+
 // Cut returns the ranges of family f that blocks can be claimed from now: none that is cordoned,
 // drains or belongs to another pool. It returns false if no range is left.
 func (p *Pool) Cut(f ipalloc.Family) (ipalloc.Cut, bool) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 )
 
 // maxCIDRs is the maximum of a family in a PodIPPool.
@@ -86,15 +85,9 @@ func tooMany(s *v1alpha1.PodIPPoolSpec) error {
 // pools that ours would take.
 func (r *Result) overlaps(pools []*crd.Pool) {
 	for _, p := range crd.ResolveOverlaps(pools) {
-		for _, f := range ipalloc.Families() {
-			ranges, ok := p.Ranges(f)
-			if !ok {
-				continue
-			}
-			for _, c := range ranges.CIDRs {
-				if c.ClosedBy != "" {
-					r.overlap(p.Name, c)
-				}
+		for _, c := range p.AllRanges() {
+			if c.ClosedBy != "" {
+				r.overlap(p.Name, c)
 			}
 		}
 	}

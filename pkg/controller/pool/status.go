@@ -178,19 +178,10 @@ func servesMeanwhile(pool *crd.Pool) string {
 }
 
 func overlapMessage(pool *crd.Pool) string {
-	if pool == nil {
-		return ""
-	}
 	var parts []string
-	for _, f := range ipalloc.Families() {
-		ranges, ok := pool.Ranges(f)
-		if !ok {
-			continue
-		}
-		for _, rng := range ranges.CIDRs {
-			if rng.ClosedBy != "" {
-				parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s, which is older or, at the same age, first by name", rng.CIDR, rng.Overlap, rng.ClosedBy))
-			}
+	for _, r := range pool.AllRanges() {
+		if r.ClosedBy != "" {
+			parts = append(parts, fmt.Sprintf("%s assigns nothing, as it overlaps %s of pool %s, which is older or, at the same age, first by name", r.CIDR, r.Overlap, r.ClosedBy))
 		}
 	}
 	if len(parts) == 0 {
