@@ -99,6 +99,8 @@ type delays struct {
 	after *[]string
 }
 
+func (q delays) Add(r reconcile.Request) { q.AddAfter(r, 0) }
+
 func (q delays) AddAfter(r reconcile.Request, d time.Duration) {
 	*q.after = append(*q.after, r.Name+" "+d.String())
 }

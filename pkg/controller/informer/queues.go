@@ -58,7 +58,12 @@ func (q *Queues) Source(of Queue) source.Source {
 func (q *Queues) add(to Queue, name string, after time.Duration) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	if work := q.queues[to]; work != nil && name != "" && q.leads() {
+	work := q.queues[to]
+	switch {
+	case work == nil || name == "" || !q.leads():
+	case after == 0:
+		work.Add(request(name)) // AddAfter counts as a retry
+	default:
 		work.AddAfter(request(name), after)
 	}
 }
