@@ -257,6 +257,10 @@ func TestRecreateKeepsForeign(t *testing.T) {
 			blocks:   []string{"10.0.0.0/30"},
 			wantKeys: []string{"172.16.0.1", "x"}, wantPodCIDRs: []string{"192.168.0.0/24", "172.16.0.0/30"},
 		},
+		"a podCIDR without an address left goes": {
+			keys: []string{"10.0.0.1", "10.0.0.5", "10.0.0.9"}, podCIDRs: []string{"10.0.0.0/29", "10.0.0.0/28"},
+			blocks: []string{"10.0.0.0/30", "10.0.0.4/30"}, wantKeys: []string{"10.0.0.9"}, wantPodCIDRs: []string{"10.0.0.0/28"},
+		},
 		"a foreign podCIDR that shares addresses with a block is foreign all the same": {
 			podCIDRs: []string{"10.0.0.0/24", "10.0.0.0/30", "10.0.0.2/31"}, blocks: []string{"10.0.0.0/30"},
 			wantPodCIDRs: []string{"10.0.0.0/24", "10.0.0.2/31"},

@@ -70,8 +70,8 @@ func TestReleasePatch(t *testing.T) {
 			change: Entries{Mark: addrs("10.0.0.1", "fd00::1")},
 			want:   `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release","fd00::1":"marked-for-release"}}}}`,
 		},
-		"a retired address is": {
-			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released"}, change: Entries{Mark: addrs("10.0.0.1")},
+		"a retired address is, and nothing over another entry": {
+			entries: map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "released", "10.0.0.2": "do-not-release"}, change: Entries{Mark: addrs("10.0.0.1", "10.0.0.2")},
 			want: `{"metadata":{"resourceVersion":"7"},"status":{"ipam":{"release-ips":{"10.0.0.1":"marked-for-release"}}}}`,
 		},
 		"retire, and nothing over an entry": {
