@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"runtime"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
@@ -42,11 +40,6 @@ func newOperatorMetrics(r prometheus.Registerer) (*operatorMetrics, error) {
 	return m, common.Register(r, m.build, m.schemas, m.awaited, m.noOffers, m.otherMode)
 }
 
-// built records the version and commit of this build.
-func (m *operatorMetrics) built(version, commit string) {
-	m.build.WithLabelValues(version, commit, runtime.Version()).Set(1)
-}
-
 // schemaDiffers records whether a served CRD differs from the one this operator was
 // built with.
 func (m *operatorMetrics) schemaDiffers(crd string, differs bool) {
@@ -64,9 +57,6 @@ func (m *operatorMetrics) unavailable(is bool) {
 		m.noOffers.Set(1)
 	}
 }
-
-// missing sets the number of prerequisites that the operator waits for.
-func (m *operatorMetrics) missing(n int) { m.awaited.Set(float64(n)) }
 
 // allMetrics are the metrics of all parts of the operator.
 type allMetrics struct {

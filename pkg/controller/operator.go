@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"runtime"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -50,7 +51,7 @@ func New(c Connections, s config.Settings) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	all.own.built(s.Version, s.Commit)
+	all.own.build.WithLabelValues(s.Version, s.Commit, runtime.Version()).Set(1)
 	s.Defaults.WholeBlocks, s.Defaults.CiliumPools = s.Mode.WholeBlocks(), s.Mode.ManyPools()
 	ledger, pressure, feed := state.NewLedger(), state.NewPressure(), informer.NewFeed()
 	cluster := state.Cluster{
