@@ -135,30 +135,27 @@ func (f *Feed) Watches(logger logr.Logger) []Watch {
 // handle builds a handler from a function for objects that exist and one for objects
 // that are gone.
 func handle[T client.Object](there, gone func(T)) toolscache.ResourceEventHandler {
+	with := func(obj any, do func(T)) {
+		if o, ok := obj.(T); ok {
+			do(o)
+		}
+	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if o, ok := obj.(T); ok {
-				there(o)
-			}
-		},
+		AddFunc: func(obj any) { with(obj, there) },
 		UpdateFunc: func(old, obj any) {
-			o, ok := obj.(T)
-			if !ok {
-				return
-			}
-			// After a broken watch, a delete and re-create arrive as one update.
-			if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
-				gone(was)
-			}
-			there(o)
+			with(obj, func(o T) {
+				// After a broken watch, a delete and re-create arrive as one update.
+				if was, ok := old.(T); ok && was.GetUID() != o.GetUID() {
+					gone(was)
+				}
+				there(o)
+			})
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			if o, ok := obj.(T); ok {
-				gone(o)
-			}
+			with(obj, gone)
 		},
 	}
 }
