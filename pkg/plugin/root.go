@@ -1,12 +1,25 @@
+// Package plugin is kubectl cilium-pool: the root command, check and version. Each
+// other family of commands has a package of its own, and they share cli, cluster and
+// output.
+//
+// Commands have no logic of their own about addresses: held, free and due blocks follow from
+// pkg/state and pkg/expand, on a snapshot read by pkg/audit/clusterread.
+//
+// drain changes pools and deletes blocks. migrate makes, labels and deletes blocks, annotates
+// Nodes, and changes CiliumNodes of nodes that take up or leave an IPAM mode. No other command
+// writes, and none writes a block's status.
 package plugin
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/drain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
@@ -15,9 +28,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/mapcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/migrate"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/supportbundle"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/whois"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
 const about = `Shows who holds which pod addresses and why, and changes that, in a cluster where
@@ -79,5 +94,139 @@ Cilium's agents.`,
 		Example: cli.Examples("options", "status --context prod", "check --kubeconfig prod.yaml --as viewer"),
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+// failure is an error of a command that has begun.
+type failure struct{ error }
+
+func (e failure) Unwrap() error { return e.error }
+
+// markFailures distinguishes errors of commands that have begun from cobra's own, which concern
+// the command line.
+func markFailures(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := run(cmd, args); err != nil {
+				return failure{err}
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		markFailures(c)
+	}
+}
+
+// Run runs the command and returns the exit code.
+func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
+	named, err := cmd.ExecuteC()
+	var code output.Code
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	errOut := termsafe.Writer(streams.ErrOut)
+	fmt.Fprintf(errOut, "error: %v\n", err)
+	if errors.As(err, &output.UsageError{}) || !errors.As(err, &failure{}) {
+		fmt.Fprintf(errOut, "See %s --help.\n", named.CommandPath())
+		return int(output.Usage)
+	}
+	return int(output.Failed)
+}
+
+func checkCommand(e *cli.Env) *cobra.Command {
+	o := check.NewOptions(clusterread.Where{})
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Audit the cluster: do two nodes or pods have the same address?",
+		Long: `Audits the cluster: do two nodes or pods have the same address, can agents
+restore every address in use, do blocks, CiliumNodes and pools agree, is anything
+stuck?
+
+It is the same as cilium-pool-operator check: it checks findings again after
+--again and drops vanished ones. docs/reference/check.md explains each finding.
+
+Exit codes: 0 no findings, 1 findings, 2 wrong command line, or the cluster could
+not be read.`,
+		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			const name = "kubectl cilium-pool check"
+			o.LeaseIn(*e.Flags.Namespace)
+			if err := o.Validate(); err != nil {
+				return output.Usagef("%w", err)
+			}
+			config, err := e.Config()
+			if err != nil {
+				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
+				return output.Usage
+			}
+			config.Timeout = check.RequestTimeout
+			if code := o.Run(cmd.Context(), name, config, e.Raw.Out, e.Raw.ErrOut); code != 0 {
+				return output.Code(code)
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// versions are the versions of the plugin and the operator.
+type versions struct {
+	Client string `json:"clientVersion"`
+	// Operator is the version of the operator that leads or led last, and Commit its sources;
+	// empty: unknown, and Unknown says why.
+	Operator string `json:"operatorVersion,omitempty"`
+	Commit   string `json:"operatorCommit,omitempty"`
+	Unknown  string `json:"operatorUnknown,omitempty"`
+}
+
+func versionCommand(e *cli.Env) *cobra.Command {
+	var o output.Flags
+	client := false
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of this command and of the operator",
+		Long: `Shows the version of this command, and that of the operator that leads or led last,
+as its Lease says.
+
+Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
+		Example: cli.Examples("version", "version --client", "version -o json"),
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{Client: cmd.Root().Version}
+			if !client {
+				operator, err := e.FindOperator(cmd.Context())
+				if err != nil {
+					return err
+				}
+				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
+			}
+			if err := e.Print(&o, v, func(s *output.Text) { v.describe(s, client) }); err != nil {
+				return err
+			}
+			if v.Unknown != "" {
+				return output.Failed
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().BoolVar(&client, "client", client, "only the version of this command: no cluster is needed")
+	return cmd
+}
+
+func (v *versions) describe(s *output.Text, client bool) {
+	s.Line("Client Version: %s", v.Client)
+	switch {
+	case client:
+	case v.Unknown != "":
+		s.Line("Operator Version: unknown, as %s", v.Unknown)
+	default:
+		s.Line("Operator Version: %s", output.Dash(v.Operator))
 	}
 }

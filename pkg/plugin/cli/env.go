@@ -3,17 +3,29 @@
 package cli
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
@@ -109,4 +121,116 @@ func (e *Env) Print(o *output.Flags, v any, describe func(*output.Text)) error {
 		return output.WriteText(e.Out, describe)
 	}
 	return o.Print(e.Out, e.ErrOut, v, output.Table{})
+}
+
+// Place is where commands run that do not find their cluster by a kubeconfig: a simulated
+// cluster with its own time. Everything that migrate and drain do goes through it;
+// commands that follow a cluster with watches do not.
+type Place struct {
+	// Client reads and writes.
+	Client client.Client
+	// Now returns the time there.
+	Now func() time.Time
+	// Sleep lets time pass. An error ends the command.
+	Sleep func(context.Context, time.Duration) error
+}
+
+// TimeNow returns the time at the cluster's place.
+func (e *Env) TimeNow() time.Time {
+	if e.Place != nil {
+		return e.Place.Now()
+	}
+	return time.Now()
+}
+
+// Sleep lets time pass, and returns the context's error if that ends before.
+func (e *Env) Sleep(ctx context.Context, d time.Duration) error {
+	if e.Place != nil {
+		return e.Place.Sleep(ctx, d)
+	}
+	return clusterread.Sleep(ctx, d)
+}
+
+// AddSelector adds the flag -l.
+func AddSelector(cmd *cobra.Command, to *string, what string) {
+	cmd.Flags().StringVarP(to, "selector", "l", "", "only "+what+" with these labels, as in zone=a,!storage; not with names")
+}
+
+// ParseSelector parses the flag -l, which cannot be combined with names.
+func ParseSelector(selector string, names []string) (labels.Selector, error) {
+	if selector != "" && len(names) > 0 {
+		return nil, output.Usagef("--selector goes without names, and %s is given", names[0])
+	}
+	picked, err := labels.Parse(selector)
+	if err != nil {
+		return nil, output.Usagef("--selector is %s: %w", selector, err)
+	}
+	return picked, nil
+}
+
+// CompleteNodes completes names of Nodes.
+func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return e.names(cmd.Context(), corev1.SchemeGroupVersion.WithKind("NodeList"))
+}
+
+// CompletePools completes names of PodIPPools.
+func (e *Env) CompletePools(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return e.names(cmd.Context(), v1alpha1.GroupVersion.WithKind("PodIPPoolList"))
+}
+
+// names returns the names of all objects of a kind, without reading their content. Completion
+// reports no error to the shell.
+func (e *Env) names(ctx context.Context, kind schema.GroupVersionKind) ([]string, cobra.ShellCompDirective) {
+	c, err := e.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	if err := c.List(ctx, list, client.Limit(1000)); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+var errNotConfirmed = errors.New("not confirmed: nothing was changed")
+
+// Confirm asks the user at a terminal. It fails for any answer but yes.
+func (e *Env) Confirm(warning string) error {
+	return confirm(e.In, e.ErrOut, IsTerminal(e.In), warning)
+}
+
+func confirm(in io.Reader, out io.Writer, terminal bool, warning string) error {
+	unasked := output.Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
+	if !terminal {
+		return unasked
+	}
+	fmt.Fprintf(out, "%s Go on? (y/N): ", warning)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	switch {
+	case errors.Is(err, io.EOF) && answer == "": // /dev/null looks like a terminal
+		fmt.Fprintln(out)
+		return unasked
+	case err != nil && !errors.Is(err, io.EOF):
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errNotConfirmed
+}
+
+// IsTerminal reports whether a stream is a character device.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -4,11 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -137,4 +149,251 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	}
 	fmt.Fprintln(e.Out)
 	return nil
+}
+
+// reportEvery is the interval of an agent's reports of addresses in use and of its answers to marks
+// (Cilium v1.20.1, --ipam-cilium-node-update-rate).
+const reportEvery = 15 * time.Second
+
+// beginning describes the writes of begin.
+func (m *move) beginning() string {
+	if m.byCIDR() {
+		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
+	}
+	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
+}
+
+// ending describes the writes of remove.
+func (m *move) ending(c *cluster.Cluster) string {
+	if !m.byCIDR() {
+		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
+	}
+	was := m.pool(c).DeepCopy()
+	m.takeOut(was)
+	with := ""
+	if n := len(m.pool(c).Spec.Reserved) - len(was.Spec.Reserved); n > 0 {
+		with = fmt.Sprintf(", with %s in it", output.Count(n, "reserved CIDR"))
+	}
+	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
+}
+
+// printPlan prints the effects of a move and its obstacles.
+func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
+	if m.pool(c) == nil || !m.inSpec(c) {
+		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
+		return nil
+	}
+	switch err := m.begin(ctx, c, true); {
+	case apierrors.IsForbidden(err):
+		fmt.Fprintf(e.ErrOut, "warning: not checked by the API server: %v\n", err)
+	case err != nil:
+		return err
+	}
+	rows := m.rows(c)
+	fmt.Fprintf(e.Out, "from %s to %s:\n", m.from, m.to)
+	fmt.Fprintf(e.Out, "1. %s\n", m.beginning())
+	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", output.Count(len(rows), "block"), output.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
+	for _, r := range rows {
+		fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
+	}
+	var evicts []*corev1.Pod
+	if f.evict {
+		fmt.Fprint(e.Out, "3. ")
+		var err error
+		if evicts, err = newEvicter(e, c.Client, f).plan(ctx, podsIn(c, rows)); err != nil {
+			return err
+		}
+		if err := printBudgets(ctx, e, c, evicts); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", output.Count(len(podsIn(c, rows)), "pod"))
+	}
+	agents := m.agentsIn(c)
+	who := "by you, when they are named"
+	if f.restartAgents {
+		who = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
+	}
+	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", output.Count(len(agents), "agent"), who, output.Few(agents))
+	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
+	fmt.Fprintln(e.Out, m.estimate(c, evicts, agents, f))
+	return nil
+}
+
+func nodesOf(rows []list.BlockRow) []string {
+	var nodes []string
+	for _, r := range rows {
+		nodes = append(nodes, r.Node)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// room describes the number of free blocks that can replace the blocks of the rows.
+func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
+	var parts []string
+	for _, f := range ipalloc.Families() {
+		leave := len(slices.DeleteFunc(slices.Clone(rows), func(r list.BlockRow) bool { return r.Family != f.String() }))
+		if leave == 0 {
+			continue
+		}
+		free := m.freeBlocks(c, f)
+		text := fmt.Sprintf("%s free in %s", output.Count(free, f.String()+" block"), m.newPool)
+		if free < leave {
+			text += fmt.Sprintf(", which is fewer than the %d that leave", leave)
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// freeBlocks counts the free blocks of a family that can serve as replacements.
+func (m *move) freeBlocks(c *cluster.Cluster, f ipalloc.Family) int {
+	pool := c.Pools.Get(m.newPool)
+	if pool == nil {
+		return 0
+	}
+	whole, ok := pool.Whole(f)
+	if !ok {
+		return 0
+	}
+	cut, _ := pool.Cut(f)
+	cut.BlockBits = whole.BlockBits
+	cut.Ranges = slices.DeleteFunc(slices.Clone(cut.Ranges), func(p netip.Prefix) bool { return slices.Contains(m.old.ranges, p) })
+	if m.byCIDR() && ipalloc.FamilyOf(m.added.Addr()) == f && !slices.Contains(cut.Ranges, m.added) {
+		cut.Ranges = append(cut.Ranges, m.added)
+	}
+	return int(min(c.Ledger.Free(cut), math.MaxInt32))
+}
+
+// printBudgets prints the PodDisruptionBudgets that allow none of these pods to be evicted now.
+func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*corev1.Pod) error {
+	budgets := &policyv1.PodDisruptionBudgetList{}
+	switch err := c.Client.List(ctx, budgets); {
+	case apierrors.IsForbidden(err):
+		fmt.Fprintf(e.ErrOut, "warning: PodDisruptionBudgets cannot be read: %v\n", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading PodDisruptionBudgets: %w", err)
+	}
+	for i := range budgets.Items {
+		b := &budgets.Items[i]
+		if n := coveredBy(b, pods); n > 0 && b.Status.DisruptionsAllowed < 1 {
+			fmt.Fprintf(e.Out, "  PodDisruptionBudget %s/%s allows no eviction at present: %s\n", b.Namespace, b.Name, output.Count(n, "pod"))
+		}
+	}
+	return nil
+}
+
+// coveredBy counts the pods that a budget selects.
+func coveredBy(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (n int) {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return 0
+	}
+	for _, p := range pods {
+		if p.Namespace == b.Namespace && selector.Matches(labels.Set(p.Labels)) {
+			n++
+		}
+	}
+	return n
+}
+
+// agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
+func (m *move) agentsIn(c *cluster.Cluster) []string {
+	var nodes []string
+	for _, node := range c.NodeNames() {
+		view := c.Ledger.CiliumNode(node)
+		if view == nil {
+			continue
+		}
+		own := slices.Clone(view.Own)
+		for a, owner := range view.Used {
+			if expand.NamesAgent(owner) {
+				own = append(own, a)
+			}
+		}
+		for _, a := range own {
+			if overlapsAny(netip.PrefixFrom(a, a.BitLen()), m.old.ranges) {
+				nodes = append(nodes, node)
+				break
+			}
+		}
+	}
+	return nodes
+}
+
+// estimate describes the least time of a move, and its computation: evictions and restarts in
+// rounds, and the waits of an address and a block.
+func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []string, f flags) string {
+	settings, grace := c.Operator.Settings, time.Duration(0)
+	for _, p := range evicts {
+		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+			grace = max(grace, time.Duration(*s)*time.Second)
+		}
+	}
+	release := 2*reportEvery + settings.Defaults.Policy.AckHold
+	total, parts := time.Duration(0), []string(nil)
+	add := func(d time.Duration, format string, args ...any) {
+		total, parts = total+d, append(parts, fmt.Sprintf(format, args...))
+	}
+	if n := rounds(len(evicts), f.maxConcurrent); n > 0 {
+		add(time.Duration(n)*grace, "%s of evictions of up to %s (the longest grace period)", output.Count(n, "round"), grace)
+	}
+	if n := m.restartRounds(c, agents, f); n > 0 {
+		round := settings.AgentSettle + reportEvery + release
+		add(time.Duration(n)*round, "%s of restarts of %s (--agent-settle-time, a report, %s for the release)", output.Count(n, "round"), round, release)
+	} else {
+		add(release, "%s for the release (two reports, the hold)", release)
+	}
+	if pool := c.Pools.Get(m.old.pool); pool != nil {
+		add(pool.Cooldown, "%s of cooldown", pool.Cooldown)
+	}
+	return fmt.Sprintf("estimated: %s = %s. Budgets, maintenance windows and rates, and the time that successors and agents take to start come on top", total, strings.Join(parts, " + "))
+}
+
+// restartRounds returns the number of rounds for this command's restarts of agents.
+func (m *move) restartRounds(c *cluster.Cluster, agents []string, f flags) int {
+	if !f.restartAgents {
+		return 0
+	}
+	inZone, most := map[string]int{}, 0
+	for _, node := range agents {
+		zone := zoneOf(c.Nodes[node])
+		inZone[zone]++
+		most = max(most, inZone[zone])
+	}
+	return max(most, rounds(len(agents), f.maxRestarts))
+}
+
+func rounds(n, atATime int) int { return (n + atATime - 1) / atATime }
+
+// printStatus prints the progress of a move.
+func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
+	rows := m.rows(c)
+	switch m.stage(c) {
+	case toBegin:
+		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", output.Count(len(rows), "block"), m.from)
+		return output.Failed
+	case toVerify:
+		if named := m.named(c); len(named) > 0 {
+			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, output.Few(named))
+			return output.NotReached
+		}
+		fmt.Fprintln(e.Out, "done: "+m.gone(c))
+		return nil
+	case toRemove:
+		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
+		return output.Failed
+	}
+	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", output.Count(len(rows), "block"), m.from,
+		output.Count(len(nodesOf(rows)), "node"), output.Count(len(podsIn(c, rows)), "pod"), output.Count(len(m.heldOfNew(c)), "block"), m.to)
+	printChanges(e, map[string]string{}, rows)
+	if needsUsers, err := printAdvice(e, m.old, rows); needsUsers {
+		return err
+	}
+	return output.Failed
 }

@@ -9,12 +9,32 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
+
+// NewGet returns the command get.
+func NewGet(e *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get nodes|pools|blocks",
+		Short: "List nodes, pools or blocks",
+		Long: `Lists nodes, pools or blocks with numbers that kubectl get cannot know, such as the
+addresses in use and needed.`,
+		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
+		RunE: func(*cobra.Command, []string) error {
+			return output.Usagef("say what to list: nodes, pools or blocks")
+		},
+	}
+	cmd.AddCommand(newNodes(e), newPools(e), newBlocks(e))
+	return cmd
+}
 
 // newPools returns the command get pools.
 func newPools(e *cli.Env) *cobra.Command {
@@ -84,4 +104,178 @@ func poolTable(rows []PoolRow, now time.Time) output.Table {
 		})
 	}
 	return t
+}
+
+// PoolRow is one family of a pool, for users and scripts.
+type PoolRow struct {
+	Pool     string `json:"pool"`
+	Family   string `json:"family"`
+	Priority int32  `json:"priority"`
+	// Nodes is the number of nodes that hold a block of it, Selected the number of nodes that claim
+	// from it first.
+	Nodes    int `json:"nodes"`
+	Selected int `json:"selectedNodes"`
+	// BlockBits is the prefix length of a block.
+	BlockBits int      `json:"blockBits"`
+	CIDRs     []string `json:"cidrs"`
+	// Total is the number of blocks that nodes hold or can get, Free the number that can be claimed
+	// now, and Full the share of Total that cannot, in percent.
+	Total  int64      `json:"totalBlocks"`
+	Free   int64      `json:"freeBlocks"`
+	Full   int32      `json:"utilizationPercent"`
+	Blocks PhaseCount `json:"blocks"`
+	// Addresses is the number of addresses of its held blocks that pods can have, Used the number
+	// in use.
+	Addresses int `json:"addresses"`
+	Used      int `json:"used"`
+	// Room is the number of nodes that still fit.
+	Room int64 `json:"room"`
+	// Window is the pool's maintenance window. Null: blocks may leave at any time.
+	Window *windowRow `json:"maintenanceWindow"`
+	// State is Ready, Invalid, Idle, Paused, Deleting, Exhausted or Overlapping.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+}
+
+// windowRow is whether a maintenance window is open, and until when that lasts. Without Until
+// it lasts forever.
+type windowRow struct {
+	Open  bool       `json:"open"`
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// PoolRows returns a row for each family of each pool.
+func PoolRows(c *cluster.Cluster) []PoolRow {
+	blocks := BlockRows(c, BlockFilter{})
+	var rows []PoolRow
+	for _, name := range c.Pools.Names() {
+		pool := c.Pools.Get(name)
+		var counted [2]*state.FamilyUsage // nil while the pool is invalid
+		for _, f := range state.FamiliesOf(c.Ledger, pool) {
+			counted[f.Family] = &f
+		}
+		any := false
+		for _, f := range ipalloc.Families() {
+			if _, ok := pool.Ranges(f); ok {
+				rows = append(rows, poolRowOf(c, pool, f, counted[f], blocks))
+				any = true
+			}
+		}
+		if !any {
+			rows = append(rows, PoolRow{Pool: name, Priority: pool.Priority, State: "Invalid", Message: "it has no ranges"})
+		}
+	}
+	return rows
+}
+
+func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *state.FamilyUsage, blocks []BlockRow) PoolRow {
+	r := PoolRow{Pool: pool.Name, Family: f.String(), Priority: pool.Priority, CIDRs: []string{}}
+	if counted != nil {
+		n := counted.Status.Blocks
+		r.Total, r.Free, r.Full = n.Total, n.Free, counted.Full()
+		r.Blocks = PhaseCount{InService: int(n.InService), Draining: int(n.Draining), CoolingDown: int(n.CoolingDown)}
+	}
+	if ranges, ok := pool.Ranges(f); ok {
+		r.BlockBits = ranges.Bits
+		for _, rng := range ranges.CIDRs {
+			r.CIDRs = append(r.CIDRs, rangeWords(rng))
+		}
+	}
+	holders := map[string]bool{}
+	for i := range blocks {
+		if b := &blocks[i]; b.Pool == pool.Name && b.Family == r.Family {
+			r.Addresses += b.Addresses
+			r.Used += b.Used
+			holders[b.Node] = true
+			if pool.Frozen() { // which counts in no blocks
+				r.Blocks.add(b.Phase)
+			}
+		}
+	}
+	r.Nodes, r.Selected = len(holders), selectedNodes(c, pool.Name, f)
+	r.Room = state.Room(pool, f, r.Free)
+	r.Window = windowOf(pool, c.Now)
+	r.State, r.Message = poolState(c, pool, f, &r)
+	return r
+}
+
+func windowOf(pool *crd.Pool, now time.Time) *windowRow {
+	if pool.Maintenance.Windows == nil {
+		return nil
+	}
+	is := pool.Maintenance.Windows.At(now)
+	w := &windowRow{Open: is.Open}
+	if !is.Until.IsZero() {
+		at := is.Until.UTC()
+		w.Until = &at
+	}
+	return w
+}
+
+// words describes the time that a window is open or closed.
+func (w *windowRow) words(now time.Time) string {
+	switch {
+	case w == nil:
+		return "-"
+	case w.Until == nil:
+		return "closed"
+	case w.Open:
+		return "open for " + duration.HumanDuration(w.Until.Sub(now))
+	}
+	return "opens in " + duration.HumanDuration(w.Until.Sub(now))
+}
+
+func rangeWords(r crd.Range) string {
+	switch {
+	case r.Drains():
+		return r.CIDR.String() + " (draining)"
+	case !r.Allocates():
+		return r.CIDR.String() + " (cordoned)"
+	case r.ClosedBy != "":
+		return fmt.Sprintf("%s (pool %s gives it out)", r.CIDR, r.ClosedBy)
+	}
+	return r.CIDR.String()
+}
+
+// selectedNodes returns the number of Nodes that a pool rules.
+func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
+	n, ciliumPool := 0, c.Pools.Get(pool).CiliumPool
+	for _, node := range c.Nodes {
+		if ranked := crd.ForFamily(c.Pools.Match(labels.Set(node.Labels)), f, ciliumPool); len(ranked) > 0 && ranked[0].Name == pool {
+			n++
+		}
+	}
+	return n
+}
+
+// poolState returns the worst state of a pool.
+func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
+	if err := c.Pools.Invalid(pool.Name); err != nil {
+		return "Invalid", err.Error()
+	}
+	ranges, _ := pool.Ranges(f)
+	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
+	switch _, open := pool.Cut(f); {
+	case pool.Deleting:
+		return "Deleting", fmt.Sprintf("it waits for %s", output.Count(r.Blocks.held(), "block"))
+	case pool.Inactive:
+		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves no node"
+	case pool.Paused:
+		return "Paused", "spec.paused: nothing changes on its nodes"
+	case pool.PhasesOut(f) && r.Blocks.held() == 0:
+		return "Empty", "no block of it is left: it can be deleted"
+	case pool.PhasesOut(f):
+		return "PhasingOut", ""
+	case r.Free == 0 && (open || closed < 0):
+		return "Exhausted", fmt.Sprintf("no free block is left; %s. Add a CIDR, or a pool of lower priority for the same nodes",
+			state.CooldownsOf(pool, f, c.Ledger.PoolBlocks(pool.Name)))
+	}
+	if closed >= 0 {
+		rng := &ranges.CIDRs[closed]
+		return "Overlapping", fmt.Sprintf("%s overlaps %s of pool %s, which gives it out", rng.CIDR, rng.Overlap, rng.ClosedBy)
+	}
+	if err := pool.Maintenance.Problem; err != nil {
+		return "Ready", "but no maintenance window of it opens: " + err.Error()
+	}
+	return "Ready", ""
 }

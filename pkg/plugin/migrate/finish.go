@@ -3,6 +3,8 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,8 +12,10 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
@@ -129,4 +133,183 @@ func (m *move) unlabel(ctx context.Context, b crd.Block) error {
 		}
 		return m.label(ctx, there, "")
 	})
+}
+
+// finishing is one node, as read together with all others.
+type finishing struct {
+	*move
+	name    string
+	settled adopt.Standing
+	// mode is the mode that its agent starts in.
+	mode ciliumnode.Mode
+	// adopted are its blocks that say where they came from.
+	adopted []crd.Block
+}
+
+func (m *move) finishing(name string, settle time.Duration) *finishing {
+	f := &finishing{move: m, name: name, settled: m.standing(name, settle), mode: ciliumnode.Mode(m.config.Mode(m.Nodes[name].Labels))}
+	for _, b := range m.Ledger.NodeBlocks(name) {
+		if b.AdoptedFrom != "" {
+			f.adopted, f.mode = append(f.adopted, b), ciliumnode.CRD
+		}
+	}
+	return f
+}
+
+// betweenModes reports whether the node moved from crd to multi-pool mode of this operator: blocks
+// cover all its allocations.
+func (f *finishing) betweenModes() bool {
+	return f.mode == ciliumnode.MultiPool && len(f.settled.Blocks) > 0 && f.settled.From != adopt.MultiPool && f.settled.Back == ""
+}
+
+// once reads the live CiliumNode, and removes from exactly that version the leftovers of the other
+// mode. left describes that, and refused why the node cannot be finished.
+func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string, err error) {
+	nodes := f.ciliumNodes()
+	live, err := nodes.Live(ctx, f.name)
+	if err != nil || live == nil {
+		return "", "", err
+	}
+	if left = f.left(live); left != "" || len(f.adopted) > 0 {
+		refused, err = f.unsure(ctx, live)
+	}
+	switch {
+	case refused != "" || err != nil || dryRun:
+	case f.mode == ciliumnode.CRD:
+		_, err = nodes.DropPools(ctx, live)
+	case left != "":
+		err = f.retract(ctx, nodes, live)
+	}
+	return left, refused, err
+}
+
+// left describes the leftovers of another mode than the agent's in a CiliumNode.
+func (f *finishing) left(view *ciliumnode.View) string {
+	switch {
+	case view == nil:
+		return ""
+	case f.mode == ciliumnode.MultiPool:
+		return f.addressesLeft(view)
+	case len(view.Allocated) == 0:
+		return ""
+	}
+	return output.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
+}
+
+// unsure returns why it is uncertain that the agent runs in its mode with all addresses of its
+// pods.
+func (f *finishing) unsure(ctx context.Context, live *ciliumnode.View) (string, error) {
+	switch f.mode {
+	case ciliumnode.CRD:
+		return f.notInCRD(live), nil
+	case ciliumnode.MultiPool:
+		return f.notInMultiPool(ctx, live)
+	}
+	return fmt.Sprintf("its agent starts in mode %q: cilium-config has to name crd or multi-pool", f.mode), nil
+}
+
+func (f *finishing) retract(ctx context.Context, nodes *ciliumnode.Client, live *ciliumnode.View) error {
+	live, err := nodes.Retract(ctx, live, f.ours(live), true)
+	if err == nil {
+		_, err = nodes.ForgetReport(ctx, live)
+	}
+	return err
+}
+
+// ours returns the node's blocks, and everything else in its pool and podCIDRs that lies in
+// ranges of PodIPPools: blocks that it has returned since.
+func (f *finishing) ours(live *ciliumnode.View) []netip.Prefix {
+	out := crd.CIDRs(f.Ledger.NodeBlocks(f.name))
+	of := func(cidr netip.Prefix) bool {
+		return slices.ContainsFunc(f.Pools.Names(), func(name string) bool {
+			pool := f.Pools.Get(name)
+			return pool != nil && pool.Holds(cidr)
+		})
+	}
+	for _, cidr := range live.PodCIDRs {
+		if !slices.Contains(out, cidr) && of(cidr) {
+			out = append(out, cidr)
+		}
+	}
+	for a := range live.Pool {
+		if single := netip.PrefixFrom(a, a.BitLen()); !ipalloc.Covered(single, out) && of(single) {
+			out = append(out, single)
+		}
+	}
+	return out
+}
+
+// addressesLeft describes the leftovers of crd mode.
+func (f *finishing) addressesLeft(live *ciliumnode.View) string {
+	var parts []string
+	ours, addresses, listed := f.ours(live), 0, 0
+	for a := range live.Pool {
+		if slices.ContainsFunc(ours, func(b netip.Prefix) bool { return b.Contains(a) }) {
+			addresses++
+		}
+	}
+	for _, cidr := range live.PodCIDRs {
+		if slices.Contains(ours, cidr) {
+			listed++
+		}
+	}
+	if addresses > 0 {
+		parts = append(parts, output.Plural(addresses, "address", "addresses")+" in spec.ipam.pool")
+	}
+	if listed > 0 {
+		parts = append(parts, output.Count(listed, "podCIDR"))
+	}
+	if len(live.Used)+len(live.Release) > 0 {
+		parts = append(parts, "an old report")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// notInCRD returns why it is uncertain that the agent runs in crd mode with all addresses of
+// its pods.
+func (f *finishing) notInCRD(live *ciliumnode.View) string {
+	switch {
+	case !f.settled.Settled:
+		return "its agent has not been Ready for long enough"
+	case len(live.Used) == 0:
+		return "its agent reports nothing, so it does not run in crd mode: restart it"
+	case f.settled.Unreported > 0:
+		return fmt.Sprintf("its agent does not report %s of pods yet", output.Plural(f.settled.Unreported, "address", "addresses"))
+	}
+	return ""
+}
+
+// reports describes an agent of this image that has left a report of crd mode in its CiliumNode.
+// Agents before Cilium 1.20 do not remove it in multi-pool mode. An agent in crd mode would report
+// again.
+func reports(node, image string) string {
+	if minor, known := adopt.MinorOf(image); known && minor >= 20 {
+		return "its agent reports addresses, so it runs in crd mode: restart it"
+	}
+	return "its agent runs in crd mode, or left its report there, as agents before Cilium 1.20 do: restart it. If it has restarted in multi-pool mode, " +
+		"remove the report: kubectl patch ciliumnode " + node + ` --subresource=status --type=merge -p '{"status":{"ipam":{"used":null}}}'`
+}
+
+// notInMultiPool returns why it is uncertain that the agent runs in multi-pool mode with all
+// addresses of its pods. An agent in that mode has no report, and removes an older one (Cilium
+// v1.20.1, pkg/ipam/multipool_manager.go, updateLocalNode).
+func (f *finishing) notInMultiPool(ctx context.Context, live *ciliumnode.View) (string, error) {
+	multiPool, err := (&ciliumnode.Client{Reader: f.Client, Mode: ciliumnode.MultiPool}).Live(ctx, f.name)
+	switch {
+	case err != nil || multiPool == nil:
+		return "it has no CiliumNode", err
+	case !f.settled.Settled:
+		return "its agent has not been Ready for long enough", nil
+	case len(live.Used) > 0:
+		return reports(f.name, f.agentImage(f.name)), nil
+	case !multiPool.BlockAssignment.Reported():
+		return "its agent asks for nothing in spec.ipam.pools, so it does not run in multi-pool mode: restart it", nil
+	}
+	ours := f.ours(live)
+	for a, by := range f.Users(f.name) {
+		if single := netip.PrefixFrom(a, a.BitLen()); ipalloc.Covered(single, ours) && !ipalloc.Covered(single, multiPool.Listed()) {
+			return fmt.Sprintf("%s has %s, and its block is not assigned to the agent: let the operator run with --mode=multi-pool", by, a), nil
+		}
+	}
+	return "", nil
 }

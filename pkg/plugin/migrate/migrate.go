@@ -5,20 +5,28 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumconfig"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
 // New returns the command migrate.
@@ -138,3 +146,145 @@ func (m *move) ciliumNodes() *ciliumnode.Client {
 
 // names returns the selected nodes, sorted.
 func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
+
+// input returns the input of a plan: all nodes, some of them selected.
+func (m *move) input() adopt.Input {
+	in := adopt.Input{Blocks: m.Blocks(), Policy: m.Defaults.Policy, Config: m.config}
+	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
+		in.Nodes = append(in.Nodes, m.adoptNode(name))
+	}
+	for _, name := range m.Pools.Names() {
+		if pool := m.Pools.Get(name); pool != nil {
+			in.Pools = append(in.Pools, pool)
+		}
+	}
+	in.Free = func(pool *crd.Pool, f ipalloc.Family) uint64 {
+		cut, ok := pool.Cut(f)
+		if !ok {
+			return 0
+		}
+		return m.Ledger.Free(cut)
+	}
+	return in
+}
+
+// adoptNode returns a Node in the terms of package adopt.
+func (m *move) adoptNode(name string) adopt.Node {
+	node, view := m.Nodes[name], m.Ledger.CiliumNode(name)
+	n := adopt.Node{Name: name, Chosen: m.chosen[name], Used: m.Users(name), Pods: m.Pods.On(name), Agent: m.agentImage(name)}
+	facts := adopt.Facts{Mode: m.config.Mode(node.Labels), NodePodCIDRs: nodePodCIDRs(node), Blocks: m.Ledger.NodeBlocks(name)}
+	if view != nil {
+		facts.PodCIDRs, facts.Reported = view.PodCIDRs, len(view.Used) > 0
+		for _, a := range view.Allocated {
+			facts.Allocated = append(facts.Allocated, a.CIDR)
+		}
+		facts.Published = slices.SortedFunc(maps.Keys(view.Pool), netip.Addr.Compare)
+		n.NonCanonical, n.Own, n.Limits = view.NonCanonical, view.Own, view.Limits
+	}
+	n.Published, n.Reported = facts.Published, facts.Reported
+	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
+	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
+	seen := map[string]bool{}
+	for _, f := range ipalloc.Families() {
+		pools, _, paused := o.Policy(node, f, "")
+		for _, pool := range pools {
+			if !seen[pool.Name] {
+				seen[pool.Name] = true
+				n.Pools = append(n.Pools, pool)
+			}
+		}
+		if n.Paused == "" {
+			n.Paused = paused
+		}
+	}
+	return n
+}
+
+func nodePodCIDRs(node *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range node.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// agentPod returns the only pod of a node's agent; nil: there is none, or it is being replaced.
+func (m *move) agentPod(node string) *corev1.Pod {
+	if pods := m.agents[node]; len(pods) == 1 {
+		return pods[0]
+	}
+	return nil
+}
+
+// agentImage returns the image of a node's agent; "": no agent is Ready.
+func (m *move) agentImage(node string) string {
+	pod := m.agentPod(node)
+	if pod == nil || state.ReadySince(pod).IsZero() {
+		return ""
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == "cilium-agent" {
+			return c.Image
+		}
+	}
+	return "unknown"
+}
+
+// standing returns the state that determines a node's progress. Pods and agents count once they
+// have run for settle.
+func (m *move) standing(name string, settle time.Duration) adopt.Standing {
+	s := adopt.Standing{
+		Node: m.adoptNode(name), Blocks: m.Ledger.NodeBlocks(name),
+		Back: m.Nodes[name].Annotations[v1alpha1.ReturningAnnotation],
+	}
+	view := m.Ledger.CiliumNode(name)
+	s.Publishable = func(b crd.Block) []netip.Addr {
+		if pool := m.Pools.Get(b.Pool); pool != nil && !pool.Drains(b.CIDR) {
+			return m.Publishable(view, pool, b.CIDR)
+		}
+		return nil
+	}
+	if pod := m.agentPod(name); pod != nil {
+		since := state.ReadySince(pod)
+		s.Settled = !since.IsZero() && m.Now.Sub(since) >= settle
+	}
+	for _, pod := range m.Pods.On(name) {
+		if view == nil || m.Now.Sub(m.started[pod.Name]) < settle {
+			continue // reports lag
+		}
+		for _, a := range pod.IPs {
+			if _, reported := view.Used[a]; !reported {
+				s.Unreported++
+			}
+		}
+	}
+	return s
+}
+
+// differs returns the operator's next step on a node without its memory; "-": none.
+func (m *move) differs(name string, s *adopt.Standing) string {
+	var words []string
+	say := func(n int, what string) {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%s %d", what, n))
+		}
+	}
+	without := len(ipalloc.Uncovered(s.AssignedCIDRs, crd.CIDRs(s.Blocks)))
+	say(without, "adopt")
+	if without == 0 {
+		claims, drains, frees := 0, 0, 0
+		for _, d := range m.Decide(name) {
+			d.State.Adopting = false // the steps once its agent runs in crd mode
+			plan, _ := expand.Decide(d.At, d.Policy, d.State, expand.Memory{})
+			claims += min(plan.Claim.Addresses, 1)
+			drains += len(plan.Drain)
+			frees += len(plan.Free)
+		}
+		say(claims, "claim")
+		say(drains, "drain")
+		say(frees, "free")
+	}
+	return output.Dash(strings.Join(words, ", "))
+}

@@ -2,6 +2,7 @@ package output
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"time"
@@ -74,3 +75,48 @@ func Many(n uint64) string {
 	}
 	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
 }
+
+// Text collects lines for users.
+type Text struct{ lines strings.Builder }
+
+// Line adds a line.
+func (t *Text) Line(format string, args ...any) { fmt.Fprintf(&t.lines, format+"\n", args...) }
+
+// Table adds a table, formatted according to the flags.
+func (t *Text) Table(o *Flags, rows Table) {
+	_ = o.printTable(&t.lines, &t.lines, rows) // a strings.Builder takes all
+}
+
+// String returns all lines.
+func (t *Text) String() string { return t.lines.String() }
+
+// WriteText writes the text that describe builds.
+func WriteText(w io.Writer, describe func(*Text)) error {
+	var t Text
+	describe(&t)
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+// Code is an exit code, as the error of a command that has already printed the problem.
+type Code int
+
+// Exit codes of all commands. docs/kubectl/README.md has the table.
+const (
+	// Failed: the command failed, or its check found a problem.
+	Failed Code = 1
+	// Usage: the command line is wrong, and the command did not run.
+	Usage Code = 2
+	// NotReached: the requested state needs user action first.
+	NotReached Code = 3
+)
+
+func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// UsageError is an error in the command line.
+type UsageError struct{ error }
+
+func (e UsageError) Unwrap() error { return e.error }
+
+// Usagef returns an error in the command line.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }

@@ -2,9 +2,23 @@
 package plan
 
 import (
-	"github.com/spf13/cobra"
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
 
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -51,4 +65,81 @@ are not made; kubectl apply --dry-run=server makes them.`,
 	cmd.Flags().StringSliceVar(&remove, "delete", remove, "pools that would be deleted")
 	_ = cmd.RegisterFlagCompletionFunc("delete", e.CompletePools)
 	return cmd
+}
+
+// readPools reads the PodIPPools of a file, and rejects unknown fields.
+func readPools(e *cli.Env, file string) ([]*v1alpha1.PodIPPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := e.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := apiclient.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
+	var pools []*v1alpha1.PodIPPool
+	for documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return pools, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		if len(bytes.TrimSpace(doc)) == 0 {
+			continue
+		}
+		obj, _, err := decoder.Decode(doc, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		pool, ok := obj.(*v1alpha1.PodIPPool)
+		if !ok || pool.Name == "" {
+			return nil, fmt.Errorf("reading %s: %T is no PodIPPool with a name", file, obj)
+		}
+		pools = append(pools, pool)
+	}
+}
+
+// edited returns the cluster as it would be with these pools applied and those deleted.
+func edited(c *cluster.Cluster, edits []*v1alpha1.PodIPPool, remove []string) (*cluster.Cluster, error) {
+	s := *c.Objects
+	s.Pools = slices.Clone(s.Pools)
+	find := func(name string) int {
+		return slices.IndexFunc(s.Pools, func(p v1alpha1.PodIPPool) bool { return p.Name == name })
+	}
+	for _, e := range edits {
+		p := *e.DeepCopy()
+		pool, err := crd.PoolFrom(&p, c.Defaults)
+		if err == nil {
+			err = pool.Problem()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pool %s would be invalid: %w", p.Name, err)
+		}
+		if i := find(p.Name); i >= 0 {
+			p.ObjectMeta, p.Status = *s.Pools[i].ObjectMeta.DeepCopy(), s.Pools[i].Status
+			p.Generation++
+			s.Pools[i] = p
+		} else {
+			p.CreationTimestamp, p.Generation = metav1.NewTime(c.Now), 1
+			s.Pools = append(s.Pools, p)
+		}
+	}
+	for _, name := range remove {
+		i := find(name)
+		if i < 0 {
+			return nil, fmt.Errorf("there is no PodIPPool %s to delete", name)
+		}
+		p := *s.Pools[i].DeepCopy()
+		p.DeletionTimestamp = &metav1.Time{Time: c.Now}
+		s.Pools[i] = p
+	}
+	after := cluster.New(&s, c.Operator)
+	after.Hypothetical = true
+	return after, nil
 }

@@ -4,10 +4,17 @@ package whois
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
@@ -39,4 +46,162 @@ operator's log (docs/operations.md).`,
 	}
 	o.AddFlags(cmd)
 	return cmd
+}
+
+// owner is who has an address, as far as the cluster's current state shows.
+type owner struct {
+	Address string `json:"address"`
+	// Pools are the pools with a CIDR that contains it.
+	Pools []string `json:"pools"`
+	// Block, and the node that holds it; empty: no block contains the address.
+	Block      string     `json:"block,omitempty"`
+	Node       string     `json:"node,omitempty"`
+	Phase      string     `json:"phase,omitempty"`
+	BlockSince *time.Time `json:"blockSince,omitempty"`
+	// PublishedBy are the nodes with agents that may assign it, by their CiliumNode or, in
+	// kubernetes mode, by the Node: more than one is wrong.
+	PublishedBy []string `json:"publishedBy"`
+	// Users are its users, according to agents and pods.
+	Users []addressUser `json:"users"`
+	// Release is its state in the release handshake.
+	Release string `json:"release,omitempty"`
+
+	carrier string // the kind of the sources of PublishedBy
+}
+
+// addressUser is a pod, or an agent's own use such as "router".
+type addressUser struct {
+	Name string `json:"name"`
+	Node string `json:"node"`
+	// Says is the source: agent, pod or both.
+	Says  string     `json:"says"`
+	Since *time.Time `json:"since,omitempty"`
+}
+
+func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
+	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
+	if b, ok := blockOf(c, a); ok {
+		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), &b.Created
+	}
+	for _, name := range c.NodeNames() {
+		view := c.Ledger.CiliumNode(name)
+		if view == nil {
+			continue
+		}
+		listed := func(p netip.Prefix) bool { return view.BlockAssignment != nil && p.Contains(a) }
+		if view.Publishes(a) || slices.Contains(view.NonCanonical, a) || slices.ContainsFunc(view.Listed(), listed) {
+			who.PublishedBy = append(who.PublishedBy, name)
+		}
+		if state, ok := view.Release[a]; ok {
+			who.Release = string(state)
+		}
+	}
+	who.Users = append(who.Users, usersOf(c, a)...)
+	starts := c.PodStarts()
+	for i := range who.Users {
+		if since, ok := starts[who.Users[i].Name]; ok {
+			who.Users[i].Since = &since
+		}
+	}
+	return who
+}
+
+// poolsWith returns the pools with a CIDR that contains an address.
+func poolsWith(c *cluster.Cluster, a netip.Addr) []string {
+	pools := []string{}
+	for _, name := range c.Pools.Names() {
+		if whole, ok := c.Pools.Get(name).Whole(ipalloc.FamilyOf(a)); ok {
+			if slices.ContainsFunc(whole.Ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				pools = append(pools, name)
+			}
+		}
+	}
+	return pools
+}
+
+// blockOf returns the block that contains an address, the oldest if there are several.
+func blockOf(c *cluster.Cluster, a netip.Addr) (crd.Block, bool) {
+	var found crd.Block
+	for _, h := range c.Ledger.Overlaps(netip.PrefixFrom(a, a.BitLen())) {
+		if b, ok := c.Ledger.Block(h.CIDR); ok && (found.Name == "" || b.Created.Before(found.Created)) {
+			found = b
+		}
+	}
+	return found, found.Name != ""
+}
+
+func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
+	var users []addressUser
+	for _, node := range c.NodeNames() {
+		reported := ""
+		if view := c.Ledger.CiliumNode(node); view != nil {
+			reported = strings.TrimSuffix(view.Used[a], " [restored]")
+			if reported == "" && slices.Contains(view.Own, a) {
+				reported = "the agent itself"
+			}
+		}
+		matched := false
+		for _, p := range c.Pods.On(node) {
+			if !slices.Contains(p.IPs, a) {
+				continue
+			}
+			u := addressUser{Name: p.Name, Node: node, Says: "pod"}
+			if p.Name == reported {
+				u.Says, matched = "agent and pod", true
+			}
+			users = append(users, u)
+		}
+		if reported != "" && !matched {
+			users = append(users, addressUser{Name: reported, Node: node, Says: "agent"})
+		}
+	}
+	return users
+}
+
+// describe writes the answer in sentences.
+func (o *owner) describe(s *output.Text, now time.Time) {
+	switch {
+	case o.Block != "":
+		s.Line("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, output.Age(now, *o.BlockSince), o.Phase)
+	case len(o.Pools) > 0:
+		s.Line("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
+	default:
+		s.Line("%s is in no block and in no pool.", o.Address)
+	}
+	if o.Block != "" && len(o.Pools) > 0 {
+		s.Line("Pool: %s.", strings.Join(o.Pools, ", "))
+	}
+	switch len(o.PublishedBy) {
+	case 0:
+		s.Line("No %s publishes it.", o.carrier)
+	case 1:
+		s.Line("%s %s publishes it.", o.carrier, o.PublishedBy[0])
+	default:
+		s.Line("%ss %s all publish it. That must not be: run kubectl cilium-pool check.", o.carrier, strings.Join(o.PublishedBy, ", "))
+	}
+	if o.Release != "" {
+		s.Line("It is on its way out: %s.", releaseWords(o.Release))
+	}
+	for _, u := range o.Users {
+		since := ""
+		if u.Since != nil {
+			since = ", which has run for " + output.Age(now, *u.Since)
+		}
+		s.Line("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
+	}
+	if len(o.Users) == 0 {
+		s.Line("No known user.")
+	}
+}
+
+func releaseWords(state string) string {
+	switch expand.ReleaseStatus(state) {
+	case expand.Marked:
+		return "its agent was asked to give it up (" + state + ")"
+	case expand.Ready:
+		return "its agent has agreed to give it up (" + state + ")"
+	case expand.DoNotRelease:
+		return "its agent refused to give it up (" + state + ")"
+	}
+	return state
 }
