@@ -72,9 +72,9 @@ type Input struct {
 
 // Block is a block to be created, or an existing one.
 type Block struct {
-	CIDR   netip.Prefix
-	Pool   string
-	Exists bool
+	CIDR   netip.Prefix `json:"cidr"`
+	Pool   string       `json:"pool"`
+	Exists bool         `json:"exists"`
 }
 
 // NodePlan is the plan for one node.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // entriesOf checks who owns each address of a node's pool.
@@ -28,7 +29,7 @@ func (c *check) entriesOf(n *node) {
 		c.add(Finding{Reason: reason, Object: c.allocationObject(n.name), Subject: single(a), Says: says})
 	}
 	if len(n.view.Unreadable) > 0 {
-		c.found(PoolEntryUnreadable, c.allocationObject(n.name), "its pool has keys that are no addresses: %s", firstFew(n.view.Unreadable))
+		c.found(PoolEntryUnreadable, c.allocationObject(n.name), "its pool has keys that are no addresses: %s", suggest.Few(n.view.Unreadable))
 	}
 }
 
@@ -163,12 +164,4 @@ func (c *check) listedTwice(listed *ipalloc.Space, n *node, cidr netip.Prefix) {
 	}
 	c.add(Finding{Reason: PodCIDROnTwoNodes, Object: c.allocationObject(n.name), Others: []Object{c.allocationObject(other)}, Subject: cidr,
 		Note: "shares addresses with " + conflict.Old.CIDR.String(), Says: "in " + c.list + ", and in those of " + other})
-}
-
-// firstFew returns at most three, and a count of the rest.
-func firstFew(names []string) string {
-	if len(names) > 3 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
-	}
-	return strings.Join(names, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Report is the outcome of an audit, for users and scripts.
@@ -153,7 +154,7 @@ func (t *Problem) line() string {
 	}
 	about := ""
 	if len(subjects) > 0 {
-		about = firstFew(subjects) + ": "
+		about = suggest.Few(subjects) + ": "
 	}
 	return fmt.Sprintf("%s  %s  %s%s", t.Reason, t.Object, about, t.Message)
 }

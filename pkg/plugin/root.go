@@ -18,17 +18,14 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/addressmap"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/drain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/export"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/importcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/mapcmd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/migrate"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/plan"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/supportbundle"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/whois"
@@ -75,7 +72,7 @@ func newCommand(e *cli.Env) *cobra.Command {
 		help(cmd, args)
 		fmt.Fprintf(e.Out, "\nUse \"kubectl cilium-pool %s\" for the flags of all commands.\n", optionsName)
 	})
-	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), plan.New(e), mapcmd.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
+	root.AddCommand(list.NewStatus(e), list.NewGet(e), checkCommand(e), explain.New(e), whois.New(e), export.New(e), importcmd.New(e), migrate.New(e), drain.New(e), plan.New(e), addressmap.New(e), supportbundle.New(e), versionCommand(e), optionsCommand())
 	markFailures(root)
 	return root
 }
@@ -121,7 +118,7 @@ func markFailures(cmd *cobra.Command) {
 // Run runs the command and returns the exit code.
 func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	named, err := cmd.ExecuteC()
-	var code output.Code
+	var code cli.Code
 	switch {
 	case err == nil:
 		return 0
@@ -130,49 +127,11 @@ func Run(cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	}
 	errOut := termsafe.Writer(streams.ErrOut)
 	fmt.Fprintf(errOut, "error: %v\n", err)
-	if errors.As(err, &output.UsageError{}) || !errors.As(err, &failure{}) {
+	if errors.As(err, &cli.UsageError{}) || !errors.As(err, &failure{}) {
 		fmt.Fprintf(errOut, "See %s --help.\n", named.CommandPath())
-		return int(output.Usage)
+		return int(cli.Usage)
 	}
-	return int(output.Failed)
-}
-
-func checkCommand(e *cli.Env) *cobra.Command {
-	o := check.NewOptions(clusterread.Where{})
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Audit the cluster: do two nodes or pods have the same address?",
-		Long: `Audits the cluster: do two nodes or pods have the same address, can agents
-restore every address in use, do blocks, CiliumNodes and pools agree, is anything
-stuck?
-
-It is the same as cilium-pool-operator check: it checks findings again after
---again and drops vanished ones. docs/reference/check.md explains each finding.
-
-Exit codes: 0 no findings, 1 findings, 2 wrong command line, or the cluster could
-not be read.`,
-		Example: cli.Examples("check", "check -o json | jq '.findings[].reason'", "check --fail-on error", "check --watch-for 6m --again 30s"),
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			const name = "kubectl cilium-pool check"
-			o.LeaseIn(*e.Flags.Namespace)
-			if err := o.Validate(); err != nil {
-				return output.Usagef("%w", err)
-			}
-			config, err := e.Config()
-			if err != nil {
-				cmd.PrintErrf("%s: the cluster was not audited: %v\n", name, err)
-				return output.Usage
-			}
-			config.Timeout = check.RequestTimeout
-			if code := o.Run(cmd.Context(), name, config, e.Raw.Out, e.Raw.ErrOut); code != 0 {
-				return output.Code(code)
-			}
-			return nil
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	return cmd
+	return int(cli.Failed)
 }
 
 // versions are the versions of the plugin and the operator.
@@ -186,7 +145,7 @@ type versions struct {
 }
 
 func versionCommand(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	client := false
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -206,27 +165,23 @@ Exit codes: 0, 1 the operator's version is not known, 2 wrong command line.`,
 				}
 				v.Operator, v.Commit, v.Unknown = operator.Settings.Version, operator.Settings.Commit, operator.NoSettings
 			}
-			if err := e.Print(&o, v, func(s *output.Text) { v.describe(s, client) }); err != nil {
-				return err
+			err := e.Describe(&o, v, func(s *cli.Text) {
+				s.Line("Client Version: %s", v.Client)
+				switch {
+				case client:
+				case v.Unknown != "":
+					s.Line("Operator Version: unknown, as %s", v.Unknown)
+				default:
+					s.Line("Operator Version: %s", cli.Dash(v.Operator))
+				}
+			})
+			if err == nil && v.Unknown != "" {
+				return cli.Failed
 			}
-			if v.Unknown != "" {
-				return output.Failed
-			}
-			return nil
+			return err
 		},
 	}
 	o.AddFlags(cmd)
 	cmd.Flags().BoolVar(&client, "client", client, "only the version of this command: no cluster is needed")
 	return cmd
-}
-
-func (v *versions) describe(s *output.Text, client bool) {
-	s.Line("Client Version: %s", v.Client)
-	switch {
-	case client:
-	case v.Unknown != "":
-		s.Line("Operator Version: unknown, as %s", v.Unknown)
-	default:
-		s.Line("Operator Version: %s", output.Dash(v.Operator))
-	}
 }

@@ -1,8 +1,9 @@
-// Package suggest finds the names that somebody may have meant. It does not know the named objects.
+// Package suggest names objects: a few of many, or those that somebody may have meant. It does not know the named objects.
 package suggest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -13,6 +14,14 @@ func OneOf(names []string) string {
 		return strings.Join(names, "")
 	}
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// Few names three, and counts the rest.
+func Few(names []string) string {
+	if len(names) > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+	}
+	return strings.Join(names, ", ")
 }
 
 // DidYouMean returns the names most similar to an unknown one, as the end of a message; "": none is

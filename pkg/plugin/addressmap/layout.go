@@ -5,16 +5,14 @@ import (
 	"slices"
 )
 
-// Layout determines where on a map a cell is.
-type Layout string
-
+// Layouts determine where on a map a cell is.
 const (
 	// Rows reads like text: from left to right, one row below the other. Each row is a CIDR of
 	// its own.
-	Rows Layout = "rows"
+	Rows = "rows"
 	// Hilbert follows a Hilbert curve, so that each CIDR is a square or two adjacent squares, at
 	// any size.
-	Hilbert Layout = "hilbert"
+	Hilbert = "hilbert"
 )
 
 // wideColumns is the largest number of cells, as a power of two, with rows much longer than
@@ -24,18 +22,18 @@ const wideColumns = 7
 // grid returns the columns and rows of a map of 2^bits cells, both powers of two. Maps are up
 // to four times as wide as high, because screens have more room there; with many small cells,
 // up to twice.
-func (l Layout) grid(bits int) (columns, rows int) {
+func grid(layout string, bits int) (columns, rows int) {
 	across := (bits + 1) / 2
-	if l == Rows {
+	if layout == Rows {
 		across = min(max(min((bits+3)/2, wideColumns), bits/2+1), bits)
 	}
 	return 1 << across, 1 << (bits - across)
 }
 
-// At returns the column and row of a cell in a map of 2^bits cells.
-func (l Layout) At(bits, cell int) (x, y int) {
-	columns, rows := l.grid(bits)
-	if l == Rows {
+// Place returns the column and row of a cell in a map of 2^bits cells.
+func Place(layout string, bits, cell int) (x, y int) {
+	columns, rows := grid(layout, bits)
+	if layout == Rows {
 		return cell % columns, cell / columns
 	}
 	if columns > rows { // the curve goes through two squares, one after the other
@@ -73,10 +71,10 @@ const (
 	mostWindows = 16
 )
 
-// SectionsOf returns the parts of a range that are drawn: all of it or, if it has too many
+// sectionsOf returns the parts of a range that are drawn: all of it or, if it has too many
 // cells (a /64 of /122 has 2^58), the aligned windows that contain blocks, and the first one.
 // bits is the prefix length of a cell.
-func SectionsOf(r Section, bits int, held []netip.Prefix) []Section {
+func sectionsOf(r Section, bits int, held []netip.Prefix) []Section {
 	if bits-r.CIDR.Bits() <= wholeBits {
 		return []Section{r}
 	}
@@ -115,7 +113,6 @@ func cellOf(section netip.Prefix, bits int, addr netip.Addr) int {
 	return n
 }
 
-// cellAt is the inverse of cellOf.
 func cellAt(section netip.Prefix, bits, cell int) netip.Prefix {
 	bytes := section.Addr().AsSlice()
 	for i := bits - 1; i >= section.Bits(); i, cell = i-1, cell>>1 {
@@ -125,20 +122,14 @@ func cellAt(section netip.Prefix, bits, cell int) netip.Prefix {
 	return netip.PrefixFrom(addr, bits)
 }
 
-// place is a block's first cell and its number of cells. A block smaller than a cell fills it.
-type place struct{ section, first, count int }
-
-// placeOf finds the section of a pool that contains a block. It returns false if there is none,
-// as for a block of a CIDR that was removed.
-func (p Pool) placeOf(b netip.Prefix) (place, bool) {
+// placeOf finds the section of a pool that contains a block, the block's first cell there and its
+// number of cells. A block smaller than a cell fills it. It returns false if there is none, as for
+// a block of a CIDR that was removed.
+func (p Pool) placeOf(b netip.Prefix) (section, first, count int, ok bool) {
 	for i, s := range p.Sections {
 		if s.CIDR.Overlaps(b) && s.CIDR.Bits() <= b.Bits() {
-			count := 1
-			if b.Bits() < p.BlockBits {
-				count = 1 << (p.BlockBits - b.Bits())
-			}
-			return place{i, cellOf(s.CIDR, p.BlockBits, b.Addr()), count}, true
+			return i, cellOf(s.CIDR, p.BlockBits, b.Addr()), 1 << max(0, p.BlockBits-b.Bits()), true
 		}
 	}
-	return place{}, false
+	return 0, 0, 0, false
 }

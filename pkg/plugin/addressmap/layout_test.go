@@ -29,8 +29,8 @@ func TestGrid(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			for layout, want := range map[Layout]size{Rows: test.rows, Hilbert: test.hilbert} {
-				columns, rows := layout.grid(test.bits)
+			for layout, want := range map[string]size{Rows: test.rows, Hilbert: test.hilbert} {
+				columns, rows := grid(layout, test.bits)
 				if got := (size{columns, rows}); got != want {
 					t.Errorf("%s: %v, want %v", layout, got, want)
 				}
@@ -41,12 +41,12 @@ func TestGrid(t *testing.T) {
 
 // Each cell has its own place, in both layouts.
 func TestEveryCellHasItsPlace(t *testing.T) {
-	for _, layout := range []Layout{Rows, Hilbert} {
+	for _, layout := range []string{Rows, Hilbert} {
 		for bits := range 13 {
-			columns, rows := layout.grid(bits)
+			columns, rows := grid(layout, bits)
 			seen := map[[2]int]bool{}
 			for cell := range 1 << bits {
-				x, y := layout.At(bits, cell)
+				x, y := Place(layout, bits, cell)
 				if x < 0 || x >= columns || y < 0 || y >= rows || seen[[2]int{x, y}] {
 					t.Fatalf("%s of 2^%d: cell %d is at %d, %d", layout, bits, cell, x, y)
 				}
@@ -60,9 +60,9 @@ func TestEveryCellHasItsPlace(t *testing.T) {
 // its size is a power of four.
 func TestHilbert(t *testing.T) {
 	for bits := 1; bits < 13; bits++ {
-		lastX, lastY := Hilbert.At(bits, 0)
+		lastX, lastY := Place(Hilbert, bits, 0)
 		for cell := 1; cell < 1<<bits; cell++ {
-			x, y := Hilbert.At(bits, cell)
+			x, y := Place(Hilbert, bits, cell)
 			if (x-lastX)*(x-lastX)+(y-lastY)*(y-lastY) != 1 {
 				t.Fatalf("2^%d: cell %d is at %d, %d, and the one before at %d, %d", bits, cell, x, y, lastX, lastY)
 			}
@@ -71,9 +71,9 @@ func TestHilbert(t *testing.T) {
 		for size := 2; size <= bits; size += 2 {
 			side := 1 << (size / 2)
 			for first := 0; first < 1<<bits; first += 1 << size {
-				x0, y0 := Hilbert.At(bits, first)
+				x0, y0 := Place(Hilbert, bits, first)
 				for cell := first; cell < first+1<<size; cell++ {
-					if x, y := Hilbert.At(bits, cell); x/side != x0/side || y/side != y0/side {
+					if x, y := Place(Hilbert, bits, cell); x/side != x0/side || y/side != y0/side {
 						t.Fatalf("2^%d: cells from %d on are no square of %d", bits, first, side)
 					}
 				}
@@ -127,7 +127,7 @@ func TestSectionsOf(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []netip.Prefix
-			for _, s := range SectionsOf(Section{CIDR: test.cidr, Of: test.cidr, Drains: true}, test.bits, test.held) {
+			for _, s := range sectionsOf(Section{CIDR: test.cidr, Of: test.cidr, Drains: true}, test.bits, test.held) {
 				got = append(got, s.CIDR)
 				if s.Of != test.cidr || !s.Drains {
 					t.Errorf("section %v forgot what it is part of", s)
@@ -144,21 +144,21 @@ func TestPlaceOf(t *testing.T) {
 	p := Pool{BlockBits: 27, Sections: []Section{{CIDR: cidr("10.0.0.0/24")}, {CIDR: cidr("10.1.0.0/24")}}}
 	tests := map[string]struct {
 		block netip.Prefix
-		want  place
+		want  [3]int // section, first cell, number of cells
 		none  bool
 	}{
-		"on the grid":          {block: cidr("10.1.0.64/27"), want: place{1, 2, 1}},
-		"larger than a cell":   {block: cidr("10.0.0.128/25"), want: place{0, 4, 4}},
-		"smaller than a cell":  {block: cidr("10.0.0.48/28"), want: place{0, 1, 1}},
+		"on the grid":          {block: cidr("10.1.0.64/27"), want: [3]int{1, 2, 1}},
+		"larger than a cell":   {block: cidr("10.0.0.128/25"), want: [3]int{0, 4, 4}},
+		"smaller than a cell":  {block: cidr("10.0.0.48/28"), want: [3]int{0, 1, 1}},
 		"outside":              {block: cidr("10.2.0.0/27"), none: true},
 		"larger than a CIDR":   {block: cidr("10.0.0.0/23"), none: true},
 		"of the other family":  {block: cidr("fd00::/122"), none: true},
-		"as large as the CIDR": {block: cidr("10.0.0.0/24"), want: place{0, 0, 8}},
+		"as large as the CIDR": {block: cidr("10.0.0.0/24"), want: [3]int{0, 0, 8}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := p.placeOf(test.block)
-			if got != test.want || ok == test.none {
+			section, first, count, ok := p.placeOf(test.block)
+			if got := [3]int{section, first, count}; got != test.want || ok == test.none {
 				t.Errorf("%v, %t; want %v", got, ok, test.want)
 			}
 		})

@@ -1,13 +1,15 @@
-// Package addressmap draws the address plan of a cluster: each pool's CIDRs as a map with a cell
-// per block. It owns the look of the map, as an SVG and as a page that a browser shows live.
-//
-// It never talks to Kubernetes: its input is a Map.
+// Package addressmap is kubectl cilium-pool map: the address plan of a cluster, with each pool's
+// CIDRs as a map with a cell per block, as an SVG and as a page that a browser shows live. What
+// draws knows no cluster, but a Map.
 package addressmap
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
 // Map is an address plan at one time.
@@ -32,11 +34,9 @@ type Pool struct {
 	// Nodes is the number of nodes it rules.
 	Nodes int `json:"nodes"`
 	// Total and Free count blocks; Free are the blocks that can be claimed now.
-	Total       uint64 `json:"total"`
-	Free        uint64 `json:"free"`
-	InService   int    `json:"inService"`
-	Draining    int    `json:"draining"`
-	CoolingDown int    `json:"coolingDown"`
+	Total uint64 `json:"total"`
+	Free  uint64 `json:"free"`
+	list.PhaseCount
 	// Addresses is the number of addresses of its blocks that pods can have, and Used the number in
 	// use.
 	Addresses int `json:"addresses"`
@@ -45,9 +45,6 @@ type Pool struct {
 	Reserved []netip.Prefix `json:"reserved,omitempty"`
 	Sections []Section      `json:"sections"`
 }
-
-// Held returns the number of its blocks that nodes have.
-func (p Pool) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
 // Section is a range that is drawn as one map.
 type Section struct {
@@ -65,7 +62,6 @@ type Section struct {
 
 func (s Section) closed() bool { return s.Cordoned || s.Drains || s.ClosedBy != "" }
 
-// closed reports whether part of a pool is no longer assigned.
 func (p Pool) closed() bool { return slices.ContainsFunc(p.Sections, Section.closed) }
 
 // Phases of a block.
@@ -82,8 +78,8 @@ type Block struct {
 	Node   string       `json:"node"`
 	Phase  string       `json:"phase"`
 	Reason string       `json:"reason,omitempty"`
-	// Since is when the phase began; nil in service.
-	Since *time.Time `json:"since,omitempty"`
+	// Since is when the phase began; zero in service.
+	Since time.Time `json:"since,omitzero"`
 	// WaitsFor is the obstacle to a leaving block.
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// Conflict: it overlaps an older block.
@@ -101,21 +97,6 @@ type User struct {
 	Name string     `json:"name"`
 }
 
-// same reports whether two blocks look the same.
-func (b *Block) same(o *Block) bool {
-	return b.CIDR == o.CIDR && b.Pool == o.Pool && b.Node == o.Node && b.Phase == o.Phase && b.Reason == o.Reason &&
-		sameTime(b.Since, o.Since) && b.WaitsFor == o.WaitsFor && b.Conflict == o.Conflict && b.Addresses == o.Addresses &&
-		b.Used == o.Used && b.Created.Equal(o.Created) && slices.Equal(b.Users, o.Users)
-}
-
-func sameTime(a, b *time.Time) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Equal(*b)
-}
-
-// block finds a block by its CIDR.
 func (m *Map) block(cidr netip.Prefix) *Block {
 	i, ok := slices.BinarySearchFunc(m.Blocks, cidr, func(b Block, c netip.Prefix) int { return b.CIDR.Compare(c) })
 	if !ok {
@@ -144,7 +125,7 @@ func (m *Map) changeTo(next *Map) change {
 			old = old[1:]
 		}
 		known := len(old) > 0 && old[0].CIDR == b.CIDR
-		if !known || !old[0].same(b) {
+		if !known || !reflect.DeepEqual(&old[0], b) {
 			c.Set = append(c.Set, b.withoutUsers())
 		}
 		if known {

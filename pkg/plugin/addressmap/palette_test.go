@@ -76,21 +76,30 @@ func oklab(c rgb) rgb {
 	}
 }
 
+// numbered returns the colour of a free cell, and numbered colours.
+func (t theme) numbered(name string, n int) []string {
+	colours := []string{t["free"]}
+	for i := range n {
+		colours = append(colours, t[fmt.Sprintf("%s%d", name, i)])
+	}
+	return colours
+}
+
 func themes() map[string]theme { return map[string]theme{"light": light(), "dark": dark()} }
 
 // Text is readable by WCAG 2.2 AA: 4.5 to 1, and 3 to 1 for anything but text.
 func TestContrast(t *testing.T) {
 	for name, th := range themes() {
 		t.Run(name, func(t *testing.T) {
-			for _, behind := range []string{th.Page, th.Surface, th.Free} {
-				for what, colour := range map[string]string{"text": th.Text, "muted text": th.Muted, "a link": th.Accent} {
+			for _, behind := range []string{th["page"], th["surface"], th["free"]} {
+				for what, colour := range map[string]string{"text": th["text"], "muted text": th["muted"], "a link": th["accent"]} {
 					if c := contrast(parse(t, colour), parse(t, behind)); c < 4.5 {
 						t.Errorf("%s (%s) on %s has a contrast of %.2f", what, colour, behind, c)
 					}
 				}
 			}
-			for what, colour := range map[string]string{"the focus ring": th.Accent, "a conflict": th.Conflict, "a full block": th.Ramp[5]} {
-				if c := contrast(parse(t, colour), parse(t, th.Free)); c < 3 {
+			for what, colour := range map[string]string{"the focus ring": th["accent"], "a conflict": th["Conflict"], "a full block": th["ramp5"]} {
+				if c := contrast(parse(t, colour), parse(t, th["free"])); c < 3 {
 					t.Errorf("%s (%s) on a free cell has a contrast of %.2f", what, colour, c)
 				}
 			}
@@ -102,9 +111,9 @@ func TestContrast(t *testing.T) {
 func TestColourBlindness(t *testing.T) {
 	for name, th := range themes() {
 		groups := map[string][]string{
-			"phases":      {th.Free, th.InService, th.Draining, th.CoolingDown},
-			"utilisation": append([]string{th.Free}, th.Ramp[:]...),
-			"nodes":       append([]string{th.Free}, th.Nodes[:]...),
+			"phases":      {th["free"], th["InService"], th["Draining"], th["CoolingDown"]},
+			"utilisation": th.numbered("ramp", 6),
+			"nodes":       th.numbered("node", nodeNumbers),
 		}
 		for vision, matrix := range visions() {
 			for what, colours := range groups {
@@ -124,7 +133,7 @@ func TestColourBlindness(t *testing.T) {
 func TestRampIsOrdered(t *testing.T) {
 	for name, th := range themes() {
 		for i := 1; i < 5; i++ {
-			was, is := parse(t, th.Ramp[i-1]).luminance(), parse(t, th.Ramp[i]).luminance()
+			was, is := parse(t, th[fmt.Sprintf("ramp%d", i-1)]).luminance(), parse(t, th[fmt.Sprintf("ramp%d", i)]).luminance()
 			if name == "light" && is >= was || name == "dark" && is <= was {
 				t.Errorf("%s: step %d of the ramp is not further on than the one before", name, i)
 			}
@@ -148,7 +157,7 @@ func TestLevel(t *testing.T) {
 
 func TestPaletteCSS(t *testing.T) {
 	css := paletteCSS()
-	for _, want := range []string{"--ramp5: " + light().Ramp[5], "--node8: " + dark().Nodes[8], "prefers-color-scheme: dark"} {
+	for _, want := range []string{"--ramp5: " + light()["ramp5"], "--node8: " + dark()["node8"], "prefers-color-scheme: dark"} {
 		if !strings.Contains(css, want) {
 			t.Errorf("the palette has no %q", want)
 		}

@@ -1,6 +1,7 @@
 package addressmap
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"embed"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +27,49 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // it breaks.
 const beat = 10 * time.Second
 
+// Board shows the latest map to all viewers. It is safe for concurrent use.
+type Board struct {
+	mu      sync.Mutex
+	current *Map
+	problem string
+	turned  chan struct{} // closed at the next change
+}
+
+// NewBoard returns a board that shows a first map.
+func NewBoard(first *Map) *Board {
+	return &Board{current: first, turned: make(chan struct{})}
+}
+
+// Put shows the next map, which must not be modified afterwards.
+func (b *Board) Put(next *Map) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current = next
+	b.turn()
+}
+
+// Problem sets why the map may be outdated; empty: it is not.
+func (b *Board) Problem(why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.problem != why {
+		b.problem = why
+		b.turn()
+	}
+}
+
+func (b *Board) turn() {
+	close(b.turned)
+	b.turned = make(chan struct{})
+}
+
+// look returns the current map and problem, and a channel that is closed when they change.
+func (b *Board) look() (*Map, string, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.current, b.problem, b.turned
+}
+
 // Handler serves the page of a board under /token/. It answers only requests to a loopback
 // address, so that no other page can reach it under a name of its own (DNS rebinding), and only
 // with the token, so that no other user of the machine can.
@@ -35,15 +78,18 @@ func Handler(b *Board, token string) http.Handler {
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	h := &server{board: b}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
-	mux.HandleFunc("GET /palette.css", servePalette)
-	mux.HandleFunc("GET /events", h.events)
-	mux.HandleFunc("GET /block", h.block)
-	mux.HandleFunc("GET /search", h.search)
-	mux.HandleFunc("GET /map.svg", h.svg)
-	mux.HandleFunc("GET /map.json", h.json)
+	mux.HandleFunc("GET /palette.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		// If it fails, the client is gone.
+		_, _ = w.Write([]byte(paletteCSS()))
+	})
+	mux.HandleFunc("GET /events", b.events)
+	mux.HandleFunc("GET /block", b.block)
+	mux.HandleFunc("GET /search", b.search)
+	mux.HandleFunc("GET /map.svg", b.svg)
+	mux.HandleFunc("GET /map.json", b.json)
 	inside := http.StripPrefix("/"+token, mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
@@ -87,17 +133,9 @@ func sameOrigin(r *http.Request) bool {
 	return origin == "" || origin == "http://"+r.Host
 }
 
-func servePalette(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	// If it fails, the client is gone.
-	_, _ = w.Write([]byte(paletteCSS()))
-}
-
-type server struct{ board *Board }
-
 // events streams the map, then its changes. A slow browser gets fewer and larger changes: each one
 // leads from the map it last received to the current one.
-func (s *server) events(w http.ResponseWriter, r *http.Request) {
+func (b *Board) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
 	tick := time.NewTicker(beat)
@@ -105,7 +143,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	var sent *Map
 	said := ""
 	for {
-		now, problem, turned := s.board.look()
+		now, problem, turned := b.look()
 		err := sendMap(w, sent, now)
 		if err == nil && (problem != said || sent == nil) {
 			err = send(w, "problem", problem)
@@ -147,16 +185,16 @@ func send(w http.ResponseWriter, event string, data any) error {
 }
 
 // block serves the users of the addresses of ?cidr=.
-func (s *server) block(w http.ResponseWriter, r *http.Request) {
+func (b *Board) block(w http.ResponseWriter, r *http.Request) {
 	cidr, err := netip.ParsePrefix(r.URL.Query().Get("cidr"))
 	if err != nil {
 		http.Error(w, "cidr is no prefix", http.StatusBadRequest)
 		return
 	}
-	now, _, _ := s.board.look()
+	now, _, _ := b.look()
 	users := []User{}
-	if b := now.block(cidr); b != nil {
-		users = append(users, b.Users...)
+	if found := now.block(cidr); found != nil {
+		users = append(users, found.Users...)
 	}
 	writeJSON(w, users)
 }
@@ -172,47 +210,38 @@ type Found struct {
 const mostFound = 50
 
 // search finds users, such as pods, by a part of their name (?user=).
-func (s *server) search(w http.ResponseWriter, r *http.Request) {
+func (b *Board) search(w http.ResponseWriter, r *http.Request) {
 	want := strings.ToLower(r.URL.Query().Get("user"))
-	now, _, _ := s.board.look()
-	writeJSON(w, now.usersNamed(want))
-}
-
-func (m *Map) usersNamed(want string) []Found {
+	now, _, _ := b.look()
 	found := []Found{}
-	if want == "" {
-		return found
-	}
-	for i := range m.Blocks {
-		b := &m.Blocks[i]
-		for _, u := range b.Users {
-			if strings.Contains(strings.ToLower(u.Name), want) {
-				found = append(found, Found{User: u, Block: b.CIDR, Node: b.Node})
-			}
-			if len(found) == mostFound {
-				return found
+	for i := range now.Blocks {
+		of := &now.Blocks[i]
+		for _, u := range of.Users {
+			if want != "" && len(found) < mostFound && strings.Contains(strings.ToLower(u.Name), want) {
+				found = append(found, Found{User: u, Block: of.CIDR, Node: of.Node})
 			}
 		}
 	}
-	return found
+	writeJSON(w, found)
 }
 
 // svg serves the map as an SVG, drawn according to ?by= and ?layout=.
-func (s *server) svg(w http.ResponseWriter, r *http.Request) {
-	o := OptionsFrom(r.URL.Query())
+func (b *Board) svg(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	o := Options{By: cmp.Or(q.Get("by"), ByUtilisation), Layout: cmp.Or(q.Get("layout"), Rows)}
 	if err := o.Validate(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	now, _, _ := s.board.look()
+	now, _, _ := b.look()
 	w.Header().Set("Content-Type", "image/svg+xml")
 	w.Header().Set("Content-Disposition", `attachment; filename="addresses.svg"`)
 	// If it fails, the client is gone.
 	_ = SVG(w, now, o)
 }
 
-func (s *server) json(w http.ResponseWriter, _ *http.Request) {
-	now, _, _ := s.board.look()
+func (b *Board) json(w http.ResponseWriter, _ *http.Request) {
+	now, _, _ := b.look()
 	w.Header().Set("Content-Disposition", `attachment; filename="addresses.json"`)
 	writeJSON(w, now)
 }
@@ -224,79 +253,18 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 // Options are how a map is drawn.
-type Options struct {
-	By     By
-	Layout Layout
-}
+type Options struct{ By, Layout string }
 
-// OptionsFrom reads options from a query; missing ones have their defaults.
-func OptionsFrom(q url.Values) Options {
-	o := Options{By: By(q.Get("by")), Layout: Layout(q.Get("layout"))}
-	if o.By == "" {
-		o.By = ByUtilisation
-	}
-	if o.Layout == "" {
-		o.Layout = Rows
-	}
-	return o
-}
-
-// Bys returns all values of By.
-func Bys() []string { return []string{string(ByUtilisation), string(ByNode), string(ByPhase)} }
-
-// Layouts returns all layouts.
-func Layouts() []string { return []string{string(Rows), string(Hilbert)} }
+func bys() []string     { return []string{ByUtilisation, ByNode, ByPhase} }
+func layouts() []string { return []string{Rows, Hilbert} }
 
 // Validate fails for unknown values.
 func (o Options) Validate() error {
-	if !slices.Contains(Bys(), string(o.By)) {
-		return fmt.Errorf("a map is by %s, not by %s", strings.Join(Bys(), ", "), o.By)
+	if !slices.Contains(bys(), o.By) {
+		return fmt.Errorf("a map is by %s, not by %s", strings.Join(bys(), ", "), o.By)
 	}
-	if !slices.Contains(Layouts(), string(o.Layout)) {
-		return fmt.Errorf("the layout of a map is %s, not %s", strings.Join(Layouts(), " or "), o.Layout)
+	if !slices.Contains(layouts(), o.Layout) {
+		return fmt.Errorf("the layout of a map is %s, not %s", strings.Join(layouts(), " or "), o.Layout)
 	}
 	return nil
-}
-
-// Board shows the latest map to all viewers. It is safe for concurrent use.
-type Board struct {
-	mu      sync.Mutex
-	current *Map
-	problem string
-	turned  chan struct{} // closed at the next change
-}
-
-// NewBoard returns a board that shows a first map.
-func NewBoard(first *Map) *Board {
-	return &Board{current: first, turned: make(chan struct{})}
-}
-
-// Put shows the next map, which must not be modified afterwards.
-func (b *Board) Put(next *Map) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.current = next
-	b.turn()
-}
-
-// Problem sets why the map may be outdated; empty: it is not.
-func (b *Board) Problem(why string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.problem != why {
-		b.problem = why
-		b.turn()
-	}
-}
-
-func (b *Board) turn() {
-	close(b.turned)
-	b.turned = make(chan struct{})
-}
-
-// look returns the current map and problem, and a channel that is closed when they change.
-func (b *Board) look() (*Map, string, <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.current, b.problem, b.turned
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
 )
 
 func at(minute int) time.Time { return time.Date(2026, 11, 20, 14, minute, 0, 0, time.UTC) }
@@ -25,7 +27,7 @@ func sample() *Map {
 		Pools: []Pool{
 			{
 				Name: "main", Family: "ipv4", BlockBits: 29, State: "Ready", Nodes: 2, Total: 48, Free: 41,
-				InService: 2, Draining: 1, CoolingDown: 1, Addresses: 24, Used: 7, Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
+				PhaseCount: list.PhaseCount{InService: 2, Draining: 1, CoolingDown: 1}, Addresses: 24, Used: 7, Reserved: []netip.Prefix{cidr("10.20.0.248/29")},
 				Sections: []Section{{CIDR: cidr("10.20.0.0/24"), Of: cidr("10.20.0.0/24")}, {CIDR: cidr("10.21.0.0/25"), Of: cidr("10.21.0.0/25"), Cordoned: true, Drains: true}},
 			},
 			{
@@ -36,9 +38,9 @@ func sample() *Map {
 		Blocks: []Block{
 			{CIDR: cidr("10.20.0.0/29"), Pool: "main", Node: "edge-01", Phase: InService, Addresses: 6, Used: 6, Created: at(0),
 				Users: []User{user("10.20.0.1", "router"), user("10.20.0.2", "shop/Web-0")}},
-			{CIDR: cidr("10.20.0.8/29"), Pool: "main", Node: "edge-02", Phase: Draining, Reason: "Reclaim", Since: &since, WaitsFor: "pods shop/web-1", Addresses: 6, Used: 1, Created: at(0),
+			{CIDR: cidr("10.20.0.8/29"), Pool: "main", Node: "edge-02", Phase: Draining, Reason: "Reclaim", Since: since, WaitsFor: "pods shop/web-1", Addresses: 6, Used: 1, Created: at(0),
 				Users: []User{user("10.20.0.9", "shop/web-1")}},
-			{CIDR: cidr("10.20.0.16/29"), Pool: "main", Node: "edge-02", Phase: CoolingDown, Since: &since, Addresses: 6, Created: at(0), Conflict: true},
+			{CIDR: cidr("10.20.0.16/29"), Pool: "main", Node: "edge-02", Phase: CoolingDown, Since: since, Addresses: 6, Created: at(0), Conflict: true},
 			{CIDR: cidr("10.99.0.0/29"), Pool: "main", Node: "edge-01", Phase: InService, Addresses: 6, Created: at(0)},
 		},
 	}
@@ -142,7 +144,7 @@ func TestAnswers(t *testing.T) {
 
 func TestChangeTo(t *testing.T) {
 	since := at(3)
-	block := func(c string, used int) Block { return Block{CIDR: cidr(c), Used: used, Since: &since} }
+	block := func(c string, used int) Block { return Block{CIDR: cidr(c), Used: used, Since: since} }
 	withUser := block("10.0.1.0/24", 1)
 	withUser.Users = []User{{netip.MustParseAddr("10.0.1.1"), "a/b"}}
 	tests := map[string]struct {

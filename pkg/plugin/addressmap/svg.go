@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 // Sizes in an SVG, in pixels.
@@ -55,9 +57,8 @@ func svgCSS() string {
 	s.WriteString("text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}.c{text-anchor:middle}.r{text-anchor:end}.b{font-weight:600}")
 	rules := func(t theme) {
 		for _, n := range t.names() {
-			fmt.Fprintf(&s, ".f-%s{fill:%s}.on-%s{fill:%s}", n.name, n.colour, n.name, ink(n.colour))
+			fmt.Fprintf(&s, ".f-%s{fill:%s}.on-%s{fill:%s}.s-%s{stroke:%s}", n, t[n], n, ink(t[n]), n, t[n])
 		}
-		fmt.Fprintf(&s, ".s-line{stroke:%s}.s-surface{stroke:%s}.s-Conflict{stroke:%s}", t.Line, t.Surface, t.Conflict)
 	}
 	rules(light())
 	s.WriteString("@media(prefers-color-scheme:dark){")
@@ -90,21 +91,16 @@ func (d *drawing) title() string {
 }
 
 func (d *drawing) head() {
+	pools := map[string]bool{}
+	for _, p := range d.m.Pools {
+		pools[p.Name] = true
+	}
 	d.text(margin, 52, "text b", 26, d.title())
 	d.text(margin, 76, "muted", 14, fmt.Sprintf("%s · %s in %s · %s", d.m.Time.UTC().Format("2006-01-02 15:04:05 UTC"),
-		count(len(d.m.Blocks), "block"), count(d.poolCount(), "pool"), count(len(d.colours), "node")))
+		cli.Count(len(d.m.Blocks), "block"), cli.Count(len(pools), "pool"), cli.Count(len(d.colours), "node")))
 	d.y = 98
 }
 
-func (d *drawing) poolCount() int {
-	names := map[string]bool{}
-	for _, p := range d.m.Pools {
-		names[p.Name] = true
-	}
-	return len(names)
-}
-
-// legend draws the meanings of the colours.
 func (d *drawing) legend() {
 	x := margin
 	key := func(class, label, overlay string) {
@@ -142,18 +138,16 @@ func (d *drawing) legend() {
 	d.y += 16
 }
 
-// class returns the CSS class of a block's colour.
 func (d *drawing) class(b *Block) string {
 	switch d.o.By {
 	case ByNode:
-		return fmt.Sprintf("node%d", d.colours[b.Node]%len(theme{}.Nodes))
+		return fmt.Sprintf("node%d", d.colours[b.Node]%nodeNumbers)
 	case ByPhase:
 		return b.Phase
 	}
 	return fmt.Sprintf("ramp%d", level(b.Used, b.Addresses))
 }
 
-// describe returns a block's text on hover.
 func (b *Block) describe(now time.Time) string {
 	s := fmt.Sprintf("%s\nnode %s\n%d of %d addresses in use", b.CIDR, b.Node, b.Used, b.Addresses)
 	if b.Phase != InService {
@@ -165,14 +159,11 @@ func (b *Block) describe(now time.Time) string {
 	if b.Conflict {
 		s += "\noverlaps an older block"
 	}
-	return s + "\nheld since " + b.Created.UTC().Format("2006-01-02 15:04 UTC") + held(now, b.Created)
-}
-
-func held(now, since time.Time) string {
-	if days := int(now.Sub(since).Hours() / 24); days > 0 {
-		return fmt.Sprintf(" (%s)", count(days, "day"))
+	s += "\nheld since " + b.Created.UTC().Format("2006-01-02 15:04 UTC")
+	if days := int(now.Sub(b.Created).Hours() / 24); days > 0 {
+		s += fmt.Sprintf(" (%s)", cli.Count(days, "day"))
 	}
-	return ""
+	return s
 }
 
 func escape(s string) string {
@@ -180,11 +171,4 @@ func escape(s string) string {
 	// Writing to a buffer cannot fail.
 	_ = xml.EscapeText(&b, []byte(s))
 	return b.String()
-}
-
-func count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 // drawnPool is a pool with its blocks and where they are drawn.
@@ -24,23 +26,18 @@ type placedBlock struct {
 	first, count int
 }
 
-// pools assigns blocks to their pools' sections.
 func (d *drawing) pools() []*drawnPool {
-	type key struct {
-		name string
-		is4  bool
-	}
-	byKey := map[key]*drawnPool{}
+	byKey := map[string]*drawnPool{}
 	var all []*drawnPool
 	for i := range d.m.Pools {
 		p := &drawnPool{Pool: &d.m.Pools[i], placed: make([][]placedBlock, len(d.m.Pools[i].Sections))}
-		byKey[key{p.Name, p.Family == "ipv4"}] = p
+		byKey[p.Name+" "+p.Family] = p
 		all = append(all, p)
 	}
 	nodes := map[*drawnPool]map[string]bool{}
 	for i := range d.m.Blocks {
 		b := &d.m.Blocks[i]
-		p := byKey[key{b.Pool, b.CIDR.Addr().Is4()}]
+		p := byKey[b.Pool+" "+ipalloc.FamilyOf(b.CIDR.Addr()).String()]
 		if p == nil {
 			continue
 		}
@@ -48,8 +45,8 @@ func (d *drawing) pools() []*drawnPool {
 			nodes[p] = map[string]bool{}
 		}
 		nodes[p][b.Node] = true
-		if at, ok := p.placeOf(b.CIDR); ok {
-			p.placed[at.section] = append(p.placed[at.section], placedBlock{b, at.first, at.count})
+		if section, first, count, ok := p.placeOf(b.CIDR); ok {
+			p.placed[section] = append(p.placed[section], placedBlock{b, first, count})
 		} else {
 			p.strays = append(p.strays, placedBlock{b, len(p.strays), 1})
 		}
@@ -75,7 +72,6 @@ func shortener(nodes []string) func(string) string {
 	return func(node string) string { return node[cut:] }
 }
 
-// nodeColours numbers the nodes that hold blocks, by name.
 func nodeColours(m *Map) map[string]int {
 	numbers := map[string]int{}
 	for i := range m.Blocks {
@@ -87,7 +83,6 @@ func nodeColours(m *Map) map[string]int {
 	return numbers
 }
 
-// pool draws a card: figures, a bar, and the maps.
 func (d *drawing) pool(p *drawnPool) {
 	d.y += 20
 	top := d.y
@@ -124,26 +119,17 @@ func (p Pool) kind() string {
 	if family == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s · /%d blocks · %s", family, p.BlockBits, count(p.Nodes, "node"))
+	return fmt.Sprintf("%s · /%d blocks · %s", family, p.BlockBits, cli.Count(p.Nodes, "node"))
 }
 
 func (p Pool) figures() string {
-	s := fmt.Sprintf("%d of %s blocks held · %s free · %d of %d addresses in use", p.Held(), many(p.Total), many(p.Free), p.Used, p.Addresses)
+	s := fmt.Sprintf("%d of %s blocks held · %s free · %d of %d addresses in use", p.Held(), cli.Many(p.Total), cli.Many(p.Free), p.Used, p.Addresses)
 	if p.Addresses > 0 {
 		s += fmt.Sprintf(" (%d%%)", (100*p.Used+p.Addresses-1)/p.Addresses)
 	}
 	return s
 }
 
-// many formats large counts, such as IPv6's, as powers of two.
-func many(n uint64) string {
-	if n < 1<<20 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("2^%d", bits.Len64(n)-1)
-}
-
-// bar draws the held part of a pool, by phase.
 func (d *drawing) bar(p *Pool, x, wide int) {
 	d.printf(`<rect x="%d" y="%d" width="%d" height="6" rx="3" class="f-free"/>`, x, d.y, wide)
 	at := float64(x)
@@ -167,7 +153,7 @@ func (d *drawing) section(p *drawnPool, s Section, blocks []placedBlock) {
 	if bits < 0 {
 		return
 	}
-	columns, rows := d.o.Layout.grid(bits)
+	columns, rows := grid(d.o.Layout, bits)
 	cell := max(1, min(mostCell, mapWidth/columns))
 	x := margin + padding
 	d.y += 30
@@ -185,12 +171,12 @@ func (d *drawing) section(p *drawnPool, s Section, blocks []placedBlock) {
 		}
 		x += gutter
 	}
-	d.cells(p, s, blocks, field{x: x, y: d.y, cell: cell, bits: bits, columns: columns, rows: rows})
+	d.cells(p, s, blocks, field{x: x, y: d.y, cell: cell, columns: columns, rows: rows, place: func(c int) (x, y int) { return Place(d.o.Layout, bits, c) }})
 	d.y += rows * cell
 }
 
 func (s Section) words(bits, held int) string {
-	w := fmt.Sprintf("%d of %s held", held, many(1<<bits))
+	w := fmt.Sprintf("%d of %s held", held, cli.Many(1<<bits))
 	if s.Of != s.CIDR {
 		w += ", a part of " + s.Of.String()
 	}
@@ -209,29 +195,24 @@ func (s Section) words(bits, held int) string {
 // strays draws blocks in none of the pool's CIDRs, for example after one was removed.
 func (d *drawing) strays(p *drawnPool) {
 	d.y += 30
-	d.text(margin+padding, d.y, "text b", 13, fmt.Sprintf("%s outside the pool's CIDRs", count(len(p.strays), "block")))
+	d.text(margin+padding, d.y, "text b", 13, fmt.Sprintf("%s outside the pool's CIDRs", cli.Count(len(p.strays), "block")))
 	d.y += 10
 	columns := mapWidth / mostCell
 	rows := (len(p.strays) + columns - 1) / columns
-	f := field{x: margin + padding, y: d.y, cell: mostCell, columns: columns, rows: rows, stray: true}
+	f := field{x: margin + padding, y: d.y, cell: mostCell, place: func(c int) (x, y int) { return c % columns, c / columns }}
 	for _, b := range p.strays {
 		d.block(p, b, f)
 	}
 	d.y += rows * mostCell
 }
 
-// field is where cells are drawn.
 type field struct {
-	x, y, cell, bits, columns, rows int
-	stray                           bool
+	x, y, cell, columns, rows int
+	place                     func(cell int) (x, y int)
 }
 
-func (d *drawing) at(f field, cell int) (x, y int) {
-	if f.stray {
-		x, y = cell%f.columns, cell/f.columns
-	} else {
-		x, y = d.o.Layout.At(f.bits, cell)
-	}
+func (f field) at(cell int) (x, y int) {
+	x, y = f.place(cell)
 	return f.x + x*f.cell, f.y + y*f.cell
 }
 
@@ -261,7 +242,6 @@ func (d *drawing) cells(p *drawnPool, s Section, blocks []placedBlock, f field) 
 	d.paths(blocks, f)
 }
 
-// lines draws the gaps between cells.
 func (d *drawing) lines(f field) {
 	d.printf(`<path class="s-surface" d="`)
 	for i := 1; i < f.columns; i++ {
@@ -273,7 +253,6 @@ func (d *drawing) lines(f field) {
 	d.printf(`"/>` + "\n")
 }
 
-// reserved draws the cells that are entirely reserved.
 func (d *drawing) reserved(p *drawnPool, s Section, f field) {
 	for _, r := range p.Reserved {
 		if !r.Overlaps(s.CIDR) || r.Bits() > p.BlockBits {
@@ -285,20 +264,19 @@ func (d *drawing) reserved(p *drawnPool, s Section, f field) {
 		}
 		first := cellOf(s.CIDR, p.BlockBits, from.Addr())
 		for c := first; c < first+1<<(p.BlockBits-from.Bits()); c++ {
-			x, y := d.at(f, c)
+			x, y := f.at(c)
 			d.printf(`<rect x="%d" y="%d" width="%d" height="%d" class="f-reserved"/>`, x, y, f.cell-f.gap(), f.cell-f.gap())
 		}
 		d.printf("\n")
 	}
 }
 
-// block draws a block with all its details.
 func (d *drawing) block(p *drawnPool, b placedBlock, f field) {
 	side := f.cell - f.gap()
 	class := d.class(b.Block)
 	d.printf(`<g><title>%s</title>`, escape(b.describe(d.m.Time)))
 	for c := b.first; c < b.first+b.count; c++ {
-		x, y := d.at(f, c)
+		x, y := f.at(c)
 		d.printf(`<rect x="%d" y="%d" width="%d" height="%d" class="f-%s"/>`, x, y, side, side, class)
 		if overlay := map[string]string{Draining: "hatch", CoolingDown: "dots"}[b.Phase]; overlay != "" && f.cell >= 8 {
 			d.printf(`<rect x="%d" y="%d" width="%d" height="%d" fill="url(#%s)"/>`, x, y, side, side, overlay)
@@ -308,13 +286,12 @@ func (d *drawing) block(p *drawnPool, b placedBlock, f field) {
 		}
 	}
 	if label := d.label(p, b.Block); f.cell >= textFrom && b.Phase == InService && len(label)*6 < side {
-		x, y := d.at(f, b.first)
+		x, y := f.at(b.first)
 		d.printf(`<text x="%d" y="%d" class="on-%s c" font-size="11">%s</text>`, x+side/2, y+side/2+4, class, escape(label))
 	}
 	d.printf("</g>\n")
 }
 
-// label returns the text in a cell.
 func (d *drawing) label(p *drawnPool, b *Block) string {
 	if d.o.By == ByUtilisation {
 		return fmt.Sprint(b.Used)
@@ -332,7 +309,7 @@ func (d *drawing) paths(blocks []placedBlock, f field) {
 			byClass[class] = &strings.Builder{}
 		}
 		for c := b.first; c < b.first+b.count; c++ {
-			x, y := d.at(f, c)
+			x, y := f.at(c)
 			fmt.Fprintf(byClass[class], "M%d %dh%dv%dh-%dz", x, y, side, side, side)
 		}
 	}

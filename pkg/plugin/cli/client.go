@@ -19,7 +19,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // Config returns how to reach the API server.
@@ -63,7 +62,7 @@ func (e *Env) Client() (client.Client, error) {
 // mode is unknown.
 func (e *Env) FindOperator(ctx context.Context) (clusterread.Operator, error) {
 	if _, err := ciliumnode.ParseMode(e.mode); e.mode != "" && err != nil {
-		return clusterread.Operator{}, output.Usagef("--mode is %s: %w", e.mode, err)
+		return clusterread.Operator{}, Usagef("--mode is %s: %w", e.mode, err)
 	}
 	c, err := e.Client()
 	if err != nil {
@@ -131,7 +130,7 @@ func (e *Env) Agents(operator clusterread.Operator) (namespace string, selector 
 	}
 	if e.given("agent-selector") {
 		if selector, err = labels.Parse(e.agentSelector); err != nil {
-			return "", nil, output.Usagef("--agent-selector is %s: %w", e.agentSelector, err)
+			return "", nil, Usagef("--agent-selector is %s: %w", e.agentSelector, err)
 		}
 	}
 	return namespace, selector, nil

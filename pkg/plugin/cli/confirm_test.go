@@ -5,13 +5,11 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // Only a user's yes confirms; without a terminal, --yes is required.
 func TestConfirm(t *testing.T) {
-	usage := output.Usagef("")
+	usage := Usagef("")
 	for name, test := range map[string]struct {
 		answer   string
 		terminal bool
@@ -27,8 +25,8 @@ func TestConfirm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := confirm(strings.NewReader(test.answer), io.Discard, test.terminal, "It deletes 2 blocks.")
-			if errors.As(test.want, &output.UsageError{}) {
-				if !errors.As(err, &output.UsageError{}) || !strings.Contains(err.Error(), "--yes") {
+			if errors.As(test.want, &UsageError{}) {
+				if !errors.As(err, &UsageError{}) || !strings.Contains(err.Error(), "--yes") {
 					t.Errorf("%v, want a usage error that names --yes", err)
 				}
 			} else if !errors.Is(err, test.want) {

@@ -1,5 +1,5 @@
-// Package cli is shared by all commands of kubectl cilium-pool: their flags, their streams, and
-// their connection to the cluster.
+// Package cli is shared by all commands of kubectl cilium-pool: their flags and streams, their
+// connection to the cluster, the tables and data formats that they print, and their exit codes.
 package cli
 
 import (
@@ -26,8 +26,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -56,7 +54,8 @@ type Env struct {
 
 // NewEnv returns an Env with the defaults of all flags.
 func NewEnv(streams genericiooptions.IOStreams, version string, place *Place) *Env {
-	e := &Env{IOStreams: streams, Raw: streams, Flags: configFlags(), Version: version, Place: place}
+	e := &Env{IOStreams: streams, Raw: streams, Flags: genericclioptions.NewConfigFlags(false), Version: version, Place: place}
+	e.Flags.CacheDir = nil // no cache between two calls
 	if place != nil {
 		e.client, e.host = place.Client, "a simulation"
 	}
@@ -75,14 +74,6 @@ func (e *Env) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.mode, "mode", "", check.ModeUsage)
 }
 
-// configFlags returns kubectl's flags that select the cluster, the user and how to reach the
-// API server.
-func configFlags() *genericclioptions.ConfigFlags {
-	f := genericclioptions.NewConfigFlags(false)
-	f.CacheDir = nil // no cache between two calls
-	return f
-}
-
 // ReadFile reads a file; "-" is standard input.
 func (e *Env) ReadFile(name string) ([]byte, error) {
 	if name == "-" {
@@ -91,36 +82,16 @@ func (e *Env) ReadFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
+// CompleteFlag completes the values of a flag.
+func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
+	// It fails for an unknown flag only.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // Examples formats command lines for --help.
 func Examples(lines ...string) string {
-	out := ""
-	for i, l := range lines {
-		if i > 0 {
-			out += "\n"
-		}
-		out += "  kubectl cilium-pool " + l
-	}
-	return out
-}
-
-// List prints the result of list for the cluster; with -w it reads the cluster again and again, and
-// prints the changes.
-func (e *Env) List(ctx context.Context, o *output.Flags, list func(*cluster.Cluster) (output.Listed, error)) error {
-	return o.PrintList(ctx, e.Out, e.ErrOut, e.Sleep, func() (output.Listed, error) {
-		c, err := e.Read(ctx)
-		if err != nil {
-			return output.Listed{}, err
-		}
-		return list(c)
-	})
-}
-
-// Print writes v as data, or with describe as text.
-func (e *Env) Print(o *output.Flags, v any, describe func(*output.Text)) error {
-	if o.Readable() {
-		return output.WriteText(e.Out, describe)
-	}
-	return o.Print(e.Out, e.ErrOut, v, output.Table{})
+	const command = "  kubectl cilium-pool "
+	return command + strings.Join(lines, "\n"+command)
 }
 
 // Place is where commands run that do not find their cluster by a kubeconfig: a simulated
@@ -159,11 +130,11 @@ func AddSelector(cmd *cobra.Command, to *string, what string) {
 // ParseSelector parses the flag -l, which cannot be combined with names.
 func ParseSelector(selector string, names []string) (labels.Selector, error) {
 	if selector != "" && len(names) > 0 {
-		return nil, output.Usagef("--selector goes without names, and %s is given", names[0])
+		return nil, Usagef("--selector goes without names, and %s is given", names[0])
 	}
 	picked, err := labels.Parse(selector)
 	if err != nil {
-		return nil, output.Usagef("--selector is %s: %w", selector, err)
+		return nil, Usagef("--selector is %s: %w", selector, err)
 	}
 	return picked, nil
 }
@@ -205,7 +176,7 @@ func (e *Env) Confirm(warning string) error {
 }
 
 func confirm(in io.Reader, out io.Writer, terminal bool, warning string) error {
-	unasked := output.Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
+	unasked := Usagef("%s Standard input is no terminal to ask on: add --yes to go on", warning)
 	if !terminal {
 		return unasked
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // Wait is the obstacle to a leaving block. Action is the step for users if the wait does not end on
@@ -45,7 +45,7 @@ func (c *Cluster) Wait(b crd.Block, users map[netip.Addr]string) Wait {
 		return c.waitForAgent(pods)
 	case expand.WaitPods:
 		if len(pods) > 0 {
-			return Wait{What: "pods " + output.Few(pods)}
+			return Wait{What: "pods " + suggest.Few(pods)}
 		}
 	case expand.WaitAgent:
 		return Wait{What: b.WaitNote, Action: deleteTheNode}
@@ -69,7 +69,7 @@ func (c *Cluster) waitForAgent(pods []string) Wait {
 		return Wait{What: "the agent to give it back"}
 	}
 	if len(pods) > 0 { // the operator will report them
-		return Wait{What: "pods " + output.Few(pods)}
+		return Wait{What: "pods " + suggest.Few(pods)}
 	}
 	return Wait{What: "the agent's answer"}
 }

@@ -17,48 +17,39 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// flags are the flags of drain.
 type flags struct {
 	dryRun, undo, now, yes, wait bool
 	every, timeout               time.Duration
 	evict, emptyDirs             bool
 	maxConcurrent                int
 
-	from, to                     string // from is the argument
+	to                           string
 	status, abort, restartAgents bool
 	maxRestarts                  int
 }
 
-// validate checks flags against each other and against the mode. The mode decides whether the
-// operator parks draining blocks.
-func (f *flags) validate(mode ciliumnode.Mode, parks bool) error {
+func (f *flags) validate() error {
 	switch {
-	case f.status || f.abort || f.restartAgents:
-		return output.Usagef("--status, --abort and --restart-agents need --to")
-	case f.undo && f.now:
-		return output.Usagef("--undo and --now do not go together")
-	case f.evict && f.undo:
-		return output.Usagef("--undo and --evict do not go together")
+	case f.to == "" && (f.status || f.abort || f.restartAgents):
+		return cli.Usagef("--status, --abort and --restart-agents need --to")
 	case f.evict && !f.wait && !f.dryRun:
-		return output.Usagef("--evict has to wait: omit --wait=false")
+		return cli.Usagef("--evict has to wait: omit --wait=false")
 	case f.maxConcurrent < 1:
-		return output.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
-	case f.evict:
-		return evicts(mode, parks)
+		return cli.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
+	case f.maxRestarts < 1:
+		return cli.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
 	}
 	return nil
 }
 
-// evicts reports why pods cannot be evicted in a mode.
 func evicts(mode ciliumnode.Mode, parks bool) error {
 	switch {
 	case mode == ciliumnode.MultiPool && !parks:
-		return output.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
+		return cli.Usagef("in multi-pool mode agents may give addresses of a draining block to new pods: --evict needs an operator with --park-draining-blocks; otherwise kubectl drain its Node")
 	case mode == ciliumnode.Kubernetes:
-		return output.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
+		return cli.Usagef("in %s mode agents give addresses of a draining block to new pods: --evict is not supported; kubectl drain its Node", mode)
 	}
 	return nil
 }
@@ -69,44 +60,39 @@ the node gets a replacement first. In multi-pool mode its agent asks for one whe
 needs it, and new pods still get addresses of the block unless the operator runs with
 --park-draining-blocks. In kubernetes mode a block stays as long as its Node.
 
-The command shows the obstacles until every block cools down, or until only users can
-help, as where an agent has to restart to take other addresses of its own: restart the
-agents that it names (delete their pods), and call it again. In multi-pool and
-kubernetes mode an agent keeps its addresses as long as its Node exists.
+It shows the obstacles until every block cools down, or until only users can help:
+restart the agents that it names (delete their pods), and call it again. In multi-pool
+and kubernetes mode an agent keeps its addresses as long as its Node exists.
 
 For a pool or a CIDR it sets allocationPolicy: Drain in the pool's spec; --undo sets
-Allocate again. Draining a single block deletes its PodIPBlock, which cannot be undone;
-a finalizer keeps the object until the node has released it.
+Allocate again. A single block is deleted, which cannot be undone; a finalizer keeps the
+object until the node has released it. Blocks of a pool or a CIDR wait for the pool's
+maintenance windows and rate, unless --now deletes each of them: --undo then affects
+only later blocks.
 
-Where the pool has maintenance windows or a rate, blocks of a pool or a CIDR wait
-for them; a single block does not. --now deletes each block of the pool or the CIDR
-as well, so that all begin at once: --undo then affects only later blocks.
-
---evict evicts the pods of each block that has begun to drain, by the Eviction API, so
-PodDisruptionBudgets hold: a pod that one protects is tried again every 5 seconds. Pods
-of a DaemonSet come back on their node with another address. Left alone, and named, are
+--evict evicts the pods of each block that has begun to drain, by the Eviction API: a
+pod that a PodDisruptionBudget protects is tried again every 5 seconds. Pods of a
+DaemonSet come back on their node with another address. Left alone, and named, are
 static pods, pods without a controller, and pods with an emptyDir volume unless
---delete-emptydir-data is set. A successor that gets an address of the block again,
-freed a moment before, is evicted again. Nodes are not cordoned. Stop it at any time,
-and call it again to go on.
+--delete-emptydir-data is set. A successor that gets an address of the block again is
+evicted again. Nodes are not cordoned.
 
 --to CIDR|POOL renumbers, in crd mode: nodes get another range, and the drained one is
 taken out. It prints a plan, asks, and then
 
  1. adds the new CIDR to the pool and lets the old one drain, in one write; of two
     pools, lets all CIDRs of the old one drain
- 2. with --evict, evicts the pods as above; without, they leave by themselves
+ 2. with --evict, evicts the pods as above
  3. names the agents that have addresses of their own in the old range. With
-    --restart-agents it restarts each once only the agent keeps its node's blocks, by
-    deleting its pod: --max-restarts at a time, one of a zone, and the next once all
-    agents are Ready and no block is leaving, as an agent that restarts then keeps its
-    route to it
+    --restart-agents it restarts each once only the agent keeps its node's blocks:
+    --max-restarts at a time, one of a zone, and the next once all agents are Ready and
+    no block is leaving
  4. waits until the last block has cooled down, and takes the old CIDR out of the
     pool, with its reserved ranges, or deletes the old pool
  5. verifies that no PodIPBlock and no CiliumNode names an address of it
 
-Stop it at any time, and call it again with the same two ranges. --abort lets the old
-range serve again, at any time before step 4: blocks of the new one stay.
+Stop it at any time, and call it again to go on. --abort lets the old range serve again,
+at any time before step 4: blocks of the new one stay.
 
 Exit codes: 0 every block cools down or is gone; with --to, the old range is gone,
 1 not by --timeout, or it failed; --status: it is under way, or has not begun, 2 wrong
@@ -124,12 +110,15 @@ func New(e *cli.Env) *cobra.Command {
 			"drain 10.20.0.0/16 --to 10.60.0.0/16 --dry-run", "drain 10.20.0.0/16 --to 10.60.0.0/16 --evict --restart-agents", "drain 10.20.0.0/16 --to 10.60.0.0/16 --status", "drain old-pool --to new-pool --evict"),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.from = args[0]; f.to != "" {
-				return renumber(cmd.Context(), e, f)
+			if err := f.validate(); err != nil {
+				return err
 			}
 			c, err := e.Read(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if f.to != "" {
+				return renumber(cmd.Context(), e, c, args[0], f)
 			}
 			t, err := parseTarget(c, args[0])
 			if err != nil {
@@ -161,10 +150,13 @@ func (f *flags) add(cmd *cobra.Command, e *cli.Env) {
 	fs.BoolVar(&f.restartAgents, "restart-agents", false, "with --to: restart the agents that have addresses of their own in the old range")
 	fs.IntVar(&f.maxRestarts, "max-restarts", f.maxRestarts, "with --restart-agents: how many agents may restart at a time, one of a zone")
 	_ = cmd.RegisterFlagCompletionFunc("to", e.CompletePools)
+	for _, pair := range [][]string{{"undo", "now"}, {"undo", "evict"}, {"undo", "to"}, {"now", "to"}, {"wait", "to"}, {"status", "abort"}} {
+		cmd.MarkFlagsMutuallyExclusive(pair...)
+	}
 }
 
 func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags) error {
-	if err := f.validate(c.Objects.Mode, c.Operator.Settings.ParkBlocks); err != nil {
+	if err := evicts(c.Objects.Mode, c.Operator.Settings.ParkBlocks); f.evict && err != nil {
 		return err
 	}
 	rows := leavingRows(c, t)
@@ -172,7 +164,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	case f.undo && t.block != nil:
 		return fmt.Errorf("%s is deleted or being deleted: that cannot be undone", t.what)
 	case f.dryRun:
-		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, output.Count(len(rows), "block"))
+		fmt.Fprintf(e.Out, "would drain %s: %s\n", t.what, cli.Count(len(rows), "block"))
 		for _, r := range rows {
 			fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 		}
@@ -191,7 +183,7 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 	if err := start(ctx, e, c, t, rows, f); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, output.Count(len(rows), "block"))
+	fmt.Fprintf(e.Out, "%s drains: %s\n", t.what, cli.Count(len(rows), "block"))
 	if !f.wait {
 		return nil
 	}
@@ -201,28 +193,35 @@ func run(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, f flags)
 // start sets the policy of a pool or a CIDR, and deletes a block; with --now it also deletes
 // each block of a pool or a CIDR.
 func start(ctx context.Context, e *cli.Env, c *cluster.Cluster, t target, rows []list.BlockRow, f flags) error {
+	var blocks []crd.Block
 	if t.block != nil {
-		return deleteBlocks(ctx, c, []crd.Block{*t.block})
-	}
-	if f.now && !f.yes && len(rows) > 0 {
-		err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", output.Count(len(rows), "PodIPBlock"), t.what))
-		if err != nil {
+		blocks = append(blocks, *t.block)
+	} else {
+		if f.now && !f.yes && len(rows) > 0 {
+			err := e.Confirm(fmt.Sprintf("--now deletes %s of %s, and --undo does not bring them back.", cli.Count(len(rows), "PodIPBlock"), t.what))
+			if err != nil {
+				return err
+			}
+		}
+		if err := setPolicy(ctx, c, t, true); err != nil || !f.now {
 			return err
 		}
-	}
-	if err := setPolicy(ctx, c, t, true); err != nil || !f.now {
-		return err
-	}
-	var blocks []crd.Block
-	for _, r := range rows {
-		if b, ok := c.Ledger.Block(r.CIDR); ok {
+		for _, r := range rows {
+			b, _ := c.Ledger.Block(r.CIDR)
 			blocks = append(blocks, b)
 		}
 	}
-	return deleteBlocks(ctx, c, blocks)
+	for _, b := range blocks {
+		if b.Deleting {
+			continue
+		}
+		if err := c.DeleteBlock(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// setPolicy sets ranges of a pool to drain, or to allocate again.
 func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) error {
 	edit := func(pool *v1alpha1.PodIPPool) {
 		for _, entry := range entriesIn(pool, t.ranges) {
@@ -235,19 +234,6 @@ func setPolicy(ctx context.Context, c *cluster.Cluster, t target, drain bool) er
 		}
 	}
 	return patchPool(ctx, c, c.PodIPPools[t.pool], edit, false)
-}
-
-// deleteBlocks deletes blocks by name.
-func deleteBlocks(ctx context.Context, c *cluster.Cluster, blocks []crd.Block) error {
-	for _, b := range blocks {
-		if b.Deleting {
-			continue
-		}
-		if err := c.DeleteBlock(ctx, b); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // target is the subject of a drain: one block, or ranges of a pool.
@@ -287,35 +273,46 @@ func poolOfRange(c *cluster.Cluster, cidr netip.Prefix) (string, bool) {
 	return "", false
 }
 
-// cidrsOf returns the entries of a pool's spec, to be modified in place.
-func cidrsOf(pool *v1alpha1.PodIPPool) []*v1alpha1.PoolCIDR {
-	var all []*v1alpha1.PoolCIDR
+// listsOf returns the CIDRs of each family in a pool's spec, to be modified in place.
+func listsOf(pool *v1alpha1.PodIPPool) []*[]v1alpha1.PoolCIDR {
+	var lists []*[]v1alpha1.PoolCIDR
 	if pool.Spec.IPv4 != nil {
-		for i := range pool.Spec.IPv4.CIDRs {
-			all = append(all, &pool.Spec.IPv4.CIDRs[i])
-		}
+		lists = append(lists, &pool.Spec.IPv4.CIDRs)
 	}
 	if pool.Spec.IPv6 != nil {
-		for i := range pool.Spec.IPv6.CIDRs {
-			all = append(all, &pool.Spec.IPv6.CIDRs[i])
-		}
+		lists = append(lists, &pool.Spec.IPv6.CIDRs)
 	}
-	return all
+	return lists
 }
 
-// entriesIn returns the entries of a pool's spec with these ranges.
+// entriesIn returns the entries of a pool's spec with these ranges, to be modified in place.
 func entriesIn(pool *v1alpha1.PodIPPool, ranges []netip.Prefix) []*v1alpha1.PoolCIDR {
-	return slices.DeleteFunc(cidrsOf(pool), func(entry *v1alpha1.PoolCIDR) bool {
+	var entries []*v1alpha1.PoolCIDR
+	for _, list := range listsOf(pool) {
+		for i := range *list {
+			if isOneOf(ranges)((*list)[i]) {
+				entries = append(entries, &(*list)[i])
+			}
+		}
+	}
+	return entries
+}
+
+// isOneOf reports whether an entry of a pool's spec is one of these ranges.
+func isOneOf(ranges []netip.Prefix) func(v1alpha1.PoolCIDR) bool {
+	return func(entry v1alpha1.PoolCIDR) bool {
 		p, err := netip.ParsePrefix(entry.CIDR)
-		return err != nil || !slices.Contains(ranges, p)
-	})
+		return err == nil && slices.Contains(ranges, p)
+	}
 }
 
 func rangesOf(pool *v1alpha1.PodIPPool) []netip.Prefix {
 	var all []netip.Prefix
-	for _, c := range cidrsOf(pool) {
-		if p, err := netip.ParsePrefix(c.CIDR); err == nil {
-			all = append(all, p)
+	for _, list := range listsOf(pool) {
+		for _, c := range *list {
+			if p, err := netip.ParsePrefix(c.CIDR); err == nil {
+				all = append(all, p)
+			}
 		}
 	}
 	return all

@@ -20,7 +20,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // retryEvery is the wait after a refused eviction, as in kubectl drain.
@@ -186,9 +186,9 @@ func (v *evicter) leftAlone(pod *corev1.Pod) string {
 // evict requests the eviction of exactly this pod, not of another with its name. accepted is
 // false if a PodDisruptionBudget forbids it for now, or the pod is gone.
 func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted bool, err error) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}}
-	err = v.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name},
+	meta := metav1.ObjectMeta{Namespace: p.key.Namespace, Name: p.key.Name}
+	err = v.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: meta}, &policyv1.Eviction{
+		ObjectMeta:    meta,
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	})
 	switch {
@@ -205,7 +205,6 @@ func (v *evicter) evict(ctx context.Context, p placed, uid types.UID) (accepted 
 	return false, fmt.Errorf("evicting pod %s: %w", p.key, err)
 }
 
-// say prints news of a pod, once.
 func (v *evicter) say(p placed, what string) {
 	line := fmt.Sprintf("pod %s on %s (%s) %s", p.key, p.node, p.address, what)
 	if v.said[p.key] != line {
@@ -227,7 +226,7 @@ func (v *evicter) needsPeople(rows []list.BlockRow, pods []placed) []list.BlockR
 	rows = slices.Clone(rows)
 	for i := range rows {
 		if r := &rows[i]; r.NeedsAction == "" && len(alone[r.Block]) > 0 && !others[r.Block] {
-			r.NeedsAction = "move or delete the pods that --evict leaves alone: " + output.Few(alone[r.Block])
+			r.NeedsAction = "move or delete the pods that --evict leaves alone: " + suggest.Few(alone[r.Block])
 		}
 	}
 	return rows
@@ -251,12 +250,12 @@ func (v *evicter) plan(ctx context.Context, pods []placed) (evicts []*corev1.Pod
 			evicted, evicts = append(evicted, line), append(evicts, pod)
 		}
 	}
-	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", output.Count(len(evicted), "pod"), v.limit)
+	fmt.Fprintf(v.out, "would evict %s, %d at a time\n", cli.Count(len(evicted), "pod"), v.limit)
 	for _, line := range evicted {
 		fmt.Fprintln(v.out, line)
 	}
 	if len(alone) > 0 {
-		fmt.Fprintf(v.out, "would leave %s alone\n", output.Count(len(alone), "pod"))
+		fmt.Fprintf(v.out, "would leave %s alone\n", cli.Count(len(alone), "pod"))
 	}
 	for _, line := range alone {
 		fmt.Fprintln(v.out, line)

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // follower is the memory of a command between two looks at the cluster, for its output and to save
@@ -50,7 +50,7 @@ func (w *follower) follow(ctx context.Context, look func(context.Context, *clust
 			}
 		}
 		if w.env.Sleep(ctx, max(w.flags.every, time.Second)) != nil {
-			return stopped(output.Count(len(w.printed), "block"))
+			return stopped(cli.Count(len(w.printed), "block"))
 		}
 	}
 }
@@ -97,7 +97,6 @@ func (w *follower) leave(ctx context.Context, c *cluster.Cluster, t target, left
 	return printAdvice(w.env, t, left)
 }
 
-// printChanges prints the changes since the last call.
 func printChanges(e *cli.Env, printed map[string]string, left []list.BlockRow) {
 	now := map[string]bool{}
 	for _, r := range left {
@@ -136,9 +135,9 @@ func printAdvice(e *cli.Env, t target, left []list.BlockRow) (done bool, err err
 			nodes[r.NeedsAction] = append(nodes[r.NeedsAction], r.Node)
 		}
 	}
-	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, output.Count(len(left), "block"))
+	fmt.Fprintf(e.ErrOut, "%s still drains: %s left, and waiting longer does not help.\n", t.what, cli.Count(len(left), "block"))
 	for _, action := range slices.Sorted(maps.Keys(nodes)) {
-		fmt.Fprintf(e.ErrOut, "  %s: %s\n", output.Few(slices.Sorted(slices.Values(nodes[action]))), action)
+		fmt.Fprintf(e.ErrOut, "  %s: %s\n", suggest.Few(slices.Sorted(slices.Values(nodes[action]))), action)
 	}
-	return true, output.NotReached
+	return true, cli.NotReached
 }

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,9 +17,9 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -34,7 +35,6 @@ type move struct {
 	newPool string
 }
 
-// stage is the next step of a move.
 type stage int
 
 const (
@@ -44,15 +44,14 @@ const (
 	toVerify              // none left
 )
 
-// parseMove parses the range to leave and the one to move to.
 func parseMove(c *cluster.Cluster, from, to string) (move, error) {
 	oldCIDR, fromErr := netip.ParsePrefix(from)
 	newCIDR, toErr := netip.ParsePrefix(to)
 	switch {
 	case from == to:
-		return move{}, output.Usagef("%s is what drains: name another range with --to", from)
+		return move{}, cli.Usagef("%s is what drains: name another range with --to", from)
 	case (fromErr == nil) != (toErr == nil):
-		return move{}, output.Usagef("%s and %s must be two CIDRs, or two pools", from, to)
+		return move{}, cli.Usagef("%s and %s must be two CIDRs, or two pools", from, to)
 	case fromErr == nil:
 		return moveOfCIDR(c, oldCIDR, newCIDR)
 	}
@@ -87,11 +86,11 @@ func moveOfCIDR(c *cluster.Cluster, from, to netip.Prefix) (move, error) {
 func compareCIDRs(from, to netip.Prefix) error {
 	switch {
 	case from.Masked() != from || to.Masked() != to:
-		return output.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
+		return cli.Usagef("CIDRs must have no host bits set: %s, %s", from.Masked(), to.Masked())
 	case ipalloc.FamilyOf(from.Addr()) != ipalloc.FamilyOf(to.Addr()):
-		return output.Usagef("%s and %s are of different families", from, to)
+		return cli.Usagef("%s and %s are of different families", from, to)
 	case from.Overlaps(to):
-		return output.Usagef("%s and %s overlap", from, to)
+		return cli.Usagef("%s and %s overlap", from, to)
 	}
 	return nil
 }
@@ -125,13 +124,11 @@ func (m *move) byCIDR() bool { return m.added.IsValid() }
 // pool returns the pool with the old range; nil: it is gone.
 func (m *move) pool(c *cluster.Cluster) *v1alpha1.PodIPPool { return c.PodIPPools[m.old.pool] }
 
-// inSpec reports whether the pool still has the old range.
 func (m *move) inSpec(c *cluster.Cluster) bool {
 	pool := m.pool(c)
 	return pool != nil && len(entriesIn(pool, m.old.ranges)) > 0
 }
 
-// stage returns the next step.
 func (m *move) stage(c *cluster.Cluster) stage {
 	switch pool := m.pool(c); {
 	case m.inSpec(c) && pool.DeletionTimestamp == nil && m.changes(pool):
@@ -151,14 +148,12 @@ func (m *move) drains(c *cluster.Cluster) bool {
 	})
 }
 
-// changes reports whether beginning the move changes the pool.
 func (m *move) changes(pool *v1alpha1.PodIPPool) bool {
 	edited := pool.DeepCopy()
 	m.edit(edited)
 	return !equality.Semantic.DeepEqual(pool.Spec, edited.Spec)
 }
 
-// edit makes the old range of a pool drain, and the new one serve.
 func (m *move) edit(pool *v1alpha1.PodIPPool) {
 	for _, entry := range entriesIn(pool, m.old.ranges) {
 		entry.AllocationPolicy = v1alpha1.AllocationDrain
@@ -203,15 +198,8 @@ func (m *move) remove(ctx context.Context, c *cluster.Cluster) error {
 }
 
 func (m *move) takeOut(pool *v1alpha1.PodIPPool) {
-	old := func(entry v1alpha1.PoolCIDR) bool {
-		p, err := netip.ParsePrefix(entry.CIDR)
-		return err == nil && slices.Contains(m.old.ranges, p)
-	}
-	if s := pool.Spec.IPv4; s != nil {
-		s.CIDRs = slices.DeleteFunc(s.CIDRs, old)
-	}
-	if s := pool.Spec.IPv6; s != nil {
-		s.CIDRs = slices.DeleteFunc(s.CIDRs, old)
+	for _, list := range listsOf(pool) {
+		*list = slices.DeleteFunc(*list, isOneOf(m.old.ranges))
 	}
 	pool.Spec.Reserved = slices.DeleteFunc(pool.Spec.Reserved, func(r v1alpha1.ReservedCIDR) bool {
 		p, err := netip.ParsePrefix(r.CIDR)
@@ -263,7 +251,6 @@ func overlapsAny(p netip.Prefix, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, p.Overlaps)
 }
 
-// heldOfNew returns the blocks of the new range that nodes hold.
 func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 	return slices.DeleteFunc(c.Blocks(), func(b crd.Block) bool {
 		if m.byCIDR() {
@@ -273,50 +260,41 @@ func (m *move) heldOfNew(c *cluster.Cluster) []crd.Block {
 	})
 }
 
-// named returns the nodes with a CiliumNode that names addresses or CIDRs in the old range, sorted.
-func (m *move) named(c *cluster.Cluster) []string {
-	var out []string
-	for _, node := range c.NodeNames() {
+// nodesWith returns the nodes with a CiliumNode of which some addresses or CIDRs lie in the old
+// range, sorted.
+func (m *move) nodesWith(c *cluster.Cluster, of func(*ciliumnode.View) []netip.Prefix) []string {
+	return slices.DeleteFunc(c.NodeNames(), func(node string) bool {
 		view := c.Ledger.CiliumNode(node)
-		if view == nil {
-			continue
-		}
-		if i := slices.IndexFunc(names(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) }); i >= 0 {
-			out = append(out, node)
-		}
-	}
-	return out
+		return view == nil || !slices.ContainsFunc(of(view), func(p netip.Prefix) bool { return overlapsAny(p, m.old.ranges) })
+	})
+}
+
+// named returns the nodes with a CiliumNode that names addresses or CIDRs in the old range, without
+// stale ones.
+func (m *move) named(c *cluster.Cluster) []string {
+	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
+		return slices.Concat(view.Named(), view.Listed(), singles(slices.Values(view.InUse())), singles(maps.Keys(view.Used)), singles(maps.Keys(view.Release)))
+	})
 }
 
 // stale returns the nodes with a CiliumNode that names addresses in the old range that the agent
 // had when it ran their family. It names them until it runs the family again, and no other node
 // gets them until then, so they may stay.
 func (m *move) stale(c *cluster.Cluster) []string {
-	var out []string
-	for _, node := range c.NodeNames() {
-		view := c.Ledger.CiliumNode(node)
-		if view != nil && slices.ContainsFunc(view.Stale, func(a netip.Addr) bool { return overlapsAny(netip.PrefixFrom(a, a.BitLen()), m.old.ranges) }) {
-			out = append(out, node)
-		}
+	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix { return singles(slices.Values(view.Stale)) })
+}
+
+func singles(addresses iter.Seq[netip.Addr]) []netip.Prefix {
+	var out []netip.Prefix
+	for a := range addresses {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return out
 }
 
-// gone returns the message that a move is over.
 func (m *move) gone(c *cluster.Cluster) string {
 	if stale := m.stale(c); len(stale) > 0 {
-		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, output.Few(stale))
+		return fmt.Sprintf("%s is gone: no PodIPBlock names anything of it. CiliumNodes name only addresses that their agents had when they ran the family, which are harmless: %s", m.from, suggest.Few(stale))
 	}
 	return m.from + " is gone: no PodIPBlock and no CiliumNode names anything of it"
-}
-
-// names returns all addresses and CIDRs that a CiliumNode names, without stale ones.
-func names(view *ciliumnode.View) []netip.Prefix {
-	all := slices.Concat(view.Named(), view.Listed())
-	for _, addrs := range [][]netip.Addr{view.InUse(), slices.Collect(maps.Keys(view.Used)), slices.Collect(maps.Keys(view.Release))} {
-		for _, a := range addrs {
-			all = append(all, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
-	return all
 }

@@ -2,7 +2,6 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -16,45 +15,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// validateMove checks the flags of a move against each other.
-func (f *flags) validateMove() error {
-	switch {
-	case f.from == "" || f.to == "":
-		return output.Usagef("a range to leave and one to move to are needed: two CIDRs, or two pools")
-	case f.undo || f.now || !f.wait:
-		return output.Usagef("--undo, --now and --wait=false do not go together with --to: see --abort")
-	case f.status && f.abort:
-		return output.Usagef("--status and --abort do not go together")
-	case f.maxConcurrent < 1:
-		return output.Usagef("--max-concurrent is %d: must be 1 or more", f.maxConcurrent)
-	case f.maxRestarts < 1:
-		return output.Usagef("--max-restarts is %d: must be 1 or more", f.maxRestarts)
-	}
-	return nil
-}
-
-// renumber moves nodes and pods from one range to another.
-func renumber(ctx context.Context, e *cli.Env, f flags) error {
-	if err := f.validateMove(); err != nil {
-		return err
-	}
-	c, err := e.Read(ctx)
-	if err != nil {
-		return err
-	}
+func renumber(ctx context.Context, e *cli.Env, c *cluster.Cluster, from string, f flags) error {
 	if c.Objects.Mode.WholeBlocks() {
-		return output.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
+		return cli.Usagef("in %s mode agents keep addresses of their own as long as their Nodes exist: drain and replace the Nodes", c.Objects.Mode)
 	}
-	m, err := parseMove(c, f.from, f.to)
+	m, err := parseMove(c, from, f.to)
 	if err != nil {
 		return err
 	}
@@ -75,7 +49,6 @@ func renumber(ctx context.Context, e *cli.Env, f flags) error {
 	return followMove(ctx, e, m, f)
 }
 
-// confirmPlan prints the plan, and asks whether to carry it out.
 func confirmPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
 	if err := printPlan(ctx, e, c, m, f); err != nil || f.dryRun || f.yes {
 		return err
@@ -114,8 +87,8 @@ func (w *follower) advance(ctx context.Context, c *cluster.Cluster, m move) (don
 // finish removes the old range from the pool once no CiliumNode names anything in it.
 func (w *follower) finish(ctx context.Context, c *cluster.Cluster, m move) (done bool, err error) {
 	if named := m.named(c); len(named) > 0 {
-		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, output.Few(named))
-		return true, output.NotReached
+		fmt.Fprintf(w.env.ErrOut, "no block is left of %s, but CiliumNodes still name addresses of it, which the operator did not write: %s. Once no pod has one, take them out of spec.ipam.pool, spec.ipam.podCIDRs and status.ipam.release-ips by hand\n", m.from, suggest.Few(named))
+		return true, cli.NotReached
 	}
 	if m.stage(c) == toRemove {
 		fmt.Fprintln(w.env.Out, m.ending(c))
@@ -125,16 +98,12 @@ func (w *follower) finish(ctx context.Context, c *cluster.Cluster, m move) (done
 	return true, nil
 }
 
-// errFinished is why a move cannot be aborted.
-var errFinished = errors.New("it is over")
-
-// abort makes the old range serve again.
 func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error {
 	switch {
 	case m.pool(c) == nil || !m.inSpec(c):
-		return fmt.Errorf("%w: %s is no longer there. To go back: drain %s --to %s", errFinished, m.from, m.to, m.from)
+		return fmt.Errorf("it is over: %s is no longer there. To go back: drain %s --to %s", m.from, m.to, m.from)
 	case m.pool(c).DeletionTimestamp != nil:
-		return fmt.Errorf("%w: pool %s is being deleted, and that cannot be undone", errFinished, m.old.pool)
+		return fmt.Errorf("it is over: pool %s is being deleted, and that cannot be undone", m.old.pool)
 	}
 	outcome := "does not drain: nothing was changed"
 	if m.drains(c) {
@@ -145,7 +114,7 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 	}
 	fmt.Fprintf(e.Out, "%s %s. What nodes have of %s stays theirs", m.from, outcome, m.to)
 	if held := len(m.heldOfNew(c)); held > 0 {
-		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", output.Count(held, "block"), m.to, m.from)
+		fmt.Fprintf(e.Out, ": %s. To leave that: drain %s --to %s", cli.Count(held, "block"), m.to, m.from)
 	}
 	fmt.Fprintln(e.Out)
 	return nil
@@ -155,7 +124,6 @@ func (m *move) abort(ctx context.Context, e *cli.Env, c *cluster.Cluster) error 
 // (Cilium v1.20.1, --ipam-cilium-node-update-rate).
 const reportEvery = 15 * time.Second
 
-// beginning describes the writes of begin.
 func (m *move) beginning() string {
 	if m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: %s is added, and %s drains", m.old.pool, m.to, m.from)
@@ -163,7 +131,6 @@ func (m *move) beginning() string {
 	return fmt.Sprintf("PodIPPool %s: its CIDRs drain", m.old.pool)
 }
 
-// ending describes the writes of remove.
 func (m *move) ending(c *cluster.Cluster) string {
 	if !m.byCIDR() {
 		return fmt.Sprintf("PodIPPool %s: is deleted", m.old.pool)
@@ -172,12 +139,11 @@ func (m *move) ending(c *cluster.Cluster) string {
 	m.takeOut(was)
 	with := ""
 	if n := len(m.pool(c).Spec.Reserved) - len(was.Spec.Reserved); n > 0 {
-		with = fmt.Sprintf(", with %s in it", output.Count(n, "reserved CIDR"))
+		with = fmt.Sprintf(", with %s in it", cli.Count(n, "reserved CIDR"))
 	}
 	return fmt.Sprintf("PodIPPool %s: %s is taken out%s", m.old.pool, m.from, with)
 }
 
-// printPlan prints the effects of a move and its obstacles.
 func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f flags) error {
 	if m.pool(c) == nil || !m.inSpec(c) {
 		fmt.Fprintf(e.Out, "%s is in no pool any more\n", m.from)
@@ -192,7 +158,7 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 	rows := m.rows(c)
 	fmt.Fprintf(e.Out, "from %s to %s:\n", m.from, m.to)
 	fmt.Fprintf(e.Out, "1. %s\n", m.beginning())
-	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", output.Count(len(rows), "block"), output.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
+	fmt.Fprintf(e.Out, "2. %s on %s to drain; each node first gets a replacement%s\n", cli.Count(len(rows), "block"), cli.Count(len(nodesOf(rows)), "node"), m.room(c, rows))
 	for _, r := range rows {
 		fmt.Fprintf(e.Out, "  %s on %s: %d of %d addresses in use\n", r.Block, r.Node, r.Used, r.Addresses)
 	}
@@ -207,14 +173,14 @@ func printPlan(ctx context.Context, e *cli.Env, c *cluster.Cluster, m move, f fl
 			return err
 		}
 	} else {
-		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", output.Count(len(podsIn(c, rows)), "pod"))
+		fmt.Fprintf(e.Out, "3. %s leave by themselves\n", cli.Count(len(podsIn(c, rows)), "pod"))
 	}
 	agents := m.agentsIn(c)
 	who := "by you, when they are named"
 	if f.restartAgents {
 		who = fmt.Sprintf("by this command, %d at a time, one of a zone", f.maxRestarts)
 	}
-	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", output.Count(len(agents), "agent"), who, output.Few(agents))
+	fmt.Fprintf(e.Out, "4. %s to restart, %s: %s\n", cli.Count(len(agents), "agent"), who, suggest.Few(agents))
 	fmt.Fprintf(e.Out, "5. %s\n", m.ending(c))
 	fmt.Fprintln(e.Out, m.estimate(c, evicts, agents, f))
 	return nil
@@ -238,7 +204,7 @@ func (m *move) room(c *cluster.Cluster, rows []list.BlockRow) string {
 			continue
 		}
 		free := m.freeBlocks(c, f)
-		text := fmt.Sprintf("%s free in %s", output.Count(free, f.String()+" block"), m.newPool)
+		text := fmt.Sprintf("%s free in %s", cli.Count(free, f.String()+" block"), m.newPool)
 		if free < leave {
 			text += fmt.Sprintf(", which is fewer than the %d that leave", leave)
 		}
@@ -280,50 +246,34 @@ func printBudgets(ctx context.Context, e *cli.Env, c *cluster.Cluster, pods []*c
 		return fmt.Errorf("reading PodDisruptionBudgets: %w", err)
 	}
 	for i := range budgets.Items {
-		b := &budgets.Items[i]
-		if n := coveredBy(b, pods); n > 0 && b.Status.DisruptionsAllowed < 1 {
-			fmt.Fprintf(e.Out, "  PodDisruptionBudget %s/%s allows no eviction at present: %s\n", b.Namespace, b.Name, output.Count(n, "pod"))
+		b, n := &budgets.Items[i], 0
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil || b.Status.DisruptionsAllowed > 0 {
+			continue
+		}
+		for _, p := range pods {
+			if p.Namespace == b.Namespace && selector.Matches(labels.Set(p.Labels)) {
+				n++
+			}
+		}
+		if n > 0 {
+			fmt.Fprintf(e.Out, "  PodDisruptionBudget %s/%s allows no eviction at present: %s\n", b.Namespace, b.Name, cli.Count(n, "pod"))
 		}
 	}
 	return nil
 }
 
-// coveredBy counts the pods that a budget selects.
-func coveredBy(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (n int) {
-	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	if err != nil {
-		return 0
-	}
-	for _, p := range pods {
-		if p.Namespace == b.Namespace && selector.Matches(labels.Set(p.Labels)) {
-			n++
-		}
-	}
-	return n
-}
-
 // agentsIn returns the nodes with agents that have addresses of their own in the old range, sorted.
 func (m *move) agentsIn(c *cluster.Cluster) []string {
-	var nodes []string
-	for _, node := range c.NodeNames() {
-		view := c.Ledger.CiliumNode(node)
-		if view == nil {
-			continue
-		}
-		own := slices.Clone(view.Own)
+	return m.nodesWith(c, func(view *ciliumnode.View) []netip.Prefix {
+		own := singles(slices.Values(view.Own))
 		for a, owner := range view.Used {
 			if expand.NamesAgent(owner) {
-				own = append(own, a)
+				own = append(own, netip.PrefixFrom(a, a.BitLen()))
 			}
 		}
-		for _, a := range own {
-			if overlapsAny(netip.PrefixFrom(a, a.BitLen()), m.old.ranges) {
-				nodes = append(nodes, node)
-				break
-			}
-		}
-	}
-	return nodes
+		return own
+	})
 }
 
 // estimate describes the least time of a move, and its computation: evictions and restarts in
@@ -341,11 +291,11 @@ func (m *move) estimate(c *cluster.Cluster, evicts []*corev1.Pod, agents []strin
 		total, parts = total+d, append(parts, fmt.Sprintf(format, args...))
 	}
 	if n := rounds(len(evicts), f.maxConcurrent); n > 0 {
-		add(time.Duration(n)*grace, "%s of evictions of up to %s (the longest grace period)", output.Count(n, "round"), grace)
+		add(time.Duration(n)*grace, "%s of evictions of up to %s (the longest grace period)", cli.Count(n, "round"), grace)
 	}
 	if n := m.restartRounds(c, agents, f); n > 0 {
 		round := settings.AgentSettle + reportEvery + release
-		add(time.Duration(n)*round, "%s of restarts of %s (--agent-settle-time, a report, %s for the release)", output.Count(n, "round"), round, release)
+		add(time.Duration(n)*round, "%s of restarts of %s (--agent-settle-time, a report, %s for the release)", cli.Count(n, "round"), round, release)
 	} else {
 		add(release, "%s for the release (two reports, the hold)", release)
 	}
@@ -371,29 +321,28 @@ func (m *move) restartRounds(c *cluster.Cluster, agents []string, f flags) int {
 
 func rounds(n, atATime int) int { return (n + atATime - 1) / atATime }
 
-// printStatus prints the progress of a move.
 func printStatus(e *cli.Env, c *cluster.Cluster, m move) error {
 	rows := m.rows(c)
 	switch m.stage(c) {
 	case toBegin:
-		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", output.Count(len(rows), "block"), m.from)
-		return output.Failed
+		fmt.Fprintf(e.Out, "not begun: %s of %s in service\n", cli.Count(len(rows), "block"), m.from)
+		return cli.Failed
 	case toVerify:
 		if named := m.named(c); len(named) > 0 {
-			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, output.Few(named))
-			return output.NotReached
+			fmt.Fprintf(e.Out, "no block is left of %s, but CiliumNodes name addresses of it: %s\n", m.from, suggest.Few(named))
+			return cli.NotReached
 		}
 		fmt.Fprintln(e.Out, "done: "+m.gone(c))
 		return nil
 	case toRemove:
 		fmt.Fprintf(e.Out, "no block is left; to do: %s\n", m.ending(c))
-		return output.Failed
+		return cli.Failed
 	}
-	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", output.Count(len(rows), "block"), m.from,
-		output.Count(len(nodesOf(rows)), "node"), output.Count(len(podsIn(c, rows)), "pod"), output.Count(len(m.heldOfNew(c)), "block"), m.to)
+	fmt.Fprintf(e.Out, "under way: %s of %s left on %s, %s to move, %s held of %s\n", cli.Count(len(rows), "block"), m.from,
+		cli.Count(len(nodesOf(rows)), "node"), cli.Count(len(podsIn(c, rows)), "pod"), cli.Count(len(m.heldOfNew(c)), "block"), m.to)
 	printChanges(e, map[string]string{}, rows)
 	if needsUsers, err := printAdvice(e, m.old, rows); needsUsers {
 		return err
 	}
-	return output.Failed
+	return cli.Failed
 }

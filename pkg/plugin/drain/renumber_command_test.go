@@ -16,7 +16,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -54,21 +53,19 @@ func TestParseMove(t *testing.T) {
 	}
 }
 
-func TestValidateRenumber(t *testing.T) {
-	good := flags{wait: true, maxConcurrent: 1, from: "a", to: "b", maxRestarts: 1}
-	if err := good.validateMove(); err != nil {
+func TestValidate(t *testing.T) {
+	good := flags{wait: true, maxConcurrent: 1, to: "b", maxRestarts: 1}
+	if err := good.validate(); err != nil {
 		t.Error(err)
 	}
 	for name, edit := range map[string]func(*flags){
-		"no range":           func(f *flags) { f.from = "" },
-		"no --to":            func(f *flags) { f.to = "" },
-		"--status --abort":   func(f *flags) { f.status, f.abort = true, true },
+		"no --to":            func(f *flags) { f.to, f.status = "", true },
 		"--max-concurrent 0": func(f *flags) { f.maxConcurrent = 0 },
 		"--max-restarts 0":   func(f *flags) { f.maxRestarts = 0 },
 	} {
 		f := good
 		edit(&f)
-		if err := f.validateMove(); !errors.As(err, &output.UsageError{}) {
+		if err := f.validate(); !errors.As(err, &cli.UsageError{}) {
 			t.Errorf("%s: %v, want a usage error", name, err)
 		}
 	}
@@ -93,7 +90,7 @@ func TestRenumberWritesNothing(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kube-system", Name: "cilium-pool-operator", Labels: map[string]string{v1alpha1.ModeLabel: "multi-pool"},
 	}}
-	usage := func(err error) bool { return errors.As(err, &output.UsageError{}) }
+	usage := func(err error) bool { return errors.As(err, &cli.UsageError{}) }
 	for name, test := range map[string]struct {
 		objects []client.Object
 		edit    func(*flags)
@@ -103,15 +100,20 @@ func TestRenumberWritesNothing(t *testing.T) {
 		"not confirmed":         {nil, func(*flags) {}, usage, "1. PodIPPool p: 10.1.0.0/24 is added, and 10.0.0.0/24 drains"},
 		"--dry-run":             {nil, func(f *flags) { f.dryRun = true }, func(err error) bool { return err == nil }, "5. PodIPPool p: 10.0.0.0/24 is taken out"},
 		"--dry-run --yes":       {nil, func(f *flags) { f.dryRun, f.yes = true, true }, func(err error) bool { return err == nil }, "estimated"},
-		"--status":              {nil, func(f *flags) { f.status = true }, func(err error) bool { return errors.Is(err, output.Failed) }, "not begun"},
+		"--status":              {nil, func(f *flags) { f.status = true }, func(err error) bool { return errors.Is(err, cli.Failed) }, "not begun"},
 		"in another mode":       {[]client.Object{lease}, func(f *flags) { f.yes = true }, usage, ""},
 		"to abort in that mode": {[]client.Object{lease}, func(f *flags) { f.abort = true }, usage, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := readOf(t, append(test.objects, ranged(oldCIDR))...)
-			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, from: oldCIDR, to: newCIDR, maxRestarts: 1}
+			f := flags{wait: true, maxConcurrent: 1, timeout: time.Second, to: newCIDR, maxRestarts: 1}
 			test.edit(&f)
-			if err := renumber(t.Context(), r.at(), f); !test.as(err) {
+			e := r.at()
+			c, err := e.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := renumber(t.Context(), e, c, oldCIDR, f); !test.as(err) {
 				t.Errorf("%v\n%s", err, r.errOut.String())
 			}
 			if !strings.Contains(r.out.String(), test.says) {

@@ -122,7 +122,6 @@ func reportsAnew(c *cluster.Cluster, node string) bool {
 	return settled
 }
 
-// allSettled reports whether all agents are settled.
 func allSettled(c *cluster.Cluster, agents map[string]*corev1.Pod) bool {
 	for name, node := range c.Nodes {
 		if c.OptedOut(node) {

@@ -11,21 +11,20 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// explainGrowth describes the changes that would make the node grow.
-func explainGrowth(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
+func explainGrowth(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 	if grows(d.Plan) {
 		s.Line("Now: %s.", growth(d, c, d.Plan))
 	} else if n, plan, ok := morePods(d, mostPods(d)); ok {
-		s.Line("It grows with %s: %s.", output.Plural(n, "more pod", "more pods"), growth(d, c, plan))
+		s.Line("It grows with %s: %s.", cli.Plural(n, "more pod", "more pods"), growth(d, c, plan))
 	}
 }
 
-// explainShrinking describes the changes that would make the node return a block.
-func explainShrinking(s *output.Text, d *cluster.Decision) {
+func explainShrinking(s *cli.Text, d *cluster.Decision) {
 	switch w := d.State.BlockAssignment; {
 	case w != nil && w.SingleBlock:
 		s.Line("It keeps its block as long as its Node is there.")
@@ -40,10 +39,10 @@ func explainShrinking(s *output.Text, d *cluster.Decision) {
 	case !d.State.AgentSettled || len(d.State.Used) == 0:
 		s.Line("It gives no block back as long as its agent is not trusted.")
 	case ok && n == 0:
-		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", output.Count(len(d.Memory.IdleSince), "block"), output.Duration(idleFor(d)))
+		s.Line("It can do without %s now: that is taken back once it has held for %s without interruption.", cli.Count(len(d.Memory.IdleSince), "block"), cli.Duration(idleFor(d)))
 	case ok:
 		s.Line("It gives a block back with %s: its other blocks then stay at or below %d%% in use. That has to hold for %s without interruption.",
-			output.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, output.Duration(idleFor(d)))
+			cli.Plural(n, "pod fewer", "pods fewer"), d.Policy.ReclaimPercent, cli.Duration(idleFor(d)))
 	case inService(d.State.Blocks) <= 1:
 		s.Line("It gives no block back by itself: a node keeps its last one.")
 	default:
@@ -61,12 +60,12 @@ func mostPods(d *cluster.Decision) int {
 }
 
 // explainWhen describes the settings that shorten or lengthen the time until a block leaves.
-func explainWhen(s *output.Text, d *cluster.Decision) {
+func explainWhen(s *cli.Text, d *cluster.Decision) {
 	if d.Policy.ReclaimDisabled {
 		return
 	}
 	if idleFor(d) < d.Policy.IdleFor {
-		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", output.Duration(d.Policy.IdleFor), d.State.PoolTaken)
+		s.Line("That is less than %s, as %d%% of its pool's blocks are taken.", cli.Duration(d.Policy.IdleFor), d.State.PoolTaken)
 	}
 	switch hold := d.State.ReclaimHold; {
 	case hold.For == expand.WaitMode:
@@ -83,11 +82,10 @@ func idleFor(d *cluster.Decision) time.Duration {
 	return d.Policy.IdleUnder(d.State.PoolTaken, d.State.Cordoned)
 }
 
-// growth describes how a plan grows the node.
 func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 	var parts []string
 	if len(p.Undrain) > 0 {
-		parts = append(parts, fmt.Sprintf("%s goes back into service", output.Few(texts(p.Undrain))))
+		parts = append(parts, fmt.Sprintf("%s goes back into service", suggest.Few(texts(p.Undrain))))
 	}
 	if p.Claim != (expand.Claim{}) {
 		free := uint64(0)
@@ -96,11 +94,11 @@ func growth(d *cluster.Decision, c *cluster.Cluster, p expand.Plan) string {
 				free += c.Ledger.Free(cut)
 			}
 		}
-		blocks := "its pools have " + output.Many(free) + " free blocks"
+		blocks := "its pools have " + cli.Many(free) + " free blocks"
 		if free == 0 {
 			blocks = "but its pools have no free block"
 		}
-		parts = append(parts, fmt.Sprintf("it wants %s more, %s", output.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
+		parts = append(parts, fmt.Sprintf("it wants %s more, %s", cli.Plural(p.Claim.Addresses, "address", "addresses"), blocks))
 	}
 	if p.Shortage > 0 {
 		parts = append(parts, fmt.Sprintf("%s %d short", limitsKeep(d), p.Shortage))
@@ -140,7 +138,6 @@ func grows(p expand.Plan) bool {
 	return p.Claim != expand.Claim{} || len(p.Undrain) > 0 || p.Shortage > 0
 }
 
-// planWith returns the plan with n more pods.
 func planWith(d *cluster.Decision, n int) expand.Plan {
 	s := d.State
 	s.Pods = slices.Clone(s.Pods)
@@ -163,7 +160,6 @@ func fewerPods(d *cluster.Decision) (int, bool) {
 	return n, n <= len(names)
 }
 
-// podNames returns the pods that the agent reports or that are bound.
 func podNames(d *cluster.Decision) []string {
 	names := map[string]bool{}
 	for _, o := range d.State.Used {

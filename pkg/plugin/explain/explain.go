@@ -14,8 +14,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
 // New returns the command explain.
@@ -47,7 +47,7 @@ Lease. It does not know how long a block has been idle already.`,
 				if err != nil {
 					return e.CannotRead(err)
 				}
-				return output.WriteText(e.Out, func(s *output.Text) { Pod(s, c, pod, waiting) })
+				return e.WriteText(func(s *cli.Text) { Pod(s, c, pod, waiting) })
 			}
 			if err := c.CheckNode(args[0]); err != nil {
 				return err
@@ -56,7 +56,7 @@ Lease. It does not know how long a block has been idle already.`,
 			if err != nil {
 				return e.CannotRead(err)
 			}
-			return output.WriteText(e.Out, func(s *output.Text) {
+			return e.WriteText(func(s *cli.Text) {
 				explainRefused(s, c, args[0], refused)
 				Node(s, c, args[0])
 			})
@@ -66,10 +66,10 @@ Lease. It does not know how long a block has been idle already.`,
 
 // explainRefused describes the writes about a node and its blocks that the API server refuses:
 // the operator's decisions there have no effect.
-func explainRefused(s *output.Text, c *cluster.Cluster, node string, refused []cluster.RefusedWrite) {
+func explainRefused(s *cli.Text, c *cluster.Cluster, node string, refused []cluster.RefusedWrite) {
 	about := c.RefusedAbout(node, refused)
 	for _, r := range about {
-		s.Line("%s %s, %s ago: %s.", r.Kind, r.Name, output.Age(c.Now, r.At), r.Note)
+		s.Line("%s %s, %s ago: %s.", r.Kind, r.Name, cli.Age(c.Now, r.At), r.Note)
 	}
 	if len(about) > 0 {
 		s.Line("")
@@ -77,7 +77,7 @@ func explainRefused(s *output.Text, c *cluster.Cluster, node string, refused []c
 }
 
 // Node writes why a node has its blocks.
-func Node(s *output.Text, c *cluster.Cluster, name string) {
+func Node(s *cli.Text, c *cluster.Cluster, name string) {
 	decisions := c.Decide(name)
 	for i := range decisions {
 		if i > 0 {
@@ -96,32 +96,32 @@ func Node(s *output.Text, c *cluster.Cluster, name string) {
 
 // explainUnserved describes the node's requests that no PodIPPool serves, after a blank line if
 // apart is set.
-func explainUnserved(s *output.Text, u *state.Unserved, apart bool) {
+func explainUnserved(s *cli.Text, u *state.Unserved, apart bool) {
 	if apart {
 		s.Line("")
 	}
 	s.Line("%s.", strings.ToUpper(u.Says[:1])+u.Says[1:])
 	if u.Requested > 0 {
-		s.Line("Its agent asks for %s of it.", output.Plural(u.Requested, "address", "addresses"))
+		s.Line("Its agent asks for %s of it.", cli.Plural(u.Requested, "address", "addresses"))
 	}
 	if len(u.Pods) > 0 {
-		s.Line("Pods that ask for it and wait: %s.", output.Few(u.Pods))
+		s.Line("Pods that ask for it and wait: %s.", suggest.Few(u.Pods))
 	}
 }
 
-func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
+func explainFamily(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
 	if d.CiliumPool == "" {
 		s.Line("NODE %s, %s", name, d.Family)
 	} else {
 		s.Line("NODE %s, %s, pods that ask for Cilium's pool %s", name, d.Family, d.CiliumPool)
 	}
 	explainNode(c, s, name, d)
-	s.Line("It needs %s and has %d.", output.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
+	s.Line("It needs %s and has %d.", cli.Plural(d.Plan.Demand, "address", "addresses"), d.Plan.Capacity)
 	if n := d.Plan.ServedElsewhere; n > 0 {
 		s.Line("%d of those it needs are met by blocks that leave, or by addresses in no block.", n)
 	}
 	if d.Plan.Shortage > 0 {
-		s.Line("I%s %s short.", limitsKeep(d)[1:], output.Plural(d.Plan.Shortage, "address", "addresses"))
+		s.Line("I%s %s short.", limitsKeep(d)[1:], cli.Plural(d.Plan.Shortage, "address", "addresses"))
 	}
 	s.Line("")
 	explainBlocks(c, s, name, d)
@@ -134,7 +134,7 @@ func explainFamily(c *cluster.Cluster, s *output.Text, name string, d *cluster.D
 	explainShrinking(s, d)
 }
 
-func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
+func explainNode(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
 	switch {
 	case len(d.Pools) == 0:
 		s.Line("No pool serves it: it keeps the blocks it has, and gets no more.")
@@ -162,7 +162,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 		return
 	}
 	if !d.State.AgentSettled {
-		s.Line("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", output.Duration(c.Operator.Settings.AgentSettle))
+		s.Line("Its agent has not been Ready for %s (or there is none, or two): no address is taken from it.", cli.Duration(c.Operator.Settings.AgentSettle))
 	}
 	if len(d.State.Used) == 0 {
 		s.Line("Its agent has not reported any address in use.")
@@ -170,7 +170,7 @@ func explainNode(c *cluster.Cluster, s *output.Text, name string, d *cluster.Dec
 }
 
 // explainPools describes the pools of a node that have no free block, until one has some.
-func explainPools(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
+func explainPools(c *cluster.Cluster, s *cli.Text, d *cluster.Decision) {
 	for _, pool := range d.Pools {
 		cut, assigns := pool.Cut(d.Family)
 		switch free := c.Ledger.Free(cut); {
@@ -188,49 +188,48 @@ func explainPools(c *cluster.Cluster, s *output.Text, d *cluster.Decision) {
 }
 
 func freeBlocks(n uint64) string {
-	return output.Plural(int(min(n, 1<<40)), "free block", "free blocks")
+	return cli.Plural(int(min(n, 1<<40)), "free block", "free blocks")
 }
 
 // explainHeard describes the report of an agent that is assigned whole blocks.
-func explainHeard(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
+func explainHeard(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
 	w, runs := d.State.BlockAssignment, c.RunsWith(name, d.Family)
 	unassigned := w.SingleBlock && len(w.Assigned) == 0
 	switch {
 	case unassigned && len(runs) == 0:
 		s.Line("Its agent waits for a podCIDR.")
 	case unassigned && len(w.Runs) > 0 && !d.State.RunsWithAnother():
-		s.Line("Its agent runs with podCIDR %s, a block of this node. The Node is to name it again.", output.Few(texts(runs)))
+		s.Line("Its agent runs with podCIDR %s, a block of this node. The Node is to name it again.", suggest.Few(texts(runs)))
 	case unassigned:
-		s.Line("Its agent runs with podCIDR %s, which is no block of this node, so the node is assigned none. Drain the Node and delete it.", output.Few(texts(runs)))
+		s.Line("Its agent runs with podCIDR %s, which is no block of this node, so the node is assigned none. Drain the Node and delete it.", suggest.Few(texts(runs)))
 	case w.SingleBlock:
-		s.Line("Its agent was assigned %s.", output.Few(texts(w.Assigned)))
+		s.Line("Its agent was assigned %s.", suggest.Few(texts(w.Assigned)))
 	case !w.Reported:
 		s.Line("Its agent has not said yet how many addresses it asks for.")
 	default:
-		s.Line("Its agent asks for %s: those in use, those pods wait for, and its reserve.", output.Plural(w.Requested, "address", "addresses"))
+		s.Line("Its agent asks for %s: those in use, those pods wait for, and its reserve.", cli.Plural(w.Requested, "address", "addresses"))
 	}
 }
 
-func explainBlocks(c *cluster.Cluster, s *output.Text, name string, d *cluster.Decision) {
+func explainBlocks(c *cluster.Cluster, s *cli.Text, name string, d *cluster.Decision) {
 	if len(d.State.Blocks) == 0 {
 		s.Line("It holds no block.")
 		return
 	}
-	s.Line("It holds %s:", output.Count(len(d.State.Blocks), "block"))
+	s.Line("It holds %s:", cli.Count(len(d.State.Blocks), "block"))
 	users := c.Users(name)
 	for _, state := range d.State.Blocks {
 		b, _ := c.Ledger.Block(state.CIDR)
 		s.Line("  %-18s pool %s, %d of %d addresses in use, held for %s%s", state.CIDR, b.Pool,
-			cluster.CountIn(state.CIDR, users), len(state.Usable), output.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
+			cluster.CountIn(state.CIDR, users), len(state.Usable), cli.Age(c.Now, b.Created), wayOut(c, b, &state, c.Wait(b, users).What))
 	}
 }
 
-// wayOut describes why a block is leaving, if it is.
 func wayOut(c *cluster.Cluster, b crd.Block, state *expand.Block, waits string) string {
 	var parts []string
 	switch b.Phase {
 	case ipalloc.Draining:
-		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", output.Age(c.Now, b.Since), reasonWords(b.Reason)))
+		parts = append(parts, fmt.Sprintf("has been draining for %s, as %s", cli.Age(c.Now, b.Since), reasonWords(b.Reason)))
 	case ipalloc.CoolingDown:
 		left := max(0, state.CooldownUntil.Sub(c.Now)).Round(time.Second)
 		parts = append(parts, fmt.Sprintf("cools down for %s more, as %s", left, reasonWords(b.Reason)))
@@ -268,29 +267,29 @@ func reasonWords(r expand.Reason) string {
 	return "(" + string(r) + ")"
 }
 
-func explainLimits(s *output.Text, d *cluster.Decision) {
+func explainLimits(s *cli.Text, d *cluster.Decision) {
 	p, l := d.Policy, d.State.Limits
 	switch w := d.State.BlockAssignment; {
 	case w != nil && w.SingleBlock:
 		s.Line("It gets one block, before its agent starts.")
 		return
 	case w != nil && w.NoPreallocation:
-		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", output.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent and new pods ask for, up to %s. Nothing is kept free beyond that.", cli.Count(p.MaxBlocks, "block"))
 	case w != nil && w.Reported:
-		s.Line("It gets what its agent asks for, up to %s.", output.Count(p.MaxBlocks, "block"))
+		s.Line("It gets what its agent asks for, up to %s.", cli.Count(p.MaxBlocks, "block"))
 	case w != nil:
 		s.Line("Until then its pool asks for another block above %d%% in use or below %d free, up to %s.",
-			p.ExpandPercent, p.MinFree, output.Count(p.MaxBlocks, "block"))
+			p.ExpandPercent, p.MinFree, cli.Count(p.MaxBlocks, "block"))
 	default:
 		s.Line("Its pool asks for another block above %d%% in use or below %d free, up to %s and %d addresses per node.",
-			p.ExpandPercent, p.MinFree, output.Count(p.MaxBlocks, "block"), p.MaxAddresses)
+			p.ExpandPercent, p.MinFree, cli.Count(p.MaxBlocks, "block"), p.MaxAddresses)
 	}
 	explainKnobs(s, l, d.State.BlockAssignment != nil)
 }
 
 // explainKnobs describes the limits in the CiliumNode. If the agent is assigned whole blocks,
 // only the upper limit counts.
-func explainKnobs(s *output.Text, l expand.Limits, whole bool) {
+func explainKnobs(s *cli.Text, l expand.Limits, whole bool) {
 	if whole {
 		l.MinAllocate, l.PreAllocate = 0, 0
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -53,7 +53,7 @@ func TestExplainsWhatAnAgentRunsWith(t *testing.T) {
 			if test.held {
 				s.Blocks = []v1alpha1.PodIPBlock{*fixtures.BlockObject(block, ipalloc.InService)}
 			}
-			var text output.Text
+			var text cli.Text
 			Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 			if !strings.Contains(text.String(), test.want) {
 				t.Errorf("want %q, got:\n%s", test.want, text.String())
@@ -72,7 +72,7 @@ func TestExplainFullPool(t *testing.T) {
 		Pools:  []v1alpha1.PodIPPool{*fixtures.PodIPPool("p", 1, "10.0.0.0/30"), *next},
 		Blocks: []v1alpha1.PodIPBlock{*fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
 	}
-	var text output.Text
+	var text cli.Text
 	Node(&text, cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}), "n")
 	if want := "Pool p has no free block: no block cools down.\nPool q has 4 free blocks.\n"; !strings.Contains(text.String(), want) {
 		t.Errorf("want %q, got:\n%s", want, text.String())

@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// readPod reads a pod, and all pods that are not scheduled.
 func readPod(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Pod, []corev1.Pod, error) {
 	found, waiting := &corev1.PodList{}, &corev1.PodList{}
 	err := c.List(ctx, found, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)})
@@ -34,7 +34,7 @@ func readPod(ctx context.Context, c client.Reader, namespace, name string) (*cor
 
 // Pod writes why a pod is pending for lack of addresses. waiting are all pods that are not
 // scheduled.
-func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+func Pod(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	s.Line("POD %s/%s", pod.Namespace, pod.Name)
 	said := scheduled(pod)
 	switch {
@@ -58,7 +58,6 @@ func Pod(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.P
 	}
 }
 
-// scheduled returns the scheduler's condition of a pod, or nil.
 func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	if i < 0 {
@@ -76,7 +75,7 @@ type pending struct {
 	family   ipalloc.Family
 }
 
-func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
+func explainPending(s *cli.Text, c *cluster.Cluster, pod *corev1.Pod, waiting []corev1.Pod) {
 	u := scheduling.NewUnscheduled()
 	for i := range waiting {
 		u.Set(scheduling.ReadUnscheduled(&waiting[i]), c.Now)
@@ -95,9 +94,9 @@ func explainPending(s *output.Text, c *cluster.Cluster, pod *corev1.Pod, waiting
 	}
 }
 
-func (p *pending) explain(s *output.Text) {
+func (p *pending) explain(s *cli.Text) {
 	s.Line("It requests %s. Pods that wait for addresses: %d.",
-		output.Plural(p.pod.Addresses()[p.family], p.family.String()+" address", p.family.String()+" addresses"), p.a.Pods)
+		cli.Plural(p.pod.Addresses()[p.family], p.family.String()+" address", p.family.String()+" addresses"), p.a.Pods)
 	var pools []string
 	suits := 0
 	for i := range p.a.Candidates {
@@ -115,7 +114,7 @@ func (p *pending) explain(s *output.Text) {
 	}
 	if rest := len(p.c.Nodes) - suits; rest > 0 {
 		s.Line("%s not suit it by labels, taints or a cordon, or %s no addresses.",
-			output.Plural(rest, "node does", "nodes do"), map[bool]string{true: "offers", false: "offer"}[rest == 1])
+			cli.Plural(rest, "node does", "nodes do"), map[bool]string{true: "offers", false: "offer"}[rest == 1])
 	}
 	for _, pool := range pools {
 		p.pool(s, pool)
@@ -128,7 +127,7 @@ func (p *pending) node(i int) string {
 	room, d := n.Room[f], p.decision(n.Node)
 	switch {
 	case room.Free >= p.pod.Addresses()[f]:
-		return output.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
+		return cli.Plural(room.Free, "address", "addresses") + " free: it waits for the scheduler, or for something else there"
 	case p.a.Missing[i][f] > 0:
 		return "no address free; it waits for a block, and its pools have none"
 	case p.a.Expected[i][f] > 0:
@@ -140,7 +139,7 @@ func (p *pending) node(i int) string {
 	case len(n.Pools[f]) == 0:
 		return "no address free, and no pool assigns it blocks"
 	case room.Blocks == 0 && d != nil:
-		return fmt.Sprintf("no address free, and it may hold no more than %s (maxBlocksPerNode)", output.Count(d.Policy.MaxBlocks, "block"))
+		return fmt.Sprintf("no address free, and it may hold no more than %s (maxBlocksPerNode)", cli.Count(d.Policy.MaxBlocks, "block"))
 	case room.Addresses == 0:
 		return "no address free, and it may have no more (max-allocate or --max-addresses-per-node)"
 	}
@@ -157,14 +156,14 @@ func (p *pending) decision(node string) *cluster.Decision {
 }
 
 // pool describes whether a pool is full, and the ways to free some of it.
-func (p *pending) pool(s *output.Text, name string) {
+func (p *pending) pool(s *cli.Text, name string) {
 	pool := p.c.Pools.Get(name)
 	if pool == nil {
 		return
 	}
 	if cut, ok := pool.Cut(p.family); ok {
 		if free := p.c.Ledger.Free(cut); free > 0 {
-			s.Line("Free blocks of pool %s: %s.", name, output.Many(free))
+			s.Line("Free blocks of pool %s: %s.", name, cli.Many(free))
 			return
 		}
 	}
@@ -178,9 +177,9 @@ func (p *pending) pool(s *output.Text, name string) {
 	recalled := p.recalled(name)
 	switch {
 	case len(leaving) > 0:
-		s.Line("On their way back to it: %s.", output.Few(leaving))
+		s.Line("On their way back to it: %s.", suggest.Few(leaving))
 	case len(recalled) > 0:
-		s.Line("Idle elsewhere, and returned at once: %s.", output.Few(recalled))
+		s.Line("Idle elsewhere, and returned at once: %s.", suggest.Few(recalled))
 	default:
 		s.Line("No block of it is idle: delete pods that can go, or add a CIDR to the pool.")
 	}

@@ -27,25 +27,21 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 const exportLong = `Writes the prefixes that nodes have, with the node's address as the next hop, in a
-shape that routers, firewalls and inventories read. A prefix is there from before
-its first pod until after its last: while the node lists it, in podCIDRs of its
-CiliumNode, or where else the mode has it.
+shape that routers, firewalls and inventories read. A prefix is there from before its
+first pod until after its last: while the node lists it in podCIDRs of its CiliumNode,
+or where else the mode has it.
 
-With --watch it writes everything again as soon as anything has changed, but no more
-often than --every. While the API server cannot be reached, it says so, and the last
-output stands.
-
-With --output-file it replaces that file in one step, and then runs --exec. If either
-fails under --watch, it says so and tries again.
+With --watch it writes everything again once anything has changed, but no more often
+than --every. While the API server cannot be reached, the last output stands. With
+--output-file it replaces that file in one step, and then runs --exec: under --watch it
+tries again if either fails.
 
 Shapes: json; csv; bird (a static protocol per family, to include in bird.conf);
 frr (ip route lines); netbox (JSON for POST /api/ipam/prefixes/).`
 
-// exportFlags are the flags of export.
 type exportFlags struct {
 	format, file, exec string
 	watch              bool
@@ -74,19 +70,18 @@ func New(e *cli.Env) *cobra.Command {
 	cmd.Flags().DurationVar(&f.every, "every", f.every, "with --watch: the least time between two writes")
 	cmd.Flags().StringVar(&f.file, "output-file", f.file, "file to replace each time; empty: standard output")
 	cmd.Flags().StringVar(&f.exec, "exec", f.exec, "with --output-file: program to run after each write, with arguments; split at spaces, no shell")
-	names := []string{"json", "csv", "bird", "frr", "netbox"}
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "format", "json", "csv", "bird", "frr", "netbox")
 	return cmd
 }
 
 func (f *exportFlags) validate() error {
 	switch {
 	case shapes()[f.format] == nil:
-		return output.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
+		return cli.Usagef("--format is %s: must be json, csv, bird, frr or netbox", f.format)
 	case f.every <= 0:
-		return output.Usagef("--every is %s: must be more than 0s", f.every)
+		return cli.Usagef("--every is %s: must be more than 0s", f.every)
 	case f.exec != "" && f.file == "":
-		return output.Usagef("--exec needs --output-file: the program would have nothing to read")
+		return cli.Usagef("--exec needs --output-file: the program would have nothing to read")
 	}
 	return nil
 }
@@ -114,17 +109,14 @@ func runExport(ctx context.Context, e *cli.Env, f exportFlags) error {
 	if err := follow.delivered(now, err); err != nil {
 		return err
 	}
-	cached, changed, err := watchPrefixes(ctx, e)
-	if err != nil {
+	if follow.watched, err = watchPrefixes(ctx, e); err != nil {
 		return e.CannotRead(err)
 	}
-	return follow.run(ctx, changed, func() ([]byte, error) { return exported(ctx, cached, operator.Mode, write) })
+	return follow.run(ctx, func() ([]byte, error) { return exported(ctx, follow.watched, operator.Mode, write) })
 }
 
-// shape writes prefixes in one output format.
-type shape func(io.Writer, []prefixRow) error
+type shape func(*bytes.Buffer, []prefixRow) error
 
-// exported returns the current output.
 func exported(ctx context.Context, from client.Reader, mode ciliumnode.Mode, write shape) ([]byte, error) {
 	rows, err := readPrefixes(ctx, from, mode)
 	if err != nil {
@@ -160,61 +152,48 @@ func readPrefixes(ctx context.Context, from client.Reader, mode ciliumnode.Mode)
 			return nil, err
 		}
 	}
-	views := viewsOf(mode, ciliumNodes.Items, nodes.Items)
+	read, listed, addresses := ciliumnode.NewViews(mode), map[string][]netip.Prefix{}, map[string][]corev1.NodeAddress{}
+	for i := range ciliumNodes.Items {
+		if view := read.CiliumNode(&ciliumNodes.Items[i]); view != nil {
+			listed[view.Name] = view.Listed()
+		}
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		addresses[n.Name] = n.Status.Addresses
+		if view := read.Node(n); view != nil {
+			listed[view.Name] = view.Listed()
+		}
+	}
 	var routed []crd.Block
 	for i := range blocks.Items {
 		// A malformed block with a CIDR is held nevertheless.
-		b, _ := crd.BlockFrom(&blocks.Items[i])
-		if view := views[b.Node]; b.CIDR.IsValid() && view != nil && slices.Contains(view.Listed(), b.CIDR) {
+		if b, _ := crd.BlockFrom(&blocks.Items[i]); b.CIDR.IsValid() && slices.Contains(listed[b.Node], b.CIDR) {
 			routed = append(routed, b)
 		}
 	}
 	slices.SortFunc(routed, func(a, b crd.Block) int { return a.CIDR.Compare(b.CIDR) })
-	hops := map[string][]netip.Addr{}
-	for i := range nodes.Items {
-		hops[nodes.Items[i].Name] = internalIPs(&nodes.Items[i])
-	}
 	rows := []prefixRow{}
 	for _, b := range routed {
-		row := prefixRow{Prefix: b.CIDR.String(), Node: b.Node, Pool: b.Pool, Phase: b.Phase.String()}
-		is4 := b.CIDR.Addr().Is4()
-		if i := slices.IndexFunc(hops[b.Node], func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
-			row.NextHop = hops[b.Node][i].String()
-		}
-		rows = append(rows, row)
+		hop := internalIP(addresses[b.Node], ipalloc.FamilyOf(b.CIDR.Addr()))
+		rows = append(rows, prefixRow{Prefix: b.CIDR.String(), Node: b.Node, NextHop: hop, Pool: b.Pool, Phase: b.Phase.String()})
 	}
 	return rows, nil
 }
 
-// viewsOf reads the objects that assign blocks to agents, by node.
-func viewsOf(mode ciliumnode.Mode, ciliumNodes []ciliumv2.CiliumNode, nodes []corev1.Node) map[string]*ciliumnode.View {
-	read, views := ciliumnode.NewViews(mode), map[string]*ciliumnode.View{}
-	for i := range ciliumNodes {
-		if view := read.CiliumNode(&ciliumNodes[i]); view != nil {
-			views[view.Name] = view
+// internalIP returns the first InternalIP of a family; "": there is none.
+func internalIP(addresses []corev1.NodeAddress, f ipalloc.Family) string {
+	for _, a := range addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ipalloc.FamilyOf(ip.Unmap()) == f {
+			return ip.Unmap().String()
 		}
 	}
-	for i := range nodes {
-		if view := read.Node(&nodes[i]); view != nil {
-			views[view.Name] = view
-		}
-	}
-	return views
-}
-
-func internalIPs(node *corev1.Node) []netip.Addr {
-	var ips []netip.Addr
-	for _, a := range node.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-			ips = append(ips, ip.Unmap())
-		}
-	}
-	return ips
+	return ""
 }
 
 func shapes() map[string]shape {
 	return map[string]shape{
-		"json":   func(w io.Writer, rows []prefixRow) error { return output.WriteJSON(w, rows) },
+		"json":   func(w *bytes.Buffer, rows []prefixRow) error { return cli.WriteJSON(w, rows) },
 		"csv":    writeCSV,
 		"bird":   writeBIRD,
 		"frr":    writeFRR,
@@ -222,7 +201,7 @@ func shapes() map[string]shape {
 	}
 }
 
-func writeCSV(w io.Writer, rows []prefixRow) error {
+func writeCSV(w *bytes.Buffer, rows []prefixRow) error {
 	c := csv.NewWriter(w)
 	// Error returns any write error at the end.
 	_ = c.Write([]string{"prefix", "node", "next_hop", "pool", "phase"})
@@ -235,40 +214,36 @@ func writeCSV(w io.Writer, rows []prefixRow) error {
 
 // writeBIRD writes static protocols for BIRD 2 and 3. A prefix without a next hop becomes a
 // comment.
-func writeBIRD(w io.Writer, rows []prefixRow) error {
-	var s strings.Builder
+func writeBIRD(w *bytes.Buffer, rows []prefixRow) error {
 	for _, family := range []struct{ channel, sign string }{{"ipv4", "."}, {"ipv6", ":"}} {
-		fmt.Fprintf(&s, "protocol static cilium_pool_%s {\n  %s;\n", family.channel, family.channel)
+		fmt.Fprintf(w, "protocol static cilium_pool_%s {\n  %s;\n", family.channel, family.channel)
 		for _, r := range rows {
 			switch {
 			case !strings.Contains(r.Prefix, family.sign):
 			case r.NextHop == "":
-				fmt.Fprintf(&s, "  # %s: node %s has no address of this family\n", r.Prefix, r.Node)
+				fmt.Fprintf(w, "  # %s: node %s has no address of this family\n", r.Prefix, r.Node)
 			default:
-				fmt.Fprintf(&s, "  route %s via %s; # %s\n", r.Prefix, r.NextHop, r.Node)
+				fmt.Fprintf(w, "  route %s via %s; # %s\n", r.Prefix, r.NextHop, r.Node)
 			}
 		}
-		s.WriteString("}\n")
+		w.WriteString("}\n")
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
+	return nil
 }
 
-func writeFRR(w io.Writer, rows []prefixRow) error {
-	var s strings.Builder
+func writeFRR(w *bytes.Buffer, rows []prefixRow) error {
 	for _, r := range rows {
 		command := "ip route"
 		if strings.Contains(r.Prefix, ":") {
 			command = "ipv6 route"
 		}
 		if r.NextHop == "" {
-			fmt.Fprintf(&s, "! %s: node %s has no address of this family\n", r.Prefix, r.Node)
+			fmt.Fprintf(w, "! %s: node %s has no address of this family\n", r.Prefix, r.Node)
 			continue
 		}
-		fmt.Fprintf(&s, "! node %s\n%s %s %s\n", r.Node, command, r.Prefix, r.NextHop)
+		fmt.Fprintf(w, "! node %s\n%s %s %s\n", r.Node, command, r.Prefix, r.NextHop)
 	}
-	_, err := io.WriteString(w, s.String())
-	return err
+	return nil
 }
 
 // netBoxPrefix is the form that NetBox 4 accepts at /api/ipam/prefixes/.
@@ -279,7 +254,7 @@ type netBoxPrefix struct {
 	IsPool      bool   `json:"is_pool"`
 }
 
-func writeNetBox(w io.Writer, rows []prefixRow) error {
+func writeNetBox(w *bytes.Buffer, rows []prefixRow) error {
 	out := []netBoxPrefix{}
 	for _, r := range rows {
 		p := netBoxPrefix{Prefix: r.Prefix, Status: "active", Description: fmt.Sprintf("pods of node %s, pool %s", r.Node, r.Pool), IsPool: true}
@@ -288,13 +263,12 @@ func writeNetBox(w io.Writer, rows []prefixRow) error {
 		}
 		out = append(out, p)
 	}
-	return output.WriteJSON(w, out)
+	return cli.WriteJSON(w, out)
 }
 
 // commandLimit ends a program that hangs, because it would block all further writes.
 const commandLimit = time.Minute
 
-// sink is where prefixes go.
 type sink struct {
 	out, errOut io.Writer
 	file        string   // empty: out

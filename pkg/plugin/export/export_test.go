@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
 func TestReplaceFile(t *testing.T) {
@@ -80,6 +82,13 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// watched is a cache that is complete.
+func watched() *cluster.Watched {
+	w := &cluster.Watched{Changed: make(chan bool, 1), Synced: make(chan bool, 1)}
+	w.Synced <- true
+	return w
+}
+
 // A change is written at once, further ones at most once per second, and unchanged output is
 // not written.
 func TestFollowerPaces(t *testing.T) {
@@ -87,16 +96,17 @@ func TestFollowerPaces(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &writes{start: time.Now()}
 		f := &follower{to: &sink{out: out}, every: time.Second, last: []byte("0")}
-		changed := make(chan struct{}, 1)
+		f.watched = watched()
 		var now atomic.Value
+		now.Store("0")
 		done := make(chan error)
 		go func() {
-			done <- f.run(ctx, changed, func() ([]byte, error) { return []byte(now.Load().(string)), nil })
+			done <- f.run(ctx, func() ([]byte, error) { return []byte(now.Load().(string)), nil })
 		}()
 		for _, next := range []string{"0", "1", "2", "3", "3"} {
 			now.Store(next)
 			select {
-			case changed <- struct{}{}:
+			case f.watched.Changed <- true:
 			default:
 			}
 			synctest.Wait()
@@ -120,12 +130,12 @@ func TestFollowerTriesAgain(t *testing.T) {
 	f.errOut = &printed
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		changed := make(chan struct{}, 1)
+		f.watched = watched()
 		done := make(chan error)
 		go func() {
-			done <- f.run(ctx, changed, func() ([]byte, error) { return []byte("x"), nil })
+			done <- f.run(ctx, func() ([]byte, error) { return []byte("x"), nil })
 		}()
-		changed <- struct{}{}
+		f.watched.Changed <- true
 		synctest.Wait()
 		if printed.Len() == 0 {
 			t.Error("no error is printed for a folder that is not there")
@@ -150,9 +160,8 @@ func TestFollowerTriesAgain(t *testing.T) {
 
 func TestFollowerEndsWithItsReader(t *testing.T) {
 	f := &follower{to: &sink{out: &writes{fail: 1}}, every: time.Second}
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
-	err := f.run(t.Context(), changed, func() ([]byte, error) { return []byte("x"), nil })
+	f.watched = watched()
+	err := f.run(t.Context(), func() ([]byte, error) { return []byte("x"), nil })
 	if err == nil {
 		t.Error("standard output is gone, and it goes on")
 	}

@@ -1,7 +1,7 @@
 package export
 
 import (
-	"strings"
+	"bytes"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +39,7 @@ fd00:10::8/125,b,,main,Draining
 	}
 	for name, text := range want {
 		t.Run(name, func(t *testing.T) {
-			var got strings.Builder
+			var got bytes.Buffer
 			if err := shapes()[name](&got, rows); err != nil {
 				t.Fatal(err)
 			}

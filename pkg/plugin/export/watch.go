@@ -5,63 +5,35 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/apiclient"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 )
 
-// retryAfter is the wait after a failed delivery, and the time that the same error is not logged
-// again.
+// retryAfter is the wait after a failed delivery, and the time that no other error of a watch is
+// printed.
 const retryAfter = 10 * time.Second
 
-// watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx
-// ends. Changes are signalled.
-func watchPrefixes(ctx context.Context, e *cli.Env) (client.Reader, cluster.Changes, error) {
+// watchPrefixes keeps the objects that readPrefixes reads up to date with watches until ctx ends.
+func watchPrefixes(ctx context.Context, e *cli.Env) (*cluster.Watched, error) {
 	config, err := e.Config()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	scheme, err := apiclient.Scheme()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	lost := complaint{out: e.ErrOut}
-	cached, err := apiclient.NewToolCache(config, cache.Options{
-		Scheme:           scheme,
-		DefaultTransform: slim,
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
-			if cluster.WatchEnded(err) {
-				return
-			}
-			lost.say(err, "What was written may be old")
-		},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	changed := cluster.NewChanges()
-	if _, err := changed.Watch(ctx, cached, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{}); err != nil {
-		return nil, nil, err
-	}
-	go func() {
-		// It ends with ctx, without an error.
-		_ = cached.Start(ctx)
-	}()
-	// It is false only if ctx has ended.
-	cached.WaitForCacheSync(ctx)
-	changed.Notify()
-	return cached, changed, nil
+	return cluster.Watch(ctx, config, cache.Options{Scheme: scheme, DefaultTransform: slim}, &corev1.Node{}, &ciliumv2.CiliumNode{}, &v1alpha1.PodIPBlock{})
 }
 
 // slim drops fields that prefixes do not need before an object is cached.
@@ -78,29 +50,12 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// complaint logs errors without repeating the same one.
-type complaint struct {
-	out io.Writer
-
-	mu   sync.Mutex
-	last time.Time
-}
-
-func (c *complaint) say(err error, consequence string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.last) < retryAfter {
-		return
-	}
-	c.last = time.Now()
-	fmt.Fprintf(c.out, "kubectl cilium-pool export: %v. %s; trying again\n", err, consequence)
-}
-
 // follower writes the output whenever it has changed.
 type follower struct {
-	to     *sink
-	every  time.Duration
-	errOut io.Writer
+	to      *sink
+	every   time.Duration
+	errOut  io.Writer
+	watched *cluster.Watched
 
 	last  []byte
 	retry <-chan time.Time // nil: the last delivery succeeded
@@ -116,46 +71,47 @@ func (f *follower) delivered(content []byte, err error) error {
 	case f.to.file == "":
 		return err
 	}
-	fmt.Fprintf(f.errOut, "kubectl cilium-pool export: %v; trying again in %s\n", err, retryAfter)
+	f.complain("%v; trying again in %s", err, retryAfter)
 	f.retry = time.After(retryAfter)
 	return nil
 }
 
-// run continues until ctx ends.
-func (f *follower) run(ctx context.Context, changed cluster.Changes, read func() ([]byte, error)) error {
+func (f *follower) complain(format string, args ...any) {
+	fmt.Fprintf(f.errOut, "kubectl cilium-pool export: "+format+"\n", args...)
+}
+
+// run continues until ctx ends. It reads nothing before the watches have delivered everything.
+func (f *follower) run(ctx context.Context, read func() ([]byte, error)) error {
+	changed, complained := (<-chan bool)(nil), time.Time{}
 	for {
 		due := false
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-f.watched.Failed:
+			if time.Since(complained) >= retryAfter {
+				complained = time.Now()
+				f.complain("%v. What was written may be old; trying again", err)
+			}
+			continue
+		case <-f.watched.Synced:
+			changed = f.watched.Changed
 		case <-changed:
 		case <-f.retry:
 			due = true
 		}
-		wrote, err := f.step(ctx, due, read)
-		switch {
-		case ended(ctx):
-			return nil
-		case err != nil:
-			return err
-		case !wrote:
-			continue
+		now, err := read()
+		write := err == nil && (due || !bytes.Equal(now, f.last))
+		if write {
+			if err = f.to.put(ctx, now); ctx.Err() == nil {
+				err = f.delivered(now, err)
+			}
 		}
-		cluster.Pause(ctx, f.every)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if write {
+			_ = clusterread.Sleep(ctx, f.every) // an interrupt ends the loop
+		}
 	}
 }
-
-// step writes changes, or repeats a due write.
-func (f *follower) step(ctx context.Context, due bool, read func() ([]byte, error)) (wrote bool, err error) {
-	now, err := read()
-	if err != nil || !due && bytes.Equal(now, f.last) {
-		return false, err
-	}
-	err = f.to.put(ctx, now)
-	if ended(ctx) {
-		return true, err
-	}
-	return true, f.delivered(now, err)
-}
-
-func ended(ctx context.Context) bool { return ctx.Err() != nil }

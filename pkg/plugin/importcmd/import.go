@@ -18,33 +18,42 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/importer"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// origin is a source of an import.
 type origin struct {
 	convert func([]importer.Object) *importer.Result
 	// reads are the reads of import from the cluster.
-	reads func(*cli.Env) []reading
+	reads []reading
 	// hint names the flags to specify if import found no source.
 	hint string
 }
 
-func origins() map[string]origin {
+func origins(e *cli.Env) map[string]origin {
+	kind := func(group, version, kind string) schema.GroupVersionKind {
+		return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	}
 	return map[string]origin{
-		"calico": {importer.Calico, calicoReads,
-			"IPPools, or an Installation. Those that calico-node makes of its environment are in the cluster only: leave out -f"},
-		"cilium": {importer.Cilium, ciliumReads,
-			"CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart"},
-		"kubeadm": {importer.Kubernetes, kubernetesReads,
-			"a ClusterConfiguration with networking.podSubnet, the pod of kube-controller-manager with --cluster-cidr, or ClusterCIDRs"},
+		"calico": {importer.Calico, []reading{
+			{kinds: []schema.GroupVersionKind{kind("projectcalico.org", "v3", "IPPool"), kind("crd.projectcalico.org", "v1", "IPPool")}},
+			{kinds: []schema.GroupVersionKind{kind("projectcalico.org", "v3", "IPReservation"), kind("crd.projectcalico.org", "v1", "IPReservation")}},
+			{kinds: []schema.GroupVersionKind{kind("projectcalico.org", "v3", "IPAMConfiguration"), kind("crd.projectcalico.org", "v1", "IPAMConfig")}},
+		}, "IPPools, or an Installation. Those that calico-node makes of its environment are in the cluster only: leave out -f"},
+		"cilium": {importer.Cilium, []reading{
+			{kinds: []schema.GroupVersionKind{kind("", "v1", "ConfigMap")}, namespace: e.AgentNamespace, name: "cilium-config"},
+			{kinds: []schema.GroupVersionKind{kind("cilium.io", "v2alpha1", "CiliumPodIPPool")}},
+		}, "CiliumPodIPPools, the ConfigMap cilium-config, or Helm values with ipam, also in a HelmChartConfig, a HelmRelease, an Application or under the key of a subchart"},
+		"kubeadm": {importer.Kubernetes, []reading{
+			{kinds: []schema.GroupVersionKind{kind("", "v1", "ConfigMap")}, namespace: "kube-system", name: "kubeadm-config"},
+			{kinds: []schema.GroupVersionKind{kind("", "v1", "Pod")}, namespace: "kube-system", labels: client.MatchingLabels{"component": "kube-controller-manager"}},
+			{kinds: []schema.GroupVersionKind{kind("networking.x-k8s.io", "v1", "ClusterCIDR"), kind("networking.k8s.io", "v1alpha1", "ClusterCIDR")}},
+		}, "a ClusterConfiguration with networking.podSubnet, the pod of kube-controller-manager with --cluster-cidr, or ClusterCIDRs"},
 	}
 }
 
 // New returns the command import.
 func New(e *cli.Env) *cobra.Command {
-	names := slices.Sorted(maps.Keys(origins()))
+	names := slices.Sorted(maps.Keys(origins(e)))
 	var files []string
 	from, strict := "", false
 	cmd := &cobra.Command{
@@ -69,9 +78,9 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 		Example: cli.Examples("import --from calico > pools.yaml", "import --from cilium -f values.yaml > pools.yaml", "import --from kubeadm -f kubeadm.yaml -f clustercidrs.yaml --strict"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, known := origins()[from]
+			o, known := origins(e)[from]
 			if !known {
-				return output.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
+				return cli.Usagef("--from is %q: must be %s", from, suggest.OneOf(names))
 			}
 			objects, existing, err := readObjects(cmd.Context(), e, o, files)
 			if err != nil {
@@ -85,14 +94,14 @@ Exit codes: 0 written; 1 not written, as the source could not be read or had no 
 	cmd.Flags().StringVar(&from, "from", from, "source: calico, cilium or kubeadm")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", files, "file to import from, YAML or JSON; -: standard input. May be repeated. None: import from the cluster, and compare with its PodIPPools")
 	cmd.Flags().BoolVar(&strict, "strict", strict, "exit code 3 where something could not be carried over")
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "from", names...)
 	return cmd
 }
 
 // readObjects reads the files or, without any, the cluster and its PodIPPools.
 func readObjects(ctx context.Context, e *cli.Env, o origin, files []string) ([]importer.Object, []v1alpha1.PodIPPool, error) {
 	if len(files) == 0 {
-		return readCluster(ctx, e, o.reads(e))
+		return readCluster(ctx, e, o.reads)
 	}
 	var objects []importer.Object
 	for _, file := range files {
@@ -119,7 +128,7 @@ func writeResult(e *cli.Env, from string, objects []importer.Object, result *imp
 		if len(objects) > 0 {
 			found = " of " + importer.Found(objects)
 		}
-		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins()[from].hint)
+		return fmt.Errorf("no PodIPPool was made%s. It takes %s", found, origins(e)[from].hint)
 	}
 	about := fmt.Sprintf("Made by kubectl cilium-pool import --from %s. Look it over before you apply it: a blockSize cannot be changed later.", from)
 	if err := result.WriteYAML(e.Out, about); err != nil {
@@ -127,9 +136,9 @@ func writeResult(e *cli.Env, from string, objects []importer.Object, result *imp
 	}
 	lost := result.Lost()
 	fmt.Fprintf(e.ErrOut, "%s made, %s not carried over. Nothing was applied.\n",
-		output.Count(len(result.Pools), "PodIPPool"), output.Plural(lost, "thing", "things"))
+		cli.Count(len(result.Pools), "PodIPPool"), cli.Plural(lost, "thing", "things"))
 	if strict && lost > 0 {
-		return output.NotReached
+		return cli.NotReached
 	}
 	return nil
 }
@@ -142,34 +151,6 @@ type reading struct {
 	// namespace and labels restrict the list; name requests one object.
 	namespace, name string
 	labels          client.MatchingLabels
-}
-
-func calicoReads(*cli.Env) []reading {
-	v3 := schema.GroupVersion{Group: "projectcalico.org", Version: "v3"}
-	v1 := schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
-	return []reading{
-		{kinds: []schema.GroupVersionKind{v3.WithKind("IPPool"), v1.WithKind("IPPool")}},
-		{kinds: []schema.GroupVersionKind{v3.WithKind("IPReservation"), v1.WithKind("IPReservation")}},
-		{kinds: []schema.GroupVersionKind{v3.WithKind("IPAMConfiguration"), v1.WithKind("IPAMConfig")}},
-	}
-}
-
-func ciliumReads(e *cli.Env) []reading {
-	return []reading{
-		{kinds: []schema.GroupVersionKind{{Version: "v1", Kind: "ConfigMap"}}, namespace: e.AgentNamespace, name: "cilium-config"},
-		{kinds: []schema.GroupVersionKind{{Group: "cilium.io", Version: "v2alpha1", Kind: "CiliumPodIPPool"}}},
-	}
-}
-
-func kubernetesReads(*cli.Env) []reading {
-	return []reading{
-		{kinds: []schema.GroupVersionKind{{Version: "v1", Kind: "ConfigMap"}}, namespace: "kube-system", name: "kubeadm-config"},
-		{kinds: []schema.GroupVersionKind{{Version: "v1", Kind: "Pod"}}, namespace: "kube-system", labels: client.MatchingLabels{"component": "kube-controller-manager"}},
-		{kinds: []schema.GroupVersionKind{
-			{Group: "networking.x-k8s.io", Version: "v1", Kind: "ClusterCIDR"},
-			{Group: "networking.k8s.io", Version: "v1alpha1", Kind: "ClusterCIDR"},
-		}},
-	}
 }
 
 // readCluster reads the objects to import, and the existing PodIPPools. Kinds that

@@ -13,7 +13,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
@@ -25,9 +24,9 @@ type BlockRow struct {
 	Pool   string       `json:"pool"`
 	Node   string       `json:"node"`
 	// Phase is InService, Draining or CoolingDown.
-	Phase  string     `json:"phase"`
-	Reason string     `json:"reason,omitempty"`
-	Since  *time.Time `json:"since,omitempty"`
+	Phase  string    `json:"phase"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
 	// Addresses is the number of addresses that pods can have, Used the number of the block's in
 	// use.
 	Addresses int `json:"addresses"`
@@ -45,9 +44,8 @@ type BlockRow struct {
 // BlockFilter selects blocks; empty fields select all.
 type BlockFilter struct{ Pool, node, phase string }
 
-// newBlocks returns the command get blocks.
 func newBlocks(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	var w BlockFilter
 	cmd := &cobra.Command{
 		Use:     "blocks",
@@ -59,15 +57,14 @@ a block on its way out waits.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if w.phase != "" && !slices.Contains(phaseNames(), w.phase) {
-				return output.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
+				return cli.Usagef("--phase is %s: must be %s", w.phase, suggest.OneOf(phaseNames()))
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
 				if err := checkFilter(c, w); err != nil {
-					return output.Listed{}, err
+					return nil, cli.Table{}, err
 				}
 				rows := BlockRows(c, w)
-				names := output.NamesOf("podipblock.cilium-pool.io/", rows, func(r BlockRow) string { return r.Block })
-				return output.Listed{Rows: rows, Names: names, Table: blockTable(c.Now, rows)}, nil
+				return rows, blockTable(c.Now, rows), nil
 			})
 		},
 	}
@@ -75,7 +72,7 @@ a block on its way out waits.`,
 	cmd.Flags().StringVar(&w.Pool, "pool", "", "only blocks of this pool")
 	cmd.Flags().StringVar(&w.node, "node", "", "only blocks of this node")
 	cmd.Flags().StringVar(&w.phase, "phase", "", "only blocks in this phase: InService, Draining or CoolingDown")
-	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phaseNames(), cobra.ShellCompDirectiveNoFileComp))
+	cli.CompleteFlag(cmd, "phase", phaseNames()...)
 	_ = cmd.RegisterFlagCompletionFunc("pool", e.CompletePools)
 	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
 	return cmd
@@ -93,11 +90,8 @@ func BlockRows(c *cluster.Cluster, w BlockFilter) []BlockRow {
 			wait := c.Wait(b, users)
 			row := BlockRow{
 				Block: b.Name, CIDR: b.CIDR, Family: ipalloc.FamilyOf(b.CIDR.Addr()).String(), Pool: b.Pool, Node: b.Node,
-				Phase: b.Phase.String(), Reason: string(b.Reason), Conflict: b.Conflict,
+				Phase: b.Phase.String(), Reason: string(b.Reason), Since: b.Since, Conflict: b.Conflict,
 				Addresses: c.UsableCount(b), Used: cluster.CountIn(b.CIDR, users), WaitsFor: wait.What, NeedsAction: wait.Action, NeedsRestart: wait.Restart, Created: b.Created,
-			}
-			if !b.Since.IsZero() {
-				row.Since = &b.Since
 			}
 			if (w.Pool == "" || w.Pool == b.Pool) && (w.phase == "" || w.phase == row.Phase) {
 				rows = append(rows, row)
@@ -125,24 +119,20 @@ func phaseNames() []string {
 	return []string{ipalloc.InService.String(), ipalloc.Draining.String(), ipalloc.CoolingDown.String()}
 }
 
-func blockTable(now time.Time, rows []BlockRow) output.Table {
-	t := output.Table{
-		Columns: output.Columns("Block", "CIDR+", "Pool", "Node", "Phase", "Used", "Reason+", "Waits for", "Age"),
-		Empty:   "No blocks found.",
-	}
-	for i := range rows {
-		r := &rows[i]
+func blockTable(now time.Time, rows []BlockRow) cli.Table {
+	t := cli.TableOf("blocks", rows, func(r *BlockRow) []any {
 		phase := r.Phase
 		if r.Conflict {
 			phase += ",Conflict"
 		}
-		if r.Since != nil {
-			phase += " " + output.Age(now, *r.Since)
+		if !r.Since.IsZero() {
+			phase += " " + cli.Age(now, r.Since)
 		}
-		t.Cells = append(t.Cells, []any{
-			r.Block, r.CIDR, r.Pool, r.Node, phase, output.Fraction(r.Used, r.Addresses),
-			output.Dash(r.Reason), output.Dash(r.WaitsFor), output.Age(now, r.Created),
-		})
-	}
+		return []any{
+			r.Block, r.CIDR, r.Pool, r.Node, phase, cli.Fraction(r.Used, r.Addresses),
+			cli.Dash(r.Reason), cli.Dash(r.WaitsFor), cli.Age(now, r.Created),
+		}
+	}, "Block", "CIDR+", "Pool", "Node", "Phase", "Used", "Reason+", "Waits for", "Age")
+	t.Kind = "podipblock.cilium-pool.io/"
 	return t
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // nodeRow is one family of a node, for users and scripts.
@@ -46,7 +45,8 @@ type PhaseCount struct {
 	CoolingDown int `json:"coolingDown"`
 }
 
-func (p *PhaseCount) add(phase string) {
+// Add counts a block in a phase.
+func (p *PhaseCount) Add(phase string) {
 	switch phase {
 	case ipalloc.Draining.String():
 		p.Draining++
@@ -57,11 +57,11 @@ func (p *PhaseCount) add(phase string) {
 	}
 }
 
-func (p PhaseCount) held() int { return p.InService + p.Draining + p.CoolingDown }
+// Held returns the number of all blocks.
+func (p PhaseCount) Held() int { return p.InService + p.Draining + p.CoolingDown }
 
-// newNodes returns the command get nodes.
 func newNodes(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	selector := ""
 	cmd := &cobra.Command{
 		Use:     "nodes [NODE...]",
@@ -78,10 +78,9 @@ the number of addresses of its blocks that are in use.`,
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
 				rows, err := pickedNodes(c, args, picked)
-				names := output.NamesOf("node/", rows, func(r nodeRow) string { return r.Node })
-				return output.Listed{Rows: rows, Names: names, Table: nodeTable(rows)}, err
+				return rows, nodeTable(rows), err
 			})
 		},
 	}
@@ -90,7 +89,6 @@ the number of addresses of its blocks that are in use.`,
 	return cmd
 }
 
-// pickedNodes returns the rows of nodes by name, or by labels.
 func pickedNodes(c *cluster.Cluster, names []string, picked labels.Selector) ([]nodeRow, error) {
 	if len(names) == 0 {
 		names = c.NodeNames()
@@ -118,7 +116,7 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 			Reclaimable: len(d.Memory.IdleSince), Paused: d.Paused, AgentSettled: d.State.AgentSettled,
 		}
 		for _, b := range d.State.Blocks {
-			row.Blocks.add(b.Phase.String())
+			row.Blocks.Add(b.Phase.String())
 			if is, held := c.Ledger.Block(b.CIDR); held && b.Phase != ipalloc.CoolingDown {
 				row.Addresses += c.UsableCount(is)
 				row.Used += cluster.CountIn(b.CIDR, users)
@@ -134,7 +132,6 @@ func nodeRows(c *cluster.Cluster, name string) []nodeRow {
 	return rows
 }
 
-// nodeState returns the worst state of a node.
 func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 	switch {
 	case c.Nodes[r.Node] == nil:
@@ -157,18 +154,14 @@ func nodeState(c *cluster.Cluster, d *cluster.Decision, r *nodeRow) string {
 	return "OK"
 }
 
-func nodeTable(rows []nodeRow) output.Table {
-	t := output.Table{
-		Columns: output.Columns("Node", "Family", "Pool", "Blocks", "Draining+", "Cooling Down+", "Needs", "Has", "Used", "Spare blocks+", "State"),
-		Empty:   "No nodes found.",
-	}
-	for _, r := range rows {
-		t.Cells = append(t.Cells, []any{
-			r.Node, output.Dash(FamilyWords(r.Family, r.CiliumPool)), output.Dash(r.Pool), r.Blocks.held(), r.Blocks.Draining,
-			r.Blocks.CoolingDown, r.Demand, r.Capacity,
-			output.Fraction(r.Used, r.Addresses), r.Reclaimable, r.State,
-		})
-	}
+func nodeTable(rows []nodeRow) cli.Table {
+	t := cli.TableOf("nodes", rows, func(r *nodeRow) []any {
+		return []any{
+			r.Node, cli.Dash(FamilyWords(r.Family, r.CiliumPool)), cli.Dash(r.Pool), r.Blocks.Held(), r.Blocks.Draining,
+			r.Blocks.CoolingDown, r.Demand, r.Capacity, cli.Fraction(r.Used, r.Addresses), r.Reclaimable, r.State,
+		}
+	}, "Node", "Family", "Pool", "Blocks", "Draining+", "Cooling Down+", "Needs", "Has", "Used", "Spare blocks+", "State")
+	t.Kind = "node/"
 	return t
 }
 

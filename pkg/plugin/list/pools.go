@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
@@ -29,16 +28,15 @@ func NewGet(e *cli.Env) *cobra.Command {
 addresses in use and needed.`,
 		Example: cli.Examples("get pools", "get nodes -l zone=a -o wide", "get blocks --node edge-01 -w"),
 		RunE: func(*cobra.Command, []string) error {
-			return output.Usagef("say what to list: nodes, pools or blocks")
+			return cli.Usagef("say what to list: nodes, pools or blocks")
 		},
 	}
 	cmd.AddCommand(newNodes(e), newPools(e), newBlocks(e))
 	return cmd
 }
 
-// newPools returns the command get pools.
 func newPools(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	selector := ""
 	cmd := &cobra.Command{
 		Use:     "pools [POOL...]",
@@ -61,10 +59,9 @@ operator's flags.`,
 			if err != nil {
 				return err
 			}
-			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (output.Listed, error) {
+			return e.List(cmd.Context(), &o, func(c *cluster.Cluster) (any, cli.Table, error) {
 				rows, err := pickedPools(c, args, picked)
-				names := output.NamesOf("podippool.cilium-pool.io/", rows, func(r PoolRow) string { return r.Pool })
-				return output.Listed{Rows: rows, Names: names, Table: poolTable(rows, c.Now)}, err
+				return rows, poolTable(rows, c.Now), err
 			})
 		},
 	}
@@ -73,7 +70,6 @@ operator's flags.`,
 	return cmd
 }
 
-// pickedPools returns the rows of pools by name, or by labels.
 func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]PoolRow, error) {
 	for _, name := range names {
 		if c.PodIPPools[name] == nil {
@@ -89,20 +85,15 @@ func pickedPools(c *cluster.Cluster, names []string, picked labels.Selector) ([]
 	return rows, nil
 }
 
-func poolTable(rows []PoolRow, now time.Time) output.Table {
-	t := output.Table{
-		Columns: output.Columns("Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State"),
-		Empty:   "No pools found.",
-	}
-	for i := range rows {
-		r := &rows[i]
-		t.Cells = append(t.Cells, []any{
-			r.Pool, output.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
-			fmt.Sprintf("%d/%s", r.Blocks.held(), output.Many(uint64(r.Total))), output.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full),
-			output.Many(uint64(r.Room)),
-			r.Blocks.Draining, r.Blocks.CoolingDown, output.Fraction(r.Used, r.Addresses), r.Window.words(now), output.Few(r.CIDRs), r.State,
-		})
-	}
+func poolTable(rows []PoolRow, now time.Time) cli.Table {
+	t := cli.TableOf("pools", rows, func(r *PoolRow) []any {
+		return []any{
+			r.Pool, cli.Dash(r.Family), r.Priority, r.Selected, r.Nodes, fmt.Sprintf("/%d", r.BlockBits),
+			fmt.Sprintf("%d/%s", r.Blocks.Held(), cli.Many(uint64(r.Total))), cli.Many(uint64(r.Free)), fmt.Sprintf("%d%%", r.Full), cli.Many(uint64(r.Room)),
+			r.Blocks.Draining, r.Blocks.CoolingDown, cli.Fraction(r.Used, r.Addresses), r.Window.words(now), suggest.Few(r.CIDRs), r.State,
+		}
+	}, "Pool", "Family", "Priority+", "Selected", "Nodes", "Block+", "Blocks", "Free", "Full", "Room", "Draining+", "Cooling Down+", "Used", "Window+", "CIDRs+", "State")
+	t.Kind = "podippool.cilium-pool.io/"
 	return t
 }
 
@@ -140,8 +131,8 @@ type PoolRow struct {
 // windowRow is whether a maintenance window is open, and until when that lasts. Without Until
 // it lasts forever.
 type windowRow struct {
-	Open  bool       `json:"open"`
-	Until *time.Time `json:"until,omitempty"`
+	Open  bool      `json:"open"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // PoolRows returns a row for each family of each pool.
@@ -188,7 +179,7 @@ func poolRowOf(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, counted *st
 			r.Used += b.Used
 			holders[b.Node] = true
 			if pool.Frozen() { // which counts in no blocks
-				r.Blocks.add(b.Phase)
+				r.Blocks.Add(b.Phase)
 			}
 		}
 	}
@@ -204,20 +195,14 @@ func windowOf(pool *crd.Pool, now time.Time) *windowRow {
 		return nil
 	}
 	is := pool.Maintenance.Windows.At(now)
-	w := &windowRow{Open: is.Open}
-	if !is.Until.IsZero() {
-		at := is.Until.UTC()
-		w.Until = &at
-	}
-	return w
+	return &windowRow{Open: is.Open, Until: is.Until.UTC()}
 }
 
-// words describes the time that a window is open or closed.
 func (w *windowRow) words(now time.Time) string {
 	switch {
 	case w == nil:
 		return "-"
-	case w.Until == nil:
+	case w.Until.IsZero():
 		return "closed"
 	case w.Open:
 		return "open for " + duration.HumanDuration(w.Until.Sub(now))
@@ -248,7 +233,6 @@ func selectedNodes(c *cluster.Cluster, pool string, f ipalloc.Family) int {
 	return n
 }
 
-// poolState returns the worst state of a pool.
 func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow) (name, message string) {
 	if err := c.Pools.Invalid(pool.Name); err != nil {
 		return "Invalid", err.Error()
@@ -257,12 +241,12 @@ func poolState(c *cluster.Cluster, pool *crd.Pool, f ipalloc.Family, r *PoolRow)
 	closed := slices.IndexFunc(ranges.CIDRs, func(r crd.Range) bool { return r.ClosedBy != "" })
 	switch _, open := pool.Cut(f); {
 	case pool.Deleting:
-		return "Deleting", fmt.Sprintf("it waits for %s", output.Count(r.Blocks.held(), "block"))
+		return "Deleting", fmt.Sprintf("it waits for %s", cli.Count(r.Blocks.Held(), "block"))
 	case pool.Inactive:
 		return "Idle", "spec.ciliumPoolName is " + pool.CiliumPool + ", and agents have no pools in this mode: it serves no node"
 	case pool.Paused:
 		return "Paused", "spec.paused: nothing changes on its nodes"
-	case pool.PhasesOut(f) && r.Blocks.held() == 0:
+	case pool.PhasesOut(f) && r.Blocks.Held() == 0:
 		return "Empty", "no block of it is left: it can be deleted"
 	case pool.PhasesOut(f):
 		return "PhasingOut", ""

@@ -22,8 +22,8 @@ func TestPoolCountsItsBlocks(t *testing.T) {
 	block := crd.NewBlock(netip.MustParsePrefix("10.0.0.0/29"), "p", "a", "")
 	s := &audit.Snapshot{Pools: []v1alpha1.PodIPPool{pool}, Blocks: []v1alpha1.PodIPBlock{*block}}
 	r := PoolRows(cluster.New(s, clusterread.Operator{Settings: config.DefaultSettings()}))[0]
-	if r.Nodes != 1 || r.Blocks.held() != 1 || r.Addresses != 6 || r.Room != 15 {
-		t.Errorf("%d nodes, %d blocks, %d addresses, room for %d; want 1, 1, 6, 15", r.Nodes, r.Blocks.held(), r.Addresses, r.Room)
+	if r.Nodes != 1 || r.Blocks.Held() != 1 || r.Addresses != 6 || r.Room != 15 {
+		t.Errorf("%d nodes, %d blocks, %d addresses, room for %d; want 1, 1, 6, 15", r.Nodes, r.Blocks.Held(), r.Addresses, r.Room)
 	}
 }
 

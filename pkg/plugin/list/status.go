@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // Overview is the page that users look at first.
@@ -57,9 +57,9 @@ type Overview struct {
 
 // operatorState is the operator's state by its Lease.
 type operatorState struct {
-	Leader  string     `json:"leader,omitempty"`
-	Since   *time.Time `json:"since,omitempty"`
-	Renewed *time.Time `json:"renewed,omitempty"`
+	Leader  string    `json:"leader,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Renewed time.Time `json:"renewed,omitzero"`
 	// Problem is why no leader is known. Empty: there is a leader.
 	Problem string `json:"problem,omitempty"`
 }
@@ -101,28 +101,26 @@ const lowestEvery = 2 * time.Second
 // clearScreen is ANSI: cursor home, then clear to the end.
 const clearScreen = "\033[H\033[2J"
 
-// statusPages are the flags of status.
 type statusPages struct {
 	*cli.Env
-	output       output.Flags
+	output       cli.Flags
 	watch        bool
 	every        time.Duration
 	nodes, times int
 }
 
-// show shows the page once, or with --watch until interrupted.
 func (p *statusPages) show(ctx context.Context) error {
 	switch {
 	case !p.watch:
 		leads, err := p.page(ctx)
 		if err == nil && !leads {
-			return output.Failed
+			return cli.Failed
 		}
 		return err
 	case !p.output.Readable():
-		return output.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
+		return cli.Usagef("--watch goes with text alone, not with -o %s", p.output.Format)
 	case p.every < lowestEvery:
-		return output.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
+		return cli.Usagef("--every is %s: must be %s or more", p.every, lowestEvery)
 	}
 	for n := 1; ctx.Err() == nil; n++ {
 		_, err := p.page(ctx)
@@ -146,7 +144,7 @@ func (p *statusPages) page(ctx context.Context) (leads bool, err error) {
 			return false, err
 		}
 	}
-	return v.Operator.Problem == "", p.Print(&p.output, v, func(s *output.Text) {
+	return v.Operator.Problem == "", p.Describe(&p.output, v, func(s *cli.Text) {
 		if p.watch {
 			s.Line("Time      %s", c.Now.Format(time.TimeOnly))
 		}
@@ -165,21 +163,15 @@ func leader(ctx context.Context, reader client.Reader, key client.ObjectKey, now
 	case err != nil:
 		return operatorState{Problem: fmt.Sprintf("%s cannot be read: %v", where, err)}
 	}
-	s := operatorState{}
-	if lease.Spec.HolderIdentity != nil {
-		s.Leader = *lease.Spec.HolderIdentity
-	}
-	if lease.Spec.AcquireTime != nil {
-		s.Since = &lease.Spec.AcquireTime.Time
-	}
-	if lease.Spec.RenewTime != nil {
-		s.Renewed = &lease.Spec.RenewTime.Time
+	spec := &lease.Spec
+	s := operatorState{
+		Leader: ptr.Deref(spec.HolderIdentity, ""), Since: ptr.Deref(spec.AcquireTime, metav1.MicroTime{}).Time, Renewed: ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Time,
 	}
 	switch {
-	case s.Leader == "" || s.Renewed == nil || lease.Spec.LeaseDurationSeconds == nil:
+	case s.Leader == "" || s.Renewed.IsZero() || spec.LeaseDurationSeconds == nil:
 		s.Problem = "no operator holds " + where
-	case now.Sub(*s.Renewed) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
-		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, output.Age(now, *s.Renewed))
+	case now.Sub(s.Renewed) > time.Duration(*spec.LeaseDurationSeconds)*time.Second:
+		s.Problem = fmt.Sprintf("%s has not renewed %s for %s", s.Leader, where, cli.Age(now, s.Renewed))
 	}
 	return s
 }
@@ -205,8 +197,8 @@ func ReadOverview(ctx context.Context, e *cli.Env, c *cluster.Cluster, nodes int
 		}
 	}
 	for _, b := range BlockRows(c, BlockFilter{}) {
-		if b.WaitsFor != "" && b.Since != nil {
-			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, output.Age(c.Now, *b.Since), b.WaitsFor)
+		if b.WaitsFor != "" && !b.Since.IsZero() {
+			v.attend("block %s on %s drains since %s: it waits for %s", b.Block, b.Node, cli.Age(c.Now, b.Since), b.WaitsFor)
 		}
 	}
 	report := audit.NewReport(c.Objects, 1, audit.Check(c.Objects, check.SettingsOf(c.Operator.Settings)))
@@ -226,11 +218,11 @@ func addRefused(ctx context.Context, e *cli.Env, c *cluster.Cluster, v *Overview
 	}
 	const most = 3
 	for _, r := range refused[:min(len(refused), most)] {
-		v.attend("%s %s, %s ago: %s", r.Kind, r.Name, output.Age(c.Now, r.At), r.Note)
+		v.attend("%s %s, %s ago: %s", r.Kind, r.Name, cli.Age(c.Now, r.At), r.Note)
 	}
 	if more := len(refused) - most; more > 0 {
 		v.attend("the API server refuses writes about %s more: kubectl get events -n default --field-selector reason=%s",
-			output.Plural(more, "object", "objects"), config.ReasonWriteRefused)
+			cli.Plural(more, "object", "objects"), config.ReasonWriteRefused)
 	}
 }
 
@@ -252,28 +244,28 @@ func addNodes(c *cluster.Cluster, v *Overview) {
 			case r.State == "OtherIPAM": // check counts them
 			case r.Demand > r.Capacity:
 				v.Nodes.Short += r.Demand - r.Capacity
-				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, output.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
+				v.attend("node %s is short by %s: kubectl cilium-pool explain %s", name, cli.Plural(r.Demand-r.Capacity, "address", "addresses"), name)
 			case r.State == "NoPool":
 				v.attend("node %s has no pool that serves it", name)
 			case r.State == "NoCiliumNode":
 				v.attend("node %s has no CiliumNode", name)
-			case r.State == "NodeGone" && r.Blocks.held() > r.Blocks.CoolingDown:
-				v.attend("node %s is gone and holds %s", name, output.Count(r.Blocks.held(), "block"))
+			case r.State == "NodeGone" && r.Blocks.Held() > r.Blocks.CoolingDown:
+				v.attend("node %s is gone and holds %s", name, cli.Count(r.Blocks.Held(), "block"))
 			}
 		}
 	}
 	v.Agents.All = len(c.Objects.Agents)
 	if unsettled := v.Agents.All - v.Agents.Settled; unsettled > 0 {
-		v.attend("%s not Ready for %s yet: no address is taken from their nodes", output.Plural(unsettled, "agent is", "agents are"), output.Duration(c.Operator.Settings.AgentSettle))
+		v.attend("%s not Ready for %s yet: no address is taken from their nodes", cli.Plural(unsettled, "agent is", "agents are"), cli.Duration(c.Operator.Settings.AgentSettle))
 	}
 }
 
 // Describe writes the page.
-func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
+func (v *Overview) Describe(s *cli.Text, o *cli.Flags, now time.Time) {
 	if v.Operator.Problem != "" {
 		s.Line("Operator  no operator is known to lead: %s", v.Operator.Problem)
 	} else {
-		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, output.Age(now, ptr.Deref(v.Operator.Since, time.Time{})), output.Age(now, *v.Operator.Renewed))
+		s.Line("Operator  %s leads since %s, renewed %s ago", v.Operator.Leader, cli.Age(now, v.Operator.Since), cli.Age(now, v.Operator.Renewed))
 	}
 	if v.ModeBy != "" {
 		s.Line("Mode      %s, as %s says", v.Mode, v.ModeBy)
@@ -286,9 +278,9 @@ func (v *Overview) Describe(s *output.Text, o *output.Flags, now time.Time) {
 	if v.Nodes.Short > 0 {
 		short = fmt.Sprintf("; short by %d", v.Nodes.Short)
 	}
-	s.Line("Nodes     %d, with %d of %s in use (%s)%s", v.Nodes.All, v.Nodes.InUse, output.Plural(v.Nodes.Has, "address", "addresses"), output.Percent(v.Nodes.InUse, v.Nodes.Has), short)
+	s.Line("Nodes     %d, with %d of %s in use (%s)%s", v.Nodes.All, v.Nodes.InUse, cli.Plural(v.Nodes.Has, "address", "addresses"), cli.Percent(v.Nodes.InUse, v.Nodes.Has), short)
 	s.Line("Blocks    %d in service, %d draining, %d cooling down", v.Blocks.InService, v.Blocks.Draining, v.Blocks.CoolingDown)
-	s.Line("Check     %s, %s at a first look", output.Count(v.Errors, "error"), output.Count(v.Warnings, "warning"))
+	s.Line("Check     %s, %s at a first look", cli.Count(v.Errors, "error"), cli.Count(v.Warnings, "warning"))
 	s.Line("")
 	if len(v.Pools) > 0 {
 		s.Table(o, poolTable(v.Pools, now))

@@ -15,11 +15,10 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func newAbort(e *cli.Env) *cobra.Command {
-	s := choice{asked: true}
+	var s choice
 	to, dryRun, patience := "", false, 45*time.Second
 	cmd := &cobra.Command{
 		Use:   "abort --node NODE|-l SELECTOR|--all",
@@ -47,7 +46,7 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 			switch adopt.Source(to) {
 			case adopt.None, adopt.ClusterPool, adopt.Kubernetes, adopt.MultiPool:
 			default:
-				return output.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
+				return cli.Usagef("--to is %s: must be cluster-pool, kubernetes or multi-pool", to)
 			}
 			m, err := readMove(cmd.Context(), e, &s)
 			if err != nil {
@@ -57,14 +56,13 @@ Exit codes: 0 these nodes are back, 3 some are not: the output names the next st
 			return a.run(cmd.Context(), adopt.Source(to), dryRun)
 		},
 	}
-	s.addFlags(e, cmd)
+	s.addFlags(e, cmd, true)
 	cmd.Flags().StringVar(&to, "to", to, "cluster-pool, kubernetes or multi-pool; empty: where each node came from")
 	cmd.Flags().DurationVar(&patience, "answer-timeout", patience, "time to wait for an agent's answer; at least three times the agents' --ipam-cilium-node-update-rate")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the nodes that would be taken back, without a write")
 	return cmd
 }
 
-// aborting takes nodes back.
 type aborting struct {
 	*cli.Env
 	m        *move
@@ -72,7 +70,6 @@ type aborting struct {
 	patience time.Duration
 }
 
-// returning is a node to be taken back.
 type returning struct {
 	name   string
 	to     adopt.Source
@@ -92,12 +89,16 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 	}
 	if dryRun {
 		for _, r := range all {
-			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, output.Count(len(r.blocks), "block"))
+			fmt.Fprintf(a.Out, "node/%s would go back to %s (%s)\n", r.name, r.to, cli.Count(len(r.blocks), "block"))
 		}
 		return nil
 	}
-	if err := a.begin(ctx, all); err != nil {
-		return err
+	for _, r := range all {
+		if r.refused = a.refusedAtOnce(r); r.refused == "" {
+			if err := a.pause(ctx, r); err != nil {
+				return err
+			}
+		}
 	}
 	modes, err := a.ask(ctx, all)
 	if err != nil {
@@ -114,22 +115,10 @@ func (a *aborting) run(ctx context.Context, to adopt.Source, dryRun bool) error 
 			}
 		}
 		if !a.report(r) {
-			code = output.NotReached
+			code = cli.NotReached
 		}
 	}
 	return code
-}
-
-// begin pauses the operator on all nodes that are not refused.
-func (a *aborting) begin(ctx context.Context, all []*returning) error {
-	for _, r := range all {
-		if r.refused = a.refusedAtOnce(r); r.refused == "" {
-			if err := a.pause(ctx, r); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // report prints the outcome for a node, and returns whether it is back.
@@ -140,7 +129,7 @@ func (a *aborting) report(r *returning) bool {
 	case r.ready:
 		fmt.Fprintf(a.Out, "node/%s is ready to go back: restart its agent in %s mode, then run this again\n", r.name, r.to)
 	default:
-		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, output.Count(len(r.blocks), "block"))
+		fmt.Fprintf(a.Out, "node/%s is back (%s deleted)\n", r.name, cli.Count(len(r.blocks), "block"))
 		return true
 	}
 	return false

@@ -37,7 +37,6 @@ func (a *aborting) pause(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: "true", v1alpha1.ReturningAnnotation: string(r.to)})
 }
 
-// resume undoes pause.
 func (a *aborting) resume(ctx context.Context, r *returning) error {
 	return a.annotate(ctx, r.name, map[string]any{v1alpha1.PausedAnnotation: nil, v1alpha1.ReturningAnnotation: nil})
 }

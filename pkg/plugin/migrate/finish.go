@@ -17,7 +17,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 func newFinish(e *cli.Env) *cobra.Command {
@@ -27,9 +26,9 @@ func newFinish(e *cli.Env) *cobra.Command {
 		Use:   "finish",
 		Short: "End a move: remove the old mode's leftovers; after it there is no way back",
 		Long: `Verifies that the agents of these nodes run steadily in the new mode, reported their
-addresses or requests there, and will start in it again (cilium-config,
-CiliumNodeConfigs); then removes the leftovers of the old mode from their CiliumNodes.
-While these are there, the operator assigns blocks that they name to no other node:
+addresses or requests there, and will start in it again; then removes the leftovers of
+the old mode from their CiliumNodes. Until then the operator assigns blocks that they
+name to no other node:
 
   in crd mode         spec.ipam.pools, and the labels of blocks that name their source.
                       After it, migrate abort has no effect
@@ -54,18 +53,17 @@ run it again.`,
 					fmt.Fprintln(e.ErrOut, r)
 				}
 				fmt.Fprintln(e.ErrOut, "nothing was written")
-				return output.NotReached
+				return cli.NotReached
 			}
 			return m.finish(cmd.Context(), settle, dryRun)
 		},
 	}
-	s.addFlags(e, cmd)
+	s.addFlags(e, cmd, false)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the changes, without a write")
 	cmd.Flags().DurationVar(&settle, "settle-time", settle, "time that an agent must have been Ready, and that pods must have run to be expected in its report")
 	return cmd
 }
 
-// unfinished returns the remaining work.
 func (m *move) unfinished(settle time.Duration) []string {
 	var out []string
 	for _, r := range m.rows(settle) {
@@ -99,7 +97,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		}
 		if refused != "" {
 			fmt.Fprintf(m.env.ErrOut, "node/%s stays as it is: %s\n", name, refused)
-			code = output.NotReached
+			code = cli.NotReached
 			continue
 		}
 		// The labels last: they mark this as unfinished.
@@ -112,7 +110,7 @@ func (m *move) finish(ctx context.Context, settle time.Duration, dryRun bool) er
 		}
 		var parts []string
 		if len(f.adopted) > 0 {
-			parts = append(parts, output.Count(len(f.adopted), "block"))
+			parts = append(parts, cli.Count(len(f.adopted), "block"))
 		}
 		if left != "" {
 			parts = append(parts, "removed: "+left)
@@ -178,7 +176,9 @@ func (f *finishing) once(ctx context.Context, dryRun bool) (left, refused string
 	case f.mode == ciliumnode.CRD:
 		_, err = nodes.DropPools(ctx, live)
 	case left != "":
-		err = f.retract(ctx, nodes, live)
+		if live, err = nodes.Retract(ctx, live, f.ours(live), true); err == nil {
+			_, err = nodes.ForgetReport(ctx, live)
+		}
 	}
 	return left, refused, err
 }
@@ -193,7 +193,7 @@ func (f *finishing) left(view *ciliumnode.View) string {
 	case len(view.Allocated) == 0:
 		return ""
 	}
-	return output.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
+	return cli.Count(len(view.Allocated), "CIDR") + " in spec.ipam.pools"
 }
 
 // unsure returns why it is uncertain that the agent runs in its mode with all addresses of its
@@ -206,14 +206,6 @@ func (f *finishing) unsure(ctx context.Context, live *ciliumnode.View) (string, 
 		return f.notInMultiPool(ctx, live)
 	}
 	return fmt.Sprintf("its agent starts in mode %q: cilium-config has to name crd or multi-pool", f.mode), nil
-}
-
-func (f *finishing) retract(ctx context.Context, nodes *ciliumnode.Client, live *ciliumnode.View) error {
-	live, err := nodes.Retract(ctx, live, f.ours(live), true)
-	if err == nil {
-		_, err = nodes.ForgetReport(ctx, live)
-	}
-	return err
 }
 
 // ours returns the node's blocks, and everything else in its pool and podCIDRs that lies in
@@ -254,10 +246,10 @@ func (f *finishing) addressesLeft(live *ciliumnode.View) string {
 		}
 	}
 	if addresses > 0 {
-		parts = append(parts, output.Plural(addresses, "address", "addresses")+" in spec.ipam.pool")
+		parts = append(parts, cli.Plural(addresses, "address", "addresses")+" in spec.ipam.pool")
 	}
 	if listed > 0 {
-		parts = append(parts, output.Count(listed, "podCIDR"))
+		parts = append(parts, cli.Count(listed, "podCIDR"))
 	}
 	if len(live.Used)+len(live.Release) > 0 {
 		parts = append(parts, "an old report")
@@ -274,7 +266,7 @@ func (f *finishing) notInCRD(live *ciliumnode.View) string {
 	case len(live.Used) == 0:
 		return "its agent reports nothing, so it does not run in crd mode: restart it"
 	case f.settled.Unreported > 0:
-		return fmt.Sprintf("its agent does not report %s of pods yet", output.Plural(f.settled.Unreported, "address", "addresses"))
+		return fmt.Sprintf("its agent does not report %s of pods yet", cli.Plural(f.settled.Unreported, "address", "addresses"))
 	}
 	return ""
 }

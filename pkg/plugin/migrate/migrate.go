@@ -2,6 +2,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,7 +26,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -42,47 +42,32 @@ two modes of this operator (docs/modes.md).
 Each command can be stopped at any point and run again.`,
 		Example: cli.Examples("migrate plan", "migrate start --all", "migrate status --until settled --timeout 10m", "migrate finish", "migrate abort --node edge-01"),
 		RunE: func(*cobra.Command, []string) error {
-			return output.Usagef("say what to do: plan, start, status, finish or abort")
+			return cli.Usagef("say what to do: plan, start, status, finish or abort")
 		},
 	}
 	cmd.AddCommand(newPlan(e), newStart(e), newStatus(e), newFinish(e), newAbort(e))
 	return cmd
 }
 
-// choice selects the nodes of a command.
 type choice struct {
 	nodes    []string
 	selector string
-	all      bool
-	// asked: the command needs a selection.
-	asked bool
 }
 
-func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command) {
+// addFlags adds the flags of a choice; where it must be made, with --all.
+func (s *choice) addFlags(e *cli.Env, cmd *cobra.Command, must bool) {
 	cmd.Flags().StringSliceVar(&s.nodes, "node", s.nodes, "these nodes alone; may be repeated")
 	cmd.Flags().StringVarP(&s.selector, "selector", "l", s.selector, "nodes with these labels alone")
-	if s.asked {
-		cmd.Flags().BoolVar(&s.all, "all", s.all, "all nodes")
-	}
 	_ = cmd.RegisterFlagCompletionFunc("node", e.CompleteNodes)
+	if must {
+		cmd.Flags().Bool("all", false, "all nodes")
+		cmd.MarkFlagsOneRequired("node", "selector", "all")
+		cmd.MarkFlagsMutuallyExclusive("node", "all")
+		cmd.MarkFlagsMutuallyExclusive("selector", "all")
+	}
 }
 
-// validate rejects contradictory selections.
-func (s *choice) validate() error {
-	if s.asked && !s.all && len(s.nodes) == 0 && s.selector == "" {
-		return output.Usagef("say which nodes: --node, -l or --all")
-	}
-	if s.all && (len(s.nodes) > 0 || s.selector != "") {
-		return output.Usagef("--all goes with neither --node nor -l")
-	}
-	return nil
-}
-
-// of returns the selected nodes.
 func (s *choice) of(c *cluster.Cluster) (map[string]bool, error) {
-	if err := s.validate(); err != nil {
-		return nil, err
-	}
 	for _, name := range s.nodes {
 		if c.Nodes[name] == nil {
 			return nil, fmt.Errorf("there is no Node %s", name)
@@ -144,7 +129,6 @@ func (m *move) ciliumNodes() *ciliumnode.Client {
 	return &ciliumnode.Client{Writer: m.Client, Reader: m.Client}
 }
 
-// names returns the selected nodes, sorted.
 func (m *move) names() []string { return slices.Sorted(maps.Keys(m.chosen)) }
 
 // input returns the input of a plan: all nodes, some of them selected.
@@ -184,18 +168,14 @@ func (m *move) adoptNode(name string) adopt.Node {
 	n.Published, n.Reported = facts.Published, facts.Reported
 	n.From, n.AssignedCIDRs = adopt.SourceOf(facts)
 	o := state.Cluster{Ledger: m.Ledger, Pools: m.Pools, Defaults: m.Defaults}
-	seen := map[string]bool{}
 	for _, f := range ipalloc.Families() {
 		pools, _, paused := o.Policy(node, f, "")
 		for _, pool := range pools {
-			if !seen[pool.Name] {
-				seen[pool.Name] = true
+			if !slices.Contains(n.Pools, pool) {
 				n.Pools = append(n.Pools, pool)
 			}
 		}
-		if n.Paused == "" {
-			n.Paused = paused
-		}
+		n.Paused = cmp.Or(n.Paused, paused)
 	}
 	return n
 }
@@ -286,5 +266,5 @@ func (m *move) differs(name string, s *adopt.Standing) string {
 		say(drains, "drain")
 		say(frees, "free")
 	}
-	return output.Dash(strings.Join(words, ", "))
+	return cli.Dash(strings.Join(words, ", "))
 }

@@ -17,20 +17,18 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// migratePlan is the output of migrate plan.
 type migratePlan struct {
 	Nodes    []migrateNode   `json:"nodes"`
 	Findings []adopt.Finding `json:"findings"`
 }
 
-// migrateNode is the plan for a node.
 type migrateNode struct {
 	Node     string         `json:"node"`
 	From     adopt.Source   `json:"from"`
-	Blocks   []migrateBlock `json:"blocks"`
+	Blocks   []adopt.Block  `json:"blocks"`
 	Withdraw []netip.Prefix `json:"withdraw,omitempty"`
 	// Addresses is the number of addresses of its blocks that pods can have, InUse the number in
 	// use.
@@ -39,14 +37,8 @@ type migrateNode struct {
 	Findings  int `json:"findings"`
 }
 
-type migrateBlock struct {
-	CIDR   netip.Prefix `json:"cidr"`
-	Pool   string       `json:"pool"`
-	Exists bool         `json:"exists"`
-}
-
 func newPlan(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	var s choice
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -72,27 +64,25 @@ Exit codes: 0 no obstacle, 3 obstacles, 1 the cluster could not be read.`,
 				return err
 			}
 			if plan.Blocked() {
-				return output.NotReached
+				return cli.NotReached
 			}
 			return nil
 		},
 	}
 	o.AddFlags(cmd)
-	s.addFlags(e, cmd)
+	s.addFlags(e, cmd, false)
 	return cmd
 }
 
 func (m *move) planRows(plan adopt.Plan) migratePlan {
 	out := migratePlan{Nodes: []migrateNode{}, Findings: append([]adopt.Finding{}, plan.Findings...)}
 	for _, n := range plan.Nodes {
-		row := migrateNode{Node: n.Name, From: n.From, Blocks: []migrateBlock{}, InUse: len(m.Users(n.Name))}
+		row := migrateNode{Node: n.Name, From: n.From, Blocks: append([]adopt.Block{}, n.Blocks...), Withdraw: crd.CIDRs(n.Withdraw), InUse: len(m.Users(n.Name))}
 		for _, b := range n.Blocks {
-			row.Blocks = append(row.Blocks, migrateBlock(b))
 			if pool := m.Pools.Get(b.Pool); pool != nil {
 				row.Addresses += pool.UsableCount(b.CIDR)
 			}
 		}
-		row.Withdraw = crd.CIDRs(n.Withdraw)
 		for _, f := range plan.Findings {
 			if f.Node == n.Name {
 				row.Findings++
@@ -103,17 +93,15 @@ func (m *move) planRows(plan adopt.Plan) migratePlan {
 	return out
 }
 
-func printPlan(e *cli.Env, o *output.Flags, p migratePlan) error {
-	t := output.Table{
-		Columns: output.Columns("Node", "From", "Blocks", "Addresses", "In use", "Findings"),
-		Empty:   "No nodes found.",
-	}
-	for _, n := range p.Nodes {
-		t.Cells = append(t.Cells, []any{
-			n.Node, output.Dash(string(n.From)), output.Dash(blockWords(n)), n.Addresses, n.InUse, n.Findings,
-		})
-	}
-	if err := o.Print(e.Out, e.ErrOut, p, t); err != nil || !o.Readable() {
+func printPlan(e *cli.Env, o *cli.Flags, p migratePlan) error {
+	t := cli.TableOf("nodes", p.Nodes, func(n *migrateNode) []any {
+		var cidrs []string
+		for _, b := range n.Blocks {
+			cidrs = append(cidrs, b.CIDR.String())
+		}
+		return []any{n.Node, cli.Dash(string(n.From)), cli.Dash(suggest.Few(cidrs)), n.Addresses, n.InUse, n.Findings}
+	}, "Node", "From", "Blocks", "Addresses", "In use", "Findings")
+	if err := e.Print(o, p, t); err != nil || !o.Readable() {
 		return err
 	}
 	for _, f := range p.Findings {
@@ -122,24 +110,8 @@ func printPlan(e *cli.Env, o *output.Flags, p migratePlan) error {
 	return nil
 }
 
-// blockWords returns a node's blocks, at most three by name.
-func blockWords(n migrateNode) string {
-	const most = 3
-	words := ""
-	for i, b := range n.Blocks {
-		switch {
-		case i == most:
-			return fmt.Sprintf("%s,+%d", words, len(n.Blocks)-most)
-		case i > 0:
-			words += ","
-		}
-		words += b.CIDR.String()
-	}
-	return words
-}
-
 func newStart(e *cli.Env) *cobra.Command {
-	s := choice{asked: true}
+	var s choice
 	dryRun := false
 	cmd := &cobra.Command{
 		Use:   "start --node NODE|-l SELECTOR|--all",
@@ -168,12 +140,12 @@ failed.`,
 					}
 				}
 				fmt.Fprintln(e.ErrOut, "nothing was written")
-				return output.NotReached
+				return cli.NotReached
 			}
 			return m.start(cmd.Context(), plan, dryRun)
 		},
 	}
-	s.addFlags(e, cmd)
+	s.addFlags(e, cmd, true)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", dryRun, "print the blocks that would be made, without a write")
 	return cmd
 }
@@ -241,7 +213,6 @@ func (m *move) makeBlock(ctx context.Context, n adopt.NodePlan, b adopt.Block, d
 	return nil
 }
 
-// readBlock reads a block; nil: it is gone.
 func (m *move) readBlock(ctx context.Context, name string) (*v1alpha1.PodIPBlock, error) {
 	there := &v1alpha1.PodIPBlock{}
 	err := m.Client.Get(ctx, types.NamespacedName{Name: name}, there)

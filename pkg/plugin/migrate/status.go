@@ -12,10 +12,8 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
-// migrateRow is the progress of a node.
 type migrateRow struct {
 	Node string       `json:"node"`
 	From adopt.Source `json:"from"`
@@ -37,7 +35,7 @@ type migrateRow struct {
 }
 
 func newStatus(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	var s choice
 	until, timeout, settle := "", time.Duration(0), config.DefaultSettings().AgentSettle
 	cmd := &cobra.Command{
@@ -64,23 +62,23 @@ Exit codes: 0, 3 not all have reached --until, 1 the cluster could not be read.`
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if until != "" && !slices.Contains(adopt.Steps(), adopt.Step(until)) {
-				return output.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
+				return cli.Usagef("--until is %s: must be old, adopted, published, moved, settled or finished", until)
 			}
 			rows, err := awaitStep(cmd.Context(), e, &s, adopt.Step(until), settle, timeout)
 			if err != nil {
 				return err
 			}
-			if err := o.Print(e.Out, e.ErrOut, rows, migrateTable(rows)); err != nil {
+			if err := e.Print(&o, rows, migrateTable(rows)); err != nil {
 				return err
 			}
 			if until != "" && !reached(rows, adopt.Step(until)) {
-				return output.NotReached
+				return cli.NotReached
 			}
 			return nil
 		},
 	}
 	o.AddFlags(cmd)
-	s.addFlags(e, cmd)
+	s.addFlags(e, cmd, false)
 	cmd.Flags().StringVar(&until, "until", until, "wait for this step; empty: do not wait")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "time to wait; 0: without end")
 	cmd.Flags().DurationVar(&settle, "settle-time", settle, "time that an agent must have been Ready, and that pods must have run to be expected in its report")
@@ -124,7 +122,6 @@ func (m *move) rows(settle time.Duration) []migrateRow {
 	return rows
 }
 
-// next returns the next step for a node.
 func (m *move) next(s *adopt.Standing, mode string) string {
 	switch s.Step() {
 	case adopt.Old:
@@ -156,21 +153,16 @@ func waitsToSettle(s *adopt.Standing) []string {
 		waits = append(waits, "its agent to be Ready for a while")
 	}
 	if s.Unreported > 0 {
-		waits = append(waits, fmt.Sprintf("its agent to report %s of pods", output.Plural(s.Unreported, "address", "addresses")))
+		waits = append(waits, fmt.Sprintf("its agent to report %s of pods", cli.Plural(s.Unreported, "address", "addresses")))
 	}
 	return waits
 }
 
-func migrateTable(rows []migrateRow) output.Table {
-	t := output.Table{
-		Columns: output.Columns("Node", "From", "Step", "Blocks", "Given+", "Addresses", "In use", "Unreported+", "Mode+", "Difference", "Next"),
-		Empty:   "No nodes found.",
-	}
-	for _, r := range rows {
-		t.Cells = append(t.Cells, []any{
-			r.Node, output.Dash(string(r.From)), string(r.Step), r.Blocks, r.Given, r.Addresses,
-			r.InUse, r.Unreported, output.Dash(r.Mode), r.Difference, output.Dash(r.Next),
-		})
-	}
-	return t
+func migrateTable(rows []migrateRow) cli.Table {
+	return cli.TableOf("nodes", rows, func(r *migrateRow) []any {
+		return []any{
+			r.Node, cli.Dash(string(r.From)), string(r.Step), r.Blocks, r.Given, r.Addresses,
+			r.InUse, r.Unreported, cli.Dash(r.Mode), r.Difference, cli.Dash(r.Next),
+		}
+	}, "Node", "From", "Step", "Blocks", "Given+", "Addresses", "In use", "Unreported+", "Mode+", "Difference", "Next")
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,12 +14,12 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/exclude"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/suggest"
 )
 
-// effect is the effect of an edit of pools.
 type effect struct {
 	Pools []poolChange `json:"pools"`
 	Nodes []nodeChange `json:"nodes"`
@@ -29,50 +28,12 @@ type effect struct {
 	// RoutesAdded and RoutesRemoved count the podCIDRs that are added and removed.
 	RoutesAdded   int `json:"routesAdded"`
 	RoutesRemoved int `json:"routesRemoved"`
-	// Covered are the addresses of nodes and Services that a pool would cover, by
-	// pool: no pod would get them, except shared ones.
-	Covered []covered `json:"covered,omitempty"`
-	// Closed are the CIDRs of pools that an older pool would close.
-	Closed []closed `json:"closed,omitempty"`
-	// Public are the added ranges that are neither private nor shared address space.
-	Public []public `json:"public,omitempty"`
-	// Masqueraded are the ranges of pools that Cilium masquerades.
-	Masqueraded []masqueraded `json:"masqueraded,omitempty"`
+	// Notes say what else would come of the pools: CIDRs that an older pool closes, addresses of
+	// nodes and Services in them, ranges that may be other people's, and ranges that Cilium
+	// masquerades.
+	Notes []string `json:"notes,omitempty"`
 	// InUse counts the addresses in use in blocks that would need to leave.
 	InUse int `json:"inUse"`
-}
-
-// covered is the part of the addresses of nodes and Services that a pool would cover.
-type covered struct {
-	Pool  string `json:"pool"`
-	Count int    `json:"count"`
-	// Addresses name the first of them, and their owners.
-	Addresses string `json:"addresses"`
-	// Shared: pods get them nevertheless.
-	Shared bool `json:"shared,omitempty"`
-}
-
-// closed is a CIDR of a pool that would assign no more blocks, or none from the start.
-type closed struct {
-	Pool     string       `json:"pool"`
-	CIDR     netip.Prefix `json:"cidr"`
-	By       string       `json:"by"`
-	Overlaps netip.Prefix `json:"overlaps"`
-	// Nodes hold blocks of it, which they keep.
-	Nodes []string `json:"nodes"`
-}
-
-// public is an added range of a pool.
-type public struct {
-	Pool string `json:"pool"`
-	CIDR string `json:"cidr"`
-}
-
-// masqueraded are ranges of a pool that Cilium masquerades.
-type masqueraded struct {
-	Pool    string         `json:"pool"`
-	CIDRs   []netip.Prefix `json:"cidrs"`
-	Message string         `json:"message"`
 }
 
 type poolChange struct {
@@ -107,7 +68,7 @@ type leaves struct {
 	// Stays: it stays until the node has addresses to replace it.
 	Stays bool `json:"stays,omitempty"`
 	// Until is the opening of the next maintenance window, when the block may begin to leave.
-	Until *time.Time `json:"notBefore,omitempty"`
+	Until time.Time `json:"notBefore,omitzero"`
 	// Orphaned: it would no longer lie in any CIDR of its pool.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
@@ -117,8 +78,10 @@ func effectOf(before, after *cluster.Cluster) effect {
 	x := effect{Pools: []poolChange{}, Nodes: []nodeChange{}, Unserved: []string{}}
 	for _, name := range after.NodeNames() {
 		was, is := firstSteps(before, name), firstSteps(after, name)
-		for _, s := range sharesOf(was, is) {
-			x.compare(name, s, was[s], is[s])
+		both := maps.Clone(was)
+		maps.Copy(both, is)
+		for _, share := range slices.Sorted(maps.Keys(both)) {
+			x.compare(name, was[share], is[share])
 		}
 	}
 	states := map[string]string{}
@@ -126,79 +89,74 @@ func effectOf(before, after *cluster.Cluster) effect {
 		states[r.Pool+" "+r.Family] = r.State
 	}
 	for _, r := range list.PoolRows(after) {
-		was := states[r.Pool+" "+r.Family]
-		if was == "" {
-			was = "none"
-		}
-		if was != r.State {
+		if was := cmp.Or(states[r.Pool+" "+r.Family], "none"); was != r.State {
 			x.Pools = append(x.Pools, poolChange{Pool: r.Pool, Family: r.Family, Before: was, After: r.State, Message: r.Message, Free: uint64(r.Free)})
 		}
 	}
+	x.noteClosed(before, after)
 	for _, name := range after.Pools.Names() {
 		pool := after.Pools.Get(name)
-		for _, m := range after.Objects.CiliumConfig.Masqueraded(pool) {
-			x.Masqueraded = append(x.Masqueraded, masqueraded{name, m.CIDRs, m.String()})
-		}
-		if excluded := after.Ledger.ExcludedFrom(pool); len(excluded) > 0 {
-			x.Covered = append(x.Covered, covered{Pool: name, Count: len(excluded), Addresses: exclude.Words(excluded, after.Ledger.HolderOf)})
-		}
-		if shared := after.Ledger.SharedWith(pool); len(shared) > 0 {
-			x.Covered = append(x.Covered, covered{Pool: name, Count: len(shared), Addresses: exclude.Words(shared, after.Ledger.HolderOf), Shared: true})
+		x.noteCovered(after, name, after.Ledger.ExcludedFrom(pool), "no pod gets these addresses, and no node a block that contains one")
+		x.noteCovered(after, name, after.Ledger.SharedWith(pool), "pods and Services both get these addresses, and can get the same one")
+	}
+	x.notePublic(before, after)
+	for _, name := range after.Pools.Names() {
+		for _, m := range after.Objects.CiliumConfig.Masqueraded(after.Pools.Get(name)) {
+			x.note("pool %s has %s. %s", name, m, ciliumconfig.MasqueradedFix)
 		}
 	}
-	x.closed(before, after)
-	x.public(before, after)
 	return x
 }
 
-// closed adds the CIDRs that an older pool would close, and does not yet.
-func (x *effect) closed(before, after *cluster.Cluster) {
+func (x *effect) note(format string, args ...any) {
+	x.Notes = append(x.Notes, fmt.Sprintf(format, args...))
+}
+
+func (x *effect) noteCovered(c *cluster.Cluster, pool string, addresses []exclude.Range, outcome string) {
+	if len(addresses) > 0 {
+		x.note("pool %s covers %s: %s", pool, exclude.Words(addresses, c.Ledger.HolderOf), outcome)
+	}
+}
+
+// noteClosed notes the CIDRs that an older pool would close, and does not yet. Nodes keep their
+// blocks of them.
+func (x *effect) noteClosed(before, after *cluster.Cluster) {
 	for _, name := range after.Pools.Names() {
-		was, is := closedOf(before.Pools.Get(name)), closedOf(after.Pools.Get(name))
-		for _, cidr := range slices.SortedFunc(maps.Keys(is), netip.Prefix.Compare) {
-			if _, closes := was[cidr]; closes {
+		was := closedOf(before, name)
+		for _, r := range closedOf(after, name) {
+			if slices.ContainsFunc(was, func(old crd.Range) bool { return old.CIDR == r.CIDR }) {
 				continue
 			}
-			c := closed{Pool: name, CIDR: cidr, By: is[cidr].ClosedBy, Overlaps: is[cidr].Overlap, Nodes: []string{}}
+			nodes, keep := map[string]bool{}, ""
 			for b := range after.Ledger.PoolBlocks(name) {
-				if cidr.Overlaps(b.CIDR) {
-					c.Nodes = append(c.Nodes, b.Node)
+				if r.CIDR.Overlaps(b.CIDR) {
+					nodes[b.Node] = true
 				}
 			}
-			slices.Sort(c.Nodes)
-			c.Nodes = slices.Compact(c.Nodes)
-			x.Closed = append(x.Closed, c)
+			if len(nodes) > 0 {
+				keep = ". Nodes keep their blocks of it, and get no more: " + suggest.Few(slices.Sorted(maps.Keys(nodes)))
+			}
+			x.note("pool %s assigns no block of %s, as pool %s is older, or first by name at the same age, and has %s%s", name, r.CIDR, r.ClosedBy, r.Overlap, keep)
 		}
 	}
 }
 
-// closedOf returns the CIDRs of a pool, which may be nil, that an older one closes.
-func closedOf(pool *crd.Pool) map[netip.Prefix]crd.Range {
-	closed := map[netip.Prefix]crd.Range{}
+// closedOf returns the CIDRs of a pool that an older one closes, sorted.
+func closedOf(c *cluster.Cluster, name string) []crd.Range {
+	var closed []crd.Range
 	for _, f := range ipalloc.Families() {
-		if pool == nil {
-			break
-		}
-		if ranges, ok := pool.Ranges(f); ok {
-			for _, r := range ranges.CIDRs {
-				if r.ClosedBy != "" {
-					closed[r.CIDR] = r
-				}
-			}
+		if pool := c.Pools.Get(name); pool != nil {
+			ranges, _ := pool.Ranges(f)
+			closed = append(closed, ranges.CIDRs...)
 		}
 	}
+	closed = slices.DeleteFunc(closed, func(r crd.Range) bool { return r.ClosedBy == "" })
+	slices.SortFunc(closed, func(a, b crd.Range) int { return a.CIDR.Compare(b.CIDR) })
 	return closed
 }
 
-func (c *closed) words() string {
-	text := fmt.Sprintf("pool %s assigns no block of %s, as pool %s is older, or first by name at the same age, and has %s", c.Pool, c.CIDR, c.By, c.Overlaps)
-	if len(c.Nodes) > 0 {
-		text += ". Nodes keep their blocks of it, and get no more: " + output.Few(c.Nodes)
-	}
-	return text
-}
-
-func (x *effect) public(before, after *cluster.Cluster) {
+// notePublic notes the added ranges that are neither private nor shared address space.
+func (x *effect) notePublic(before, after *cluster.Cluster) {
 	for i := range after.Objects.Pools {
 		obj := &after.Objects.Pools[i]
 		pool, old := after.Pools.Get(obj.Name), before.Pools.Get(obj.Name)
@@ -207,14 +165,14 @@ func (x *effect) public(before, after *cluster.Cluster) {
 		}
 		for _, cidr := range pool.PublicRanges() {
 			if old == nil || !slices.Contains(old.PublicRanges(), cidr) {
-				x.Public = append(x.Public, public{obj.Name, cidr.String()})
+				x.note("pool %s has %s, which is neither private nor shared address space: see that it is assigned to you", obj.Name, cidr)
 			}
 		}
 	}
 }
 
-func (x *effect) compare(name string, s share, was, is nodeChange) {
-	is.Node, is.Family, is.CiliumPool, is.PoolBefore = name, s.family.String(), s.ciliumPool, was.PoolAfter
+func (x *effect) compare(name string, was, is nodeChange) {
+	is.Node, is.Family, is.CiliumPool, is.PoolBefore = name, cmp.Or(is.Family, was.Family), cmp.Or(is.CiliumPool, was.CiliumPool), was.PoolAfter
 	before := map[string]bool{}
 	for _, l := range was.Leaves {
 		before[l.Block] = true
@@ -237,25 +195,13 @@ func (x *effect) compare(name string, s share, was, is nodeChange) {
 	x.Nodes = append(x.Nodes, is)
 }
 
-func (x *effect) describe(s *output.Text) {
+func (x *effect) describe(s *cli.Text) {
 	for _, p := range x.Pools {
-		s.Line("pool %s %s: %s -> %s (%s free)%s", p.Pool, p.Family, p.Before, p.After, output.Plural(int(min(p.Free, 1<<40)), "block", "blocks"), prefixed(": ", p.Message))
+		line := fmt.Sprintf("pool %s %s: %s -> %s (%s free): %s", p.Pool, p.Family, p.Before, p.After, cli.Count(int(min(p.Free, 1<<40)), "block"), p.Message)
+		s.Line("%s", strings.TrimSuffix(line, ": "))
 	}
-	for i := range x.Closed {
-		s.Line("%s", x.Closed[i].words())
-	}
-	for _, p := range x.Covered {
-		outcome := "no pod gets these addresses, and no node a block that contains one"
-		if p.Shared {
-			outcome = "pods and Services both get these addresses, and can get the same one"
-		}
-		s.Line("pool %s covers %s: %s", p.Pool, p.Addresses, outcome)
-	}
-	for _, p := range x.Public {
-		s.Line("pool %s has %s, which is neither private nor shared address space: see that it is assigned to you", p.Pool, p.CIDR)
-	}
-	for _, p := range x.Masqueraded {
-		s.Line("pool %s has %s. %s", p.Pool, p.Message, ciliumconfig.MasqueradedFix)
+	for _, note := range x.Notes {
+		s.Line("%s", note)
 	}
 	claimed, missing, leaving, orphaned := 0, 0, 0, 0
 	for i := range x.Nodes {
@@ -279,10 +225,10 @@ func (x *effect) describe(s *output.Text) {
 		s.Line("")
 	}
 	s.Line("%s hit: %s claimed, %s to go (%d in no CIDR of their pool any more) with %s in use.",
-		output.Count(len(x.Nodes), "node"), output.Count(claimed, "block"), output.Count(leaving, "block"), orphaned, output.Plural(x.InUse, "address", "addresses"))
+		cli.Count(len(x.Nodes), "node"), cli.Count(claimed, "block"), cli.Count(leaving, "block"), orphaned, cli.Plural(x.InUse, "address", "addresses"))
 	s.Line("Routes: %d come, %d go once their pods have.", x.RoutesAdded, x.RoutesRemoved)
 	if missing > 0 {
-		s.Line("Not all get what they want: %s.", output.Count(missing, "node"))
+		s.Line("Not all get what they want: %s.", cli.Count(missing, "node"))
 	}
 	s.Line("Nothing was written.")
 }
@@ -290,14 +236,14 @@ func (x *effect) describe(s *output.Text) {
 func (n *nodeChange) words() string {
 	var parts []string
 	if n.PoolBefore != n.PoolAfter {
-		parts = append(parts, fmt.Sprintf("pool %s -> %s", output.Dash(n.PoolBefore), output.Dash(n.PoolAfter)))
+		parts = append(parts, fmt.Sprintf("pool %s -> %s", cli.Dash(n.PoolBefore), cli.Dash(n.PoolAfter)))
 	}
 	if len(n.Claims) > 0 {
-		parts = append(parts, "claims "+output.Few(n.Claims))
+		parts = append(parts, "claims "+suggest.Few(n.Claims))
 	}
 	for _, l := range n.Leaves {
 		words := fmt.Sprintf("%s has to go (%s, %d in use)", l.Block, l.Reason, l.Used)
-		if l.Until != nil {
+		if !l.Until.IsZero() {
 			words += ", in the maintenance window that opens at " + l.Until.Format(time.RFC3339)
 		}
 		if l.Stays {
@@ -306,7 +252,7 @@ func (n *nodeChange) words() string {
 		parts = append(parts, words)
 	}
 	if n.Missing > 0 {
-		parts = append(parts, fmt.Sprintf("misses %s: no free block", output.Plural(n.Missing, "address", "addresses")))
+		parts = append(parts, fmt.Sprintf("misses %s: no free block", cli.Plural(n.Missing, "address", "addresses")))
 	}
 	if n.Paused != "" {
 		parts = append(parts, "but nothing happens: "+n.Paused)
@@ -317,45 +263,27 @@ func (n *nodeChange) words() string {
 	return strings.Join(parts, "; ")
 }
 
-func prefixed(sign, s string) string {
-	if s == "" {
-		return ""
-	}
-	return sign + s
-}
-
-// share is the key that separates a node's needs.
-type share struct {
-	family     ipalloc.Family
-	ciliumPool string // "": the default one
-}
-
-// sharesOf returns the shares of two plans, sorted.
-func sharesOf(was, is map[share]nodeChange) []share {
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	return slices.SortedFunc(maps.Keys(all), func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.ciliumPool, b.ciliumPool))
-	})
-}
-
 // firstSteps returns the first steps of a node, by family and Cilium pool, as changes from zero.
 // Their claims are taken in the cluster's ledger.
-func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
-	steps := map[share]nodeChange{}
+func firstSteps(c *cluster.Cluster, name string) map[string]nodeChange {
+	steps := map[string]nodeChange{}
 	users := c.Users(name)
 	for _, d := range c.Decide(name) {
-		n := nodeChange{Node: name, Family: d.Family.String(), PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
+		n := nodeChange{Family: d.Family.String(), CiliumPool: d.CiliumPool, PoolAfter: d.Ruling(), Paused: d.Paused, Claims: []string{}, Leaves: []leaves{}}
 		for _, b := range d.State.Blocks {
 			if b.Request == expand.None || b.Phase == ipalloc.CoolingDown {
 				continue
 			}
 			held, _ := c.Ledger.Block(b.CIDR)
 			pool := c.Pools.Get(held.Pool)
-			n.Leaves = append(n.Leaves, leaves{
+			l := leaves{
 				Block: held.Name, Used: cluster.CountIn(b.CIDR, users), Reason: string(b.Request),
-				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR), Until: opens(b.Hold),
-			})
+				Orphaned: pool == nil || !pool.Deleting && !pool.OnGrid(b.CIDR),
+			}
+			if b.Hold.For == expand.WaitWindow {
+				l.Until = b.Hold.Until.UTC()
+			}
+			n.Leaves = append(n.Leaves, l)
 		}
 		if d.Paused == "" && c.Nodes[name] != nil {
 			n.Claims, n.Missing = claimBlocks(c, &d)
@@ -363,18 +291,9 @@ func firstSteps(c *cluster.Cluster, name string) map[share]nodeChange {
 		for i := range n.Leaves {
 			n.Leaves[i].Stays = n.Missing > 0
 		}
-		steps[share{d.Family, d.CiliumPool}] = n
+		steps[list.FamilyWords(n.Family, n.CiliumPool)] = n
 	}
 	return steps
-}
-
-// opens returns when the window opens that a block waits for; nil: it waits for none.
-func opens(h expand.Hold) *time.Time {
-	if h.For != expand.WaitWindow || h.Until.IsZero() {
-		return nil
-	}
-	at := h.Until.UTC()
-	return &at
 }
 
 // claimBlocks claims blocks as the operator would: as many as the plan needs.

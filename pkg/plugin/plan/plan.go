@@ -19,12 +19,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // New returns the command plan.
 func New(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	file, remove := "", []string{}
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
@@ -46,7 +45,7 @@ are not made; kubectl apply --dry-run=server makes them.`,
 				return err
 			}
 			if len(edits)+len(remove) == 0 {
-				return output.Usagef("nothing to plan: give -f FILE or --delete POOL")
+				return cli.Usagef("nothing to plan: give -f FILE or --delete POOL")
 			}
 			before, err := e.Read(cmd.Context())
 			if err != nil {
@@ -57,7 +56,7 @@ are not made; kubectl apply --dry-run=server makes them.`,
 				return err
 			}
 			effect := effectOf(before, after)
-			return e.Print(&o, effect, effect.describe)
+			return e.Describe(&o, effect, effect.describe)
 		},
 	}
 	o.AddFlags(cmd)

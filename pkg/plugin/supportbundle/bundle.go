@@ -27,7 +27,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/explain"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/list"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/termsafe"
 )
 
@@ -52,18 +51,28 @@ be read.`,
 			if err != nil {
 				return err
 			}
-			b, err := newBundle(e, c)
+			config, err := e.Config()
 			if err != nil {
 				return err
 			}
+			clientset, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return err
+			}
+			var packed bytes.Buffer
+			zip := gzip.NewWriter(&packed)
+			b := &bundle{Env: e, Cluster: c, clientset: clientset, tar: tar.NewWriter(zip)}
 			b.gather(cmd.Context(), logLines)
+			if err := errors.Join(b.tar.Close(), zip.Close()); err != nil {
+				return err
+			}
 			if file == "" {
 				file = "cilium-pool-" + c.Now.UTC().Format("20060102-150405") + ".tar.gz"
 			}
-			if err := b.write(file); err != nil {
+			if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, output.Count(len(b.files), "file"))
+			fmt.Fprintf(e.Out, "wrote %s: %s\n", file, cli.Count(b.files, "file"))
 			for _, p := range b.problems {
 				fmt.Fprintf(e.ErrOut, "not in it: %v\n", p)
 			}
@@ -75,38 +84,28 @@ be read.`,
 	return cmd
 }
 
-// bundle collects files.
+// bundle collects files, without secrets.
 type bundle struct {
 	*cli.Env
 	*cluster.Cluster
 	clientset kubernetes.Interface // for logs
-	files     []bundled
+	tar       *tar.Writer
+	files     int
 	problems  []error
 }
 
-func newBundle(e *cli.Env, c *cluster.Cluster) (*bundle, error) {
-	config, err := e.Config()
-	if err != nil {
-		return nil, err
-	}
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return &bundle{Env: e, Cluster: c, clientset: clientset}, nil
-}
-
-type bundled struct {
-	name string
-	body []byte
-}
-
 func (b *bundle) add(name string, body []byte, err error) {
+	if err == nil {
+		body = []byte(termsafe.Text(redact(string(body))))
+		err = b.tar.WriteHeader(&tar.Header{Name: "cilium-pool/" + name, Mode: 0o644, Size: int64(len(body)), ModTime: b.Now})
+	}
+	if err == nil {
+		_, err = b.tar.Write(body)
+		b.files++
+	}
 	if err != nil {
 		b.problems = append(b.problems, fmt.Errorf("%s: %w", name, err))
-		return
 	}
-	b.files = append(b.files, bundled{name, []byte(termsafe.Text(redact(string(body))))})
 }
 
 func (b *bundle) addYAML(name string, v any) {
@@ -116,8 +115,8 @@ func (b *bundle) addYAML(name string, v any) {
 
 func (b *bundle) gather(ctx context.Context, logLines int64) {
 	b.add("version.txt", []byte("kubectl cilium-pool "+b.Version+"\noperator "+cmp.Or(b.Operator.Settings.Version, "unknown")+"\n"), nil)
-	var status, explained output.Text
-	list.ReadOverview(ctx, b.Env, b.Cluster, 0).Describe(&status, &output.Flags{Format: "wide"}, b.Now)
+	var status, explained cli.Text
+	list.ReadOverview(ctx, b.Env, b.Cluster, 0).Describe(&status, &cli.Flags{Format: "wide"}, b.Now)
 	b.add("status.txt", []byte(status.String()), nil)
 	for _, name := range b.NodeNames() {
 		explain.Node(&explained, b.Cluster, name)
@@ -136,7 +135,6 @@ func (b *bundle) gather(ctx context.Context, logLines int64) {
 	}
 }
 
-// addObjects adds the objects that the operator works with.
 func (b *bundle) addObjects(ctx context.Context) {
 	if body := b.Operator.Published; body != "" {
 		b.add("settings.json", []byte(body+"\n"), nil)
@@ -197,26 +195,6 @@ func (b *bundle) addOperators(ctx context.Context, lines int64) {
 	b.addYAML("operators.yaml", status)
 }
 
-// write packs everything into one folder.
-func (b *bundle) write(path string) error {
-	var packed bytes.Buffer
-	zip := gzip.NewWriter(&packed)
-	out := tar.NewWriter(zip)
-	for _, f := range b.files {
-		head := &tar.Header{Name: "cilium-pool/" + f.name, Mode: 0o644, Size: int64(len(f.body)), ModTime: b.Now}
-		if err := out.WriteHeader(head); err != nil {
-			return err
-		}
-		if _, err := out.Write(f.body); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(out.Close(), zip.Close()); err != nil {
-		return err
-	}
-	return os.WriteFile(path, packed.Bytes(), 0o600)
-}
-
 // redacted replaces text that a support bundle leaves out.
 const redacted = "(redacted)"
 
@@ -233,7 +211,6 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|private[-_]?key|(?:key|certificate|authority)-data)[\w.-]*\\?"?\s*[:=]\s*)(\\?"[^"\\]*\\?"|[^\s,;&}"'\\]+)`), "$1" + redacted},
 }
 
-// redact removes secrets from text.
 func redact(s string) string {
 	for _, secret := range secrets {
 		s = secret.pattern.ReplaceAllString(s, secret.left)

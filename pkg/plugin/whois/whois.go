@@ -15,12 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cluster"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/output"
 )
 
 // New returns the command whois.
 func New(e *cli.Env) *cobra.Command {
-	var o output.Flags
+	var o cli.Flags
 	cmd := &cobra.Command{
 		Use:   "whois ADDRESS",
 		Short: "Find who has an address: block, node, pod, and since when",
@@ -41,7 +40,7 @@ operator's log (docs/operations.md).`,
 				return err
 			}
 			who := ownerOf(c, addr.Unmap())
-			return e.Print(&o, who, func(s *output.Text) { who.describe(s, c.Now) })
+			return e.Describe(&o, who, func(s *cli.Text) { who.describe(s, c.Now) })
 		},
 	}
 	o.AddFlags(cmd)
@@ -54,10 +53,10 @@ type owner struct {
 	// Pools are the pools with a CIDR that contains it.
 	Pools []string `json:"pools"`
 	// Block, and the node that holds it; empty: no block contains the address.
-	Block      string     `json:"block,omitempty"`
-	Node       string     `json:"node,omitempty"`
-	Phase      string     `json:"phase,omitempty"`
-	BlockSince *time.Time `json:"blockSince,omitempty"`
+	Block      string    `json:"block,omitempty"`
+	Node       string    `json:"node,omitempty"`
+	Phase      string    `json:"phase,omitempty"`
+	BlockSince time.Time `json:"blockSince,omitzero"`
 	// PublishedBy are the nodes with agents that may assign it, by their CiliumNode or, in
 	// kubernetes mode, by the Node: more than one is wrong.
 	PublishedBy []string `json:"publishedBy"`
@@ -74,14 +73,14 @@ type addressUser struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
 	// Says is the source: agent, pod or both.
-	Says  string     `json:"says"`
-	Since *time.Time `json:"since,omitempty"`
+	Says  string    `json:"says"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 	who := owner{Address: a.String(), Pools: poolsWith(c, a), PublishedBy: []string{}, Users: []addressUser{}, carrier: c.AllocationObject()}
 	if b, ok := blockOf(c, a); ok {
-		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), &b.Created
+		who.Block, who.Node, who.Phase, who.BlockSince = b.Name, b.Node, b.Phase.String(), b.Created
 	}
 	for _, name := range c.NodeNames() {
 		view := c.Ledger.CiliumNode(name)
@@ -99,9 +98,7 @@ func ownerOf(c *cluster.Cluster, a netip.Addr) owner {
 	who.Users = append(who.Users, usersOf(c, a)...)
 	starts := c.PodStarts()
 	for i := range who.Users {
-		if since, ok := starts[who.Users[i].Name]; ok {
-			who.Users[i].Since = &since
-		}
+		who.Users[i].Since = starts[who.Users[i].Name]
 	}
 	return who
 }
@@ -158,11 +155,10 @@ func usersOf(c *cluster.Cluster, a netip.Addr) []addressUser {
 	return users
 }
 
-// describe writes the answer in sentences.
-func (o *owner) describe(s *output.Text, now time.Time) {
+func (o *owner) describe(s *cli.Text, now time.Time) {
 	switch {
 	case o.Block != "":
-		s.Line("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, output.Age(now, *o.BlockSince), o.Phase)
+		s.Line("%s is in block %s, which node %s has held for %s (%s).", o.Address, o.Block, o.Node, cli.Age(now, o.BlockSince), o.Phase)
 	case len(o.Pools) > 0:
 		s.Line("%s is in no block. It lies in a CIDR of pool %s.", o.Address, strings.Join(o.Pools, " and of pool "))
 	default:
@@ -184,8 +180,8 @@ func (o *owner) describe(s *output.Text, now time.Time) {
 	}
 	for _, u := range o.Users {
 		since := ""
-		if u.Since != nil {
-			since = ", which has run for " + output.Age(now, *u.Since)
+		if !u.Since.IsZero() {
+			since = ", which has run for " + cli.Age(now, u.Since)
 		}
 		s.Line("%s on node %s uses it%s (says: %s).", u.Name, u.Node, since, u.Says)
 	}

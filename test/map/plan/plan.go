@@ -56,10 +56,10 @@ func count(p *addressmap.Pool, b *addressmap.Block, luck int) {
 	since := Time().Add(-time.Minute)
 	switch luck {
 	case 0:
-		b.Phase, b.Reason, b.Since, b.WaitsFor = addressmap.Draining, "Reclaim", &since, "pods default/web-0"
+		b.Phase, b.Reason, b.Since, b.WaitsFor = addressmap.Draining, "Reclaim", since, "pods default/web-0"
 		p.Draining++
 	case 1:
-		b.Phase, b.Reason, b.Since = addressmap.CoolingDown, "Reclaim", &since
+		b.Phase, b.Reason, b.Since = addressmap.CoolingDown, "Reclaim", since
 		p.CoolingDown++
 	default:
 		p.InService++

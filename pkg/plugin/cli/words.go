@@ -1,9 +1,9 @@
-package output
+package cli
 
 import (
 	"fmt"
-	"io"
 	"math"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -60,20 +60,12 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// Few names three, and counts the rest.
-func Few(names []string) string {
-	if len(names) <= 3 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
-}
-
 // Many formats large counts, such as IPv6's, as powers of two.
 func Many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
+	return fmt.Sprintf("2^%d", bits.Len64(n)-1)
 }
 
 // Text collects lines for users.
@@ -84,17 +76,17 @@ func (t *Text) Line(format string, args ...any) { fmt.Fprintf(&t.lines, format+"
 
 // Table adds a table, formatted according to the flags.
 func (t *Text) Table(o *Flags, rows Table) {
-	_ = o.printTable(&t.lines, &t.lines, rows) // a strings.Builder takes all
+	_ = rows.print(&t.lines, &t.lines, o) // a strings.Builder takes all
 }
 
 // String returns all lines.
 func (t *Text) String() string { return t.lines.String() }
 
 // WriteText writes the text that describe builds.
-func WriteText(w io.Writer, describe func(*Text)) error {
+func (e *Env) WriteText(describe func(*Text)) error {
 	var t Text
 	describe(&t)
-	_, err := io.WriteString(w, t.String())
+	_, err := e.Out.Write([]byte(t.String()))
 	return err
 }
 
