@@ -31,8 +31,8 @@ func SVG(w io.Writer, m *Map, o Options) error {
 	d := &drawing{m: m, o: o, body: &bytes.Buffer{}, colours: nodeColours(m), titles: len(m.Blocks) <= mostTitles}
 	d.head()
 	d.legend()
-	for _, p := range d.pools() {
-		d.pool(p)
+	for i := range m.Pools {
+		d.pool(d.drawn(&m.Pools[i]))
 	}
 	if len(m.Pools) == 0 {
 		d.text(margin, d.y+margin, "muted", 15, "There is no pool yet.")

@@ -26,35 +26,24 @@ type placedBlock struct {
 	first, count int
 }
 
-func (d *drawing) pools() []*drawnPool {
-	byKey := map[string]*drawnPool{}
-	var all []*drawnPool
-	for i := range d.m.Pools {
-		p := &drawnPool{Pool: &d.m.Pools[i], placed: make([][]placedBlock, len(d.m.Pools[i].Sections))}
-		byKey[p.Name+" "+p.Family] = p
-		all = append(all, p)
-	}
-	nodes := map[*drawnPool]map[string]bool{}
+// drawn assigns a pool's blocks to its sections.
+func (d *drawing) drawn(p *Pool) *drawnPool {
+	out := &drawnPool{Pool: p, placed: make([][]placedBlock, len(p.Sections))}
+	nodes := map[string]bool{}
 	for i := range d.m.Blocks {
 		b := &d.m.Blocks[i]
-		p := byKey[b.Pool+" "+ipalloc.FamilyOf(b.CIDR.Addr()).String()]
-		if p == nil {
+		if b.Pool != p.Name || ipalloc.FamilyOf(b.CIDR.Addr()).String() != p.Family {
 			continue
 		}
-		if nodes[p] == nil {
-			nodes[p] = map[string]bool{}
-		}
-		nodes[p][b.Node] = true
+		nodes[b.Node] = true
 		if section, first, count, ok := p.placeOf(b.CIDR); ok {
-			p.placed[section] = append(p.placed[section], placedBlock{b, first, count})
+			out.placed[section] = append(out.placed[section], placedBlock{b, first, count})
 		} else {
-			p.strays = append(p.strays, placedBlock{b, len(p.strays), 1})
+			out.strays = append(out.strays, placedBlock{b, len(out.strays), 1})
 		}
 	}
-	for _, p := range all {
-		p.label = shortener(slices.Collect(maps.Keys(nodes[p])))
-	}
-	return all
+	out.label = shortener(slices.Collect(maps.Keys(nodes)))
+	return out
 }
 
 // shortener removes the common prefix of all nodes' names, up to a dash or a dot.
