@@ -17,6 +17,9 @@ func TestAlike(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	if got := Few([]string{"a", "b", "c", "d"}); got != "a, b, c and 1 more" {
+		t.Errorf("few are %q", got)
+	}
 	if got := OneOf([]string{"a", "b", "c"}); got != "a, b or c" {
 		t.Errorf("one of %q", got)
 	}
