@@ -4,12 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/check"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/audit/clusterread"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/plugin/cli"
 )
 
 func checkCommand(e *cli.Env) *cobra.Command {
-	o := check.NewOptions(clusterread.Where{})
+	o := check.NewOptions()
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Audit the cluster: do two nodes or pods have the same address?",
