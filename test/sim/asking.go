@@ -63,17 +63,3 @@ func (d *director) picked() {
 	})
 	d.drive(100, never, works(leader), lives(node))
 }
-
-// poolMarks are counts that must increase once pods have requested Cilium pools for long
-// enough.
-func poolMarks() []string {
-	marks := []string{
-		"make a CiliumPodIPPool", "mend a CiliumPodIPPool", "delete a CiliumPodIPPool", "refused without a CiliumPodIPPool",
-		"publish for another pool", "give back of another pool", "pod of another pool", "pod picked by a selector", "pod refused a pool",
-		"PodIPPool to serve", "PodIPPool to unserve", string(world.NamespaceEdit),
-	}
-	for _, how := range world.CiliumPoolEdits() {
-		marks = append(marks, "CiliumPodIPPool to "+how)
-	}
-	return marks
-}

@@ -28,10 +28,9 @@ func (d *director) switchOff() {
 	d.switchAll("ipv4")
 	d.one(family)
 	d.drive(3, never, is(world.PodDelete, "", ""))
-	gone := d.w.Counts.Did["IPv6 goes from a pool"]
 	for range 4 {
 		d.drive(80, never, goesOn, passes, dies)
-		if d.one(family); d.w.Counts.Did["IPv6 goes from a pool"] > gone {
+		if d.one(family); d.w.API().Get(world.KindPool, "main").(*v1alpha1.PodIPPool).Spec.IPv6 == nil {
 			break
 		}
 	}

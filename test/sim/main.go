@@ -90,7 +90,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	}
 	o.faults, err = world.ParseFaults(*faults)
 	if o.modelAlone {
-		o.mode, o.traits, o.faults = ciliumnode.CRD, o.traits&modelledTraits, o.faults&world.ModelledFaults()
+		o.mode, o.traits = ciliumnode.CRD, o.traits&modelledTraits
+		o.faults &^= world.NodeGone | world.CiliumNodeGone | world.Torn | world.Edits | world.Restore // which the model lacks
 	}
 	return o, err
 }
@@ -103,11 +104,7 @@ func (o options) originOf(seed uint64) origin {
 	}
 	of := origin{seed: seed, mode: cmp.Or(o.mode, modeOf(seed))}
 	of.traits = ((traitsOf(seed) | apartOf(seed)) & o.traits).in(of.mode)
-	ofSeed := profileOf(seed, of.mode)
-	if o.modelAlone {
-		ofSeed = modelledProfileOf(seed)
-	}
-	of.profile, of.modelAlone = cmp.Or(o.profile, ofSeed), o.modelAlone
+	of.profile, of.modelAlone = cmp.Or(o.profile, profileOf(seed, of.mode)), o.modelAlone
 	return of.fit()
 }
 
@@ -151,7 +148,7 @@ func search(o options, out io.Writer) int {
 		return 1
 	}
 	if s.overspent() {
-		fmt.Fprintln(out, "FAILED:", s.losses)
+		fmt.Fprintln(out, "FAILED:", s.tellLosses())
 		return 1
 	}
 	if idle := s.idle(); len(idle) > 0 && !o.modelAlone {

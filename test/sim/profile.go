@@ -47,13 +47,6 @@ func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
-// modelledProfileOf returns the profile of a seed if only the model of the address protocol judges:
-// mostly one that releases blocks.
-func modelledProfileOf(seed uint64) profile {
-	all := []profile{plain, lateLeader, lostAnswer, competingClaim, staleLeader, staleLeader, staleLeader, staleLeader}
-	return all[rand.New(rand.NewPCG(seed, 14)).IntN(len(all))]
-}
-
 func (p profile) plot() func(*director) {
 	return map[profile]func(*director){
 		lateLeader: (*director).lateLeader, staleWatch: (*director).staleWatch, lostAnswer: (*director).lostAnswer,

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -19,29 +19,24 @@ type searching struct {
 	out   io.Writer
 	begun time.Time
 
-	mu      sync.Mutex
-	next    int
-	done    int
-	actions int
-	on      map[string]int // seeds with each fault on
-	with    map[traits]int // actions in worlds with each trait
-	counts  world.Counts
-	// simulated is the time that passed in all worlds together.
-	simulated time.Duration
+	mu        sync.Mutex
+	next      int
+	done      int
+	actions   int
+	counts    world.Counts
+	simulated time.Duration // the time that passed in all worlds together
 	losses    losses
 	failed    *outcome
 }
 
 func newSearch(o options, out io.Writer) *searching {
-	return &searching{opts: o, out: out, begun: time.Now(), on: map[string]int{}, with: map[traits]int{}, losses: o.planLosses()}
+	return &searching{opts: o, out: out, begun: time.Now(), counts: world.NewCounts(), losses: o.planLosses()}
 }
 
 // run returns the outcome of the first seed that failed, or nil. Seeds are independent worlds,
 // so several run concurrently.
 func (s *searching) run() *outcome {
-	stop := make(chan struct{})
-	var progress, workers sync.WaitGroup
-	progress.Go(func() { s.progress(stop) })
+	var workers sync.WaitGroup
 	for range max(1, s.opts.workers) {
 		workers.Go(func() {
 			for seed, more := s.take(); more; seed, more = s.take() {
@@ -50,8 +45,6 @@ func (s *searching) run() *outcome {
 		})
 	}
 	workers.Wait()
-	close(stop)
-	progress.Wait()
 	return s.failed
 }
 
@@ -73,54 +66,25 @@ func (s *searching) finish(o outcome) {
 	s.counts.Add(o.counts)
 	s.simulated += o.simulated
 	s.losses.add(o)
-	for _, one := range world.Each(o.faults) {
-		s.on[one.String()]++
-	}
-	for _, one := range world.Each(o.traits) {
-		s.with[one] += len(o.actions)
-	}
 	if len(o.violations) > 0 && (s.failed == nil || o.seed < s.failed.seed) {
 		s.failed = &o
 	}
-}
-
-func (s *searching) progress(stop <-chan struct{}) {
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-			s.mu.Lock()
-			fmt.Fprintf(s.out, "%s: %d of %d seeds, %d actions, %d faults\n",
-				time.Since(s.begun).Round(time.Second), s.done, s.opts.seeds, s.actions, sum(s.counts.Faults))
-			s.mu.Unlock()
-		}
+	if s.done%100 == 0 {
+		fmt.Fprintf(s.out, "%s: %d of %d seeds, %d actions\n", time.Since(s.begun).Round(time.Second), s.done, s.opts.seeds, s.actions)
 	}
 }
 
 // figures describes the search.
 func (s *searching) figures() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s\n",
-		s.done, s.opts.steps, s.actions, time.Since(s.begun).Round(time.Second))
-	fmt.Fprintf(&b, "faults: %s\n", list(s.counts.Faults))
+	fmt.Fprintf(&b, "%d seeds × %d random actions, %d in all, in %s; simulated time: %.2f years\n",
+		s.done, s.opts.steps, s.actions, time.Since(s.begun).Round(time.Second), s.simulated.Hours()/24/365)
 	fmt.Fprintf(&b, "written by operators: %s\n", list(s.counts.Did))
 	fmt.Fprintf(&b, "done, with what it took to come to rest: %s\n", list(s.counts.Ops))
-	fmt.Fprintf(&b, "simulated time: %.2f years\n", s.simulated.Hours()/24/365)
-	fmt.Fprintf(&b, "held to the model of the address protocol: %s of %d steps times what they are about, and %s of those in crd mode\n",
-		percent(s.counts.Modelled, s.counts.Steps), s.counts.Steps, percent(s.counts.Modelled, s.counts.StepsOfCRD))
-	fmt.Fprintf(&b, "window of the agents' protocol: %s; %d more were lost after people took their addresses away\n", s.losses, s.counts.LostByHand)
+	fmt.Fprintf(&b, "held to the model of the address protocol: %.0f %% of the steps in crd mode times what they are about\n",
+		100*s.counts.Modelled/float64(max(1, s.counts.StepsOfCRD)))
+	fmt.Fprintf(&b, "window of the agents' protocol: %s; %d more were lost after people took their addresses away\n", s.tellLosses(), s.counts.LostByHand)
 	return b.String()
-}
-
-// percent returns a part as a percentage of all.
-func percent(part float64, all int) string {
-	if all == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%.0f %%", 100*part/float64(all))
 }
 
 func list(counts map[string]int) string {
@@ -131,68 +95,28 @@ func list(counts map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// missing returns the counts that have not increased.
-func (s *searching) missing(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return s.counts.Faults[name]+s.counts.Did[name] > 0 })
-}
+// enough is the number of actions after which everything must have happened.
+const enough = 400_000
 
-func sum(counts map[string]int) int {
-	n := 0
-	for _, c := range counts {
-		n += c
-	}
-	return n
-}
-
-// After enough actions everything must have happened, and everything about a trait after
-// enoughOfOne actions in worlds that have it.
-const (
-	enough      = 200_000
-	enoughOfOne = 50_000
-)
-
-// idle names the missing actions. Short searches, and those with chosen faults or a chosen profile,
-// only have to claim and publish.
+// idle names the missing actions, and the missing writes of operators. Short searches, and those
+// with chosen faults, traits, or a mode or profile, only have to claim and publish.
 func (s *searching) idle() []string {
-	must := []string{"claim", "publish"}
-	long := s.actions >= enough && s.opts.profile == ""
-	if long && s.opts.faults == world.AllFaults() {
-		must = append(must, musts(s.opts.mode)...)
-	}
+	writes := []string{"claim", "publish"}
 	var out []string
-	for _, name := range must {
+	if o := s.opts; s.actions >= enough && o.profile == "" && o.mode == "" && o.faults == world.AllFaults() && o.traits == allTraits {
+		writes = append(writes, "drain", "undrain", "mark", "remove", "retire", "cool down", "give up", "move", "offer", "park",
+			"make a CiliumNode", "make a CiliumPodIPPool", "delete a CiliumPodIPPool")
+		for verb := range weights(rand.New(rand.NewPCG(1, 1))) {
+			if s.counts.Ops[string(verb)] == 0 {
+				out = append(out, string(verb))
+			}
+		}
+	}
+	for _, name := range writes {
 		if s.counts.Did[name] == 0 {
 			out = append(out, name)
 		}
 	}
-	if !long {
-		return out
-	}
-	for _, fault := range world.Each(s.opts.faults & faultsIn(s.opts.mode)) {
-		out = append(out, s.missing(fault.Marks())...)
-	}
-	for _, trait := range world.Each(s.opts.traits.in(s.opts.mode)) {
-		switch n := s.with[trait]; {
-		case n == 0:
-			out = append(out, "a world with "+trait.String())
-		case n >= enoughOfOne && (trait != dual || s.opts.mode == ""): // no mode has all of its marks
-			out = append(out, s.missing(trait.marks())...)
-		}
-	}
+	slices.Sort(out)
 	return out
-}
-
-// musts are the required actions of operators and agents in a mode.
-func musts(mode ciliumnode.Mode) []string {
-	all := []string{"cool down", "give up", "drain", "undrain"}
-	switch mode {
-	case ciliumnode.Kubernetes:
-		return append(all, "move", "publish IPv6", "publish a wide block", "Node back under its agent")
-	case ciliumnode.MultiPool:
-		return append(all, "mark", "give back", "make a CiliumNode", "publish IPv6", "give back IPv6", "publish a wide block",
-			"Node back under its agent")
-	case ciliumnode.CRD:
-		return append(all, "mark", "remove", "make a CiliumNode")
-	}
-	return append(all, "mark", "remove", "make a CiliumNode", "give back")
 }

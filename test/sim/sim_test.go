@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,7 +95,7 @@ func TestHeldToModel(t *testing.T) {
 		for _, v := range out.violations {
 			t.Errorf("seed %d: %s", seed, v)
 		}
-		wide := out.counts.Faults["block of another size made"] > 0
+		wide := slices.ContainsFunc(out.actions, func(a world.Action) bool { return a.Verb == world.BlockMake && a.What == "wide" })
 		if held := out.counts.Modelled; !wide && int(held) != out.counts.Steps || held < float64(out.counts.Steps)/4 || out.counts.StepsOfCRD != out.counts.Steps {
 			t.Errorf("seed %d: %.0f of %d steps were held to the model, %d in crd mode; a block of another size was made: %t",
 				seed, held, out.counts.Steps, out.counts.StepsOfCRD, wide)
@@ -112,46 +111,18 @@ func TestHeldToModel(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a search without actions fails.
+// TestIdle checks that a search without actions fails, and one that never leads to some action.
 func TestIdle(t *testing.T) {
-	s := newSearch(options{faults: world.AllFaults()}, &strings.Builder{})
+	s := newSearch(options{faults: world.AllFaults(), traits: allTraits}, &strings.Builder{})
 	if diff := cmp.Diff([]string{"claim", "publish"}, s.idle()); diff != "" {
 		t.Error(diff)
 	}
 	s.actions = enough
-	s.counts.Add(world.Counts{Did: map[string]int{"claim": 1, "publish": 1, "mark": 1, "remove": 1, "cool down": 1, "give up": 1}})
-	if diff := cmp.Diff([]string{"drain", "undrain", "make a CiliumNode", "give back", "killed"}, s.idle()[:5]); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// TestIdleInMode checks that a search in one mode must show all actions of that mode, and no
-// others.
-func TestIdleInMode(t *testing.T) {
-	tests := map[ciliumnode.Mode]struct{ has, hasNot []string }{
-		ciliumnode.CRD:        {[]string{"remove", "agent reported nothing", "node-delete", "migrate start"}, []string{"give back", "move", "make a CiliumPodIPPool"}},
-		ciliumnode.MultiPool:  {[]string{"give back", "ciliumnode-delete", "node-delete", "block-tear", "upgraded", "make a CiliumPodIPPool", "publish a wide block"}, []string{"remove", "migrate start"}},
-		ciliumnode.Kubernetes: {[]string{"move", "block-tear", "node-off", "publish IPv6", "block of another size made"}, []string{"mark", "ciliumnode-delete"}},
-	}
-	for mode, test := range tests {
-		s := newSearch(options{faults: world.AllFaults(), traits: allTraits, mode: mode}, &strings.Builder{})
-		s.actions = enough
-		for _, trait := range world.Each(s.opts.traits.in(mode)) {
-			if want := "a world with " + trait.String(); !slices.Contains(s.idle(), want) {
-				t.Errorf("%s: %q is not asked for", mode, want)
-			}
-			s.with[trait] = enoughOfOne
-		}
-		idle := s.idle()
-		for _, name := range test.has {
-			if !slices.Contains(idle, name) {
-				t.Errorf("%s: %q is not asked for: %v", mode, name, idle)
-			}
-		}
-		for _, name := range test.hasNot {
-			if slices.Contains(idle, name) {
-				t.Errorf("%s: %q is asked for, and cannot happen", mode, name)
-			}
+	s.counts.Add(world.Counts{Did: map[string]int{"claim": 1}, Ops: map[string]int{"kill": 1}})
+	idle := s.idle()
+	for name, want := range map[string]bool{"claim": false, "kill": false, "give up": true, "call-kills": true} {
+		if slices.Contains(idle, name) != want {
+			t.Errorf("%s: asked for: %t, want %t", name, !want, want)
 		}
 	}
 }
@@ -188,58 +159,27 @@ func TestShrink(t *testing.T) {
 }
 
 // TestBudget checks that a search fails if more worlds lose pods than the window of the agents'
-// protocol can explain, or if one world loses pods at restart after restart. At the budget it
-// passes.
+// protocol can explain, or if one world loses pods at restart after restart.
 func TestBudget(t *testing.T) {
-	search := func() *searching {
-		return newSearch(options{seeds: 2000, steps: 500, mode: ciliumnode.CRD}, &strings.Builder{})
-	}
-	loses := func(restarts int) outcome {
-		return outcome{origin: origin{mode: ciliumnode.CRD, profile: plain}, counts: world.Counts{Lost: 3 * restarts, LossyRestarts: restarts}}
-	}
-	s := search()
-	budget := s.losses
-	if budget.planned < 1000 || budget.mayWorlds == 0 || budget.mayWorlds > budget.planned/100 || budget.mayRestarts == 0 {
-		t.Fatalf("budget %+v", budget)
-	}
-	s.finish(loses(budget.mayRestarts)) // it counts once
-	for range budget.mayWorlds - 1 {
-		s.finish(loses(1))
-	}
-	s.finish(loses(0))
-	if _, more := s.take(); s.overspent() || !more {
-		t.Errorf("at the budget: %s; goes on: %t", s.losses, more)
-	}
-	s.finish(loses(1))
-	if _, more := s.take(); !s.overspent() || more {
-		t.Errorf("one world more: %s; goes on: %t", s.losses, more)
-	}
-	s = search()
-	s.finish(loses(budget.mayRestarts + 1))
-	if !s.overspent() {
-		t.Errorf("a world that loses pods again and again: %s", s.losses)
-	}
-}
-
-// TestBounds checks that each bound is exceeded with at most the given probability, and the
-// number below it with more.
-func TestBounds(t *testing.T) {
-	for worlds, want := range map[int]int{100: 2, 10_000: 10, 100_000: 42} {
-		p := perWorld(lossRate, 500)
-		got := binomialBound(worlds, p, falseAlarm)
-		if got != want {
-			t.Errorf("%d worlds: %d, want %d", worlds, got, want)
+	for planned, want := range map[int]int{0: 2, 100: 2, 10_000: 11, 100_000: 44} {
+		if got := (losses{planned: planned}).mayWorlds(500); got != want {
+			t.Errorf("%d worlds: %d may lose pods, want %d", planned, got, want)
 		}
-		exactly, upTo := math.Pow(1-p, float64(worlds)), 0.0
-		for k := range got + 1 {
-			if 1-upTo <= falseAlarm {
-				t.Errorf("%d worlds: %d would do", worlds, k-1)
-			}
-			upTo += exactly
-			exactly *= float64(worlds-k) / float64(k+1) * p / (1 - p)
+	}
+	for name, test := range map[string]struct {
+		restarts []int // at which each world loses pods
+		want     bool
+	}{
+		"at the budget":    {[]int{mayRestarts, 1, 0}, false},
+		"one world more":   {[]int{1, 1, 1}, true},
+		"one restart more": {[]int{mayRestarts + 1}, true},
+	} {
+		s := newSearch(options{seeds: 1000, steps: 10, mode: ciliumnode.CRD}, &strings.Builder{})
+		for _, n := range test.restarts {
+			s.finish(outcome{counts: world.Counts{Lost: 3 * n, LossyRestarts: n}})
 		}
-		if 1-upTo > falseAlarm {
-			t.Errorf("%d worlds: %d is exceeded with %g", worlds, got, 1-upTo)
+		if _, more := s.take(); s.overspent() != test.want || more == test.want {
+			t.Errorf("%s: %s; goes on: %t", name, s.tellLosses(), more)
 		}
 	}
 }

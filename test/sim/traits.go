@@ -80,24 +80,6 @@ func traitsOf(seed uint64) traits {
 	return t
 }
 
-// marks returns counts, of faults or of actions by operators, that must increase once worlds
-// have had a trait for long enough.
-func (t traits) marks() []string {
-	return map[traits][]string{
-		windows: {"hold for " + v1alpha1.WaitsFor + "Window"}, pace: {"hold for " + v1alpha1.WaitsFor + "Turn"}, pressure: {string(world.Cordon)},
-		adoption:   {"migrate start", "migrate abort", "migrate finish", "taken back", "agent moved", "command killed", "give back to another IPAM", "pod of another pool"},
-		shadow:     {"upgraded"},
-		pools:      poolMarks(),
-		labels:     {string(world.NodeLabel), "Node with a startup taint"},
-		scheduling: {"bind", "offer", "claim for waiting pods", "recall", "recall for a first block", "bound by an old offer"},
-		parking:    {"park", "unpark", "close"},
-		moves:      {"move off", "hold for " + v1alpha1.WaitsFor + "Nodes", "selector that cannot be read"},
-		dual:       {"adopt IPv6", "pod of two pools", "offer IPv6"},
-		families:   {string(world.AgentFamilies), "IPv6 goes from a pool", "IPv6 comes back to a pool"},
-		cluster:    {string(world.NodeAddress), string(world.ServiceEdit), "Node with an address of a pool", "ServiceCIDR of a pool"},
-	}[t]
-}
-
 // adapt gives the world of a seed its traits.
 func (t traits) adapt(seed uint64, c *world.Config) {
 	if t&(windows|pace|pressure) != 0 {

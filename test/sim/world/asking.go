@@ -233,7 +233,6 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 		addr, err = m.whole.Allocate(pool, family, owner)
 	} else {
 		m.whole.Wait(pool, family, owner)
-		m.w.Counts.Did["refused without a CiliumPodIPPool"]++
 	}
 	if f := (waitsFor{pool, family, owner}); err != nil {
 		m.waits[f] = m.w.clock.now
@@ -241,38 +240,4 @@ func (m *machine) takeOf(pool string, family ipalloc.Family, owner string) (neti
 		delete(m.waits, f)
 	}
 	return addr, err
-}
-
-// countAdd counts the outcome of the CNI ADD of a pod that requests pools, by family, unless
-// its agent refused it.
-func (wl *workload) countAdd(pod *corev1.Pod, pools [2]string, ok bool, err error) {
-	other := func(pool string) bool { return pool != "" && pool != crd.DefaultCiliumPool }
-	switch {
-	case wl.cfg.Asking == nil && wl.cfg.Move == nil:
-	case !ok:
-		wl.Counts.Did["pod refused a pool"]++
-	case err == nil && (other(pools[ipalloc.IPv4]) || other(pools[ipalloc.IPv6])):
-		wl.Counts.Did["pod of another pool"]++
-		if pools[ipalloc.IPv6] != "" && pools[ipalloc.IPv4] != pools[ipalloc.IPv6] {
-			wl.Counts.Did["pod of two pools"]++
-		}
-		if len(wl.pickedFor(pod, wl.api.Get(KindNamespace, pod.Namespace), ipalloc.IPv4)) == 1 && pod.Annotations == nil {
-			wl.Counts.Did["pod picked by a selector"]++
-		}
-	}
-}
-
-// countGivenBack counts a CIDR that an agent removed from its list of a pool.
-func (wl *workload) countGivenBack(l listed) {
-	if wl.cfg.Move != nil {
-		wl.Counts.Did["give back to another IPAM"]++
-		return
-	}
-	wl.Counts.Did["give back"]++
-	if l.cidr.Addr().Is6() {
-		wl.Counts.Did["give back IPv6"]++
-	}
-	if l.pool != crd.DefaultCiliumPool {
-		wl.Counts.Did["give back of another pool"]++
-	}
 }

@@ -291,9 +291,6 @@ func (o *Operator) carryOut(c *call) error {
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)
 		o.w.Counts.Ops["answered "+reasonOf(err)]++
-		if c.writes() && o.w.processes.lease.holder != o && apierrors.IsConflict(err) {
-			o.w.Counts.Faults["old write refused"]++
-		}
 	}
 	return err
 }

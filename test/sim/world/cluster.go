@@ -46,7 +46,6 @@ func (u *users) setAddress(name, what string) {
 	node := u.api.Get(KindNode, name).DeepCopyObject().(*corev1.Node)
 	if node.Status.Addresses = nil; some {
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeAddressType(kind), Address: addr}}
-		u.Counts.Did["Node with an address of a pool"]++
 	}
 	u.must(u.api.Update(node, true))
 }
@@ -82,7 +81,6 @@ func (u *users) editService(name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{u.cfg.Cluster.Services[i].String()}},
 	}))
-	u.Counts.Did["ServiceCIDR of a pool"]++
 }
 
 // has returns the addresses of an object of the cluster that no pod may get.

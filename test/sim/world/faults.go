@@ -45,25 +45,5 @@ func (f Faults) Has(one Faults) bool { return f&one == one }
 
 func (f Faults) String() string { return FormatSet(f, names()) }
 
-// Marks returns the counts, in Counts.Faults, that must increase once a single fault has been
-// on for long enough. Lagging watches show in the operators' conflicts and in timeouts instead.
-func (f Faults) Marks() []string {
-	return map[Faults][]string{
-		Kill: {"killed", "killed before a write"}, KillAfterWrite: {"killed after a write"}, Unheard: {"answer lost", "claim never answered"},
-		Fail: {"call failed", "call refused"}, Lag: {"watch lagged"}, HandlerLag: {"handler lagged"}, Relist: {"compacted watch"},
-		StaleList: {"stale list"}, Freeze: {"frozen", "frozen with a write in hand", "write without the lease", "old write refused"}, Jump: {"clock jumped"}, Skew: {"clock off"},
-		AgentKill: {"agent died"}, AgentEmpty: {"agent reported nothing"}, AgentMute: {"agent muted"},
-		NodeGone: {string(NodeDelete), string(NodeOff), string(NodeMake)}, CiliumNodeGone: {string(CNDelete)},
-		PoolEdits: {string(PoolEdit)}, BlockEdits: {string(BlockDelete), string(BlockMake), "block of another size made"},
-		Torn: {string(BlockTear), string(BlockStrip), string(BlockStatus)}, Edits: {string(CNEdit), string(Touch)},
-		Restore: {string(BackupTake), string(BackupAgain)}, Upgrade: {"upgraded"}, ForcedPods: {"pod removed by force"},
-	}[f]
-}
-
 // ParseFaults reads the notation of ParseSet.
 func ParseFaults(s string) (Faults, error) { return ParseSet[Faults](s, names()) }
-
-// ModelledFaults returns the faults that the model of the address protocol covers.
-func ModelledFaults() Faults {
-	return AllFaults() &^ (NodeGone | CiliumNodeGone | Torn | Edits | Restore)
-}

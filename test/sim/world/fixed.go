@@ -96,8 +96,6 @@ func (r *modeRules) checkPodCIDR(node client.Object, m *machine, cidr netip.Pref
 	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != m.name {
 		r.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
-	} else {
-		r.rules.countWide(b)
 	}
 	switch has := r.otherBlocks(m, cidr); {
 	case len(has) == 0:
@@ -170,7 +168,6 @@ func (r *settledRules) runsWithout(m *machine, f ipalloc.Family) bool {
 // others or soon will: Kubernetes deletes the pods of a Node that is gone, including its agent's
 // (pkg/controller/podgc, gcOrphaned), so the agent starts anew.
 func (m *machine) lostNode() {
-	m.w.Counts.Did["agent starts anew after its Node"]++
 	for _, e := range m.endpoints {
 		e.forfeited = true
 	}

@@ -61,7 +61,6 @@ func (m *kubelet) add(slot string) {
 	if knows {
 		v4, v6, err = m.allocate(pools, keyOf(pod))
 	}
-	m.w.workload.countAdd(pod, pools, knows, err)
 	if err != nil {
 		m.w.workload.refused[m.podKey(slot)] = m.w.clock.now
 		m.w.Counts.Ops["add refused"]++

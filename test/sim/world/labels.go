@@ -39,7 +39,6 @@ func (l *Labels) register(w *World, node *corev1.Node) {
 	turn := w.pick(node.Name, uint64(len(w.api.history[KindNode])), 4)
 	if turn != 3 {
 		node.Spec.Taints = []corev1.Taint{{Key: l.Taint, Effect: corev1.TaintEffectNoSchedule}}
-		w.Counts.Did["Node with a startup taint"]++
 	}
 	if turn == 2 {
 		node.Labels[ZoneLabel] = l.Zones[0]
@@ -166,9 +165,6 @@ func (r *writeRules) checkFirst(m *machine) {
 		}
 		if len(others) > 0 {
 			r.violate(10, "before agents start: node %s keeps its first blocks %v, none of which is in use or of pool %s, which rules it", m.name, others, ruling)
-		}
-		if given {
-			r.Counts.Did["first block of the pool that rules"]++
 		}
 	}
 }

@@ -150,14 +150,6 @@ func (mg *migration) keptOff(name string) bool {
 	return true
 }
 
-// countAdopted counts a block that migrate has created.
-func (r *writeRules) countAdopted(v Version) {
-	b, _ := v.New.(*v1alpha1.PodIPBlock)
-	if v.Old == nil && b != nil && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
-		r.Counts.Did["adopt IPv6"]++
-	}
-}
-
 // elsewhere reports whether the agent of a node has run only in its old mode since the world
 // began, or since the node was taken back.
 func (m *machine) elsewhere() bool { return m.mode != adopt.None && !m.moved }

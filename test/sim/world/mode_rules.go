@@ -28,9 +28,6 @@ func (r *modeRules) checkCiliumPool(v Version) {
 	case now == nil && r.rules.writer.current.needed:
 		r.violate(10, "CiliumPodIPPool %s was deleted while a PodIPPool served it, or a node listed a CIDR of it", v.Key)
 	case now == nil:
-		if r.isListed(v.Key) {
-			r.Counts.Faults["CiliumPodIPPool deleted too late"]++
-		}
 	case !sameButRanges(old, now):
 		r.violate(7, "of CiliumPodIPPool %s more was changed than what ranges it has", v.Key)
 	}
@@ -65,7 +62,6 @@ func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
 		if slices.Contains(before, cidr) {
 			continue
 		}
-		r.Counts.Did["park"]++
 		if len(after) > 1 {
 			r.violate(2, "%v of node %s are parked at once", after, node)
 		}
@@ -78,7 +74,6 @@ func (r *modeRules) checkParked(node string, old, now *ciliumv2.CiliumNode) {
 		if slices.Contains(after, cidr) || !slices.Contains(allocatedIn(now), cidr) {
 			continue
 		}
-		r.Counts.Did["unpark"]++
 		if !r.podSays(cidr) && !slices.ContainsFunc(r.rules.writer.podsOf(node), cidr.Contains) && !slices.ContainsFunc(ownIn(old), cidr.Contains) {
 			r.violate(2, "%s of node %s was listed again, and nothing is known to use it: its agent will allocate from it", cidr, node)
 		}

@@ -76,11 +76,9 @@ func (m *mover) resume() {
 	}
 	m.pending = nil
 	m.w.tracef("migrate %s ended with %d: %s%s", m.command, m.code, m.out.String(), m.err.String())
-	m.w.Counts.Did["migrate "+strings.SplitN(m.command, "/", 2)[0]]++
 	for _, line := range regexp.MustCompile(`(?m)^node/(\S+) is (back|ready)`).FindAllStringSubmatch(m.out.String(), -1) {
 		if m.ready[line[1]] = line[2] == "ready"; line[2] == "back" {
 			m.w.machine(line[1]).moved, m.w.machine(line[1]).served = false, false
-			m.w.Counts.Did["taken back"]++
 		}
 	}
 }
@@ -90,7 +88,6 @@ func (m *mover) die() {
 	if m.busy() {
 		m.stop()
 		m.pending = nil
-		m.w.Counts.Faults["command killed"]++
 	}
 }
 
@@ -202,11 +199,9 @@ func (mg *migration) doMover(verb Verb, command string) bool {
 	case CommandCall:
 		m.resume()
 	case CommandFails:
-		mg.Counts.Faults["command's call failed"]++
 		m.pending.fate = failed
 		m.resume()
 	case CommandUnheard:
-		mg.Counts.Faults["command's answer lost"]++
 		m.pending.fate = unheard
 		m.resume()
 	case CommandKills:

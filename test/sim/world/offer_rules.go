@@ -26,36 +26,6 @@ func leaving(entry ipamtypes.IPReleaseStatus) bool {
 	return false
 }
 
-// noteForPods counts an operator's writes for pods that wait for addresses.
-func (r *offerRules) noteForPods(v Version) {
-	now, _ := v.New.(*v1alpha1.PodIPBlock)
-	if r.sched == nil || now == nil {
-		return
-	}
-	cidr, err := netip.ParsePrefix(now.Spec.CIDR)
-	if err != nil {
-		return
-	}
-	switch expected, recall := r.needsOf(r.rules.writer, now.Spec.NodeName, ipalloc.FamilyOf(cidr.Addr())); {
-	case v.Old == nil && expected > 0:
-		r.Counts.Did["claim for waiting pods"]++
-	case phaseOf(now) == v1alpha1.BlockDraining && phaseOf(v.Old.(*v1alpha1.PodIPBlock)) == "" && slices.Contains(recall, cidr):
-		r.Counts.Did["recall"]++
-		if slices.ContainsFunc(r.machines, func(m *machine) bool { return r.lacksFirstBlock(m, ipalloc.FamilyOf(cidr.Addr())) }) {
-			r.Counts.Did["recall for a first block"]++
-		}
-	}
-}
-
-// needsOf returns the number of addresses of a family that an operator has assigned to a node for
-// waiting pods, and the blocks of any family that the node should return.
-func (r *offerRules) needsOf(o *Operator, node string, f ipalloc.Family) (expected int, recall []netip.Prefix) {
-	if r.sched == nil {
-		return 0, nil
-	}
-	return o.parts.Node.Unscheduled.Needs(node, f, 0)
-}
-
 // checkScheduledRest checks at rest that each Node offers its addresses, that no pod waits for an
 // address that a node could get, and that no node waits for a first block that another one does not
 // need.
@@ -273,7 +243,6 @@ func (r *offerRules) checkBind(pod *corev1.Pod) {
 		}
 	}
 	if s.nodes[m.name] != r.api.Get(KindNode, m.name) {
-		r.Counts.Faults["bound by an old offer"]++
 		return
 	}
 	// Between the binding of a pod that requests no address and the lower offer, one pod too

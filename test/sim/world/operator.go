@@ -267,17 +267,6 @@ func (o *Operator) reconcile(c int, name string) {
 		f.result, f.err = o.reconciler(c).Reconcile(o.within(f), request(name))
 	})
 	o.flights = append(o.flights, f)
-	for _, s := range o.streams {
-		if _, behind := s.next(o.w.api); behind {
-			o.w.Counts.Faults["watch lagged"]++
-		}
-		if len(s.undelivered) > 0 {
-			o.w.Counts.Faults["handler lagged"]++
-		}
-	}
-	if o.skew != 0 {
-		o.w.Counts.Faults["clock off"]++
-	}
 	o.resume(f)
 }
 
@@ -411,15 +400,4 @@ func stripsOf() map[Kind]toolscache.TransformFunc {
 		strips[kindOf(obj)] = by.Transform
 	}
 	return strips
-}
-
-// writing returns the number of writes that the process is about to send.
-func (o *Operator) writing() int {
-	n := 0
-	for _, f := range o.flights {
-		if f.pending.writes() {
-			n++
-		}
-	}
-	return n
 }

@@ -50,14 +50,10 @@ func ownIn(cn *ciliumv2.CiliumNode) []netip.Addr {
 	return out
 }
 
-// lostParked reports, and counts, that an agent saw the CIDR of an address parked when it
+// lostParked reports that an agent saw the CIDR of an address parked when it
 // started: it cannot restore the pod (docs/modes.md).
 func (m *machine) lostParked(addr netip.Addr) bool {
-	if m.seen == nil || !slices.ContainsFunc(parkedIn(m.seen), func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return false
-	}
-	m.w.Counts.Faults["lost while parked"]++
-	return true
+	return m.seen != nil && slices.ContainsFunc(parkedIn(m.seen), func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // checkParkedRest checks at rest that no CIDR is parked, and that agents allocate from no draining

@@ -124,21 +124,16 @@ func (ps *processes) doOperator(a Action, o *Operator) {
 	case List:
 		s := o.stream(a.What)
 		s.list(ps.api, len(ps.api.history[s.kind]))
-		ps.Counts.Faults["compacted watch"]++
 	case Reconcile, Early:
 		c := controllerOf(a.What)
 		o.reconcile(c, a.What[len(controllerName(c))+1:])
 	case KillOperator:
-		ps.Counts.Faults["killed before a write"] += o.writing()
-		ps.Counts.Faults["killed"]++
 		o.crash()
 	case FreezeOp:
-		ps.Counts.Faults["frozen"]++
 		o.frozen = true
 	case Thaw:
 		o.frozen = false
 	case UpgradeOp:
-		ps.Counts.Faults["upgraded"]++
 		o.crash()
 		o.settings = ps.cfg.Upgraded
 	default:
@@ -151,7 +146,6 @@ func (ps *processes) versionsAgo(what string) int {
 	if what == "" {
 		return 0
 	}
-	ps.Counts.Faults["stale list"]++
 	if n, err := strconv.Atoi(strings.TrimPrefix(what, "stale-")); err == nil {
 		return n
 	}
@@ -161,31 +155,20 @@ func (ps *processes) versionsAgo(what string) int {
 func (ps *processes) doCall(verb Verb, o *Operator, f *flight) {
 	switch verb {
 	case Call, Shown:
-	case Timeout:
-		ps.Counts.Faults["not shown in time"]++
-		f.pending.fate = failed
-	case CallFails:
-		ps.Counts.Faults["call failed"]++
+	case Timeout, CallFails:
 		f.pending.fate = failed
 	case CallThrottle:
-		ps.Counts.Faults["call refused"]++
 		f.pending.fate = throttled
 	case CallUnheard:
-		ps.Counts.Faults["answer lost"]++
 		f.pending.fate = unheard
 	case CallKills:
-		ps.Counts.Faults["killed after a write"]++
 		o.current = f
 		_ = o.carryOut(f.pending)
 		o.crash()
 		return
 	case CallFreezes:
-		ps.Counts.Faults["frozen with a write in hand"]++
 		o.frozen = true
 		return
-	}
-	if o.leads && ps.lease.holder != o && f.pending.writes() {
-		ps.Counts.Faults["write without the lease"]++
 	}
 	o.resume(f)
 }

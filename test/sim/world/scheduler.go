@@ -162,7 +162,6 @@ func (s *scheduler) schedule(pod *corev1.Pod) {
 	pod.Spec.NodeName = fit[s.w.pick(pod.Name, s.w.api.version, len(fit))]
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	s.w.must(s.w.api.Update(pod, false))
-	s.w.Counts.Did["bind"]++
 	s.w.offers.checkBind(pod)
 }
 

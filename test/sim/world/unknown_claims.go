@@ -36,7 +36,6 @@ func (o *Operator) unheard(name string) {
 		b.Spec.NodeName, o.w.ciliumPoolOf(b), netip.MustParsePrefix(b.Spec.CIDR), b.UID,
 		o.stream(KindPool.String()).delivered(), o.stream(KindNode.String()).delivered(),
 	}
-	o.w.Counts.Faults["claim never answered"]++
 }
 
 // delivered returns the least number of versions of its kind that the handler has received.

@@ -209,7 +209,6 @@ func (u *users) allKnow(name string) bool {
 const people = "people"
 
 func (u *users) doPeople(a Action) {
-	u.Counts.Faults[string(a.Verb)]++
 	m := u.machine(a.Who)
 	switch a.Verb {
 	case Collect:
@@ -230,7 +229,6 @@ func (u *users) doPeople(a Action) {
 		u.poolUsers.editPool(a.What)
 	case BlockMake:
 		if a.What == wide {
-			u.Counts.Faults["block of another size made"]++
 			u.makeWideBlock(m)
 		} else {
 			u.makeBlock(m, cmp.Or(a.What, u.cfg.Pools[0].Name))

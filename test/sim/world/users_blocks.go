@@ -86,13 +86,6 @@ func (u *users) makeWideBlock(m *machine) {
 	}
 }
 
-// countWide counts one that is assigned to an agent as a whole.
-func (r *writeRules) countWide(b *v1alpha1.PodIPBlock) {
-	if !r.users.onGrid(b.Name) {
-		r.Counts.Did["publish a wide block"]++
-	}
-}
-
 // nth returns the i-th prefix of a length in rng, which spans at most 2^32 addresses.
 func nth(rng netip.Prefix, bits, i int) netip.Prefix {
 	a := rng.Addr().AsSlice()

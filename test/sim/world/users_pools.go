@@ -37,7 +37,7 @@ func (u *poolUsers) enableAskingEdits() {
 		}
 	}
 	for _, name := range u.ciliumPools() {
-		for _, how := range CiliumPoolEdits() {
+		for _, how := range ciliumPoolEdits() {
 			if (how == "make") == (u.ciliumPool(name) == nil) {
 				u.canIf(PoolEdits, CiliumPoolEdit, people, how+"="+name)
 			}
@@ -78,7 +78,6 @@ func (u *poolUsers) serving(pool *v1alpha1.PodIPPool) string {
 func (u *poolUsers) editServed(how, name string) {
 	i := slices.IndexFunc(u.cfg.Asking.Served, func(p *v1alpha1.PodIPPool) bool { return servedName(p) == name })
 	pool := u.cfg.Asking.Served[i]
-	u.Counts.Faults["PodIPPool to "+how]++
 	if how == "serve" {
 		u.must(u.api.Create(pool))
 		return
@@ -114,15 +113,14 @@ func (u *poolUsers) otherPool() {
 	}
 }
 
-// CiliumPoolEdits are the users' edits of a CiliumPodIPPool: create one, delete it, remove or add
+// ciliumPoolEdits are the users' edits of a CiliumPodIPPool: create one, delete it, remove or add
 // the operator's label, give it ranges of another family, and let it select pods by their labels,
 // by those of their namespace, all of them, or none.
-func CiliumPoolEdits() []string {
+func ciliumPoolEdits() []string {
 	return []string{"make", "delete", "strip", "mark", "family", "pick-pods", "pick-namespaces", "pick-all", "pick-none"}
 }
 
 func (u *poolUsers) editCiliumPool(how, name string) {
-	u.Counts.Faults["CiliumPodIPPool to "+how]++
 	switch how {
 	case "make":
 		obj := ciliumpool.Carrier(name)
@@ -275,13 +273,11 @@ func (u *poolUsers) makeNamespaces() {
 func (u *poolUsers) switchFamily(pool *v1alpha1.PodIPPool) {
 	if pool.Spec.IPv6 == nil {
 		pool.Spec.IPv6 = u.cfg.Pools[0].Spec.IPv6.DeepCopy()
-		u.Counts.Did["IPv6 comes back to a pool"]++
 		return
 	}
 	draining := !slices.ContainsFunc(pool.Spec.IPv6.CIDRs, allocates)
 	if s := pool.Status.IPv6; draining && s != nil && s.Blocks.InService+s.Blocks.Draining+s.Blocks.CoolingDown == 0 {
 		pool.Spec.IPv6 = nil
-		u.Counts.Did["IPv6 goes from a pool"]++
 		return
 	}
 	policy := v1alpha1.AllocationDrain
@@ -323,7 +319,6 @@ func (u *poolUsers) enableSelectors() {
 func (u *poolUsers) editSelector(name string) {
 	pool := u.api.Get(KindPool, name).(*v1alpha1.PodIPPool).DeepCopy()
 	if readable(pool) {
-		u.Counts.Faults["selector that cannot be read"]++
 		pool.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: ZoneLabel, Operator: "Is", Values: []string{name}}}
 	} else {
 		pool.Spec.NodeSelector.MatchExpressions = nil

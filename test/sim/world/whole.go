@@ -129,11 +129,6 @@ func (m *machine) update() {
 		_, err := m.w.api.Update(cn, true)
 		m.asked = err != nil
 	}
-	for _, l := range before {
-		if !slices.Contains(after, l) {
-			m.w.workload.countGivenBack(l)
-		}
-	}
 }
 
 // checkWhole checks an operator's write of a list: only blocks of the node, without removals, and
@@ -181,8 +176,6 @@ func (r *modeRules) checkListed(node string, l listed) {
 	b, ok := r.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
 	if !ok || b.Spec.NodeName != node {
 		r.violate(1, "%s was listed on node %s, and is no block of it", c, node)
-	} else {
-		r.rules.countWide(b)
 	}
 	for _, m := range r.machines {
 		if m.name == node {

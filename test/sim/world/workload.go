@@ -97,21 +97,16 @@ func (wl *workload) doAgent(verb Verb, m *machine) bool {
 	case AgentReport:
 		m.report()
 	case AgentSync:
-		wl.Counts.Did["Node back under its agent"]++
 		m.discover()
 	case AgentPod:
 		m.kubelet.writePod()
 	case AgentRollout:
-		wl.Counts.Did["agent moved"]++
 		m.crash()
 	case AgentDies:
-		wl.Counts.Faults["agent died"]++
 		m.crash()
 	case AgentNothing:
-		wl.Counts.Faults["agent reported nothing"]++
 		m.reportNothing()
 	case AgentMutes:
-		wl.Counts.Faults["agent muted"]++
 		m.silent = !m.silent
 	default:
 		return false
@@ -137,7 +132,6 @@ func (wl *workload) doPod(verb Verb, m *machine, slot string) bool {
 	case PodGone:
 		m.kubelet.podGone(slot)
 	case PodForce:
-		wl.Counts.Faults["pod removed by force"]++
 		m.kubelet.podGone(slot)
 	default:
 		return false

@@ -125,7 +125,7 @@ func New(cfg Config) *World {
 		cfg.Families = []agent.Family{agent.IPv4}
 	}
 	w := &World{
-		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()), strips: stripsOf(), Counts: newCounts(),
+		trace: cfg.Trace, quiet: log.IntoContext(context.Background(), logr.Discard()), strips: stripsOf(), Counts: NewCounts(),
 	}
 	w.clock = &clock{World: w, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.queries = queries{cfg: cfg, api: NewAPI(w.Now)}

@@ -77,7 +77,6 @@ func (r *writeRules) judged(v Version) {
 		}
 	case KindBlock:
 		delete(r.torn, v.Key)
-		r.countAdopted(v)
 		if v.New == nil {
 			r.blockGone(v)
 		}
@@ -114,7 +113,6 @@ func (r *writeRules) checkByKind(v Version) {
 		r.migration.checkElsewhere(v)
 		r.modeRules.checkWhole(v)
 	case KindBlock:
-		r.offers.noteForPods(v)
 		r.checkBlock(v)
 	case KindNode:
 		r.modeRules.checkFixed(v)
