@@ -2,7 +2,11 @@ package invariant_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +15,7 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,43 +27,227 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
-// world writes in place of operators and agents.
+// begun is the state that tests start from.
+const begun = "range 10.9.0.0/16; node a new; node b new; cn a new; cn b new; block 10.9.0.0/30 a; " +
+	"cn a publish 172.16.0.1 10.9.0.1 10.9.0.2, list 172.16.0.0/24 10.9.0.0/30"
+
+// store is an API server.
+type store interface {
+	// get reads the object of the name that o has, and reports whether it exists.
+	get(o client.Object) bool
+	// put creates or updates an object, or with status its status alone.
+	put(o client.Object, status bool)
+	remove(o client.Object)
+}
+
+// write performs writes, in place of operators, agents and users, separated by "; ":
+//
+//	range CIDR                                 pool p gets a range
+//	node NAME new|gone
+//	pod NODE IP
+//	block CIDR NODE|cool|serve|drain REASON|gone
+//	cn NAME gone
+//	cn NAME CHANGE, CHANGE ...                 one write of a CiliumNode, with changes of [change]
+func write(t *testing.T, s store, script string) {
+	t.Helper()
+	for step := range strings.SplitSeq(script, "; ") {
+		kind, rest, _ := strings.Cut(step, " ")
+		name, what, _ := strings.Cut(rest, " ")
+		switch kind {
+		case "":
+		case "range":
+			p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+			if !s.get(p) {
+				p.Spec.IPv4 = &v1alpha1.IPv4Ranges{BlockSize: 30}
+			}
+			p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: name})
+			s.put(p, false)
+		case "node":
+			makeOrRemove(s, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, what)
+		case "pod":
+			p := harness.BoundPod(name, "x", nil)
+			s.put(p, false)
+			s.get(p)
+			p.Status.Phase, p.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: what}}
+			p.Status.PodIP = what
+			s.put(p, true)
+		case "block":
+			writeBlock(s, netip.MustParsePrefix(name), what)
+		case "cn":
+			writeCiliumNode(t, s, name, what)
+		default:
+			t.Fatalf("unknown step %q", step)
+		}
+	}
+}
+
+func makeOrRemove(s store, o client.Object, what string) {
+	if what == "gone" {
+		s.get(o)
+		s.remove(o)
+	} else {
+		s.put(o, false)
+	}
+}
+
+func writeBlock(s store, cidr netip.Prefix, what string) {
+	b := crd.NewBlock(cidr, "p", what, "")
+	b.Finalizers = nil
+	why, drains := strings.CutPrefix(what, "drain ")
+	s.get(b)
+	switch {
+	case what == "cool":
+		crd.SetBlockPhase(b, ipalloc.CoolingDown, expand.Reclaim, "", time.Now())
+	case what == "serve":
+		crd.SetBlockPhase(b, ipalloc.InService, expand.None, "", time.Now())
+	case drains:
+		crd.SetBlockPhase(b, ipalloc.Draining, map[string]expand.Reason{
+			"Deleted": expand.Deleted, "CIDRDraining": expand.CIDRDraining, "NodeUnselected": expand.NodeUnselected,
+			"PoolDeleted": expand.PoolDeleted, "Reclaim": expand.Reclaim,
+		}[why], "", time.Now())
+	default:
+		makeOrRemove(s, b, what)
+		return
+	}
+	s.put(b, true)
+}
+
+func writeCiliumNode(t *testing.T, s store, name, what string) {
+	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if what == "gone" {
+		makeOrRemove(s, cn, what)
+		return
+	}
+	s.get(cn)
+	status := false
+	for part := range strings.SplitSeq(what, ", ") {
+		fields := strings.Fields(part)
+		if !change(cn, fields[0], fields[1:]) {
+			t.Fatalf("unknown change %q", part)
+		}
+		status = status || fields[0] == "release" || fields[0] == "use"
+	}
+	s.put(cn, status)
+}
+
+// change makes one change of a CiliumNode:
+//
+//	new
+//	publish IP ..., unpublish IP ...
+//	list CIDR ...
+//	own IP ..., health IP, ingress IP
+//	owner UID
+//	label [VALUE]
+//	release IP STATE, use IP OWNER             of its status
+func change(cn *ciliumv2.CiliumNode, what string, args []string) bool {
+	ipam := &cn.Spec.IPAM
+	switch what {
+	case "new":
+	case "publish":
+		for _, ip := range args {
+			put(&ipam.Pool, ip, ipamtypes.AllocationIP{})
+		}
+	case "unpublish":
+		for _, ip := range args {
+			delete(ipam.Pool, ip)
+		}
+	case "list":
+		ipam.PodCIDRs = nil
+		for _, cidr := range args {
+			ipam.PodCIDRs = append(ipam.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix(cidr)))
+		}
+	case "own":
+		for _, ip := range args {
+			cn.Spec.Addresses = append(cn.Spec.Addresses, ciliumv2.NodeAddress{Type: "CiliumInternalIP", IP: ip})
+		}
+	case "health":
+		cn.Spec.HealthAddressing.IPv4 = args[0]
+	case "ingress":
+		cn.Spec.IngressAddressing.IPV4 = args[0]
+	case "owner":
+		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: cn.Name, UID: types.UID(args[0])}}
+	case "label":
+		cn.Labels = map[string]string{"value": strings.Join(args, "")}
+	case "release":
+		put(&cn.Status.IPAM.ReleaseIPs, args[0], ipamtypes.IPReleaseStatus(args[1]))
+	case "use":
+		put(&cn.Status.IPAM.Used, args[0], ipamtypes.AllocationIP{Owner: args[1]})
+	default:
+		return false
+	}
+	return true
+}
+
+func put[M ~map[string]V, V any](m *M, key string, value V) {
+	if *m == nil {
+		*m = M{}
+	}
+	(*m)[key] = value
+}
+
+func kindOf(o client.Object) invariant.Kind { return invariant.Kind(reflect.TypeOf(o).Elem().Name()) }
+
+func keyOf(o client.Object) string { return fmt.Sprint(kindOf(o), o.GetName()) }
+
+func assign(to, from client.Object) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem()) }
+
+func briefly(violations []invariant.Violation) []string {
+	var out []string
+	for _, v := range violations {
+		out = append(out, fmt.Sprintf("%d %s", v.Rule, strings.NewReplacer("CiliumNode", "cn", "PodIPBlock", "block").Replace(v.Subject)))
+	}
+	return out
+}
+
+// world is a real API server, with a checker.
 type world struct {
 	*harness.Bed
-	cfg *rest.Config
+	checker *invariant.Checker
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts a checker on an API server with the state begun.
+func newWorld(t *testing.T, cfg *rest.Config, opts invariant.Options) *world {
 	t.Helper()
-	return worldOn(t, shared.Cluster(t).Config())
-}
-
-func worldOn(t *testing.T, cfg *rest.Config) *world {
-	t.Helper()
-	w := &world{Bed: harness.NewBed(t, cfg), cfg: cfg}
-	w.Ctx = deadline(t)
+	w := &world{Bed: harness.NewBed(t, cfg)}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	w.Ctx = ctx
 	t.Cleanup(w.clear)
-	w.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PodIPPoolSpec{
-		IPv4: &v1alpha1.IPv4Ranges{CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.9.0.0/16"}}, BlockSize: 30},
-	}})
-	for _, name := range []string{"a", "b"} {
-		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		w.createCiliumNode(name, func(*ciliumv2.CiliumNode) {})
-	}
-	w.createBlock("10.9.0.0/30", "a")
-	w.cilium("a", func(cn *ciliumv2.CiliumNode) {
-		publish(cn, "172.16.0.1", "10.9.0.1", "10.9.0.2")
-		listCIDRs(cn, "172.16.0.0/24", "10.9.0.0/30")
-	})
+	write(t, w, begun)
+	checker, err := invariant.Watch(ctx, cfg, opts)
+	w.Must(err)
+	w.checker = checker
 	return w
 }
 
-// watch starts a checker that ends with the test.
-func (w *world) watch(opts invariant.Options) *invariant.Checker {
+func (w *world) get(o client.Object) bool {
 	w.TB.Helper()
-	checker, err := invariant.Watch(w.Ctx, w.cfg, opts)
-	w.Must(err)
-	return checker
+	err := w.Client.Get(w.Ctx, client.ObjectKeyFromObject(o), o)
+	w.Must(client.IgnoreNotFound(err))
+	return err == nil
+}
+
+func (w *world) put(o client.Object, status bool) {
+	w.TB.Helper()
+	switch {
+	case o.GetResourceVersion() == "":
+		w.Create(o)
+	case status:
+		w.UpdateStatus(o)
+	default:
+		w.Update(o)
+	}
+}
+
+func (w *world) remove(o client.Object) { w.Delete(o) }
+
+// finds checks the violations that the checker has found so far.
+func (w *world) finds(want ...string) {
+	w.TB.Helper()
+	w.Must(w.checker.Sync(w.Ctx))
+	if found := w.checker.Violations(); !slices.Equal(briefly(found), want) {
+		w.TB.Errorf("found %v, want %q", found, want)
+	}
 }
 
 // clear deletes everything for the next test.
@@ -69,118 +258,5 @@ func (w *world) clear() {
 		if err := w.Client.DeleteAllOf(ctx, o); err != nil {
 			w.TB.Error(err)
 		}
-	}
-	if err := w.Client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)); err != nil {
-		w.TB.Error(err)
-	}
-}
-
-func (w *world) createBlock(cidr, node string) {
-	w.TB.Helper()
-	b := crd.NewBlock(netip.MustParsePrefix(cidr), "p", node, "")
-	b.Finalizers = nil
-	w.Create(b)
-}
-
-func (w *world) coolDown(name string) {
-	w.TB.Helper()
-	b := &v1alpha1.PodIPBlock{}
-	w.Read(b, "", name)
-	crd.SetBlockPhase(b, ipalloc.CoolingDown, expand.Reclaim, "", time.Now())
-	w.UpdateStatus(b)
-}
-
-func (w *world) deleteBlock(name string) {
-	w.TB.Helper()
-	w.Delete(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
-func (w *world) deleteNode(name string) {
-	w.TB.Helper()
-	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
-func (w *world) createCiliumNode(name string, change func(*ciliumv2.CiliumNode)) {
-	w.TB.Helper()
-	cn := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	change(cn)
-	w.Create(cn)
-}
-
-func (w *world) deleteCiliumNode(name string) *ciliumv2.CiliumNode {
-	w.TB.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	w.Read(cn, "", name)
-	w.Delete(cn)
-	return cn
-}
-
-// byHandAndDeletedTwice adds a range that contains the foreign IP of node a to the pool. Then
-// a's CiliumNode is deleted, recreated empty, and deleted again.
-func (w *world) byHandAndDeletedTwice() {
-	w.TB.Helper()
-	p := &v1alpha1.PodIPPool{}
-	w.Read(p, "", "p")
-	p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "172.16.0.0/24"})
-	w.Update(p)
-	w.deleteCiliumNode("a")
-	w.createCiliumNode("a", func(*ciliumv2.CiliumNode) {})
-	w.deleteCiliumNode("a")
-}
-
-// cilium changes the spec of a CiliumNode.
-func (w *world) cilium(name string, change func(*ciliumv2.CiliumNode)) {
-	w.TB.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	w.Read(cn, "", name)
-	change(cn)
-	w.Update(cn)
-}
-
-// status changes the status of a CiliumNode.
-func (w *world) status(name string, change func(*ciliumv2.CiliumNode)) {
-	w.TB.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	w.Read(cn, "", name)
-	change(cn)
-	w.UpdateStatus(cn)
-}
-
-func (w *world) release(name, ip string, state ipamtypes.IPReleaseStatus) {
-	w.TB.Helper()
-	w.status(name, func(cn *ciliumv2.CiliumNode) {
-		if cn.Status.IPAM.ReleaseIPs == nil {
-			cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
-		}
-		cn.Status.IPAM.ReleaseIPs[ip] = state
-	})
-}
-
-func publish(cn *ciliumv2.CiliumNode, ips ...string) {
-	if cn.Spec.IPAM.Pool == nil {
-		cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{}
-	}
-	for _, ip := range ips {
-		cn.Spec.IPAM.Pool[ip] = ipamtypes.AllocationIP{}
-	}
-}
-
-func unpublish(cn *ciliumv2.CiliumNode, ips ...string) {
-	for _, ip := range ips {
-		delete(cn.Spec.IPAM.Pool, ip)
-	}
-}
-
-func use(cn *ciliumv2.CiliumNode, ip, owner string) {
-	if cn.Status.IPAM.Used == nil {
-		cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
-	}
-	cn.Status.IPAM.Used[ip] = ipamtypes.AllocationIP{Owner: owner}
-}
-
-func listCIDRs(cn *ciliumv2.CiliumNode, cidrs ...string) {
-	cn.Spec.IPAM.PodCIDRs = nil
-	for _, cidr := range cidrs {
-		cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, iputil.Prefix{Prefix: netip.MustParsePrefix(cidr)})
 	}
 }
