@@ -35,10 +35,10 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 		for !d.over {
 			d.wander(1 + r.IntN(50))
 			if plot := s.profile.plot(); plot != nil {
-				plot(d)
+				d.play(plot)
 			}
 			if s.traits.has(moves) && d.odds(.5) {
-				d.unreadable()
+				d.play((*director).unreadable)
 			}
 			if s.traits.has(families) && d.odds(.5) {
 				d.switchOff()
@@ -50,16 +50,28 @@ func direct(w *world.World, r *rand.Rand, s scenario) iter.Seq[world.Action] {
 // begin performs the plots that need a young world.
 func (d *director) begin() {
 	if d.s.traits.has(labels) && d.s.mode == ciliumnode.CRD && d.odds(.8) {
-		d.firstRead()
+		d.play((*director).firstRead)
 	}
 	if d.s.traits.has(pools) && d.odds(.5) {
-		d.picked()
+		d.play((*director).picked)
 	}
 	if d.s.traits.has(scheduling) && d.odds(.5) {
 		d.crowded()
 	}
 	if d.s.traits.has(moves) && d.odds(.5) {
 		d.moveTogether()
+	}
+}
+
+// plot is a sequence of unlucky events about the leader, the other operator, and two nodes.
+type plot func(d *director, leader, other, node, elsewhere string)
+
+// play performs a plot if an operator leads.
+func (d *director) play(p plot) {
+	if leader, other, ok := d.awake(); ok {
+		node, elsewhere := d.nodes()
+		p(d, leader, other, node, elsewhere)
+		d.release()
 	}
 }
 

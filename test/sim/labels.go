@@ -20,7 +20,7 @@ func chooseByLabels(seed uint64, c *world.Config) {
 	r := rand.New(rand.NewPCG(seed, 12))
 	l := &world.Labels{Zones: []string{"east", "west"}, Taint: crd.DefaultStartupTaints()[0]}
 	for i, zone := range l.Zones {
-		p := pool(zone, 5, int32(29+r.IntN(2)), []string{"10.0.9.0/28", "10.0.10.0/28"}[i])
+		p := world.Pool(zone, 5, int32(29+r.IntN(2)), []string{"10.0.9.0/28", "10.0.10.0/28"}[i])
 		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{world.ZoneLabel: zone}}
 		if v6 := c.Pools[0].Spec.IPv6; v6 != nil && i == 0 {
 			p.Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: v6.BlockSize, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:9::/123"}}}
@@ -58,12 +58,7 @@ func haveOfPools(c *world.Config) {
 
 // firstRead: a new node's labels arrive as its agent starts. The agent has already read the
 // node's first blocks, or reads them while they are being replaced.
-func (d *director) firstRead() {
-	leader, _, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, _ := d.nodes()
+func (d *director) firstRead(leader, _, node, _ string) {
 	d.hold(lives(node))
 	d.label(node, "")
 	d.await(80, func() bool { return len(d.w.Assigned(node)) > 0 }, works(leader))
@@ -82,16 +77,10 @@ func (d *director) firstRead() {
 		begins()
 	}
 	d.drive(60, never, works(leader))
-	d.release()
 }
 
 // unreadable: the selector of a pool becomes invalid while a node holds blocks of it.
-func (d *director) unreadable() {
-	leader, _, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, _ := d.nodes()
+func (d *director) unreadable(leader, _, node, _ string) {
 	zone := d.s.config.Labels.Zones[d.r.IntN(2)]
 	d.label(node, zone)
 	d.pods(node, 8)
@@ -145,8 +134,5 @@ func (d *director) leaves(node string) bool {
 }
 
 func (d *director) hasBlock(node string, of func(*v1alpha1.PodIPBlock) bool) bool {
-	return slices.ContainsFunc(d.w.API().Keys(world.KindBlock), func(name string) bool {
-		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
-		return b.Spec.NodeName == node && of(b)
-	})
+	return slices.ContainsFunc(d.w.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == node && of(b) })
 }

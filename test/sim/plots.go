@@ -11,12 +11,7 @@ import (
 // lateLeader: a leader is paused past its lease, with or without a write in hand, while blocks
 // are released under the other leader. Then it resumes, and does a little before it notices
 // that it no longer leads.
-func (d *director) lateLeader() {
-	late, other, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, elsewhere := d.nodes()
+func (d *director) lateLeader(late, other, node, elsewhere string) {
 	d.need(node)
 	if d.odds(.7) {
 		d.untilInHand(late, node)
@@ -43,17 +38,11 @@ func (d *director) lateLeader() {
 		d.drive(30, never, works(other), lives(elsewhere))
 	}
 	d.wakes(late, node)
-	d.release()
 }
 
 // staleWatch: blocks of another size are created and published, and an operator takes over before
 // its watches deliver them.
-func (d *director) staleWatch() {
-	seer, unseeing, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, elsewhere := d.nodes()
+func (d *director) staleWatch(seer, unseeing, node, elsewhere string) {
 	d.drive(60, never, works(unseeing), watches(seer, ""))
 	d.hold(watches(unseeing, "PodIPBlock"))
 	if d.odds(.8) {
@@ -72,17 +61,11 @@ func (d *director) staleWatch() {
 		d.release()
 		d.wakes(seer, elsewhere)
 	}
-	d.release()
 }
 
 // lostAnswer: two nodes claim at the same time. The response to one claim is lost, the other
 // claim may fail, and watches deliver neither outcome.
-func (d *director) lostAnswer() {
-	leader, _, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, elsewhere := d.nodes()
+func (d *director) lostAnswer(leader, _, node, elsewhere string) {
 	d.pods(node, 4)
 	d.pods(elsewhere, 4)
 	claims := func(n string) bool { return strings.HasPrefix(d.w.InHand(leader, "node/"+n), "create PodIPBlock") }
@@ -97,7 +80,6 @@ func (d *director) lostAnswer() {
 	d.one(is(world.CallUnheard, leader, "node/"+node))
 	d.one(is(world.CallThrottle, leader, "node/"+elsewhere), is(world.CallFails, leader, "node/"+elsewhere), is(world.Call, leader, "node/"+elsewhere))
 	d.drive(25, never, works(leader), is(world.Pass, "", "next"))
-	d.release()
 }
 
 // awake returns the leader and the other operator, after starting both if possible.
@@ -206,14 +188,93 @@ func (d *director) pick(node string, unlisted bool) string {
 		listed = append(listed, p.String())
 	}
 	var names []string
-	for _, name := range d.w.API().Keys(world.KindBlock) {
-		b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range d.w.Blocks() {
 		if b.Spec.NodeName == node && (!unlisted || !slices.Contains(listed, b.Spec.CIDR)) {
-			names = append(names, name)
+			names = append(names, b.Name)
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
 	return names[d.r.IntN(len(names))]
+}
+
+// competingClaim: a leader is about to use something that belongs to another, or soon will.
+func (d *director) competingClaim(leader, other, node, elsewhere string) {
+	plots := []func(leader, other, node, elsewhere string){d.sameClaim, d.anotherObject, d.namedByHand}
+	plots[d.r.IntN(len(plots))](leader, other, node, elsewhere)
+}
+
+// sameClaim: a leader is paused before it claims a block, and the other leader claims it for
+// another node.
+func (d *director) sameClaim(late, other, node, elsewhere string) {
+	d.pods(node, 8)
+	claim := func() string {
+		name, _ := strings.CutPrefix(d.w.InHand(late, "node/"+node), "create PodIPBlock ")
+		return name
+	}
+	claims := func() bool { return strings.HasPrefix(d.w.InHand(late, "node/"+node), "create PodIPBlock ") }
+	d.drive(80, claims, works(late), lives(node))
+	if !claims() {
+		return
+	}
+	name := claim()
+	d.sleep(late, node)
+	d.hold(lives(node)) // its agent's writes make the claim's patch lose
+	d.takeOver(other)
+	d.hold(is(world.Reconcile, other, "node/"+node))
+	d.pods(elsewhere, 8)
+	d.drive(100, func() bool { return d.w.API().Get(world.KindBlock, name) != nil }, works(other), lives(elsewhere))
+	d.one(is(world.Thaw, late, ""))
+	d.drive(25, func() bool { return d.w.InHand(late, "node/"+node) == "" }, is(world.Call, late, "node/"+node), is(world.Shown, late, "node/"+node), watches(late, "PodIPBlock"))
+}
+
+// anotherObject: a backup is restored while a leader is about to read a block live in order to
+// publish it, so the block is no longer the object that the leader knows.
+func (d *director) anotherObject(leader, _, node, _ string) {
+	d.drive(60, never, works(leader), lives(node))
+	block := d.pin(node)
+	reads := func() bool { // with its finalizer, without which no object is published
+		b, ok := d.known(block)
+		return ok && b.Finalized && d.w.InHand(leader, "node/"+node) == "get PodIPBlock "+block
+	}
+	d.await(80, reads, works(leader))
+	if !reads() {
+		return
+	}
+	d.one(is(world.BackupTake, "", ""))
+	d.hold(watches(leader, "PodIPBlock"))
+	d.one(is(world.BackupAgain, "", ""))
+	d.drive(6, func() bool { return d.w.InHand(leader, "node/"+node) == "" }, is(world.Call, leader, "node/"+node))
+}
+
+// namedByHand: a user publishes an address, in a range that a pool gets later, and another node
+// needs a block.
+func (d *director) namedByHand(leader, _, node, elsewhere string) {
+	if !d.foreign(node, leader) {
+		return
+	}
+	for range 2 {
+		d.pods(elsewhere, 8)
+	}
+	d.await(100, d.foreignClaimed, works(leader), lives(elsewhere))
+	d.one(is(world.PoolEdit, "people", "remove"))
+}
+
+// foreign makes a user publish an address and delivers it to the operators. After that, the only
+// range with free blocks contains that address. It reports whether the address is there.
+func (d *director) foreign(node, leader string) bool {
+	d.drive(60, func() bool { return d.w.API().Get(world.KindCiliumNode, node) != nil }, works(leader), lives(node))
+	if !d.one(is(world.CNEdit, node, "foreign")) {
+		return false
+	}
+	d.drive(80, never, watches("op1", ""), watches("op2", ""), is(world.Call, leader, ""))
+	d.one(is(world.PoolEdit, "people", "cordon"))
+	d.one(is(world.PoolEdit, "people", "add"))
+	return true
+}
+
+// foreignClaimed reports whether a block contains addresses that users write into pools.
+func (d *director) foreignClaimed() bool {
+	return slices.ContainsFunc(d.w.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return strings.HasPrefix(b.Spec.CIDR, "172.16.0.0/") })
 }

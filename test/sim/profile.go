@@ -47,8 +47,8 @@ func profileOf(seed uint64, mode ciliumnode.Mode) profile {
 	return all[rand.New(rand.NewPCG(seed, 3)).IntN(len(all))]
 }
 
-func (p profile) plot() func(*director) {
-	return map[profile]func(*director){
+func (p profile) plot() plot {
+	return map[profile]plot{
 		lateLeader: (*director).lateLeader, staleWatch: (*director).staleWatch, lostAnswer: (*director).lostAnswer,
 		competingClaim: (*director).competingClaim, staleLeader: (*director).staleLeader,
 	}[p]

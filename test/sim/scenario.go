@@ -5,14 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
 
@@ -31,15 +25,14 @@ func draw(o origin) scenario {
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := world.Config{
 		Nodes: 2 + r.IntN(2), PodsPerNode: 4 + r.IntN(5), Operators: 2, UpdateRate: 15 * time.Second,
-		Settings: settings(), Seed: seed + 1,
+		Settings: world.Settings(), Seed: seed + 1,
 		Spare: []v1alpha1.PoolCIDR{{CIDR: "10.0.1.0/28"}, {CIDR: "10.0.2.0/27"}},
 	}
 	size := int32(29 + r.IntN(2))
-	c.Pools = []*v1alpha1.PodIPPool{pool("main", 1, size, "10.0.0.0/27")}
-	c.Other = pool("other", 1+int32(r.IntN(2)), 28+int32(r.IntN(3)), "10.0.3.0/27")
+	c.Pools = []*v1alpha1.PodIPPool{world.Pool("main", 1, size, "10.0.0.0/27")}
+	c.Other = world.Pool("other", 1+int32(r.IntN(2)), 28+int32(r.IntN(3)), "10.0.3.0/27")
 	if r.IntN(4) == 0 {
-		c.Families = []agent.Family{agent.IPv4, agent.IPv6}
-		c.Pools[0].Spec.IPv6 = &v1alpha1.IPv6Ranges{BlockSize: 125, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/122"}}}
+		haveBoth(&c, "fd00::/122")
 	}
 	c.Upgraded = c.Settings
 	c.Upgraded.Defaults.Policy.MinFree = 3
@@ -64,25 +57,6 @@ func draw(o origin) scenario {
 		weighIn(o.mode, some)
 	}
 	return scenario{origin: o, config: c, weights: w, frozen: frozen}
-}
-
-func settings() config.Settings {
-	p := expand.DefaultPolicy()
-	p.MinFree, p.IdleFor = 1, 2*time.Minute
-	p.PressurePercent = 0 // but for worlds with that trait
-	return config.Settings{
-		Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
-		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
-	}
-}
-
-func pool(name string, priority, size int32, cidr string) *v1alpha1.PodIPPool {
-	return &v1alpha1.PodIPPool{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.PodIPPoolSpec{
-			Priority: priority, IPv4: &v1alpha1.IPv4Ranges{BlockSize: size, CIDRs: []v1alpha1.PoolCIDR{{CIDR: cidr}}},
-		},
-	}
 }
 
 // weights returns the weight of each verb among the possible ones. Each seed has its own, so that

@@ -68,7 +68,7 @@ func TestDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {
 		var first, second, third []string
 		log := func(to *[]string) func(string) { return func(line string) { *to = append(*to, line) } }
-		from := originOf(seed)
+		from := options{traits: allTraits}.originOf(seed)
 		if seed == 6 {
 			from.mode = ciliumnode.MultiPool // where most traits are
 		}

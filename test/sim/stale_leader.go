@@ -1,9 +1,8 @@
 package main
 
 import (
+	"slices"
 	"strings"
-
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -14,15 +13,10 @@ import (
 // staleLeader: blocks leave service and return, and a leader acts on old information. Nodes live
 // on pool other. A user pins a block of pool main to a node and drains that pool; the block
 // leaves without ever publishing an address.
-func (d *director) staleLeader() {
-	leader, other, ok := d.awake()
-	if !ok {
-		return
-	}
-	node, _ := d.nodes()
+func (d *director) staleLeader(leader, other, node, _ string) {
 	reports := func() bool {
-		cn, ok := d.w.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode)
-		return ok && len(cn.Status.IPAM.Used) > 0 && d.w.Serves(node)
+		cn := d.w.CiliumNode(node)
+		return cn != nil && len(cn.Status.IPAM.Used) > 0 && d.w.Serves(node)
 	}
 	d.await(120, reports, works(leader), starts(node), is(world.AgentSee, node, ""), is(world.AgentReport, node, ""))
 	if !reports() {
@@ -32,7 +26,6 @@ func (d *director) staleLeader() {
 		d.takenBack, d.leftMeanwhile, d.publishedLate, d.fencedBefore, d.fencedBefore, d.claimedAgain, d.takenLeaving,
 	}
 	plots[d.r.IntN(len(plots))](leader, other, node)
-	d.release()
 }
 
 // takenBack: the leader believes that a block drains which the other process has returned to
@@ -196,13 +189,10 @@ func (d *director) drainMain(drain bool, operator string) {
 
 // pin pins a block of pool main to a node and returns its name; "": none is free.
 func (d *director) pin(node string) string {
-	had := map[string]bool{}
-	for _, name := range d.w.API().Keys(world.KindBlock) {
-		had[name] = true
-	}
+	had := d.w.API().Keys(world.KindBlock)
 	d.one(func(a world.Action) bool { return a.Verb == world.BlockMake && a.Who == node && a.What == "" })
 	for _, name := range d.w.API().Keys(world.KindBlock) {
-		if !had[name] {
+		if !slices.Contains(had, name) {
 			return name
 		}
 	}
@@ -222,18 +212,15 @@ func (d *director) pinSome(node string) string {
 
 // known returns a block as it is stored, if it exists.
 func (d *director) known(block string) (crd.Block, bool) {
-	obj, ok := d.w.API().Get(world.KindBlock, block).(*v1alpha1.PodIPBlock)
-	if !ok {
+	obj := d.w.Block(block)
+	if obj == nil {
 		return crd.Block{}, false
 	}
 	b, err := crd.BlockFrom(obj)
 	return b, err == nil
 }
 
-func (d *director) there(block string) bool {
-	_, ok := d.known(block)
-	return ok
-}
+func (d *director) there(block string) bool { return d.w.Block(block) != nil }
 
 func (d *director) inPhase(block string, phase ipalloc.Phase) bool {
 	b, ok := d.known(block)

@@ -1,6 +1,7 @@
 package whole
 
 import (
+	stdcmp "cmp"
 	"context"
 	"net/netip"
 	"strconv"
@@ -124,6 +125,12 @@ func judge(t *testing.T, w *Rules, versions []client.Object, gone client.Object,
 	if gone != nil {
 		w.See(invariant.Change{Kind: kindOfObject(gone), Name: gone.GetName(), Old: gone})
 	}
+	finds(t, w, want)
+}
+
+// finds checks the violations that rules have found, by how their texts begin.
+func finds(t *testing.T, w *Rules, want []string) {
+	t.Helper()
 	found := w.Violations()
 	if len(found) != len(want) {
 		t.Fatalf("found %v, want %q", found, want)
@@ -167,7 +174,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := New(InPools())
 			see := func(kind invariant.Kind, old, now client.Object) {
-				name := cmpOr(now, old).GetName()
+				name := stdcmp.Or(now, old).GetName()
 				w.See(invariant.Change{Kind: kind, Name: name, Old: old, New: now})
 			}
 			see(invariant.KindNode, nil, node("n1"))
@@ -180,24 +187,9 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 			if test.again != nil {
 				see(invariant.KindCiliumNode, nil, test.again)
 			}
-			found := w.Violations()
-			if len(found) != len(test.want) {
-				t.Fatalf("found %v, want %q", found, test.want)
-			}
-			for i := range test.want {
-				if !strings.HasPrefix(found[i].String(), test.want[i]) {
-					t.Errorf("found %q, want %q", found[i], test.want[i])
-				}
-			}
+			finds(t, w, test.want)
 		})
 	}
-}
-
-func cmpOr(a, b client.Object) client.Object {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // TestJudges: of a Checker's findings only violations about blocks count, wherever agents are

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
@@ -22,10 +23,9 @@ func familyOff() step {
 // familyDrained makes users delete the IPv6 blocks of n1.
 func familyDrained() step {
 	return step{"its IPv6 blocks are gone", func(d *driver) {
-		for _, name := range d.w.API().Keys(world.KindBlock) {
-			b := d.w.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+		for _, b := range d.w.Blocks() {
 			if b.Spec.NodeName == "n1" && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
-				d.try(world.BlockDelete, "people", name)
+				d.try(world.BlockDelete, "people", b.Name)
 			}
 		}
 	}, func(v view) bool { return !v.deleting("n1") }}
@@ -33,13 +33,7 @@ func familyDrained() step {
 
 // deleting reports whether a block of a node is being deleted.
 func (v view) deleting(node string) bool {
-	for _, name := range v.API().Keys(world.KindBlock) {
-		b := v.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
-		if b.Spec.NodeName == node && b.DeletionTimestamp != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == node && b.DeletionTimestamp != nil })
 }
 
 func familyOn() step {
@@ -50,7 +44,7 @@ func familyOn() step {
 // reports returns the families of the addresses that the agent of a node reports.
 func (v view) reports(node string) string {
 	ipv4, ipv6 := false, false
-	for key := range v.ciliumNode(node).Status.IPAM.Used {
+	for key := range v.CiliumNode(node).Status.IPAM.Used {
 		ipv6 = ipv6 || netip.MustParseAddr(key).Is6()
 		ipv4 = ipv4 || netip.MustParseAddr(key).Is4()
 	}

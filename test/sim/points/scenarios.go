@@ -4,16 +4,12 @@ import (
 	"net/netip"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/adopt"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/sim/world"
 )
@@ -37,24 +33,14 @@ type step struct {
 
 // world is two operators, two nodes, and a pool of four blocks with two addresses each.
 func (s scenario) world() world.Config {
-	p := expand.DefaultPolicy()
-	p.MinFree, p.IdleFor = 1, 30*time.Second
-	p.PressurePercent = 0
 	c := world.Config{
 		Nodes: 2, PodsPerNode: 2, Operators: 2, UpdateRate: 15 * time.Second,
 		Faults: world.Kill | world.KillAfterWrite | world.Unheard | world.Fail | world.Lag | world.Relist | world.StaleList |
 			world.Freeze | world.AgentKill | world.NodeGone | world.CiliumNodeGone | world.BlockEdits | world.PoolEdits,
-		Settings: config.Settings{
-			Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
-			AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
-		},
-		Pools: []*v1alpha1.PodIPPool{{
-			ObjectMeta: metav1.ObjectMeta{Name: "main"},
-			Spec: v1alpha1.PodIPPoolSpec{IPv4: &v1alpha1.IPv4Ranges{
-				BlockSize: 30, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/29"}, {CIDR: "10.0.0.8/29"}},
-			}},
-		}},
+		Settings: world.Settings(), Pools: []*v1alpha1.PodIPPool{world.Pool("main", 0, 30, "10.0.0.0/29")},
 	}
+	c.Pools[0].Spec.IPv4.CIDRs = append(c.Pools[0].Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.0.0.8/29"})
+	c.Settings.Defaults.Policy.IdleFor = 30 * time.Second
 	c.Upgraded = c.Settings
 	if s.change != nil {
 		s.change(&c)
@@ -72,18 +58,12 @@ type view struct {
 // blocks counts the blocks of a node with a condition, or all for "".
 func (v view) blocks(node, condition string) int {
 	n := 0
-	for _, name := range v.API().Keys(world.KindBlock) {
-		b := v.API().Get(world.KindBlock, name).(*v1alpha1.PodIPBlock)
+	for _, b := range v.Blocks() {
 		if b.Spec.NodeName == node && (condition == "" || meta.IsStatusConditionTrue(b.Status.Conditions, condition)) {
 			n++
 		}
 	}
 	return n
-}
-
-func (v view) ciliumNode(node string) *ciliumv2.CiliumNode {
-	cn, _ := v.API().Get(world.KindCiliumNode, node).(*ciliumv2.CiliumNode)
-	return cn
 }
 
 // up reports whether the agents of both nodes accept pods.
@@ -219,7 +199,7 @@ func nodeReturns() step {
 
 func ciliumNodeDeleted() step {
 	return step{"the CiliumNode is back with the addresses in use", func(d *driver) { d.try(world.CNDelete, "n1", "") }, func(v view) bool {
-		cn := v.ciliumNode("n1")
+		cn := v.CiliumNode("n1")
 		return cn != nil && len(cn.Status.IPAM.Used) >= 3
 	}}
 }
@@ -245,7 +225,7 @@ func adoption() []step {
 			d.try(world.Configure, "n1", "crd")
 			d.try(world.Configure, "n2", "crd")
 		}, func(v view) bool {
-			return up(v) && len(v.ciliumNode("n1").Status.IPAM.Used) > 0 && len(v.ciliumNode("n2").Status.IPAM.Used) > 0
+			return up(v) && len(v.CiliumNode("n1").Status.IPAM.Used) > 0 && len(v.CiliumNode("n2").Status.IPAM.Used) > 0
 		}},
 		{"migrate finish has ended", migrate("finish"), idle},
 	}

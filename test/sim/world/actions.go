@@ -121,7 +121,7 @@ const (
 	CommandDies    Verb = "command-dies"
 )
 
-// Actions of users, in people.go.
+// Actions of users.
 const (
 	NodeDelete  Verb = "node-delete"
 	NodeOff     Verb = "node-off"

@@ -272,7 +272,6 @@ func nameOf(key client.ObjectKey) string {
 func (o *Operator) carryOut(c *call) error {
 	if c.writes() {
 		o.w.quiescence.sent++
-		o.w.Counts.Ops["write "+c.kind.String()]++
 		if !c.conditional {
 			o.w.violate(4, "%s: %s is not conditional", o.name, c)
 			if o.w.refinement != nil {
@@ -290,7 +289,6 @@ func (o *Operator) carryOut(c *call) error {
 	o.takeAnswer(c, err)
 	if err != nil {
 		o.w.tracef("%s %s: %v", o.name, c, err)
-		o.w.Counts.Ops["answered "+reasonOf(err)]++
 	}
 	return err
 }

@@ -168,9 +168,8 @@ func (k *knownCluster) all() []netip.Prefix {
 // isStray reports whether an address is an agent's own and lies in no block and no podCIDR of its
 // node, such as one that a user published. Operators withhold it from every node.
 func (r *writeRules) isStray(addr netip.Addr) bool {
-	return slices.ContainsFunc(r.machines, func(m *machine) bool {
-		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		return ok && slices.Contains(ownIn(cn), addr) && !r.inBlockOf(m.name, addr) &&
+	return slices.ContainsFunc(list[ciliumv2.CiliumNode](r.api, KindCiliumNode), func(cn *ciliumv2.CiliumNode) bool {
+		return slices.Contains(ownIn(cn), addr) && !r.inBlockOf(cn.Name, addr) &&
 			!slices.ContainsFunc(cn.Spec.IPAM.PodCIDRs, func(p iputil.Prefix) bool { return p.Contains(addr) })
 	})
 }
@@ -181,7 +180,7 @@ func (r *writeRules) checkNotCluster(b *v1alpha1.PodIPBlock) {
 	if r.lists(b) {
 		return
 	}
-	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	cidr := cidrOf(b)
 	for _, p := range r.writer.current.pending.cluster {
 		if p.Overlaps(cidr) {
 			r.violate(10, "block %s was claimed for node %s, and %s is the cluster's own", b.Name, b.Spec.NodeName, p)
@@ -197,10 +196,10 @@ func (r *writeRules) checkWithheld(node string, old, now *ciliumv2.CiliumNode) {
 	if f == nil || r.whole() || r.fixed() || r.cfg.Cluster == nil {
 		return
 	}
-	for key := range now.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
+	for addr := range addresses(now.Spec.IPAM.Pool) {
+		key := addr.String()
 		putBack := len(old.Spec.IPAM.Pool) == 0 && r.excused[addr].node == node
-		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was || putBack || r.writer.isUsed(f, old, addr) {
+		if _, was := old.Spec.IPAM.Pool[key]; was || putBack || r.writer.isUsed(f, old, addr) {
 			continue
 		}
 		contains := func(p netip.Prefix) bool { return p.Contains(addr) }
@@ -222,13 +221,12 @@ func (o *Operator) isUsed(f *flight, cn *ciliumv2.CiliumNode, addr netip.Addr) b
 // to the cluster is in its pool, unless it is in use.
 func (r *settledRules) checkWithheldRest(when string, m *machine, cn *ciliumv2.CiliumNode, held []heldBlock) {
 	for _, b := range held {
-		for key := range cn.Spec.IPAM.Pool {
-			addr, err := netip.ParseAddr(key)
-			if err != nil || !b.cidr.Contains(addr) || !r.space.withheld(addr) || m.phase != serving {
+		for addr := range addresses(cn.Spec.IPAM.Pool) {
+			if !b.cidr.Contains(addr) || !r.space.withheld(addr) || m.phase != serving {
 				continue
 			}
-			if _, used := cn.Status.IPAM.Used[key]; !used && !m.has(addr) && !r.overlapped(b.name, b.cidr) {
-				r.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, key, m.name)
+			if _, used := cn.Status.IPAM.Used[addr.String()]; !used && !m.has(addr) && !r.overlapped(b.name, b.cidr) {
+				r.violate(10, "%s: %s, which is the cluster's own, is in the pool of node %s", when, addr, m.name)
 			}
 		}
 	}

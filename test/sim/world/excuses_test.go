@@ -16,10 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/hostscope"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent/multipool"
@@ -28,15 +26,9 @@ import (
 // small is a new world of one operator and two nodes.
 func small(t *testing.T, change func(*Config)) *World {
 	t.Helper()
-	settings := config.Settings{
-		Defaults:       crd.Defaults{Policy: expand.DefaultPolicy(), Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
-		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 1,
-	}
 	c := Config{
-		Nodes: 2, PodsPerNode: 2, Operators: 1, UpdateRate: 15 * time.Second, Settings: settings, Upgraded: settings,
-		Pools: []*v1alpha1.PodIPPool{{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.PodIPPoolSpec{
-			IPv4: &v1alpha1.IPv4Ranges{BlockSize: 29, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "10.0.0.0/26"}}},
-		}}},
+		Nodes: 2, PodsPerNode: 2, Operators: 1, UpdateRate: 15 * time.Second, Settings: Settings(), Upgraded: Settings(),
+		Pools: []*v1alpha1.PodIPPool{Pool("main", 0, 29, "10.0.0.0/26")},
 	}
 	if change != nil {
 		change(&c)
@@ -305,5 +297,42 @@ func TestReturnsUnseen(t *testing.T) {
 		if got := w.rules.returnsUnseen(blockIn(first, g.whose, ""), g.why); got != test.want {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
+	}
+}
+
+// TestFirstBlocksAreJudged checks that a first block of a pool that no longer rules its node is
+// a violation until the operator has replaced it, and that a taint delays the claim.
+func TestFirstBlocksAreJudged(t *testing.T) {
+	taint := crd.DefaultStartupTaints()[0]
+	w := small(t, func(c *Config) {
+		c.Nodes, c.Settings.StartupTaints, c.Labels = 1, []string{taint}, &Labels{Zones: []string{"east"}, Taint: taint}
+		east := Pool("east", 5, 29, "10.0.9.0/28")
+		east.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{ZoneLabel: "east"}}
+		c.Pools = append(c.Pools, east)
+	})
+	m := w.machines[0]
+	m.held = true
+	w.Do(Action{Start, "op1", ""})
+	w.Do(Action{Lead, "op1", ""})
+	w.quiescence.goOn()
+	if blocks := w.api.Keys(KindBlock); len(blocks) > 0 {
+		t.Fatalf("under the taint the node has blocks %v", blocks)
+	}
+	w.users.untaint(m.name)
+	if !w.Quiesce(1000) || len(w.api.Keys(KindBlock)) != 1 {
+		t.Fatalf("blocks %v, violations %v", w.api.Keys(KindBlock), w.Violations)
+	}
+	w.Do(Action{NodeLabel, m.name, "zone=east"})
+	w.rules.checkFirst(m)
+	if len(w.Violations) != 1 || !strings.Contains(w.Violations[0].Text, "keeps its first blocks [10.0.0.0-29]") {
+		t.Fatalf("the block of the other pool is not found: %v", w.Violations)
+	}
+	w.Violations = nil
+	if !w.Quiesce(1000) {
+		t.Fatalf("no rest: %v", w.Violations)
+	}
+	w.rules.checkFirst(m)
+	if len(w.Violations) > 0 {
+		t.Errorf("after the operator replaced it: %v", w.Violations)
 	}
 }

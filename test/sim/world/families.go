@@ -45,8 +45,8 @@ func (m *machine) setFamilies(what string) {
 // checkFamiliesRest checks that once users are done with IPv6 no IPv6 block is left, except
 // those with addresses that pods' statuses name.
 func (r *settledRules) checkFamiliesRest(when string) {
-	for _, b := range r.blocks() {
-		cidr, m := netip.MustParsePrefix(b.Spec.CIDR), r.machine(b.Spec.NodeName)
+	for _, b := range r.Blocks() {
+		cidr, m := cidrOf(b), r.machine(b.Spec.NodeName)
 		if !r.poolUsers.ipv6Over || !cidr.Addr().Is6() || m == nil || m.phase != serving || r.isHeld(b.Spec.PoolName) || r.space.othersMove(b) {
 			continue
 		}
@@ -61,7 +61,7 @@ func (r *settledRules) checkFamiliesRest(when string) {
 // not to run, nor one with an address that it knew another agent to name, in use or not: others
 // map such an address to that node. Recreating a block that podCIDRs lists is not a claim.
 func (r *writeRules) checkFamily(b *v1alpha1.PodIPBlock) {
-	f, cidr := r.writer.current, netip.MustParsePrefix(b.Spec.CIDR)
+	f, cidr := r.writer.current, cidrOf(b)
 	if f == nil || f.controller != nodes || r.lists(b) {
 		return
 	}

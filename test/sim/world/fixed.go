@@ -7,7 +7,6 @@ import (
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -92,11 +91,7 @@ func (r *modeRules) checkFixed(v Version) {
 // checkPodCIDR checks a podCIDR that is assigned to a Node. If users deleted the Node of a
 // running agent, and the range of its block drains, the new Node gets another one.
 func (r *modeRules) checkPodCIDR(node client.Object, m *machine, cidr netip.Prefix) {
-	r.checkAlone(m, cidr)
-	b, ok := r.api.Get(KindBlock, crd.BlockName(cidr)).(*v1alpha1.PodIPBlock)
-	if !ok || b.Spec.NodeName != m.name {
-		r.violate(1, "Node %s was assigned %s, which is no block of it", m.name, cidr)
-	}
+	r.checkAssigned(m, cidr)
 	switch has := r.otherBlocks(m, cidr); {
 	case len(has) == 0:
 	case (m.old == nil || node.GetUID() != m.node) && !slices.ContainsFunc(has, func(p netip.Prefix) bool { return !r.mustLeave(m, p) }):
@@ -127,10 +122,8 @@ func (r *modeRules) otherBlocks(m *machine, but netip.Prefix) []netip.Prefix {
 
 // blockWith returns the CIDR of a node's block that contains an address, or the address alone.
 func (r *modeRules) blockWith(node string, addr netip.Addr) netip.Prefix {
-	for _, b := range r.blocks() {
-		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
-			return cidr
-		}
+	if b := r.queries.blockWith(node, addr); b != nil {
+		return cidrOf(b)
 	}
 	return netip.PrefixFrom(addr, addr.BitLen())
 }
@@ -148,11 +141,10 @@ func (r *modeRules) mustLeave(m *machine, cidr netip.Prefix) bool {
 
 // runsWith returns the podCIDRs that an agent has reported to run with.
 func (r *settledRules) runsWith(m *machine) []netip.Prefix {
-	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
-		return nil
+	if cn := r.CiliumNode(m.name); cn != nil {
+		return r.listOf(cn)
 	}
-	return r.listOf(cn)
+	return nil
 }
 
 // runsWithout reports whether users deleted the Node of an agent that runs with a podCIDR of a
@@ -186,15 +178,18 @@ func (m *machine) leavePods() {
 	m.evicted = false
 }
 
-// checkAlone checks that a CIDR assigned to a node is not another node's, and that no pod
-// elsewhere has an address in it.
-func (r *modeRules) checkAlone(m *machine, cidr netip.Prefix) {
+// checkAssigned checks that a CIDR assigned to a node is a block of it, and not another node's, and
+// that no pod elsewhere has an address in it.
+func (r *modeRules) checkAssigned(m *machine, cidr netip.Prefix) {
+	if b := r.Block(crd.BlockName(cidr)); b == nil || b.Spec.NodeName != m.name {
+		r.violate(1, "node %s was assigned %s, which is no block of it", m.name, cidr)
+	}
 	for _, other := range r.machines {
 		if other == m {
 			continue
 		}
-		if assigned := podCIDRsOf(r.api.Get(KindNode, other.name)); slices.ContainsFunc(assigned, cidr.Overlaps) {
-			r.violate(1, "%s is for node %s, and Node %s is assigned %v", cidr, m.name, other.name, assigned)
+		if assigned := r.Assigned(other.name); slices.ContainsFunc(assigned, cidr.Overlaps) {
+			r.violate(1, "%s is for node %s, and node %s is assigned %v", cidr, m.name, other.name, assigned)
 		}
 		for slot, e := range other.endpoints {
 			if slices.ContainsFunc(e.addrs(), cidr.Contains) && !e.forfeited {
@@ -208,7 +203,7 @@ func (r *modeRules) checkAlone(m *machine, cidr netip.Prefix) {
 // assigned to any Node, and that no pod elsewhere has an address in it. Of two overlapping
 // blocks, the later one may be created before its claimer can know of the other.
 func (r *modeRules) checkUnassigned(b *v1alpha1.PodIPBlock, how string) {
-	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	cidr := cidrOf(b)
 	for _, m := range r.machines {
 		if !r.fixed() || how == "claimed" && m.name == b.Spec.NodeName {
 			continue
@@ -257,9 +252,8 @@ func (r *settledRules) checkFixedRest(when string, m *machine) {
 
 // checkCooledRest checks at rest that no block of a node cools down.
 func (r *settledRules) checkCooledRest(when string, m *machine) {
-	for _, b := range r.blocks() {
-		cools := b.Spec.NodeName == m.name && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)
-		if cools {
+	for _, b := range r.Blocks() {
+		if b.Spec.NodeName == m.name && phaseOf(b) == v1alpha1.BlockCoolingDown {
 			r.violate(9, "%s: block %s of node %s still cools down", when, b.Name, m.name)
 		}
 	}

@@ -144,3 +144,20 @@ func truncateTimes(obj client.Object) {
 func contains[T comparable](list []T, one T) bool { return slices.Contains(list, one) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// brief describes the changes of a version in one line.
+func brief(v Version) string {
+	s := fmt.Sprintf("%s %s @%d", v.Kind, v.Key, v.Version)
+	if v.New == nil {
+		return s + " deleted"
+	}
+	old := v.Old
+	if old == nil {
+		old = v.Kind.empty()
+	}
+	changes, err := client.MergeFrom(old).Data(v.New)
+	if err != nil {
+		panic(err)
+	}
+	return s + " " + string(changes)
+}

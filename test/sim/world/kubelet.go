@@ -63,7 +63,6 @@ func (m *kubelet) add(slot string) {
 	}
 	if err != nil {
 		m.w.workload.refused[m.podKey(slot)] = m.w.clock.now
-		m.w.Counts.Ops["add refused"]++
 		return
 	}
 	delete(m.w.workload.refused, m.podKey(slot))

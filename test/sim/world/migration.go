@@ -172,10 +172,10 @@ func (mg *migration) checkElsewhere(v Version) {
 			mg.violate(7, "%s left the pool of node %s, which another IPAM serves", key, v.Key)
 		}
 	}
-	for key := range now.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
-		if _, was := old.Spec.IPAM.Pool[key]; err == nil && !was && !mg.inAdoptedBlock(m.name, addr) {
-			mg.violate(7, "%s was published on node %s, which another IPAM serves, and is of no block that was adopted", key, v.Key)
+	for addr := range addresses(now.Spec.IPAM.Pool) {
+		b := mg.blockWith(m.name, addr)
+		if _, was := old.Spec.IPAM.Pool[addr.String()]; !was && (b == nil || b.Labels[v1alpha1.AdoptedLabel] == "") {
+			mg.violate(7, "%s was published on node %s, which another IPAM serves, and is of no block that was adopted", addr, v.Key)
 		}
 	}
 	for key := range now.Status.IPAM.ReleaseIPs {
@@ -188,35 +188,22 @@ func (mg *migration) checkElsewhere(v Version) {
 	}
 }
 
-func (mg *migration) inAdoptedBlock(node string, addr netip.Addr) bool {
-	for _, b := range mg.blocks() {
-		if b.Spec.NodeName == node && b.Labels[v1alpha1.AdoptedLabel] != "" && netip.MustParsePrefix(b.Spec.CIDR).Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
 // checkClaimElsewhere checks that an operator claims no block of another IPAM's node, and none for
 // such a node.
 func (mg *migration) checkClaimElsewhere(b *v1alpha1.PodIPBlock) {
 	if mg.cfg.Move == nil {
 		return
 	}
-	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	cidr := cidrOf(b)
 	view := mg.rules.writer.parts.Node.Ledger.CiliumNode(b.Spec.NodeName)
 	ran := view != nil && len(view.Used) > 0 // in crd mode, when last seen
 	if m := mg.machine(b.Spec.NodeName); m.elsewhere() && !ran {
 		mg.violate(7, "block %s was claimed for node %s, which another IPAM serves", b.Name, m.name)
 	}
-	for _, m := range mg.machines {
-		cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		if !ok || m.name == b.Spec.NodeName {
-			continue
-		}
+	for _, cn := range list[ciliumv2.CiliumNode](mg.api, KindCiliumNode) {
 		for _, p := range append(given(cn, adopt.MultiPool), given(cn, adopt.ClusterPool)...) {
-			if p.Overlaps(cidr) {
-				mg.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.NodeName, p, m.name)
+			if cn.Name != b.Spec.NodeName && p.Overlaps(cidr) {
+				mg.violate(1, "block %s was claimed for node %s, and another IPAM has given %s to node %s", b.Name, b.Spec.NodeName, p, cn.Name)
 			}
 		}
 	}
@@ -224,16 +211,16 @@ func (mg *migration) checkClaimElsewhere(b *v1alpha1.PodIPBlock) {
 
 // checkBack checks a node that, according to migrate, is back in its old mode.
 func (mg *migration) checkBack(when string, m *machine) {
-	cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
+	cn := mg.CiliumNode(m.name)
+	if cn == nil {
 		return
 	}
 	for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
 		mg.violate(7, "%s: %s is in the pool of node %s, which is back in %s mode", when, key, m.name, m.mode)
 	}
-	for _, name := range mg.api.Keys(KindBlock) {
-		if b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
-			mg.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, name)
+	for _, b := range mg.Blocks() {
+		if b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+			mg.violate(7, "%s: node %s, which is back in %s mode, has adopted block %s", when, m.name, m.mode, b.Name)
 		}
 	}
 	cidrs := given(cn, m.mode)

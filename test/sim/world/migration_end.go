@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	iputil "github.com/cilium/cilium/pkg/ip"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
@@ -21,6 +20,7 @@ func (mg *migration) endMove() bool {
 	if mg.cfg.Move == nil {
 		return true
 	}
+	mg.users.unpause()
 	defer mg.quiescence.endFaults()()
 	mg.mover.die()
 	back := mg.cfg.Move.From != adopt.CRD && mg.pick("back", 1, 2) == 0
@@ -42,15 +42,7 @@ func (mg *migration) migrate(command string) string {
 		if !mg.mover.busy() {
 			return mg.mover.out.String() + mg.mover.err.String()
 		}
-		if a, any := mg.quiescence.nextOngoing(); any {
-			mg.Do(a)
-			continue
-		}
-		d := time.Minute
-		if next := mg.clock.next(); !next.IsZero() {
-			d = min(d, next.Sub(mg.clock.now))
-		}
-		mg.clock.pass(d)
+		mg.quiescence.goOnOnce(func() bool { return false })
 	}
 	mg.violate(9, "migrate %s does not end", command)
 	return ""
@@ -95,19 +87,19 @@ func (mg *migration) takeBack(m *machine) bool {
 // came with and that is the only one in podCIDRs.
 func (mg *migration) fitsOld(m *machine) bool {
 	var held []netip.Prefix
-	for _, b := range mg.blocks() {
+	for _, b := range mg.Blocks() {
 		if b.Spec.NodeName != m.name {
 			continue
 		}
-		cidr := netip.MustParsePrefix(b.Spec.CIDR)
+		cidr := cidrOf(b)
 		second := slices.ContainsFunc(held, func(p netip.Prefix) bool { return sameFamily(p, cidr) })
 		held = append(held, cidr)
 		if mg.cfg.Move.From != adopt.MultiPool && (b.Labels[v1alpha1.AdoptedLabel] == "" || phaseOf(b) != "" || second) {
 			return false
 		}
 	}
-	cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
+	cn := mg.CiliumNode(m.name)
+	if cn == nil {
 		return false
 	}
 	for _, addr := range mg.usedOn(m, cn) {
@@ -168,9 +160,9 @@ func (mg *migration) moveOn(m *machine) bool {
 
 // checkFinished checks that no trace of the other IPAM is left.
 func (mg *migration) checkFinished(m *machine) {
-	for _, name := range mg.api.Keys(KindBlock) {
-		if b := mg.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
-			mg.violate(9, "block %s still has the label %s, and the move of node %s is finished", name, v1alpha1.AdoptedLabel, m.name)
+	for _, b := range mg.Blocks() {
+		if b.Spec.NodeName == m.name && b.Labels[v1alpha1.AdoptedLabel] != "" {
+			mg.violate(9, "block %s still has the label %s, and the move of node %s is finished", b.Name, v1alpha1.AdoptedLabel, m.name)
 		}
 	}
 	if cn, ok := mg.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && len(given(cn, adopt.MultiPool)) > 0 {

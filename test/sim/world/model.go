@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -158,24 +159,16 @@ func (r *refinement) storedNode(v Version) {
 }
 
 func (n *seenNode) read(cn *ciliumv2.CiliumNode) {
-	for key := range cn.Spec.IPAM.Pool {
-		if addr, err := netip.ParseAddr(key); err == nil {
-			n.published[addr] = true
-		}
+	for addr := range addresses(cn.Spec.IPAM.Pool) {
+		n.published[addr] = true
 	}
-	for key, state := range cn.Status.IPAM.ReleaseIPs {
-		addr, err := netip.ParseAddr(key)
-		if err != nil {
-			continue
-		}
+	for addr, state := range addresses(cn.Status.IPAM.ReleaseIPs) {
 		n.entries[addr] = map[expand.ReleaseStatus]protocol.Entry{
 			expand.Marked: protocol.Marked, expand.Ready: protocol.Ready, expand.DoNotRelease: protocol.Refused,
 		}[expand.ReleaseStatus(state)]
 	}
-	for key := range cn.Status.IPAM.Used {
-		if addr, err := netip.ParseAddr(key); err == nil {
-			n.reported[ipalloc.FamilyOf(addr)] = true
-		}
+	for addr := range addresses(cn.Status.IPAM.Used) {
+		n.reported[ipalloc.FamilyOf(addr)] = true
 	}
 }
 
@@ -265,7 +258,7 @@ func (r *refinement) changed() {
 	var touched []int
 	for i, m := range r.w.machines {
 		agent, pods := m.modelled()
-		if seen := &r.nodes[i]; seen.agent != agent || !equalSets(seen.pods, pods) {
+		if seen := &r.nodes[i]; seen.agent != agent || !maps.Equal(seen.pods, pods) {
 			seen.agent, seen.pods = agent, pods
 			touched = append(touched, i)
 		}
@@ -403,16 +396,4 @@ func (r *refinement) hold(x *follower, err error) {
 		r.w.violate(noStepOfModel, "%s of block %s, on nodes %s and %s: %s", x.addr, x.block,
 			r.w.machines[x.nodes[0]].name, r.w.machines[x.nodes[1]].name, err)
 	}
-}
-
-func equalSets(a, b map[netip.Addr]bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for addr := range b {
-		if !a[addr] {
-			return false
-		}
-	}
-	return true
 }

@@ -1,10 +1,7 @@
 package world
 
 import (
-	"net/netip"
 	"time"
-
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
 
 // Leader returns the operator that holds the lease; "": none does.
@@ -66,10 +63,9 @@ func (w *World) BlockOf(node, slot string) string {
 	if e == nil {
 		return ""
 	}
-	for _, name := range w.api.Keys(KindBlock) {
-		cidr, err := netip.ParsePrefix(w.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR)
-		if err == nil && cidr.Contains(e.v4) {
-			return name
+	for _, b := range w.Blocks() {
+		if cidrOf(b).Contains(e.v4) {
+			return b.Name
 		}
 	}
 	return ""

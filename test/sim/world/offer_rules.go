@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
@@ -74,15 +73,12 @@ func (r *offerRules) checkOffer(when string, m *machine, f ipalloc.Family) {
 func (r *offerRules) inService(m *machine, f ipalloc.Family) int {
 	cn, _ := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
 	n := 0
-	for key, entry := range r.poolOf(cn) {
-		addr, err := netip.ParseAddr(key)
-		if err != nil || ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[key]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
+	for addr, entry := range addresses(r.poolOf(cn)) {
+		if ipalloc.FamilyOf(addr) != f || entry.Owner != "" || leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) || m.router[agentFamily(f)] == addr || r.reserved(addr) {
 			continue
 		}
-		for _, b := range r.blocks() {
-			if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) && phaseOf(b) == "" && !r.space.asked(b) && !isEdge(cidr, addr) {
-				n++
-			}
+		if b := r.blockWith(m.name, addr); b != nil && phaseOf(b) == "" && !r.space.asked(b) && !isEdge(cidrOf(b), addr) {
+			n++
 		}
 	}
 	return n
@@ -149,8 +145,8 @@ func (r *offerRules) lacksFirstBlock(m *machine, f ipalloc.Family) bool {
 	if !ok || r.api.Get(KindNode, m.name) == nil || m.phase == serving || r.space.blocksOf(m.name, f) > 0 {
 		return false
 	}
-	for key := range r.poolOf(cn) {
-		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+	for addr := range addresses(r.poolOf(cn)) {
+		if ipalloc.FamilyOf(addr) == f {
 			return false
 		}
 	}
@@ -196,11 +192,11 @@ func (r *offerRules) awaited(m *machine) int {
 // heldFor returns a node's blocks of a family in service, and the number of their addresses for
 // pods. Blocks that the node named by could not claim are pinned.
 func (r *offerRules) heldFor(m *machine, cn *ciliumv2.CiliumNode, by string, f ipalloc.Family) (held []heldBlock, open int) {
-	for _, obj := range r.blocks() {
+	for _, obj := range r.Blocks() {
 		if obj.Spec.NodeName != m.name || phaseOf(obj) != "" || obj.DeletionTimestamp != nil || r.space.asked(obj) {
 			continue
 		}
-		b := heldBlock{name: obj.Name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b := heldBlock{name: obj.Name, cidr: cidrOf(obj)}
 		if ipalloc.FamilyOf(b.cidr.Addr()) != f {
 			continue
 		}
@@ -222,8 +218,8 @@ func (r *offerRules) lacking(node *corev1.Node) []ipalloc.Family {
 // requestsOn returns the number of addresses of each family that the pods bound to a node request.
 func (r *offerRules) requestsOn(node string) int {
 	n := 0
-	for _, key := range r.api.Keys(KindPod) {
-		if pod := r.api.Get(KindPod, key).(*corev1.Pod); pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
+	for _, pod := range list[corev1.Pod](r.api, KindPod) {
+		if pod.Spec.NodeName == node && !finished(pod) && requests(pod) {
 			n++
 		}
 	}
@@ -277,14 +273,13 @@ func (r *offerRules) addressUse(m *machine, f ipalloc.Family) addressUse {
 
 // unused counts the published addresses of a family that neither leave nor are held.
 func (r *offerRules) unused(m *machine, f ipalloc.Family) int {
-	cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
+	cn := r.CiliumNode(m.name)
+	if cn == nil {
 		return 0
 	}
 	n := 0
-	for key, entry := range cn.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
-		if err == nil && ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[key]) {
+	for addr, entry := range addresses(cn.Spec.IPAM.Pool) {
+		if ipalloc.FamilyOf(addr) == f && entry.Owner == "" && !m.has(addr) && !leaving(cn.Status.IPAM.ReleaseIPs[addr.String()]) {
 			n++
 		}
 	}

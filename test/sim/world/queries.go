@@ -1,6 +1,7 @@
 package world
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -43,17 +44,20 @@ func (q *queries) ciliumPool(name string) *ciliumv2alpha1.CiliumPodIPPool {
 
 // isListed reports whether a node lists a CIDR of a Cilium pool.
 func (q *queries) isListed(pool string) bool {
-	return slices.ContainsFunc(q.api.Keys(KindCiliumNode), func(name string) bool {
-		cn := q.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
-		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == pool })
-	})
+	return slices.ContainsFunc(q.allListed(), func(l listed) bool { return l.pool == pool })
+}
+
+// allListed returns the lists of all agents.
+func (q *queries) allListed() (out []listed) {
+	for _, cn := range list[ciliumv2.CiliumNode](q.api, KindCiliumNode) {
+		out = append(out, listedIn(cn)...)
+	}
+	return out
 }
 
 // isServed reports whether a PodIPPool serves a Cilium pool.
 func (q *queries) isServed(pool string) bool {
-	return slices.ContainsFunc(q.api.Keys(KindPool), func(name string) bool {
-		return crd.CiliumPoolOf(q.api.Get(KindPool, name).(*v1alpha1.PodIPPool)) == pool
-	})
+	return slices.ContainsFunc(q.pools(), func(p *v1alpha1.PodIPPool) bool { return crd.CiliumPoolOf(p) == pool })
 }
 
 // servesFamily reports whether a PodIPPool has ranges of a family for a Cilium pool, or a node
@@ -64,10 +68,7 @@ func (q *queries) servesFamily(ciliumPool string, f ipalloc.Family) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(q.api.Keys(KindCiliumNode), func(name string) bool {
-		cn := q.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
-		return slices.ContainsFunc(listedIn(cn), func(l listed) bool { return l.pool == ciliumPool && ipalloc.FamilyOf(l.cidr.Addr()) == f })
-	})
+	return slices.ContainsFunc(q.allListed(), func(l listed) bool { return l.pool == ciliumPool && ipalloc.FamilyOf(l.cidr.Addr()) == f })
 }
 
 // clusterHas returns the cluster's own addresses, as far as operators read them.
@@ -127,7 +128,7 @@ func (q *queries) Assigned(node string) []netip.Prefix {
 	if q.fixed() {
 		return podCIDRsOf(q.api.Get(KindNode, node))
 	}
-	if cn, ok := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode); ok {
+	if cn := q.CiliumNode(node); cn != nil {
 		return q.listOf(cn)
 	}
 	return nil
@@ -174,39 +175,32 @@ func (q *queries) onAnyGrid(node string, l listed) bool {
 
 // foreign reports whether a pool entry lies in no block of the node.
 func (q *queries) foreign(node, key string) bool {
-	cn, _ := q.api.Get(KindCiliumNode, node).(*ciliumv2.CiliumNode)
+	cn := q.CiliumNode(node)
 	addr, err := netip.ParseAddr(key)
 	_, published := q.poolOf(cn)[key]
 	return err == nil && published && !q.inBlockOf(node, addr)
 }
 
-func (q *queries) inBlockOf(node string, addr netip.Addr) bool {
-	for _, b := range q.blocks() {
-		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); err == nil && b.Spec.NodeName == node && cidr.Contains(addr) {
-			return true
+// blockWith returns the block of a node that contains an address, or nil.
+func (q *queries) blockWith(node string, addr netip.Addr) *v1alpha1.PodIPBlock {
+	for _, b := range q.Blocks() {
+		if b.Spec.NodeName == node && cidrOf(b).Contains(addr) {
+			return b
 		}
 	}
-	return false
+	return nil
 }
 
+func (q *queries) inBlockOf(node string, addr netip.Addr) bool { return q.blockWith(node, addr) != nil }
+
 func (q *queries) overlapped(name string, cidr netip.Prefix) bool {
-	for _, other := range q.api.Keys(KindBlock) {
-		if p, err := netip.ParsePrefix(q.api.Get(KindBlock, other).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && other != name && p.Overlaps(cidr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return b.Name != name && cidrOf(b).Overlaps(cidr) })
 }
 
 func (q *queries) reserved(addr netip.Addr) bool {
-	for _, name := range q.api.Keys(KindPool) {
-		for _, r := range q.api.Get(KindPool, name).(*v1alpha1.PodIPPool).Spec.Reserved {
-			if netip.MustParsePrefix(r.CIDR).Contains(addr) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.pools(), func(pool *v1alpha1.PodIPPool) bool {
+		return slices.ContainsFunc(pool.Spec.Reserved, func(r v1alpha1.ReservedCIDR) bool { return netip.MustParsePrefix(r.CIDR).Contains(addr) })
+	})
 }
 
 // ciliumPoolOf returns the Cilium pool that a block is for; "": none.
@@ -219,19 +213,12 @@ func (q *queries) ciliumPoolOf(b *v1alpha1.PodIPBlock) string {
 
 // isOurs reports whether an address belongs to a pool or a block.
 func (q *queries) isOurs(addr netip.Addr) bool {
-	holds := func(cidr string) bool {
-		p, err := netip.ParsePrefix(cidr)
-		return err == nil && p.Contains(addr)
+	inPool := func(pool *v1alpha1.PodIPPool) bool {
+		cidrs, _ := ranges(pool, addr.Is4())
+		return slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return netip.MustParsePrefix(c.CIDR).Contains(addr) })
 	}
-	for _, name := range q.api.Keys(KindPool) {
-		cidrs, _ := ranges(q.api.Get(KindPool, name).(*v1alpha1.PodIPPool), addr.Is4())
-		if slices.ContainsFunc(cidrs, func(c v1alpha1.PoolCIDR) bool { return holds(c.CIDR) }) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(q.api.Keys(KindBlock), func(name string) bool {
-		return holds(q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR)
-	})
+	return slices.ContainsFunc(q.pools(), inPool) ||
+		slices.ContainsFunc(q.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return cidrOf(b).Contains(addr) })
 }
 
 // whole reports whether agents are assigned whole blocks, in spec.ipam.pools.
@@ -272,7 +259,8 @@ func (q *queries) everPaused() bool {
 	})
 }
 
-func (q *queries) blocks() []*v1alpha1.PodIPBlock { return list[v1alpha1.PodIPBlock](q.api, KindBlock) }
+// Blocks returns all blocks, which must not be modified.
+func (q *queries) Blocks() []*v1alpha1.PodIPBlock { return list[v1alpha1.PodIPBlock](q.api, KindBlock) }
 
 func (q *queries) pools() []*v1alpha1.PodIPPool { return list[v1alpha1.PodIPPool](q.api, KindPool) }
 
@@ -317,11 +305,27 @@ func (q *queries) lists(b *v1alpha1.PodIPBlock) bool {
 	return slices.ContainsFunc(q.Assigned(b.Spec.NodeName), func(p netip.Prefix) bool { return p.String() == b.Spec.CIDR })
 }
 
-func (q *queries) blockContains(name string, addr netip.Addr) bool {
-	b, ok := q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-	if !ok {
-		return false
+// Block returns a block, or nil.
+func (q *queries) Block(name string) *v1alpha1.PodIPBlock {
+	b, _ := q.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	return b
+}
+
+// CiliumNode returns a CiliumNode, or nil.
+func (q *queries) CiliumNode(name string) *ciliumv2.CiliumNode {
+	cn, _ := q.api.Get(KindCiliumNode, name).(*ciliumv2.CiliumNode)
+	return cn
+}
+
+func cidrOf(b *v1alpha1.PodIPBlock) netip.Prefix { return netip.MustParsePrefix(b.Spec.CIDR) }
+
+// addresses yields the keys of a map that are addresses.
+func addresses[M ~map[string]V, V any](m M) iter.Seq2[netip.Addr, V] {
+	return func(yield func(netip.Addr, V) bool) {
+		for key, value := range m {
+			if addr, err := netip.ParseAddr(key); err == nil && !yield(addr, value) {
+				return
+			}
+		}
 	}
-	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	return err == nil && cidr.Contains(addr)
 }

@@ -5,12 +5,15 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // queue is a work queue on the world's clock (k8s.io/client-go/util/workqueue): a name added
-// while it is being processed is queued again afterwards.
+// while it is being processed is queued again afterwards. The world takes names itself.
 type queue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // what sources do not call
+
 	now     func() time.Time
 	waiting map[string]bool      // may be worked on
 	working map[string]bool      // is worked on
@@ -109,27 +112,6 @@ func (q *queue) AddRateLimited(r reconcile.Request) {
 
 // Forget implements workqueue.TypedRateLimitingInterface.
 func (q *queue) Forget(r reconcile.Request) { delete(q.failed, r.Name) }
-
-// NumRequeues implements workqueue.TypedRateLimitingInterface.
-func (q *queue) NumRequeues(r reconcile.Request) int { return q.failed[r.Name] }
-
-// Len implements workqueue.TypedInterface.
-func (q *queue) Len() int { return len(q.waiting) }
-
-// Get implements workqueue.TypedInterface. The world takes names itself.
-func (q *queue) Get() (reconcile.Request, bool) { panic("not used") }
-
-// Done implements workqueue.TypedInterface.
-func (q *queue) Done(reconcile.Request) { panic("not used") }
-
-// ShutDown implements workqueue.TypedInterface.
-func (q *queue) ShutDown() {}
-
-// ShutDownWithDrain implements workqueue.TypedInterface.
-func (q *queue) ShutDownWithDrain() {}
-
-// ShuttingDown implements workqueue.TypedInterface.
-func (q *queue) ShuttingDown() bool { return false }
 
 func (q *queue) String() string {
 	parts := slices.Concat(q.ready(), sortedKeys(q.again))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -40,32 +41,35 @@ func (w *World) Quiesce(limit int) bool {
 
 // goOnUntilRest is Quiesce without changing pools or nodes.
 func (qu *quiescence) goOnUntilRest(limit int) bool {
-	faults := qu.cfg.Faults
-	qu.cfg.Faults = 0
-	defer func() { qu.cfg.Faults = faults }()
+	defer qu.endFaults()()
 	qu.sched.faultsEnd()
-	for _, o := range qu.operators {
-		o.frozen = false
-	}
-	qu.clock.pass(0) // who has lost the lead sees it
 	qu.wrote = qu.clock.now
 	for range limit {
 		if len(qu.Violations) > 0 {
 			return false
 		}
-		if a, any := qu.nextOngoing(); any {
-			qu.Do(a)
-			continue
-		}
-		if qu.clock.now.Sub(qu.wrote) > qu.quietFor() {
+		if idle := qu.goOnOnce(func() bool { return qu.clock.now.Sub(qu.wrote) > qu.quietFor() }); idle {
 			return true
 		}
-		d := time.Minute
-		if next := qu.clock.next(); !next.IsZero() {
-			d = min(d, next.Sub(qu.clock.now))
-		}
-		qu.clock.pass(d)
 	}
+	return false
+}
+
+// goOnOnce performs one action or, if there is none, lets time pass until something comes due. It
+// reports whether there is none and the end has come.
+func (qu *quiescence) goOnOnce(end func() bool) bool {
+	if a, any := qu.nextOngoing(); any {
+		qu.Do(a)
+		return false
+	}
+	if end() {
+		return true
+	}
+	d := time.Minute
+	if next := qu.clock.next(); !next.IsZero() {
+		d = min(d, next.Sub(qu.clock.now))
+	}
+	qu.clock.pass(d)
 	return false
 }
 
@@ -94,13 +98,7 @@ func (w *World) Finish() {
 	}
 	if w.quiescence.rest("with pods") {
 		w.sched.dropAll()
-		for _, m := range w.machines {
-			for _, slot := range w.workload.slots {
-				if pod := m.kubelet.podObject(slot); pod != nil && pod.DeletionTimestamp == nil {
-					m.kubelet.deletePod(slot)
-				}
-			}
-		}
+		w.quiescence.deletePods(func(*machine, string, *corev1.Pod) bool { return true })
 		settled := w.quiescence.rest("without pods")
 		if settled && w.poolUsers.openAll() {
 			settled = w.quiescence.rest("once windows are open")
@@ -148,30 +146,27 @@ func (qu *quiescence) rest(when string) bool {
 // their nodes would never come to rest: for a pod of both families, an agent in multi-pool mode
 // requests a block of the family that has one, returns it because the other family has none,
 // and requests it again at the next ADD (docs/contributing/architecture.md).
-func (qu *quiescence) dropRefused() (dropped bool) {
-	if len(qu.cfg.Families) < 2 || !qu.whole() {
-		return false
-	}
+func (qu *quiescence) dropRefused() bool {
+	return len(qu.cfg.Families) > 1 && qu.whole() &&
+		qu.deletePods(func(m *machine, slot string, _ *corev1.Pod) bool { return m.endpoints[slot] == nil })
+}
+
+// deletePods deletes some pods, and reports whether there were any.
+func (qu *quiescence) deletePods(which func(*machine, string, *corev1.Pod) bool) (any bool) {
 	for _, m := range qu.machines {
 		for _, slot := range qu.workload.slots {
-			if pod := m.kubelet.podObject(slot); pod != nil && pod.DeletionTimestamp == nil && m.endpoints[slot] == nil {
+			if pod := m.kubelet.podObject(slot); pod != nil && pod.DeletionTimestamp == nil && which(m, slot, pod) {
 				m.kubelet.deletePod(slot)
-				dropped = true
+				any = true
 			}
 		}
 	}
-	return dropped
+	return any
 }
 
 // replaceLost deletes pods that have lost their network.
 func (qu *quiescence) replaceLost() {
-	for _, m := range qu.machines {
-		for _, slot := range qu.workload.slots {
-			if pod := m.kubelet.podObject(slot); pod != nil && qu.workload.dropped[string(pod.UID)] != nil && pod.DeletionTimestamp == nil {
-				m.kubelet.deletePod(slot)
-			}
-		}
-	}
+	qu.deletePods(func(_ *machine, _ string, pod *corev1.Pod) bool { return qu.workload.dropped[string(pod.UID)] != nil })
 }
 
 // passDue performs actions that come due in a moment: a window may be about to open, or a turn to
@@ -309,11 +304,10 @@ func (qu *quiescence) isFresh(m *machine) bool {
 		(!exists || isUnread(cn))
 }
 
-// endFaults ends pauses, and suspends faults until the returned function is called.
+// endFaults lets operators run, and suspends faults until the returned function is called.
 func (qu *quiescence) endFaults() (begin func()) {
 	faults := qu.cfg.Faults
 	qu.cfg.Faults = 0
-	qu.users.unpause()
 	for _, o := range qu.operators {
 		o.frozen = false
 	}
@@ -350,7 +344,6 @@ func (qu *quiescence) restartRetired() bool {
 		for _, own := range m.routers() {
 			if cn.Status.IPAM.ReleaseIPs[own.String()] == "released" {
 				m.crash()
-				qu.Counts.Ops["agent restarted on retired addresses"]++
 				any = true
 				break
 			}

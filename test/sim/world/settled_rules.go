@@ -54,8 +54,7 @@ func (r *settledRules) checkRest(when string) {
 // block that was removed by force is recreated if a pool could have cut it, and is foreign from
 // then on otherwise (docs/reliability.md).
 func (r *settledRules) checkAssignedRest(when string, m *machine, l listed) {
-	b, ok := r.api.Get(KindBlock, crd.BlockName(l.cidr)).(*v1alpha1.PodIPBlock)
-	if ok && b.Spec.NodeName != m.name || !ok && r.onAnyGrid(m.name, l) {
+	if b := r.Block(crd.BlockName(l.cidr)); b != nil && b.Spec.NodeName != m.name || b == nil && r.onAnyGrid(m.name, l) {
 		r.violate(9, "%s: node %s is assigned %s, which is no block of it", when, m.name, l.cidr)
 	}
 }
@@ -94,11 +93,11 @@ type heldBlock struct {
 
 func (r *settledRules) checkBlocks(when string, m *machine, cn *ciliumv2.CiliumNode) {
 	var held []heldBlock
-	for _, obj := range r.blocks() {
+	for _, obj := range r.Blocks() {
 		if obj.Spec.NodeName != m.name {
 			continue
 		}
-		b := heldBlock{name: obj.Name, cidr: netip.MustParsePrefix(obj.Spec.CIDR)}
+		b := heldBlock{name: obj.Name, cidr: cidrOf(obj)}
 		b.count(m, cn)
 		leaving := meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.BlockDraining) || obj.DeletionTimestamp != nil
 		if wrong := r.wrongAtRest(obj, &b, leaving); wrong != "" {
@@ -140,14 +139,15 @@ func (r *settledRules) wrongWhileLeaving(obj *v1alpha1.PodIPBlock, b *heldBlock)
 }
 
 func (b *heldBlock) count(m *machine, cn *ciliumv2.CiliumNode) {
-	for key := range cn.Spec.IPAM.Pool {
-		if addr, err := netip.ParseAddr(key); err == nil && b.cidr.Contains(addr) {
-			if !m.w.reserved(addr) && !m.w.space.withheld(addr) && !isEdge(b.cidr, addr) {
-				b.open++
-			}
-			if _, used := cn.Status.IPAM.Used[key]; used {
-				b.used++
-			}
+	for addr := range addresses(cn.Spec.IPAM.Pool) {
+		if !b.cidr.Contains(addr) {
+			continue
+		}
+		if !m.w.reserved(addr) && !m.w.space.withheld(addr) && !isEdge(b.cidr, addr) {
+			b.open++
+		}
+		if _, used := cn.Status.IPAM.Used[addr.String()]; used {
+			b.used++
 		}
 	}
 	for _, slot := range m.w.workload.slots {
@@ -205,8 +205,8 @@ func (r *settledRules) checkReclaim(when string, m *machine, cn *ciliumv2.Cilium
 // reported returns the number of addresses of a family that an agent reports.
 func reported(cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	n := 0
-	for key := range cn.Status.IPAM.Used {
-		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+	for addr := range addresses(cn.Status.IPAM.Used) {
+		if ipalloc.FamilyOf(addr) == f {
 			n++
 		}
 	}
@@ -230,15 +230,7 @@ func (m *machine) roomToStart() int {
 // mayRetire reports whether an address may stay released at rest: it is the agent's own, in a
 // block that has to leave.
 func (r *settledRules) mayRetire(m *machine, key string) bool {
-	addr, err := netip.ParseAddr(key)
-	if err != nil {
-		return false
-	}
-	own := slices.Contains(m.routers(), addr)
-	for _, b := range r.blocks() {
-		if cidr, err := netip.ParsePrefix(b.Spec.CIDR); own && err == nil && b.Spec.NodeName == m.name && cidr.Contains(addr) {
-			return r.space.isAsked(b)
-		}
-	}
-	return false
+	addr := netip.MustParseAddr(key)
+	b := r.blockWith(m.name, addr)
+	return b != nil && slices.Contains(m.routers(), addr) && r.space.isAsked(b)
 }

@@ -36,7 +36,7 @@ func (s *space) mustMove(b *v1alpha1.PodIPBlock, pool *crd.Pool) bool {
 	if !ok || !pool.DrainUnselected || s.whole() || s.fixed() || s.selects(s.api.Get(KindPool, pool.Name).(*v1alpha1.PodIPPool), node.Name) {
 		return false
 	}
-	_, ruling := s.policy(node.Name, netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4())
+	_, ruling := s.policy(node.Name, cidrOf(b).Addr().Is4())
 	return ruling != "" && len(node.Spec.Taints) == 0
 }
 
@@ -51,7 +51,7 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 		return false
 	}
 	others := map[string]bool{}
-	for _, o := range s.blocks() {
+	for _, o := range s.Blocks() {
 		if o.Spec.NodeName == b.Spec.NodeName || o.Spec.PoolName != b.Spec.PoolName {
 			continue
 		}
@@ -65,10 +65,8 @@ func (s *space) othersMove(b *v1alpha1.PodIPBlock) bool {
 // awaitsTurn reports whether a block of a node, of the family of cidr, has to leave once other
 // nodes have moved. Until then no address of the agent itself moves to it, nor is it replaced.
 func (s *space) awaitsTurn(cidr netip.Prefix, node string) bool {
-	return slices.ContainsFunc(s.api.Keys(KindBlock), func(name string) bool {
-		b := s.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
-		same := b.Spec.NodeName == node && netip.MustParsePrefix(b.Spec.CIDR).Addr().Is4() == cidr.Addr().Is4()
-		return same && phaseOf(b) == "" && s.othersMove(b)
+	return slices.ContainsFunc(s.Blocks(), func(b *v1alpha1.PodIPBlock) bool {
+		return b.Spec.NodeName == node && sameFamily(cidrOf(b), cidr) && phaseOf(b) == "" && s.othersMove(b)
 	})
 }
 
@@ -79,8 +77,8 @@ func readable(pool *v1alpha1.PodIPPool) bool {
 
 func (s *space) blocksOf(node string, f ipalloc.Family) int {
 	n := 0
-	for _, b := range s.blocks() {
-		if b.Spec.NodeName == node && ipalloc.FamilyOf(netip.MustParsePrefix(b.Spec.CIDR).Addr()) == f {
+	for _, b := range s.Blocks() {
+		if b.Spec.NodeName == node && ipalloc.FamilyOf(cidrOf(b).Addr()) == f {
 			n++
 		}
 	}
@@ -109,15 +107,15 @@ func (s *space) asked(b *v1alpha1.PodIPBlock) bool {
 		return true
 	}
 	pool, err := crd.PoolFrom(obj, s.cfg.Settings.Defaults)
-	return err != nil || pool.Deleting || pool.Drains(netip.MustParsePrefix(b.Spec.CIDR)) || s.mustMove(b, pool)
+	return err != nil || pool.Deleting || pool.Drains(cidrOf(b)) || s.mustMove(b, pool)
 }
 
 // without returns the number of pods of the node without an address of a family, according to the
 // agent's report.
 func (s *space) without(m *machine, cn *ciliumv2.CiliumNode, f ipalloc.Family) int {
 	owners := map[string]bool{}
-	for key, ip := range cn.Status.IPAM.Used {
-		if addr, err := netip.ParseAddr(key); err == nil && ipalloc.FamilyOf(addr) == f {
+	for addr, ip := range addresses(cn.Status.IPAM.Used) {
+		if ipalloc.FamilyOf(addr) == f {
 			owners[strings.TrimSuffix(ip.Owner, " [restored]")] = true
 		}
 	}
@@ -183,10 +181,8 @@ func ranges(pool *v1alpha1.PodIPPool, v4 bool) ([]v1alpha1.PoolCIDR, int) {
 }
 
 func (s *space) isFree(cidr netip.Prefix, pool *v1alpha1.PodIPPoolSpec) bool {
-	for _, name := range s.api.Keys(KindBlock) {
-		if b, err := netip.ParsePrefix(s.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock).Spec.CIDR); err == nil && b.Overlaps(cidr) {
-			return false
-		}
+	if s.overlapped("", cidr) {
+		return false
 	}
 	// Agents that have whole blocks use every address.
 	allOrNone := s.whole() || s.fixed() || pool.ReservedBlockPolicy != v1alpha1.PublishRemainder
@@ -205,13 +201,13 @@ func (s *space) named(cidr netip.Prefix) bool {
 		if slices.ContainsFunc(podCIDRsOf(s.api.Get(KindNode, m.name)), cidr.Overlaps) {
 			return true
 		}
-		cn, ok := s.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		if !ok {
+		cn := s.CiliumNode(m.name)
+		if cn == nil {
 			continue
 		}
-		for _, addresses := range []ipamtypes.AllocationMap{s.poolOf(cn), cn.Status.IPAM.Used} {
-			for key := range addresses {
-				if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) {
+		for _, some := range []ipamtypes.AllocationMap{s.poolOf(cn), cn.Status.IPAM.Used} {
+			for addr := range addresses(some) {
+				if cidr.Contains(addr) {
 					return true
 				}
 			}

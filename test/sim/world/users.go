@@ -2,6 +2,7 @@ package world
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -155,12 +156,8 @@ func (u *users) sparesForeign() bool {
 
 // holdsForeign reports whether a CiliumNode has the address that users write into it.
 func (u *users) holdsForeign(m *machine) bool {
-	cn, ok := u.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-	if !ok {
-		return false
-	}
-	_, has := cn.Spec.IPAM.Pool[foreignOf(m).String()]
-	return has
+	cn := u.CiliumNode(m.name)
+	return cn != nil && contains(slices.Collect(maps.Keys(cn.Spec.IPAM.Pool)), foreignOf(m).String())
 }
 
 // allListed reports whether all podCIDRs entries that were removed are back.
@@ -171,10 +168,8 @@ func (u *users) allListed() bool {
 			continue
 		}
 		m.unlisted = false
-		for _, name := range u.api.Keys(KindBlock) {
-			if b := u.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock); b.Spec.NodeName == m.name && !u.lists(b) {
-				m.unlisted = true
-			}
+		for _, b := range u.Blocks() {
+			m.unlisted = m.unlisted || b.Spec.NodeName == m.name && !u.lists(b)
 		}
 		whole = whole && !m.unlisted
 	}
@@ -283,7 +278,7 @@ func (u *users) editCiliumNode(m *machine, what string) {
 		return
 	case "entry":
 		for _, key := range sortedKeys(cn.Spec.IPAM.Pool) {
-			if addr, err := netip.ParseAddr(key); err == nil && !m.has(addr) {
+			if !m.has(netip.MustParseAddr(key)) {
 				delete(cn.Spec.IPAM.Pool, key)
 				break
 			}
@@ -314,12 +309,7 @@ func (m *machine) has(addr netip.Addr) bool {
 			return true
 		}
 	}
-	for _, own := range m.router {
-		if own == addr {
-			return true
-		}
-	}
-	return false
+	return contains(slices.Collect(maps.Values(m.router)), addr)
 }
 
 func touch(obj client.Object) {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 )
@@ -11,10 +13,10 @@ import (
 // onGrid reports whether a block has its pool's size. A block of another size is not recreated
 // after it was torn away (docs/reliability.md), and its published addresses are then foreign.
 func (u *users) onGrid(name string) bool {
-	b := u.api.Get(KindBlock, name).(*v1alpha1.PodIPBlock)
+	b := u.Block(name)
+	cidr := cidrOf(b)
 	pool, ok := u.api.Get(KindPool, b.Spec.PoolName).(*v1alpha1.PodIPPool)
-	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	if !ok || err != nil {
+	if !ok {
 		return true
 	}
 	_, bits := ranges(pool, cidr.Addr().Is4())
@@ -48,8 +50,7 @@ func (u *users) makeBlock(m *machine, of string) {
 	if !ok || pool.Spec.IPv4 == nil {
 		return
 	}
-	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
-	bits := int(pool.Spec.IPv4.BlockSize)
+	rng, bits := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR), int(pool.Spec.IPv4.BlockSize)
 	for i := 1<<(bits-rng.Bits()) - 1; i >= 0; i-- {
 		cidr := nth(rng, bits, i)
 		if u.api.Get(KindBlock, crd.BlockName(cidr)) == nil && !u.space.named(cidr) {
@@ -76,8 +77,7 @@ func (u *users) makeWideBlock(m *machine) {
 	if !ok || pool.Spec.IPv4 == nil {
 		return
 	}
-	rng := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR)
-	bits := int(pool.Spec.IPv4.BlockSize) - 1
+	rng, bits := netip.MustParsePrefix(pool.Spec.IPv4.CIDRs[0].CIDR), int(pool.Spec.IPv4.BlockSize)-1
 	for i := range 1 << max(0, bits-rng.Bits()) {
 		if cidr := nth(rng, bits, i); u.space.isFree(cidr, &v1alpha1.PodIPPoolSpec{}) {
 			u.pin(cidr, pool.Name, m.name)
@@ -93,4 +93,36 @@ func nth(rng netip.Prefix, bits, i int) netip.Prefix {
 	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(i)<<(rng.Addr().BitLen()-bits))
 	addr, _ := netip.AddrFromSlice(a)
 	return netip.PrefixFrom(addr, bits)
+}
+
+// takeBackup saves pools and blocks for restore.
+func (u *users) takeBackup() {
+	u.backup = map[Kind]map[string]client.Object{}
+	for _, k := range []Kind{KindPool, KindBlock} {
+		u.backup[k] = map[string]client.Object{}
+		for _, key := range u.api.Keys(k) {
+			u.backup[k][key] = u.api.Get(k, key)
+		}
+	}
+}
+
+// restore restores pools and blocks as a tool does that copies objects, not etcd: with new UIDs
+// and without a status. CIDRs that now belong to another node are skipped.
+func (u *users) restore() {
+	for _, k := range []Kind{KindPool, KindBlock} {
+		for _, key := range sortedKeys(u.backup[k]) {
+			obj := u.backup[k][key].DeepCopyObject().(client.Object)
+			if now := u.api.Get(k, key); now != nil {
+				if k == KindBlock && now.(*v1alpha1.PodIPBlock).Spec.NodeName != obj.(*v1alpha1.PodIPBlock).Spec.NodeName {
+					continue
+				}
+				if k == KindPool && crd.CiliumPoolOf(now.(*v1alpha1.PodIPPool)) != crd.CiliumPoolOf(obj.(*v1alpha1.PodIPPool)) {
+					continue // which cannot be changed
+				}
+				u.tear(k, key)
+			}
+			obj.SetResourceVersion("")
+			u.must(u.api.Create(obj))
+		}
+	}
 }

@@ -154,7 +154,7 @@ func (r *modeRules) checkWhole(v Version) {
 		if slices.Contains(before, l) || again && v.Old == nil && r.isForeign(v.Key, l) {
 			continue
 		}
-		r.checkListed(v.Key, l)
+		r.checkAssigned(r.machine(v.Key), l.cidr)
 		r.checkOnce(v.Key, l, slices.Delete(slices.Clone(after), i, i+1))
 		if !again {
 			r.checkServed(v.Key, l)
@@ -167,28 +167,6 @@ func (r *modeRules) checkWhole(v Version) {
 	}
 	if !equality.Semantic.DeepEqual(old.Spec.IPAM.Pools.Requested, now.Spec.IPAM.Pools.Requested) {
 		r.violate(7, "what the agent of node %s asks for was changed", v.Key)
-	}
-}
-
-// checkListed checks a CIDR that an operator lists on a node.
-func (r *modeRules) checkListed(node string, l listed) {
-	c := l.cidr
-	b, ok := r.api.Get(KindBlock, crd.BlockName(c)).(*v1alpha1.PodIPBlock)
-	if !ok || b.Spec.NodeName != node {
-		r.violate(1, "%s was listed on node %s, and is no block of it", c, node)
-	}
-	for _, m := range r.machines {
-		if m.name == node {
-			continue
-		}
-		if cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode); ok && slices.ContainsFunc(allocatedIn(cn), c.Overlaps) {
-			r.violate(1, "%s was listed on node %s, and node %s lists %v", c, node, m.name, allocatedIn(cn))
-		}
-		for slot, e := range m.endpoints {
-			if slices.ContainsFunc(e.addrs(), c.Contains) && !e.forfeited {
-				r.violate(1, "%s was listed on node %s, and pod %s on node %s has %v", c, node, slot, m.name, e.addrs())
-			}
-		}
 	}
 }
 
@@ -214,7 +192,7 @@ func (r *modeRules) isForeign(node string, l listed) bool {
 // checkUnknown checks that no agent can still allocate an address of a block that is deleted, or
 // that another node gets. Machines without a Node are not checked.
 func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
-	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	cidr := cidrOf(b)
 	for _, m := range r.machines {
 		node := r.api.Get(KindNode, m.name)
 		if !r.whole() || m.whole == nil || node == nil || node.GetUID() != m.node || how == "claimed" && m.name == b.Spec.NodeName {
@@ -230,14 +208,7 @@ func (r *modeRules) checkUnknown(b *v1alpha1.PodIPBlock, how string) {
 
 // podSays reports whether a pod's status names an address of a block.
 func (r *modeRules) podSays(cidr netip.Prefix) bool {
-	for _, key := range r.api.Keys(KindPod) {
-		for _, ip := range r.api.Get(KindPod, key).(*corev1.Pod).Status.PodIPs {
-			if addr, err := netip.ParseAddr(ip.IP); err == nil && cidr.Contains(addr) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(list[corev1.Pod](r.api, KindPod), func(pod *corev1.Pod) bool { return statusIn(pod, cidr) })
 }
 
 // isLost reports whether only the statuses of a machine's pods name addresses of a block, and
@@ -252,12 +223,8 @@ func (r *modeRules) isLost(m *machine, cidr netip.Prefix) bool {
 			}
 			continue
 		}
-		if pod := m.kubelet.podObject(slot); pod != nil {
-			lost = lost || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
-				addr, err := netip.ParseAddr(ip.IP)
-				return err == nil && cidr.Contains(addr)
-			})
-		}
+		pod := m.kubelet.podObject(slot)
+		lost = lost || pod != nil && statusIn(pod, cidr)
 	}
 	return lost
 }
@@ -269,14 +236,14 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 	for _, l := range entries {
 		r.checkAssignedRest(when, m, l)
 	}
-	for _, b := range r.blocks() {
+	for _, b := range r.Blocks() {
 		switch {
 		case b.Spec.NodeName != m.name:
 		case meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown):
 			r.violate(9, "%s: block %s of node %s still cools down", when, b.Name, m.name)
-		case r.api.Get(KindPool, b.Spec.PoolName) == nil && r.modeRules.podSays(netip.MustParsePrefix(b.Spec.CIDR)):
+		case r.api.Get(KindPool, b.Spec.PoolName) == nil && r.modeRules.podSays(cidrOf(b)):
 			// Its Cilium pool is unknown: it leaves with the pod.
-		case r.modeRules.isLost(m, netip.MustParsePrefix(b.Spec.CIDR)):
+		case r.modeRules.isLost(m, cidrOf(b)):
 			// It was assigned again and returned.
 		case r.modeRules.isPartOfListed(b, entries):
 			// It leaves with the block that it overlaps.
@@ -294,7 +261,7 @@ func (r *settledRules) checkWholeRest(when string, m *machine, cn *ciliumv2.Cili
 
 // isPartOfListed reports whether a block overlaps another that is assigned to its node.
 func (r *modeRules) isPartOfListed(b *v1alpha1.PodIPBlock, entries []listed) bool {
-	cidr := netip.MustParsePrefix(b.Spec.CIDR)
+	cidr := cidrOf(b)
 	return slices.ContainsFunc(entries, func(l listed) bool { return l.cidr.Overlaps(cidr) && r.isBeside(b, b.Spec.NodeName, l.cidr) })
 }
 

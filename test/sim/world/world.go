@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
@@ -71,6 +73,23 @@ type Config struct {
 	ModelAlone bool
 	// Trace, if set, is called with a line for each action.
 	Trace func(line string)
+}
+
+// Settings returns those of operators that keep one address free.
+func Settings() config.Settings {
+	p := expand.DefaultPolicy()
+	p.MinFree, p.IdleFor, p.PressurePercent = 1, 2*time.Minute, 0
+	return config.Settings{
+		Defaults:       crd.Defaults{Policy: p, Cooldown: time.Minute, NodeGoneCooldown: 5 * time.Minute},
+		AgentNamespace: "kube-system", AgentSettle: time.Minute, NodeWorkers: 2,
+	}
+}
+
+// Pool returns a pool with one IPv4 range.
+func Pool(name string, priority, size int32, cidr string) *v1alpha1.PodIPPool {
+	return &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PodIPPoolSpec{
+		Priority: priority, IPv4: &v1alpha1.IPv4Ranges{BlockSize: size, CIDRs: []v1alpha1.PoolCIDR{{CIDR: cidr}}},
+	}}
 }
 
 // World is the whole cluster. Its parts hold the state; each knows the World. It is not safe for

@@ -8,7 +8,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -131,8 +130,7 @@ func (r *writeRules) besides(v Version) bool {
 	if b == nil {
 		b = v.Old.(*v1alpha1.PodIPBlock)
 	}
-	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	return err == nil && r.overlapped(v.Key, cidr)
+	return r.overlapped(v.Key, cidrOf(b))
 }
 
 // takeIn accepts the writes of others. A block that was removed by force still belongs to its node
@@ -170,10 +168,8 @@ func (r *writeRules) checkCiliumNode(v Version) {
 	switch {
 	case now == nil && alive && ownedBy(old, node): // one of an older Node is garbage
 		r.violate(2, "CiliumNode %s was deleted though its Node is there", v.Key)
-	case now == nil || old == nil:
 		return
-	}
-	if now == nil {
+	case now == nil || old == nil:
 		return
 	}
 	r.checkPool(v.Key, old, now, alive)
@@ -214,13 +210,10 @@ func (r *writeRules) checkPublished(node string, old, now *ciliumv2.CiliumNode) 
 	if f == nil {
 		return
 	}
-	for key := range now.Spec.IPAM.Pool {
-		addr, err := netip.ParseAddr(key)
-		if _, was := old.Spec.IPAM.Pool[key]; err != nil || was {
-			continue
-		}
-		if slices.ContainsFunc(f.others, func(name string) bool { return r.blockContains(name, addr) }) {
-			r.violate(4, "%s of node %s was published of a block that is another object than the one decided on", key, node)
+	for addr := range addresses(now.Spec.IPAM.Pool) {
+		_, was := old.Spec.IPAM.Pool[addr.String()]
+		if !was && slices.ContainsFunc(r.Blocks(), func(b *v1alpha1.PodIPBlock) bool { return contains(f.others, b.Name) && cidrOf(b).Contains(addr) }) {
+			r.violate(4, "%s of node %s was published of a block that is another object than the one decided on", addr, node)
 		}
 	}
 }
@@ -234,14 +227,15 @@ func (r *writeRules) checkBlock(v Version) {
 	case v.Old != nil:
 		r.checkMoves(v)
 	default:
-		r.checkUnpublished(v.Key, v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.modeRules.checkUnassigned(v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.modeRules.checkUnknown(v.New.(*v1alpha1.PodIPBlock), "claimed")
-		r.migration.checkClaimElsewhere(v.New.(*v1alpha1.PodIPBlock))
-		r.checkLabelled(v.New.(*v1alpha1.PodIPBlock))
-		r.checkNotCluster(v.New.(*v1alpha1.PodIPBlock))
-		r.checkOneNeed(v)
-		r.checkFamily(v.New.(*v1alpha1.PodIPBlock))
+		b := v.New.(*v1alpha1.PodIPBlock)
+		r.checkUnpublished(v.Key, b, "claimed")
+		r.modeRules.checkUnassigned(b, "claimed")
+		r.modeRules.checkUnknown(b, "claimed")
+		r.migration.checkClaimElsewhere(b)
+		r.checkLabelled(b)
+		r.checkNotCluster(b)
+		r.checkOneNeed(b)
+		r.checkFamily(b)
 	}
 }
 
@@ -306,28 +300,13 @@ func (r *writeRules) checkFenced(v Version, b *v1alpha1.PodIPBlock) {
 // checkUnpublished checks that none of a block's addresses is published, except in other blocks
 // of the node that publishes them.
 func (r *writeRules) checkUnpublished(name string, b *v1alpha1.PodIPBlock, how string) {
-	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	if err != nil {
-		return
-	}
-	for _, m := range r.machines {
-		cn, ok := r.api.Get(KindCiliumNode, m.name).(*ciliumv2.CiliumNode)
-		if !ok {
-			continue
-		}
-		for key := range r.poolOf(cn) {
-			if addr, err := netip.ParseAddr(key); err == nil && cidr.Contains(addr) && !r.inBlockOf(m.name, addr) {
-				r.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.NodeName, how, key, m.name)
+	for _, cn := range list[ciliumv2.CiliumNode](r.api, KindCiliumNode) {
+		for addr := range addresses(r.poolOf(cn)) {
+			if cidrOf(b).Contains(addr) && !r.inBlockOf(cn.Name, addr) {
+				r.violate(1, "block %s of node %s was %s while %s is in the pool of node %s", name, b.Spec.NodeName, how, addr, cn.Name)
 			}
 		}
 	}
-}
-
-func reasonOf(err error) string {
-	if reason := apierrors.ReasonForError(err); reason != "" {
-		return string(reason)
-	}
-	return "error"
 }
 
 // checkShadow checks that an operator in shadow mode does not write to nodes or blocks.

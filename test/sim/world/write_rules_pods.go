@@ -25,15 +25,14 @@ func (r *writeRules) noteExcuses(v Version) {
 	if (r.whole() || r.fixed()) && v.New != nil {
 		return // agents take off unused addresses
 	}
-	for key := range r.poolOf(old) {
-		addr, err := netip.ParseAddr(key)
-		if _, still := r.poolOf(now)[key]; err == nil && !still && (r.writer == nil || v.New == nil) {
+	for addr := range addresses(r.poolOf(old)) {
+		if _, still := r.poolOf(now)[addr.String()]; !still && (r.writer == nil || v.New == nil) {
 			r.excused[addr] = excuse{node: v.Key}
 			r.forfeit(v.Key, addr)
 		}
 	}
-	for key := range r.poolOf(now) {
-		if addr, err := netip.ParseAddr(key); err == nil && r.excused[addr] == (excuse{node: v.Key}) {
+	for addr := range addresses(r.poolOf(now)) {
+		if r.excused[addr] == (excuse{node: v.Key}) {
 			r.excused[addr] = excuse{v.Key, len(r.api.history[KindCiliumNode])}
 		}
 	}
@@ -52,12 +51,7 @@ func (r *writeRules) forfeit(node string, addr netip.Addr) {
 
 // hasPods reports whether any pod but the agent's is bound to a node.
 func (r *writeRules) hasPods(node string) bool {
-	for _, key := range r.api.Keys(KindPod) {
-		if r.api.Get(KindPod, key).(*corev1.Pod).Spec.NodeName == node && key != r.machine(node).podOf("agent") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list[corev1.Pod](r.api, KindPod), func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node && !isAgent(pod) })
 }
 
 // checkMarks checks that no address is marked that the operator knew to be in use, while it knew
@@ -65,9 +59,9 @@ func (r *writeRules) hasPods(node string) bool {
 // may be marked.
 func (r *writeRules) checkMarks(node string, old, now *ciliumv2.CiliumNode) {
 	o := r.writer
-	for key, state := range now.Status.IPAM.ReleaseIPs {
-		addr, err := netip.ParseAddr(key)
-		if _, published := old.Spec.IPAM.Pool[key]; err != nil || !published ||
+	for addr, state := range addresses(now.Status.IPAM.ReleaseIPs) {
+		key := addr.String()
+		if _, published := old.Spec.IPAM.Pool[key]; !published ||
 			state != "marked-for-release" || old.Status.IPAM.ReleaseIPs[key] == state {
 			continue
 		}
@@ -89,7 +83,7 @@ func (r *writeRules) checkMarks(node string, old, now *ciliumv2.CiliumNode) {
 // operator could not know of the window.
 func (r *writeRules) checkGuards(f *flight, old *ciliumv2.CiliumNode, addr netip.Addr) {
 	node := old.Name
-	if m := r.machine(node); !reports(old, ipalloc.FamilyOf(addr)) && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {
+	if m := r.machine(node); reported(old, ipalloc.FamilyOf(addr)) == 0 && m.runs(ipalloc.FamilyOf(addr)) && !m.switched {
 		r.violate(2, "%s of node %s was marked for release though its agent reports nothing", addr, node)
 	}
 	if !f.settled {
@@ -104,9 +98,8 @@ func (r *writeRules) checkGuards(f *flight, old *ciliumv2.CiliumNode, addr netip
 // along with its pods' addresses, even if the machine runs on.
 func (r *writeRules) blockGone(v Version) {
 	b := v.Old.(*v1alpha1.PodIPBlock)
-	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
-	m := r.machine(b.Spec.NodeName)
-	if err != nil || m == nil {
+	cidr, m := cidrOf(b), r.machine(b.Spec.NodeName)
+	if m == nil {
 		return
 	}
 	alive := r.api.Get(KindNode, m.name) != nil
@@ -180,3 +173,12 @@ func (r *writeRules) lost(m *machine, e *endpoint, addr netip.Addr, err error) {
 		r.violate(2, "%s of node %s could not restore %s: %v", e.owner(), m.name, addr, err)
 	}
 }
+
+// excuse is for an address that a user removed from a node's pool. It lasts until the address is
+// back and the node's agent has seen it.
+type excuse struct {
+	node string
+	back int // the number of CiliumNode versions with which it was back; 0: it is not
+}
+
+func (e excuse) holds(m *machine) bool { return e.node == m.name && (e.back == 0 || m.read < e.back) }
