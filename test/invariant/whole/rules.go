@@ -2,16 +2,20 @@ package whole
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 )
 
@@ -239,4 +243,92 @@ func (r *Rules) report(v invariant.Violation) {
 	if !slices.ContainsFunc(r.broken, known) {
 		r.broken = append(r.broken, v)
 	}
+}
+
+// Block is the read part of a PodIPBlock.
+type Block struct {
+	CIDR    netip.Prefix
+	Node    string
+	Cooling bool
+}
+
+// BlockOf reads a PodIPBlock; false: it is none.
+func BlockOf(o client.Object) (Block, bool) {
+	b, ok := o.(*v1alpha1.PodIPBlock)
+	if !ok {
+		return Block{}, false
+	}
+	cidr, err := netip.ParsePrefix(b.Spec.CIDR)
+	return Block{cidr, b.Spec.NodeName, meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BlockCoolingDown)}, err == nil
+}
+
+// block is an existing one. Where it cools down, from is the version since when.
+type block struct {
+	Block
+	from uint64
+}
+
+func versionOf(o client.Object) uint64 {
+	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // the API server's own
+	return version
+}
+
+// Moment is when something happened to a block.
+type Moment struct {
+	CIDR netip.Prefix
+	What Happening
+	At   time.Time
+}
+
+// Happening is an event of a block.
+type Happening int
+
+// Events of a block.
+const (
+	IsAssigned   Happening = iota // it is assigned to a node's agent
+	IsUnassigned                  // it is no longer assigned
+	IsCreated                     // its object is created
+	IsDeleted                     // its object is deleted: any node may claim it
+)
+
+func (r *Rules) note(c invariant.Change, cidr netip.Prefix, what Happening) {
+	r.moments = append(r.moments, Moment{cidr, what, c.Received})
+}
+
+// Timeline returns the events of CIDRs so far.
+func (r *Rules) Timeline() []Moment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.moments)
+}
+
+// Violations returns all violations so far, oldest first.
+func (r *Rules) Violations() []invariant.Violation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.broken)
+}
+
+// Writes returns the number of changes of lists, by writer.
+func (r *Rules) Writes() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.writes)
+}
+
+// Taken returns the number of CIDRs that were removed from lists of remaining objects.
+func (r *Rules) Taken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
+
+// KnowsWriters reports whether the writer of a list is known.
+func (r *Rules) KnowsWriters() bool { return r.carrier.KnowsWriters() }
+
+// Asked returns the number of times that agents were asked for their addresses.
+func (r *Rules) Asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
 }
