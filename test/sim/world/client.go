@@ -5,12 +5,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,6 +70,9 @@ func (c *call) writes() bool {
 func (c *call) String() string {
 	if c.verb == "wait" {
 		return "wait for the watch to show block " + string(c.shown)
+	}
+	if c.verb == "list" {
+		return "list " + c.key
 	}
 	s := c.verb + " " + c.kind.String() + " " + c.key
 	if c.sub != "" {
@@ -143,42 +152,59 @@ func (l live) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ 
 	return l.send(c)
 }
 
-// List serves the live lists: a node's pods, a pool's blocks, all blocks, and all pools.
+// List reads the objects of a kind: all of them, or pods of a node, agents' pods, or blocks of a pool.
 func (l live) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o := (&client.ListOptions{}).ApplyOptions(opts)
-	if pools, ok := list.(*v1alpha1.PodIPPoolList); ok {
-		return l.send(&call{verb: "list", kind: KindPool, do: func() error {
-			pools.Items = allOf[v1alpha1.PodIPPool](l.in(), KindPool)
-			return nil
-		}})
+	o, w := (&client.ListOptions{}).ApplyOptions(opts), l.in()
+	c := &call{verb: "list", key: fmt.Sprintf("%T", list)}
+	if o.FieldSelector != nil {
+		c.key += " " + o.FieldSelector.String()
 	}
-	if pods, ok := list.(*corev1.PodList); ok {
-		return l.send(&call{verb: "list", kind: KindPod, key: o.FieldSelector.String(), do: func() error {
-			node, _ := o.FieldSelector.RequiresExactMatch("spec.nodeName")
-			pods.Items = slices.DeleteFunc(allOf[corev1.Pod](l.in(), KindPod), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
-			return nil
-		}})
-	}
-	blocks := list.(*v1alpha1.PodIPBlockList)
-	if o.FieldSelector == nil {
-		return l.send(&call{verb: "list", kind: KindBlock, do: func() error {
-			blocks.Items = allOf[v1alpha1.PodIPBlock](l.in(), KindBlock)
-			return nil
-		}})
-	}
-	return l.send(&call{verb: "list", kind: KindBlock, key: o.FieldSelector.String(), do: func() error {
-		blocks.Items = nil
-		for _, key := range l.in().api.Keys(KindBlock) {
-			b := l.in().api.Get(KindBlock, key).(*v1alpha1.PodIPBlock)
-			if pool, ok := o.FieldSelector.RequiresExactMatch("spec.poolName"); ok && b.Spec.PoolName == pool {
-				blocks.Items = append(blocks.Items, *b.DeepCopy())
+	c.do = func() error {
+		switch l := list.(type) {
+		case *corev1.PodList:
+			l.Items = slices.DeleteFunc(allOf[corev1.Pod](w, KindPod), func(pod corev1.Pod) bool { return !lists(o, &pod) })
+		case *corev1.NodeList:
+			l.Items = allOf[corev1.Node](w, KindNode)
+		case *ciliumv2.CiliumNodeList:
+			l.Items = allOf[ciliumv2.CiliumNode](w, KindCiliumNode)
+		case *v1alpha1.PodIPPoolList:
+			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
+		case *v1alpha1.PodIPBlockList:
+			l.Items = slices.DeleteFunc(allOf[v1alpha1.PodIPBlock](w, KindBlock), func(b v1alpha1.PodIPBlock) bool { return !lists(o, &b) })
+			if o.Limit > 0 {
+				l.Items = l.Items[:min(len(l.Items), int(o.Limit))]
 			}
-		}
-		if o.Limit > 0 && len(blocks.Items) > int(o.Limit) {
-			blocks.Items = blocks.Items[:o.Limit]
+		case *networkingv1.ServiceCIDRList:
+			l.Items = allOf[networkingv1.ServiceCIDR](w, KindServiceCIDR)
+		case *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList, *policyv1.PodDisruptionBudgetList:
+			// none of these here, and no other Lease
+		case *unstructured.UnstructuredList:
+			l.Items = w.migration.nodeConfigs()
+		default:
+			panic(fmt.Sprintf("the simulated API server does not list %T", list))
 		}
 		return nil
-	}})
+	}
+	return l.send(c)
+}
+
+// lists reports whether a list with these options contains a pod or a block.
+func lists(o *client.ListOptions, obj client.Object) bool {
+	exactly := func(field string) (string, bool) {
+		if o.FieldSelector == nil {
+			return "", false
+		}
+		return o.FieldSelector.RequiresExactMatch(field)
+	}
+	if b, ok := obj.(*v1alpha1.PodIPBlock); ok {
+		pool, some := exactly("spec.poolName")
+		return !some || b.Spec.PoolName == pool
+	}
+	pod := obj.(*corev1.Pod)
+	if node, some := exactly("spec.nodeName"); some {
+		return pod.Spec.NodeName == node
+	}
+	return o.LabelSelector == nil && needsAddress(pod) || o.LabelSelector != nil && isAgent(pod)
 }
 
 func (l live) write(verb, sub string, obj client.Object, conditional bool, do func() (client.Object, error)) error {

@@ -3,17 +3,13 @@ package world
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 	"regexp"
 	"strings"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -256,43 +252,6 @@ func (d cliClient) Patch(ctx context.Context, obj client.Object, patch client.Pa
 		return d.send(&call{verb: "get", kind: kindOf(obj), key: keyOf(obj), sub: "dry-run", do: func() error { return nil }})
 	}
 	return d.live.Patch(ctx, obj, patch, opts...)
-}
-
-// List reads all objects of a kind.
-func (d cliClient) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o := (&client.ListOptions{}).ApplyOptions(opts)
-	w := d.in()
-	return d.send(&call{verb: "list", key: o.Namespace, do: func() error {
-		switch l := list.(type) {
-		case *corev1.PodList:
-			l.Items = nil
-			for _, key := range w.api.Keys(KindPod) {
-				pod := w.api.Get(KindPod, key).(*corev1.Pod)
-				if o.LabelSelector == nil && needsAddress(pod) || o.LabelSelector != nil && isAgent(pod) {
-					l.Items = append(l.Items, *pod.DeepCopy())
-				}
-			}
-		case *corev1.NodeList:
-			l.Items = allOf[corev1.Node](w, KindNode)
-		case *ciliumv2.CiliumNodeList:
-			l.Items = allOf[ciliumv2.CiliumNode](w, KindCiliumNode)
-		case *v1alpha1.PodIPPoolList:
-			l.Items = allOf[v1alpha1.PodIPPool](w, KindPool)
-		case *v1alpha1.PodIPBlockList:
-			l.Items = allOf[v1alpha1.PodIPBlock](w, KindBlock)
-		case *networkingv1.ServiceCIDRList:
-			l.Items = allOf[networkingv1.ServiceCIDR](w, KindServiceCIDR)
-		case *corev1.ServiceList, *ciliumv2.CiliumLoadBalancerIPPoolList, *coordinationv1.LeaseList:
-			// no Services here, and no other Lease
-		case *policyv1.PodDisruptionBudgetList:
-			l.Items = nil
-		case *unstructured.UnstructuredList:
-			l.Items = w.migration.nodeConfigs()
-		default:
-			panic(fmt.Sprintf("the simulated API server does not list %T", list))
-		}
-		return nil
-	}})
 }
 
 // allOf returns copies of all objects of a kind.
