@@ -126,7 +126,7 @@ func judged(t *testing.T, cooldown time.Duration, plant string, want ...string) 
 	}
 }
 
-// judging stores objects, each version of which it passes to a Judge.
+// judging stores objects and passes each version to a Judge.
 type judging struct {
 	judge   *invariant.Judge
 	stored  map[string]client.Object

@@ -12,7 +12,7 @@ import (
 // queue is a work queue on the world's clock (k8s.io/client-go/util/workqueue): a name added
 // while it is being processed is queued again afterwards. The world takes names itself.
 type queue struct {
-	workqueue.TypedRateLimitingInterface[reconcile.Request] // what sources do not call
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // for methods that sources do not call
 
 	now     func() time.Time
 	waiting map[string]bool      // may be worked on
