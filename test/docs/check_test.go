@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/audit"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const checkPage = "docs/reference/check.md"
@@ -52,9 +53,7 @@ func generatedPart(t *testing.T, path, mark, want string) {
 		t.Fatalf("%s has no place for it, between %s and %s", path, begin, end)
 	}
 	if *update {
-		if err := os.WriteFile(filepath.Join(root, path), []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(root, path), []byte(before+begin+want+end+after), 0o644))
 		return
 	}
 	if diff := cmp.Diff(want, documented); diff != "" {
@@ -76,16 +75,10 @@ func TestCheckJSON(t *testing.T) {
 		t.Fatalf("%s: %v", checkPage, err)
 	}
 	again, err := json.Marshal(report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var want, got any
-	if err := json.Unmarshal([]byte(shown), &want); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(again, &got); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal([]byte(shown), &want))
+	harness.Must(t, json.Unmarshal(again, &got))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s misses fields of a report (-shown +report):\n%s", checkPage, diff)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,27 +37,8 @@ func pluginFlags() map[string]bool {
 	return known
 }
 
-var (
-	inline = regexp.MustCompile("`(kubectl cilium-pool [^`]+)`")
-	// argument matches one argument of a command line; a quoted string is one argument.
-	argument = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
-)
-
-// pluginLines returns the command lines of the plugin that a page shows.
-func pluginLines(page string) []string {
-	var lines []string
-	joined := strings.ReplaceAll(page, "\\\n", " ")
-	for line := range strings.Lines(joined) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "kubectl cilium-pool ") {
-			lines = append(lines, line)
-		}
-	}
-	for _, m := range inline.FindAllStringSubmatch(prose(page), -1) {
-		lines = append(lines, m[1])
-	}
-	return lines
-}
+// argument matches one argument of a command line; a quoted string is one argument.
+var argument = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 
 // checkLine returns what is wrong with a command line of the plugin. NAME in capitals stands
 // for a value.
@@ -83,21 +65,14 @@ func checkLine(line string) error {
 // Commands of the plugin that pages show exist, with these flags. Pages generated from --help
 // have their own test (test/plugin).
 func TestPluginCommands(t *testing.T) {
-	seen := 0
-	for _, page := range files(t, isMarkdown) {
-		if strings.HasPrefix(page, "docs/kubectl/kubectl_") {
-			continue
-		}
-		for _, line := range pluginLines(read(t, page)) {
-			seen++
-			if err := checkLine(line); err != nil {
-				t.Errorf("%s: %s: %v", page, line, err)
-			}
+	pages := slices.DeleteFunc(files(t, isMarkdown), func(page string) bool { return strings.HasPrefix(page, "docs/kubectl/kubectl_") })
+	check := func(page string, m []string) {
+		if err := checkLine(m[1]); err != nil {
+			t.Errorf("%s: %s: %v", page, m[1], err)
 		}
 	}
-	if seen < 20 {
-		t.Errorf("%d command lines found: the pages show more", seen)
-	}
+	matches(t, pages, joined, `(?m)^[ \t]*(kubectl cilium-pool .+)$`, 20, check)
+	matches(t, pages, prose, "`(kubectl cilium-pool [^`]+)`", 20, check)
 }
 
 // The plugin's help, its page and its manifest for krew name the same commands that write.
@@ -112,19 +87,20 @@ func TestCommandsThatWrite(t *testing.T) {
 
 // Files and folders of this repository that are named by code on pages exist.
 func TestFilesInCommands(t *testing.T) {
-	named := regexp.MustCompile(`(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`)
-	for _, page := range files(t, isMarkdown) {
-		for _, block := range fences(read(t, page)) {
-			if block.language != "sh" {
-				continue
-			}
-			for _, m := range named.FindAllStringSubmatch(block.code, -1) {
-				if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-					t.Errorf("%s: there is no %s", page, m[1])
-				}
+	shell := func(page string) string {
+		var all strings.Builder
+		for _, block := range fences(page) {
+			if block.language == "sh" {
+				all.WriteString(block.code)
 			}
 		}
+		return all.String()
 	}
+	matches(t, files(t, isMarkdown), shell, `(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`, 5, func(page string, m []string) {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("%s: there is no %s", page, m[1])
+		}
+	})
 }
 
 // fence is a code block.

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // module is the output of go mod edit -json.
@@ -23,13 +25,9 @@ type module struct {
 func direct(t *testing.T, gomod string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join(root, gomod)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var m module
-	if err := json.Unmarshal(out, &m); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(out, &m))
 	var found []string
 	for _, r := range m.Require {
 		if !r.Indirect {

@@ -5,7 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,26 +13,14 @@ import (
 	"testing"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// source returns the syntax trees of a package's files, without its tests.
-func source(t *testing.T, dir string) []*ast.File {
+// source returns the syntax trees of a package's files, without its tests, by path.
+func source(t *testing.T, dir string) map[string]*ast.File {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(root, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var parsed []*ast.File
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, e.Name()), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed = append(parsed, f)
-	}
+	parsed := sources(t, dir+"/")
+	maps.DeleteFunc(parsed, func(file string, _ *ast.File) bool { return path.Dir(file) != dir })
 	return parsed
 }
 
@@ -41,19 +29,35 @@ func sources(t *testing.T, folders ...string) map[string]*ast.File {
 	t.Helper()
 	parsed := map[string]*ast.File{}
 	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") }) {
-		if !slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(path, folder) }) {
-			continue
+		if slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(path, folder) }) {
+			parsed[path] = parse(t, path)
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed[path] = f
 	}
 	if len(parsed) == 0 {
 		t.Fatalf("no Go files below %v", folders)
 	}
 	return parsed
+}
+
+func parse(t *testing.T, path string) *ast.File {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+	harness.Must(t, err)
+	return f
+}
+
+// inFunctions calls do with each node of each function, and the names of its file and function.
+func inFunctions(parsed map[string]*ast.File, do func(file, function string, n ast.Node)) {
+	for file, f := range parsed {
+		for _, d := range f.Decls {
+			if decl, ok := d.(*ast.FuncDecl); ok {
+				ast.Inspect(decl, func(n ast.Node) bool {
+					do(file, decl.Name.Name, n)
+					return true
+				})
+			}
+		}
+	}
 }
 
 // constants returns the values of a package's string constants with a name, or a type's name, that
@@ -63,12 +67,10 @@ func constants(t *testing.T, dir string, prefixes ...string) []string {
 	var values []string
 	for _, f := range source(t, dir) {
 		for _, d := range f.Decls {
-			decl, ok := d.(*ast.GenDecl)
-			if !ok || decl.Tok != token.CONST {
-				continue
-			}
-			for _, s := range decl.Specs {
-				values = append(values, valuesOf(s.(*ast.ValueSpec), prefixes)...)
+			if decl, ok := d.(*ast.GenDecl); ok && decl.Tok == token.CONST {
+				for _, s := range decl.Specs {
+					values = append(values, valuesOf(s.(*ast.ValueSpec), prefixes)...)
+				}
 			}
 		}
 	}
@@ -100,18 +102,13 @@ func valuesOf(spec *ast.ValueSpec, prefixes []string) []string {
 func literalReasons(t *testing.T, dir string) []string {
 	t.Helper()
 	var values []string
-	for _, f := range source(t, dir) {
-		ast.Inspect(f, func(n ast.Node) bool {
-			if kv, ok := n.(*ast.KeyValueExpr); ok {
-				if key, ok := kv.Key.(*ast.Ident); ok && key.Name == "Reason" {
-					if v, ok := text(kv.Value); ok {
-						values = append(values, v)
-					}
-				}
+	inFunctions(source(t, dir), func(_, _ string, n ast.Node) {
+		if kv, ok := n.(*ast.KeyValueExpr); ok && name(kv.Key) == "Reason" {
+			if v, ok := text(kv.Value); ok {
+				values = append(values, v)
 			}
-			return true
-		})
-	}
+		}
+	})
 	return values
 }
 
@@ -126,14 +123,7 @@ func text(e ast.Expr) (string, bool) {
 
 func TestEventsPage(t *testing.T) {
 	page := read(t, "docs/reference/events.md")
-	column := func(heading string, n int) []string {
-		var names []string
-		for _, row := range table(page, heading) {
-			names = append(names, code(row[n]))
-		}
-		return names
-	}
-	sameSet(t, "events", column("Events", 0), append(constants(t, "pkg/controller/event", "Reason"), constants(t, "pkg/config", "Reason")...))
+	sameSet(t, "events", column(page, "Events", 0), append(constants(t, "pkg/controller/event", "Reason"), constants(t, "pkg/config", "Reason")...))
 	for _, row := range table(page, "Events") {
 		if want := event.Type(code(row[0])); row[2] != want {
 			t.Errorf("event %s is %s on the page, and %s", row[0], row[2], want)
@@ -153,16 +143,16 @@ func TestEventsPage(t *testing.T) {
 		documented = append(documented, code(row[0])+" "+row[1]+" "+code(row[2]))
 	}
 	sameSet(t, "conditions of pools with status and reason", documented, poolConditions(t))
-	sameSet(t, "conditions of pools", unique(column("Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
-	sameSet(t, "reasons of pools", unique(column("Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
-	sameSet(t, "conditions of blocks", unique(column("Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
+	sameSet(t, "conditions of pools", unique(column(page, "Conditions of a PodIPPool", 0)), constants(t, "pkg/crd/v1alpha1", "Pool"))
+	sameSet(t, "reasons of pools", unique(column(page, "Conditions of a PodIPPool", 2)), constants(t, "pkg/controller/pool", "Reason"))
+	sameSet(t, "conditions of blocks", unique(column(page, "Conditions of a PodIPBlock", 0)), constants(t, "pkg/crd/v1alpha1", "Block"))
 	reasons := append(constants(t, "pkg/crd/v1alpha1", "Reason"), literalReasons(t, "pkg/controller/block")...)
-	sameSet(t, "reasons of blocks", column("Conditions of a PodIPBlock", 1), reasons)
+	sameSet(t, "reasons of blocks", column(page, "Conditions of a PodIPBlock", 1), reasons)
 	sameSet(t, "reasons of blocks, as decided", constants(t, "pkg/expand", "Reason"), constants(t, "pkg/crd/v1alpha1", "Reason"))
-	sameSet(t, "conditions of Nodes", unique(column("Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
-	sameSet(t, "reasons of Nodes", column("Condition of a Node", 2),
+	sameSet(t, "conditions of Nodes", unique(column(page, "Condition of a Node", 0)), constants(t, "pkg/crd/v1alpha1", "NodeAddressShortage"))
+	sameSet(t, "reasons of Nodes", column(page, "Condition of a Node", 2),
 		append(constants(t, "pkg/controller/node", "reason"), constants(t, "pkg/crd/v1alpha1", "NodePoolsExhausted")...))
-	sameSet(t, "what a drain waits for", column("Reasons of DrainWaits", 0), constants(t, "pkg/expand", "WaitReason"))
+	sameSet(t, "what a drain waits for", column(page, "Reasons of DrainWaits", 0), constants(t, "pkg/expand", "WaitReason"))
 }
 
 // poolConditions returns all conditions that the code sets on a pool, as "type status
@@ -177,34 +167,25 @@ func poolConditions(t *testing.T) []string {
 		"excludedIs": "PoolCoversCluster", "ciliumPoolIs": "PoolCiliumPool",
 	}
 	var found []string
-	for _, f := range source(t, "pkg/controller/pool") {
-		for _, d := range f.Decls {
-			decl, ok := d.(*ast.FuncDecl)
-			if !ok || kinds[decl.Name.Name] == "" {
-				continue
+	inFunctions(source(t, "pkg/controller/pool"), func(_, function string, n ast.Node) {
+		note := func(is string, reason ast.Expr) {
+			kind := values[kinds[function]]
+			if kind == "" || values[name(reason)] == "" {
+				t.Fatalf("cannot read a condition: %q, %q, %q", kind, is, name(reason))
 			}
-			note := func(is string, reason ast.Expr) {
-				kind := values[kinds[decl.Name.Name]]
-				if kind == "" || values[name(reason)] == "" {
-					t.Fatalf("cannot read a condition: %q, %q, %q", kind, is, name(reason))
-				}
-				found = append(found, kind+" "+is+" "+values[name(reason)])
-			}
-			ast.Inspect(decl, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					if is, ok := strings.CutPrefix(name(n.Fun), "is"); ok && (is == "True" || is == "False") {
-						note(is, n.Args[0])
-					}
-				case *ast.CompositeLit:
-					if name(n.Type) == "condition" {
-						note(strings.TrimPrefix(name(n.Elts[0]), "Condition"), n.Elts[1])
-					}
-				}
-				return true
-			})
+			found = append(found, kind+" "+is+" "+values[name(reason)])
 		}
-	}
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if is, ok := strings.CutPrefix(name(n.Fun), "is"); ok && (is == "True" || is == "False") {
+				note(is, n.Args[0])
+			}
+		case *ast.CompositeLit:
+			if name(n.Type) == "condition" && kinds[function] != "" {
+				note(strings.TrimPrefix(name(n.Elts[0]), "Condition"), n.Elts[1])
+			}
+		}
+	})
 	return unique(found)
 }
 
@@ -241,25 +222,11 @@ func name(e ast.Expr) string {
 // Events and conditions are sent and set where the page's test looks for them.
 func TestOnePlaceForEvents(t *testing.T) {
 	where := map[string][]string{}
-	for _, dir := range []string{"pkg/controller", "pkg/controller/node", "pkg/controller/pool", "pkg/controller/block", "pkg/controller/ciliumpool", "pkg/controller/event", "pkg/ciliumnode", "pkg/crd", "cmd/cilium-pool-operator"} {
-		for _, f := range source(t, dir) {
-			for _, d := range f.Decls {
-				decl, ok := d.(*ast.FuncDecl)
-				if !ok {
-					continue
-				}
-				ast.Inspect(decl, func(n ast.Node) bool {
-					if call, ok := n.(*ast.CallExpr); ok {
-						switch called := name(call.Fun); called {
-						case "Eventf", "Event", "SetStatusCondition":
-							where[called] = append(where[called], decl.Name.Name)
-						}
-					}
-					return true
-				})
-			}
+	inFunctions(sources(t, "pkg/controller/", "pkg/ciliumnode/", "pkg/crd/", "cmd/cilium-pool-operator/"), func(_, function string, n ast.Node) {
+		if call, ok := n.(*ast.CallExpr); ok {
+			where[name(call.Fun)] = append(where[name(call.Fun)], function)
 		}
-	}
+	})
 	sameSet(t, "functions that send events", where["Eventf"], []string{"SendWith"})
 	sameSet(t, "functions that set conditions", where["SetStatusCondition"], []string{"setCondition", "conflict", "SetBlockPhase", "SetBlockWait"})
 	if len(where["Event"]) > 0 {
@@ -268,13 +235,5 @@ func TestOnePlaceForEvents(t *testing.T) {
 }
 
 func unique(names []string) []string {
-	var out []string
-	seen := map[string]bool{}
-	for _, n := range names {
-		if !seen[n] {
-			out = append(out, n)
-		}
-		seen[n] = true
-	}
-	return out
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,9 +26,7 @@ func flagTable(t *testing.T, subcommand ...string) string {
 	t.Helper()
 	operator := harness.Program(t, "cilium-pool-operator")
 	help, err := exec.CommandContext(t.Context(), operator, append(subcommand, "--help")...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	chart := map[string]string{"metrics-bind-address": "metrics.address", "health-probe-bind-address": "health.address"} // made in helpers
 	for _, m := range valueOf.FindAllStringSubmatch(read(t, "charts/cilium-pool-operator/templates/_helpers.tpl"), -1) {
 		chart[m[1]] = m[2]
@@ -55,47 +54,19 @@ func TestFlagsPage(t *testing.T) {
 	known := want + flagTable(t, "check")
 	// Flags named on any page exist, or belong to another program.
 	plugins := pluginFlags()
-	for _, path := range files(t, isMarkdown) {
-		for _, m := range regexp.MustCompile("`--([a-z-]+)(?:[= ][^`]*)?`").FindAllStringSubmatch(read(t, path), -1) {
-			if !strings.Contains(known, "`--"+m[1]+"`") && !plugins[m[1]] && !othersFlags[m[1]] {
-				t.Errorf("%s: neither operator nor plugin has a flag --%s", path, m[1])
-			}
+	matches(t, files(t, isMarkdown), whole, "`--([a-z-]+)(?:[= ][^`]*)?`", 20, func(path string, m []string) {
+		if !strings.Contains(known, "`--"+m[1]+"`") && !plugins[m[1]] && !slices.Contains(strings.Fields(othersFlags), m[1]) {
+			t.Errorf("%s: neither operator nor plugin has a flag --%s", path, m[1])
 		}
-	}
+	})
 }
 
-// othersFlags are named in our pages and belong to cilium-agent, cilium-operator,
-// Helm, etcd, kube-apiserver or kube-controller-manager.
-var othersFlags = map[string]bool{
-	"skip-crd-creation": true, "controllers": true,
-	"allocate-node-cidrs":             true,
-	"cloud-provider":                  true,
-	"startup-taint":                   true, // of the Cluster Autoscaler
-	"cluster-cidr":                    true,
-	"enable-priority-and-fairness":    true,
-	"feature-gates":                   true,
-	"watch-cache":                     true,
-	"watch-cache-sizes":               true,
-	"node-cidr-mask-size":             true,
-	"ipam":                            true,
-	"set":                             true,
-	"set-json":                        true,
-	"api-versions":                    true,
-	"ipam-cilium-node-update-rate":    true,
-	"wait":                            true,
-	"take-ownership":                  true,
-	"help":                            true,
-	"reuse-values":                    true,
-	"reset-then-reuse-values":         true,
-	"force-conflicts":                 true,
-	"unsafe-no-fsync":                 true,
-	"identity-allocation-mode":        true,
-	"enable-gops":                     true,
-	"enable-metrics":                  true,
-	"leader-election-lease-duration":  true,
-	"leader-election-renew-deadline":  true,
-	"auto-create-cilium-pod-ip-pools": true,
-	"service-cluster-ip-range":        true,
-	"leader-elect-renew-deadline":     true,
-	"authentication-skip-lookup":      true,
-}
+// othersFlags are named in our pages and belong to cilium-agent, cilium-operator, Helm, etcd,
+// kube-apiserver, kube-controller-manager or the Cluster Autoscaler.
+const othersFlags = `
+skip-crd-creation controllers allocate-node-cidrs cloud-provider startup-taint cluster-cidr enable-priority-and-fairness
+feature-gates watch-cache watch-cache-sizes node-cidr-mask-size ipam set set-json api-versions ipam-cilium-node-update-rate
+wait take-ownership help reuse-values reset-then-reuse-values force-conflicts unsafe-no-fsync identity-allocation-mode
+enable-gops enable-metrics leader-election-lease-duration leader-election-renew-deadline auto-create-cilium-pod-ip-pools
+service-cluster-ip-range leader-elect-renew-deadline authentication-skip-lookup
+`

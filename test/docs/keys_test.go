@@ -18,19 +18,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // values returns the values of a chart, as in its values.yaml.
 func values(t *testing.T, path string) map[string]any {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	v := map[string]any{}
-	if err := yaml.Unmarshal(data, &v); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(data, &v))
 	return v
 }
 
@@ -69,15 +66,11 @@ func hasField(of reflect.Type, path []string) bool {
 	return false
 }
 
-var (
-	// dotted matches a key of values or a field of an object; a bracket or a value may follow.
-	dotted = regexp.MustCompile(`^([a-z]\w*(?:\.[a-z][\w-]*)+)(?:\[|=|:|$)`)
-	// kinds are the kinds with fields that the pages name.
-	kinds = []any{
-		v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
-		corev1.Node{}, corev1.Pod{}, appsv1.Deployment{}, apiextensionsv1.CustomResourceDefinition{},
-	}
-)
+// kinds are the kinds with fields that the pages name.
+var kinds = []any{
+	v1alpha1.PodIPPool{}, v1alpha1.PodIPBlock{}, ciliumv2.CiliumNode{}, ciliumv2alpha1.CiliumPodIPPool{},
+	corev1.Node{}, corev1.Pod{}, appsv1.Deployment{}, apiextensionsv1.CustomResourceDefinition{},
+}
 
 // Chart values and fields that pages name exist: our chart's, Cilium's, and the fields of a
 // PodIPPool's spec, which shares names with the values.
@@ -91,48 +84,24 @@ func TestKeysInPages(t *testing.T) {
 	}
 	first := slices.Collect(maps.Keys(ours))
 	first = append(first, "spec", "status")
-	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		for _, m := range codeSpan.FindAllStringSubmatch(prose(read(t, page)), -1) {
-			key := dotted.FindStringSubmatch(m[1])
-			if key == nil {
-				continue
-			}
-			path := strings.Split(key[1], ".")
-			if !slices.Contains(first, path[0]) || slices.Contains([]string{".go", ".txt", ".io"}, filepath.Ext(key[1])) {
-				continue
-			}
-			seen++
-			if !known(path) {
-				t.Errorf("%s: neither values nor objects have %s", page, key[1])
-			}
+	matches(t, pagesOfOurs(t), prose, "`([a-z]\\w*(?:\\.[a-z][\\w-]*)+)[\\[=:`]", 200, func(page string, m []string) {
+		path := strings.Split(m[1], ".")
+		ofOthers := !slices.Contains(first, path[0]) || slices.Contains([]string{".go", ".txt", ".io"}, filepath.Ext(m[1]))
+		if !ofOthers && !known(path) {
+			t.Errorf("%s: neither values nor objects have %s", page, m[1])
 		}
-	}
-	if seen < 200 {
-		t.Errorf("%d keys found: the pages name more", seen)
-	}
+	})
 }
 
 // The chart has the values that commands on pages set.
 func TestValuesInCommands(t *testing.T) {
 	ours := values(t, filepath.Join(root, "charts/cilium-pool-operator/values.yaml"))
-	set := regexp.MustCompile(`--set(?:-json|-string)? '?([\w.]+)=`)
-	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		text := strings.ReplaceAll(read(t, page), "\\\n", " ")
-		for line := range strings.Lines(text) {
-			if !strings.Contains(line, "charts/cilium-pool-operator") && strings.Contains(line, "cilium/cilium") {
-				continue
-			}
-			for _, m := range set.FindAllStringSubmatch(line, -1) {
-				seen++
-				if !hasKey(ours, strings.Split(m[1], ".")) {
-					t.Errorf("%s: the chart has no value %s", page, m[1])
-				}
-			}
+	ofOurs := func(page string) string {
+		return regexp.MustCompile(`(?m)^.* cilium/cilium .*$`).ReplaceAllString(joined(page), "")
+	}
+	matches(t, pagesOfOurs(t), ofOurs, `--set(?:-json|-string)? '?([\w.]+)=`, 5, func(page string, m []string) {
+		if !hasKey(ours, strings.Split(m[1], ".")) {
+			t.Errorf("%s: the chart has no value %s", page, m[1])
 		}
-	}
-	if seen < 5 {
-		t.Errorf("%d values found: the pages set more", seen)
-	}
+	})
 }

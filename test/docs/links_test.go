@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -116,31 +117,20 @@ func TestNoPageIsLost(t *testing.T) {
 // Pages, scripts and examples work on any machine: they name no folder of a
 // particular user.
 func TestNoPathOfOneMachine(t *testing.T) {
-	folder := regexp.MustCompile("(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)")
 	text := func(name string) bool {
-		switch filepath.Ext(name) {
-		case ".md", ".yaml", ".tpl", ".sh", ".mk", ".mod":
-			return true
-		}
-		return name == "Makefile" || name == "Dockerfile"
+		return slices.Contains([]string{".md", ".yaml", ".tpl", ".sh", ".mk", ".mod"}, filepath.Ext(name)) || name == "Makefile" || name == "Dockerfile"
 	}
-	for _, page := range files(t, text) {
-		for n, line := range strings.Split(read(t, page), "\n") {
-			if m := folder.FindStringSubmatch(line); m != nil {
-				t.Errorf("%s:%d names %s", page, n+1, m[1])
-			}
-		}
-	}
+	matches(t, files(t, text), whole, "(?m)(?:^|[\\s\"'(`=:])((?:/(?:home|root|Users|tmp|mnt|opt|work|workspace)|~)/[\\w.-]+\\S*)", 0, func(page string, m []string) {
+		t.Errorf("%s names %s", page, m[1])
+	})
 }
 
 // The make targets that pages name exist.
 func TestMakeTargets(t *testing.T) {
 	makefile := makefiles(t)
-	for _, page := range files(t, isMarkdown) {
-		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9/-]*)").FindAllStringSubmatch(read(t, page), -1) {
-			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m[1]) + `:`).MatchString(makefile) {
-				t.Errorf("%s: the Makefile has no target %s", page, m[1])
-			}
+	matches(t, files(t, isMarkdown), whole, "(?m)(?:^|`)make ([a-z][a-z0-9/-]*)", 20, func(page string, m []string) {
+		if !strings.Contains(makefile, "\n"+m[1]+":") {
+			t.Errorf("%s: the Makefile has no target %s", page, m[1])
 		}
-	}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var shared cptest.Shared
@@ -25,9 +26,7 @@ func TestManifests(t *testing.T) {
 		"argoproj.io/v1alpha1": true, "karpenter.sh/v1": true, "karpenter.sh/v1alpha1": true, "helm.toolkit.fluxcd.io/v2": true,
 		"kustomize.toolkit.fluxcd.io/v1": true, "CiliumNodeConfig": true, "CiliumPodIPPool": true}
 	c, err := client.New(shared.Cluster(t).Config(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	dry := client.NewDryRunClient(c)
 	ours := 0
 	for _, page := range files(t, isMarkdown) {

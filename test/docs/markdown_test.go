@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const root = "../.."
@@ -36,9 +38,7 @@ func files(t *testing.T, match func(name string) bool) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return found
 }
 
@@ -47,15 +47,43 @@ func isMarkdown(name string) bool { return strings.HasSuffix(name, ".md") }
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(content)
 }
 
 // prose returns a page without its code blocks.
 func prose(page string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
+}
+
+func whole(page string) string { return page }
+
+// joined returns a page with each command on one line.
+func joined(page string) string { return strings.ReplaceAll(page, "\\\n", " ") }
+
+// matches calls f with each match of a pattern in what of returns of each page; there must be atLeast
+// so many, as the pages show more.
+func matches(t *testing.T, pages []string, of func(page string) string, pattern string, atLeast int, f func(page string, m []string)) {
+	t.Helper()
+	seen, compiled := 0, regexp.MustCompile(pattern)
+	for _, page := range pages {
+		for _, m := range compiled.FindAllStringSubmatch(of(read(t, page)), -1) {
+			seen++
+			f(page, m)
+		}
+	}
+	if seen < atLeast {
+		t.Errorf("%d matches of %s found: the pages have more", seen, pattern)
+	}
+}
+
+// column returns the codes in a column of the table under a heading.
+func column(page, heading string, n int) []string {
+	var names []string
+	for _, row := range table(page, heading) {
+		names = append(names, code(row[n]))
+	}
+	return names
 }
 
 // table returns the cells of the rows of the tables under a heading, "" being the whole page,

@@ -74,13 +74,11 @@ func TestMetricsPage(t *testing.T) {
 		t.Errorf("metrics (-code +docs/reference/metrics.md):\n%s", diff)
 	}
 	// Queries on all pages use existing metrics.
-	for _, path := range files(t, isMarkdown) {
-		for _, name := range regexp.MustCompile(`\bcilium_pool_[a-z_]+`).FindAllString(read(t, path), -1) {
-			if _, ok := code.metrics[name]; !ok {
-				t.Errorf("%s: there is no metric %s", path, name)
-			}
+	matches(t, files(t, isMarkdown), whole, `\bcilium_pool_[a-z_]+`, 20, func(path string, m []string) {
+		if _, ok := code.metrics[m[0]]; !ok {
+			t.Errorf("%s: there is no metric %s", path, m[0])
 		}
-	}
+	})
 }
 
 // Each write is counted under a kind and a name from the table of writes.
@@ -139,20 +137,11 @@ type calling struct {
 func calls(t *testing.T, folder string) []calling {
 	t.Helper()
 	var found []calling
-	for file, f := range sources(t, folder) {
-		for _, d := range f.Decls {
-			decl, ok := d.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			ast.Inspect(decl, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok {
-					found = append(found, calling{path.Dir(file), decl.Name.Name, call})
-				}
-				return true
-			})
+	inFunctions(sources(t, folder), func(file, function string, n ast.Node) {
+		if call, ok := n.(*ast.CallExpr); ok {
+			found = append(found, calling{path.Dir(file), function, call})
 		}
-	}
+	})
 	return found
 }
 

@@ -2,8 +2,6 @@ package docs
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,17 +10,20 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	// sourcePath matches a file or folder of this repository or of Cilium's.
-	sourcePath = regexp.MustCompile(`(?:^|[\s(,])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`)
-	testName   = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*…?$`)
+	testName = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*…?$`)
 	// symbol matches an exported name with what it belongs to, such as View.Of or
 	// expand.Decide.
 	symbol = regexp.MustCompile(`^(?:([a-z]\w*)\.)?([A-Z]\w*(?:\.\w+)*)$`)
 )
+
+// sourcePath matches a file or folder of this repository or of Cilium's.
+const sourcePath = `(?m)(?:^|[\s(,])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`
 
 // spans returns the texts in code style of a page, and the lines of its fences that name no
 // language, such as a list of packages.
@@ -47,13 +48,17 @@ func pagesOfOurs(t *testing.T) []string {
 	})
 }
 
+// ownNames returns pagesOfOurs without those with other projects' names.
+func ownNames(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(pagesOfOurs(t), func(page string) bool { return page == "docs/comparison.md" || page == "docs/import.md" })
+}
+
 // ciliumModule returns the folder of the version of Cilium that go.mod names.
 func ciliumModule(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -61,23 +66,15 @@ func ciliumModule(t *testing.T) string {
 // go.mod names.
 func TestPathsInPages(t *testing.T) {
 	cilium := ciliumModule(t)
-	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		for _, span := range spans(read(t, page)) {
-			for _, m := range sourcePath.FindAllStringSubmatch(span, -1) {
-				seen++
-				name := strings.TrimRight(m[1], ".")
-				_, here := os.Stat(filepath.Join(root, name))
-				_, there := os.Stat(filepath.Join(cilium, name))
-				if here != nil && there != nil {
-					t.Errorf("%s: neither this repository nor Cilium has %s", page, name)
-				}
-			}
+	all := func(page string) string { return strings.Join(spans(page), "\n") }
+	matches(t, pagesOfOurs(t), all, sourcePath, 100, func(page string, m []string) {
+		name := strings.TrimRight(m[1], ".")
+		_, here := os.Stat(filepath.Join(root, name))
+		_, there := os.Stat(filepath.Join(cilium, name))
+		if here != nil && there != nil {
+			t.Errorf("%s: neither this repository nor Cilium has %s", page, name)
 		}
-	}
-	if seen < 100 {
-		t.Errorf("%d paths found: the pages name more", seen)
-	}
+	})
 }
 
 // declared returns the names that the repository's Go files declare: of packages, functions,
@@ -86,10 +83,7 @@ func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
 	for _, path := range files(t, func(name string) bool { return strings.HasSuffix(name, ".go") }) {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parse(t, path)
 		names[f.Name.Name] = true
 		ast.Inspect(f, func(n ast.Node) bool {
 			for _, name := range declares(n) {
@@ -156,10 +150,7 @@ func TestSymbolsInPages(t *testing.T) {
 		return names[name]
 	}
 	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		if page == "docs/comparison.md" || page == "docs/import.md" {
-			continue // other projects' names
-		}
+	for _, page := range ownNames(t) {
 		for _, span := range spans(read(t, page)) {
 			m := symbol.FindStringSubmatch(span)
 			pkg := ""
@@ -180,17 +171,10 @@ func TestSymbolsInPages(t *testing.T) {
 	}
 }
 
-var (
-	// camelCase matches a word that only programs use.
-	camelCase = regexp.MustCompile(`^[A-Za-z]+[a-z][A-Z]\w*$`)
-	// othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux,
-	// Karpenter, or to a field that was decided against.
-	othersWords = []string{
-		"CanAdvertisePodCIDR", "setDefaultPrefix", "rollOutCiliumPods", "StartAllocator", "nodeUpdate", "startIPPoolAllocator",
-		"ipAddrs", "dependsOn", "selfHeal", "RetryOnFailure", "nodeRef",
-		"NodeOverlay", "ResourceNotRegistered", "NodeNotReady",
-	}
-)
+// othersWords are named in our pages and belong to Cilium, Calico, Argo CD, Flux, Karpenter, or to a
+// field that was decided against.
+const othersWords = `CanAdvertisePodCIDR setDefaultPrefix rollOutCiliumPods StartAllocator nodeUpdate startIPPoolAllocator
+ipAddrs dependsOn selfHeal RetryOnFailure nodeRef NodeOverlay ResourceNotRegistered NodeNotReady`
 
 // The sources contain the identifiers that pages name (functions, fields, reasons).
 func TestWordsInPages(t *testing.T) {
@@ -209,26 +193,14 @@ func TestWordsInPages(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range othersWords {
+	for word := range strings.FieldsSeq(othersWords) {
 		words[word] = true
 	}
-	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		if page == "docs/comparison.md" || page == "docs/import.md" {
-			continue // other projects' names
+	matches(t, ownNames(t), prose, "`([A-Za-z]+[a-z][A-Z]\\w*)`", 300, func(page string, m []string) {
+		if !words[m[1]] {
+			t.Errorf("%s: `%s` is in no source", page, m[1])
 		}
-		for _, m := range codeSpan.FindAllStringSubmatch(prose(read(t, page)), -1) {
-			if camelCase.MatchString(m[1]) {
-				seen++
-				if !words[m[1]] {
-					t.Errorf("%s: `%s` is in no source", page, m[1])
-				}
-			}
-		}
-	}
-	if seen < 300 {
-		t.Errorf("%d words found: the pages have more", seen)
-	}
+	})
 }
 
 // Events and conditions that pages name are on the page that lists them, which
@@ -239,19 +211,10 @@ func TestEventsAndConditionsInPages(t *testing.T) {
 	for _, row := range table(read(t, list), "") {
 		known[code(row[0])] = true
 	}
-	seen := 0
-	for _, page := range pagesOfOurs(t) {
-		if page == list {
-			continue
+	pages := slices.DeleteFunc(pagesOfOurs(t), func(page string) bool { return page == list })
+	matches(t, pages, prose, "(?i)\\b(?:event|condition)s? `([A-Z]\\w+)`", 15, func(page string, m []string) {
+		if !known[m[1]] {
+			t.Errorf("%s: %s lists no %s", page, list, m[0])
 		}
-		for _, m := range regexp.MustCompile("(?i)\\b(?:event|condition)s? `([A-Z]\\w+)`").FindAllStringSubmatch(prose(read(t, page)), -1) {
-			seen++
-			if !known[m[1]] {
-				t.Errorf("%s: %s lists no %s", page, list, m[0])
-			}
-		}
-	}
-	if seen < 15 {
-		t.Errorf("%d events and conditions found: the pages name more", seen)
-	}
+	})
 }

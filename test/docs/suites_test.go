@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // docs/contributing/testing.md says for each suite how to run it and why it exists.
@@ -24,9 +26,7 @@ func TestEachSuiteSaysWhy(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(filepath.Join(root, "test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	suites := []string{"test/sim/points"}
 	for _, e := range entries {
 		if name := "test/" + e.Name(); e.IsDir() && !slices.Contains(noSuites, name) {
@@ -78,9 +78,7 @@ func TestPackagesOnArchitecturePage(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(filepath.Join(root, "pkg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, e := range entries {
 		packages = append(packages, "pkg/"+e.Name())
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 // workflow is the part of a file of .github/workflows about its steps.
@@ -50,9 +52,7 @@ func TestWorkflows(t *testing.T) {
 			continue
 		}
 		var w workflow
-		if err := yaml.Unmarshal([]byte(read(t, path)), &w); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal([]byte(read(t, path)), &w))
 		for _, job := range w.Jobs {
 			var lines []string
 			for _, s := range job.Steps {
