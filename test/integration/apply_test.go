@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -27,7 +29,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 			e := newEnv(t)
 			e.start(quick())
 			e.bareNode("gateway-1", nil)
-			files := e.manifests()
+			files := manifests(e)
 			for range 2 { // the second time against the objects of the first operator
 				for _, f := range files {
 					e.kubectl(append([]string{"apply", "-f", f}, how...)...)
@@ -43,7 +45,7 @@ func TestExamplesApplyAgain(t *testing.T) {
 					t.Errorf("applied again: %s", out)
 				}
 			}
-			for _, o := range e.poolsAndBlocks() {
+			for _, o := range poolsAndBlocks(e) {
 				managed := o.GetManagedFields()
 				if !slices.ContainsFunc(managed, byKubectl) {
 					continue // a block that the operator created
@@ -59,18 +61,14 @@ func TestExamplesApplyAgain(t *testing.T) {
 }
 
 // manifests returns the example files with pools and blocks, pools first.
-func (e *env) manifests() []string {
+func manifests(e *env) []string {
 	e.TB.Helper()
 	all, err := filepath.Glob("../../examples/*.yaml")
-	if err != nil {
-		e.TB.Fatal(err)
-	}
+	e.Must(err)
 	var files []string
 	for _, f := range all {
 		body, err := os.ReadFile(f)
-		if err != nil {
-			e.TB.Fatal(err)
-		}
+		e.Must(err)
 		if bytes.Contains(body, []byte("\napiVersion: cilium-pool.io/")) {
 			files = append(files, f)
 		}
@@ -95,7 +93,7 @@ func (e *env) kubectl(args ...string) string {
 	return string(out)
 }
 
-func (e *env) poolsAndBlocks() []client.Object {
+func poolsAndBlocks(e *env) []client.Object {
 	e.TB.Helper()
 	pools := &v1alpha1.PodIPPoolList{}
 	e.Must(e.Client.List(e.Ctx, pools))
@@ -112,7 +110,7 @@ func (e *env) poolsAndBlocks() []client.Object {
 
 // seenTo returns an error until the operator has written its fields of each object.
 func (e *env) seenTo() error {
-	for _, o := range e.poolsAndBlocks() {
+	for _, o := range poolsAndBlocks(e) {
 		if !slices.Contains(o.GetFinalizers(), v1alpha1.Finalizer) {
 			return fmt.Errorf("%s has no finalizer", o.GetName())
 		}
@@ -143,4 +141,48 @@ func ownsOnlyItsOwn(m metav1.ManagedFieldsEntry) error {
 		}
 	}
 	return nil
+}
+
+// The operator ends the tracking of fields with the first address that it publishes. Neither
+// the agent's reports nor later blocks start it again; a client that applies the object does.
+func TestManagedFieldsAreDropped(t *testing.T) {
+	e := newServed(t)
+	a := e.node("n1", nil)
+	e.load("n1", "load", 40)
+	e.hasBlocks("n1", 2)
+	e.eventuallyOn("all use is reported, and no field is tracked", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if len(cn.Status.IPAM.Used) != len(a.Addresses()) || len(cn.ManagedFields) > 0 {
+			return fmt.Errorf("%d used of %d held, managed fields %v", len(cn.Status.IPAM.Used), len(a.Addresses()), cn.ManagedFields)
+		}
+		return nil
+	})
+
+	applied := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cilium.io/v2", "kind": "CiliumNode",
+		"metadata": map[string]any{"name": "n1", "annotations": map[string]any{"example.com/rack": "7"}},
+	}}
+	e.Must(e.Client.Apply(e.Ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("inventory")))
+	e.load("n1", "more", 30)
+	e.hasBlocks("n1", 3)
+	cn := e.theCiliumNode("n1")
+	byInventory := func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == "inventory" && m.Operation == metav1.ManagedFieldsOperationApply
+	}
+	if !slices.ContainsFunc(cn.ManagedFields, byInventory) || cn.Annotations["example.com/rack"] != "7" {
+		t.Errorf("annotations %v, managed fields %v: want those applied", cn.Annotations, cn.ManagedFields)
+	}
+}
+
+func TestManagedFieldsAreKept(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.KeepManagedFields = true
+	e.start(s)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.node("n1", nil)
+	e.load("n1", "load", 40)
+	e.hasBlocks("n1", 2)
+	if cn := e.theCiliumNode("n1"); len(cn.ManagedFields) == 0 {
+		t.Error("no managed fields are left")
+	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,13 +67,8 @@ func TestCiliumLeavesTheMode(t *testing.T) {
 	config.Data["ipam"] = "crd"
 	e.Update(config)
 	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{"look": "again"} }) // it would in a minute
-	e.Eventually("the drain on n2 has begun", func() error {
-		for _, b := range e.Blocks("n2") {
-			if blockIn(b, "10.1.0.0/24") && b.Status.Phase == v1alpha1.PhaseInService {
-				return fmt.Errorf("block %s is in service", b.Name)
-			}
-		}
-		return nil
+	e.awaitBlocks("the drain on n2 has begun", "n2", 0, 0, func(b v1alpha1.PodIPBlock) bool {
+		return blockIn(b, "10.1.0.0/24") && b.Status.Phase == v1alpha1.PhaseInService
 	})
 	held("n1")
 }
@@ -92,10 +86,8 @@ func TestMasqueradedRange(t *testing.T) {
 	e.change("all", func(p *v1alpha1.PodIPPool) {
 		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.77.0.0/24"})
 	})
-	says := e.condition("all", v1alpha1.PoolMasqueraded, metav1.ConditionTrue, poolcontroller.ReasonOutsideNative)
-	if !strings.HasPrefix(says, "10.77.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.1.0.0/16: agents masquerade connections to pods of this range") {
-		t.Errorf("the condition says %q", says)
-	}
+	e.condition("all", v1alpha1.PoolMasqueraded, metav1.ConditionTrue, poolcontroller.ReasonOutsideNative,
+		"10.77.0.0/24: outside Cilium's ipv4-native-routing-cidr, 10.1.0.0/16: agents masquerade connections to pods of this range")
 	e.event("all", event.ReasonPoolMasqueraded)
 	e.condition("all", v1alpha1.PoolReady, metav1.ConditionTrue, "")
 

@@ -104,14 +104,9 @@ func TestCiliumPodIPPoolsAreKept(t *testing.T) {
 	}
 	lists("10.99.0.0/27") // foreign: it is not a block
 	for _, pool := range []string{"blues", "greens"} {
-		e.Delete(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}})
-		e.Eventually("the PodIPPool is gone", func() error {
-			err := e.Client.Get(e.Ctx, client.ObjectKey{Name: pool}, &v1alpha1.PodIPPool{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("it is there: %w", err)
-		})
+		p := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}
+		e.Delete(p)
+		e.Gone(p)
 	}
 	e.never("the CiliumPodIPPool is deleted while a node lists a CIDR of it", func() bool {
 		return e.Client.Get(e.Ctx, client.ObjectKey{Name: "blue"}, &ciliumv2alpha1.CiliumPodIPPool{}) != nil

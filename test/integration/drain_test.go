@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	ipamoption "github.com/cilium/cilium/pkg/ipam/option"
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +18,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
@@ -23,36 +26,20 @@ func TestCIDRSetToDrainIsReplacedFirst(t *testing.T) {
 	e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
 	e.node("n1", nil)
-	e.Pods("n1", "load", 40)
-	e.running("load", 40)
+	e.load("n1", "load", 40)
 	e.hasBlocks("n1", 2)
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain })
-	e.Eventually("replacements are there", func() error {
-		if in := e.blocksIn("n1", "10.2.0.0/24"); in < 2 {
-			return fmt.Errorf("%d blocks in the other range", in)
-		}
-		return nil
-	})
+	e.awaitBlocks("replacements are there", "n1", 2, many, inCIDR("10.2.0.0/24"))
 	// Both have waited for a replacement before. The agent may not have reported yet that this
 	// block contains the router's address.
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.0/27 waits for AgentRestart: ")
 	e.eventSays("n1", event.ReasonDrainWaits, "block 10.1.0.32/27 waits for Pods: pods default/load-n1-")
 	e.DeletePods("load", nil)
-	e.Eventually("only the router's block is left in the draining range", func() error {
-		if in := e.blocksIn("n1", "10.1.0.0/24"); in > 1 {
-			return fmt.Errorf("%d blocks are", in)
-		}
-		return nil
-	})
+	e.awaitBlocks("only the router's block is left in the draining range", "n1", 0, 1, inCIDR("10.1.0.0/24"))
 	e.usedArePublished("n1")
 	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
-	e.Eventually("a drain that is no longer requested ends", func() error {
-		for _, b := range e.Blocks("n1") {
-			if blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0 {
-				return fmt.Errorf("%s: %v", b.Name, b.Status.Conditions)
-			}
-		}
-		return nil
+	e.awaitBlocks("a drain that is no longer requested ends", "n1", 0, 0, func(b v1alpha1.PodIPBlock) bool {
+		return blockIn(b, "10.1.0.0/24") && len(b.Status.Conditions) > 0
 	})
 }
 
@@ -74,8 +61,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 	e.Eventually("the first block drains", func() error { return e.draining("10.1.0.0-27", true) })
 	set(v1alpha1.AllocationCordon)
 	e.Eventually("the drain ends with the request for it", func() error { return e.draining("10.1.0.0-27", false) })
-	e.Pods("n1", "load", 70)
-	e.running("load", 70)
+	e.load("n1", "load", 70)
 	e.node("n2", nil)
 	e.hasBlocks("n2", 1)
 	for _, b := range e.Blocks("") {
@@ -87,8 +73,7 @@ func TestCordonedCIDRGivesNoNewBlocks(t *testing.T) {
 		t.Error(err)
 	}
 	set(v1alpha1.AllocationAllocate)
-	e.Pods("n1", "more", 60)
-	e.running("more", 60)
+	e.load("n1", "more", 60)
 	if !slices.ContainsFunc(e.Blocks("n1"), func(b v1alpha1.PodIPBlock) bool {
 		return blockIn(b, "10.1.0.0/24") && b.Name != "10.1.0.0-27"
 	}) {
@@ -109,12 +94,9 @@ func (e *env) draining(block string, want bool) error {
 }
 
 func TestBlockDeletedByHandDrains(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	e.node("n1", nil)
-	e.Pods("n1", "load", 40)
-	e.running("load", 40)
+	e.load("n1", "load", 40)
 	e.hasBlocks("n1", 2)
 	router := ""
 	cn := e.theCiliumNode("n1")
@@ -157,17 +139,8 @@ func TestDeletedPoolWaitsForItsBlocks(t *testing.T) {
 	e.ready(a)
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
 	e.Delete(p)
-	if m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting); !strings.Contains(m, "n1") {
-		t.Errorf("the message names no node: %s", m)
-	}
-	e.Eventually("a replacement from the other pool", func() error {
-		for _, b := range e.Blocks("n1") {
-			if b.Spec.PoolName == "new" {
-				return nil
-			}
-		}
-		return fmt.Errorf("none")
-	})
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonDeleting, "n1")
+	e.awaitBlocks("a replacement from the other pool", "n1", 1, many, ofPool("new"))
 	e.usedArePublished("n1")
 	// The router's address keeps the old block until the node is deleted.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -189,23 +162,106 @@ func TestPoolPhasedOut(t *testing.T) {
 	e.change("new", drain) // so that no pool can take over the node
 	e.condition("new", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.change("old", drain)
-	m := e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonPhasingOut)
-	if !strings.Contains(m, "left: 1, on n1") {
-		t.Errorf("the message says %q", m)
-	}
+	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonPhasingOut, "left: 1, on n1")
 	e.condition("old", v1alpha1.PoolExhausted, metav1.ConditionFalse, poolcontroller.ReasonPhasingOut)
 	e.eventSays("n1", event.ReasonPodAddressShortage, "no pool that serves this node")
 	e.change("new", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = v1alpha1.AllocationAllocate })
-	e.Eventually("node n1 holds a block of pool new", func() error {
-		for _, b := range e.Blocks("n1") {
-			if b.Spec.PoolName == "new" {
-				return nil
-			}
-		}
-		return fmt.Errorf("blocks are %v", e.Blocks("n1"))
-	})
+	e.awaitBlocks("node n1 holds a block of pool new", "n1", 1, many, ofPool("new"))
 	// The addresses of the pool's agent stay until the Node is deleted.
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	e.condition("old", v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonEmpty)
 	e.event("old", event.ReasonPoolEmpty)
+}
+
+// The first CIDR of a pool drains, including the block with the agent's own addresses. They stay in
+// the pool, and their block with the node, until the agent restarts: then it takes others, and the
+// CIDR is empty. No pod loses its address.
+func TestVacate(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24", "10.2.0.0/24")
+	a := e.node("n1", nil)
+	e.ready(a)
+	first := e.Blocks("n1")[0].Spec.CIDR
+	e.drain("all", v1alpha1.AllocationDrain)
+	e.retired("n1", first)
+	e.eventSays("n1", event.ReasonDrainWaits, "block "+first+" waits for AgentRestart: ")
+	blockSays(e, first, "the agent on node n1, which has addresses of its own in it, has restarted")
+	e.load("n1", "load", 20)
+
+	// If the drain is no longer requested, it is undone, and the agent keeps its addresses.
+	own := ownAddress(t, e, a)
+	e.drain("all", v1alpha1.AllocationAllocate)
+	e.eventuallyOn("no entry is left", "n1", func(cn *ciliumv2.CiliumNode) error {
+		if len(cn.Status.IPAM.ReleaseIPs) > 0 {
+			return fmt.Errorf("release-ips are %v", cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+	e.restart(a)
+	if now := ownAddress(t, e, a); now != own {
+		t.Errorf("the agent's address is %s after a restart, and was %s", now, own)
+	}
+
+	// It is requested again, and the agent restarts.
+	e.drain("all", v1alpha1.AllocationDrain)
+	e.retired("n1", first)
+	e.restart(a)
+	if now := ownAddress(t, e, a); netip.MustParsePrefix(first).Contains(now) {
+		t.Errorf("the agent has taken %s again", now)
+	}
+	e.awaitBlocks("nothing is left of the CIDR", "n1", 0, 0, inCIDR("10.1.0.0/24"))
+	if n := len(a.Endpoints()); n != 20 {
+		t.Errorf("%d pods are left of 20", n)
+	}
+	e.usedArePublished("n1")
+}
+
+// drain sets the allocation policy of the first CIDR of a pool.
+func (e *env) drain(pool string, policy v1alpha1.AllocationPolicy) {
+	e.TB.Helper()
+	e.change(pool, func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.CIDRs[0].AllocationPolicy = policy })
+}
+
+// retired waits until only the agent's own addresses of a block are left in a node's pool, and
+// these are retired.
+func (e *env) retired(node, cidr string) {
+	e.TB.Helper()
+	e.eventuallyOn("the agent's own addresses are retired", node, func(cn *ciliumv2.CiliumNode) error {
+		left := 0
+		for key := range cn.Spec.IPAM.Pool {
+			if !netip.MustParsePrefix(cidr).Contains(netip.MustParseAddr(key)) {
+				continue
+			}
+			left++
+			if cn.Status.IPAM.ReleaseIPs[key] != ipamoption.IPAMReleased {
+				return fmt.Errorf("%s of %s is in the pool, with entry %q", key, cidr, cn.Status.IPAM.ReleaseIPs[key])
+			}
+		}
+		if left == 0 {
+			return fmt.Errorf("nothing of %s is left in the pool", cidr)
+		}
+		return nil
+	})
+}
+
+// blockSays waits until the condition Draining of a block contains a text.
+func blockSays(e *env, cidr, text string) {
+	e.TB.Helper()
+	e.awaitBlocks("block "+cidr+" says "+text, "n1", 1, 1, func(b v1alpha1.PodIPBlock) bool {
+		return b.Spec.CIDR == cidr && strings.Contains(fmt.Sprint(b.Status.Conditions), text)
+	})
+}
+
+// ownAddress returns the router's address of an agent that is ready.
+func ownAddress(t *testing.T, e *env, a *agent.Agent) netip.Addr {
+	t.Helper()
+	e.ready(a)
+	for addr, owner := range a.Addresses() {
+		if owner == "router" {
+			return addr
+		}
+	}
+	t.Fatal("the agent has no address of its own")
+	return netip.Addr{}
 }

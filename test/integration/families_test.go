@@ -60,8 +60,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
 	e.event("n1", event.ReasonFamilyNotRun)
 	held := e.ofFamily(false)
-	e.Pods("n1", "load", 60)
-	e.running("load", 60)
+	e.load("n1", "load", 60)
 	e.reported("n1", 61)
 	if got := e.ofFamily(false); len(got) != len(held) {
 		t.Errorf("IPv6 blocks are %v after 60 pods, and were %v before", got, held)
@@ -82,8 +81,7 @@ func TestFamilyThatAgentsDoNotRun(t *testing.T) {
 	a = e.agent("n1", agent.IPv4, agent.IPv6)
 	e.ready(a)
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionFalse, "")
-	e.Pods("n1", "dual", 20)
-	e.running("dual", 20)
+	e.load("n1", "dual", 20)
 	e.Eventually("IPv6 grows with the pods", func() error {
 		if got := e.ofFamily(false); len(got) <= len(held) {
 			return fmt.Errorf("IPv6 blocks are %v", got)
@@ -104,18 +102,12 @@ func TestFamilyNotRunIsTakenOut(t *testing.T) {
 		e.ready(e.agent(name, agent.IPv4))
 	}
 	e.condition("both", v1alpha1.PoolFamilyNotRun, metav1.ConditionTrue, "")
-	e.Pods("n1", "load", 20)
-	e.running("load", 20)
+	e.load("n1", "load", 20)
 	e.Must(e.patchIPv6(drainedIPv6))
 	a := e.agent("n2", agent.IPv4, agent.IPv6)
 	e.ready(a)
-	e.Eventually("the blocks of the agent without IPv6 are back", func() error {
-		for _, b := range e.Blocks("n1") {
-			if netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6() {
-				return fmt.Errorf("n1 holds %s, %s", b.Name, b.Status.Phase)
-			}
-		}
-		return nil
+	e.awaitBlocks("the blocks of the agent without IPv6 are back", "n1", 0, 0, func(b v1alpha1.PodIPBlock) bool {
+		return netip.MustParsePrefix(b.Spec.CIDR).Addr().Is6()
 	})
 	e.usedArePublished("n1")
 	e.usedArePublished("n2")
@@ -175,11 +167,7 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	e.pool("both", ipv6Too, "10.1.0.0/24")
 	a := e.node("n1", nil, agent.IPv4, agent.IPv6)
 	e.ready(a)
-	e.Eventually("the pool counts the node's IPv6 blocks", func() error {
-		p := &v1alpha1.PodIPPool{}
-		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "both"}, p); err != nil {
-			return err
-		}
+	e.eventuallyPool("the pool counts the node's IPv6 blocks", "both", func(p *v1alpha1.PodIPPool) error {
 		if p.Status.IPv6 == nil || p.Status.IPv6.Blocks.InService == 0 {
 			return fmt.Errorf("status.ipv6 is %+v", p.Status.IPv6)
 		}

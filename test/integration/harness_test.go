@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +80,15 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
 	return newEnvOn(t, planes.Cluster(t))
+}
+
+// newServed is newEnv with an operator and the pool all, of eight blocks.
+func newServed(t *testing.T) *env {
+	t.Helper()
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", nil, "10.1.0.0/24")
+	return e
 }
 
 func newEnvOn(t *testing.T, cluster *controlplane.Cluster) *env {
@@ -153,9 +163,7 @@ func testLogger(t *testing.T) *zap.Logger {
 	c.OutputPaths = []string{path}
 	c.Level = zap.NewAtomicLevelAt(zapcore.Level(-1))
 	logger, err := c.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the operator's log is in %s", path)
@@ -191,9 +199,7 @@ func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Cl
 	e.TB.Helper()
 	s.Registry = prometheus.NewRegistry()
 	scheme, err := apiclient.Scheme()
-	if err != nil {
-		e.TB.Fatal(err)
-	}
+	e.Must(err)
 	options := ctrl.Options{
 		Scheme: scheme, Cache: informer.CacheOptions(), NewCache: apiclient.NewCache, NewClient: apiclient.NewClient, Logger: zapr.NewLogger(e.log),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
@@ -210,9 +216,7 @@ func (e *env) startWith(s config.Settings, wrap func(client.WithWatch) client.Cl
 		}
 	}
 	mgr, err := ctrl.NewManager(e.configOf(s.Mode), options)
-	if err != nil {
-		e.TB.Fatal(err)
-	}
+	e.Must(err)
 	e.Must(controller.Setup(mgr, s))
 	ctx, cancel := context.WithCancel(e.Ctx)
 	done := make(chan error, 1)
@@ -327,6 +331,18 @@ func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode
 	})
 }
 
+// eventuallyPool waits for a condition of a pool, which must exist.
+func (e *env) eventuallyPool(what, name string, holds func(p *v1alpha1.PodIPPool) error) {
+	e.TB.Helper()
+	e.Eventually(what, func() error {
+		p := &v1alpha1.PodIPPool{}
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		return holds(p)
+	})
+}
+
 // hasBlocks waits until a node holds n blocks, all of them in service and
 // published.
 func (e *env) hasBlocks(node string, n int) {
@@ -342,6 +358,30 @@ func (e *env) hasBlocks(node string, n int) {
 	})
 }
 
+// awaitBlocks counts blocks of a node that satisfy a condition until there are least to most of them.
+// "" stands for all nodes, and nil for all blocks.
+func (e *env) awaitBlocks(what, node string, least, most int, is func(v1alpha1.PodIPBlock) bool) {
+	e.TB.Helper()
+	e.Eventually(what, func() error {
+		blocks := slices.DeleteFunc(e.Blocks(node), func(b v1alpha1.PodIPBlock) bool { return is != nil && !is(b) })
+		if n := len(blocks); n < least || n > most {
+			return fmt.Errorf("there are %d: %v", n, blocks)
+		}
+		return nil
+	})
+}
+
+func inCIDR(cidr string) func(v1alpha1.PodIPBlock) bool {
+	return func(b v1alpha1.PodIPBlock) bool { return blockIn(b, cidr) }
+}
+
+func ofPool(pool string) func(v1alpha1.PodIPBlock) bool {
+	return func(b v1alpha1.PodIPBlock) bool { return b.Spec.PoolName == pool }
+}
+
+// many is more blocks than any test has.
+const many = 1000
+
 // reported waits until a node's agent has reported this many addresses in use, and no
 // release is pending.
 func (e *env) reported(node string, used int) {
@@ -352,6 +392,13 @@ func (e *env) reported(node string, used int) {
 		}
 		return nil
 	})
+}
+
+// load creates pods on a node, and waits until each has its address.
+func (e *env) load(node, prefix string, n int) {
+	e.TB.Helper()
+	e.Pods(node, prefix, n)
+	e.running(prefix, n)
 }
 
 // running waits until every pod with a name prefix has its address.

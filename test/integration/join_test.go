@@ -2,19 +2,23 @@ package integration
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	poolcontroller "github.com/cilium-pool/cilium-pool-operator/pkg/controller/pool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/agent"
 )
 
 func TestJoin(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	n := e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	cn := e.theCiliumNode("n1")
@@ -36,14 +40,8 @@ func TestIPv6Only(t *testing.T) {
 		Spec:       v1alpha1.PodIPPoolSpec{IPv6: &v1alpha1.IPv6Ranges{BlockSize: 122, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00:10::/48"}}}},
 	})
 	e.node("n1", nil, agent.IPv6)
-	e.Pods("n1", "load", 100)
-	e.running("load", 100)
-	e.Eventually("101 addresses at 62 a block need 3 to stay at 80 % in use", func() error {
-		if got := len(e.Blocks("n1")); got != 3 {
-			return fmt.Errorf("%d blocks", got)
-		}
-		return nil
-	})
+	e.load("n1", "load", 100)
+	e.awaitBlocks("101 addresses at 62 a block need 3 to stay at 80 % in use", "n1", 3, 3, nil)
 	e.DeletePods("load", nil)
 	e.eventuallyOn("the node is back to one block", "n1", func(cn *ciliumv2.CiliumNode) error {
 		if len(e.Blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
@@ -52,4 +50,144 @@ func TestIPv6Only(t *testing.T) {
 		return nil
 	})
 	e.usedArePublished("n1")
+}
+
+func TestEdgeOfABlockNoLongerAllowed(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = true, true }, "10.1.0.0/27")
+	e.node("n1", nil)
+	e.load("n1", "load", 31) // with the router, all of its addresses, including the first and the last
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.IPv4.AllowFirstIP, p.Spec.IPv4.AllowLastIP = false, false })
+	e.change("all", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.2.0.0/24"})
+	})
+	e.usedArePublished("n1")
+	e.DeletePods("load", nil)
+	router := e.held("n1")
+	e.eventuallyOn("the first and last address leave once unused", "n1", func(cn *ciliumv2.CiliumNode) error {
+		for _, edge := range []string{"10.1.0.0", "10.1.0.31"} {
+			_, published := cn.Spec.IPAM.Pool[edge]
+			if _, used := router[netip.MustParseAddr(edge)]; published && !used {
+				return fmt.Errorf("%s is still published", edge)
+			}
+		}
+		return nil
+	})
+}
+
+func TestPause(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = true }, "10.1.0.0/24")
+	e.pool("other", priority(-1), "10.2.0.0/24")
+	e.pool("probe", func(p *v1alpha1.PodIPPool) { zone("probe")(p); priority(1)(p) }, "10.3.0.0/24")
+	e.bareNode("n1", nil)
+	e.condition("all", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonPaused)
+	if got := e.Blocks(""); len(got) != 0 {
+		t.Errorf("blocks were claimed on a node of a paused pool: %v", got)
+	}
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
+	e.bareNode("probe", map[string]string{"zone": "probe"})
+	e.hasBlocks("probe", 1) // by now the operator has seen the pause
+	e.change("all", func(p *v1alpha1.PodIPPool) { p.Spec.Paused = false })
+	e.bareNode("n2", nil)
+	e.hasBlocks("n2", 1)
+	if got := e.Blocks("n1"); len(got) != 0 {
+		t.Errorf("blocks were claimed on a paused node: %v", got)
+	}
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
+	e.hasBlocks("n1", 1)
+}
+
+// A paused node reports that its pods lack addresses, until they have them.
+func TestPausedNodeReportsShortage(t *testing.T) {
+	e := newServed(t)
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
+	e.Pods("n1", "load", 60)
+	e.shortage("n1", corev1.ConditionTrue)
+	e.eventSays("n1", event.ReasonPodAddressShortage, "the Node is paused")
+	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
+	e.running("load", 60)
+	e.shortage("n1", corev1.ConditionFalse)
+}
+
+func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {
+	e := newEnv(t)
+	e.start(quick())
+	e.pool("first", priority(10), "10.1.0.0/27")
+	e.pool("second", nil, "10.2.0.0/27")
+	e.node("n1", nil)
+	e.hasBlocks("n1", 1)
+	e.condition("first", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
+	e.event("first", event.ReasonPoolExhausted)
+	e.load("n1", "load", 45)
+	e.hasBlocks("n1", 2)
+	e.eventSays("n1", event.ReasonBlockClaimed, "of pool second on node n1: claimed, as the node wants ")
+	e.eventSays("n1", event.ReasonBlockClaimed, "; pool first, which comes first, has no block for it")
+	e.condition("second", v1alpha1.PoolExhausted, metav1.ConditionTrue, poolcontroller.ReasonExhausted)
+	for _, pool := range []string{"first", "second"} { // the node has enough addresses for its pods
+		e.condition(pool, v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	}
+
+	e.Pods("n1", "more", 40) // 86 with the router, but there are 60 addresses
+	e.shortage("n1", corev1.ConditionTrue)
+	e.eventSays("n1", event.ReasonPodAddressShortage, ". Pool first (ipv4): no block cools down. Pool second (ipv4): no block cools down. Add a CIDR")
+	e.condition("first", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
+	e.condition("second", v1alpha1.PoolReady, metav1.ConditionFalse, poolcontroller.ReasonNodesShort)
+	e.change("first", func(p *v1alpha1.PodIPPool) {
+		p.Spec.IPv4.CIDRs = append(p.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: "10.3.0.0/24"})
+	})
+	e.running("more", 40)
+	e.shortage("n1", corev1.ConditionFalse)
+	for _, pool := range []string{"first", "second"} {
+		e.condition(pool, v1alpha1.PoolReady, metav1.ConditionTrue, poolcontroller.ReasonServing)
+	}
+	e.event("first", event.ReasonPoolRecovered)
+}
+
+// shortage waits for the Node condition.
+func (e *env) shortage(node string, status corev1.ConditionStatus) {
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("node %s has %s=%s", node, v1alpha1.NodeAddressShortage, status), func() error {
+		n := &corev1.Node{}
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: node}, n); err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == v1alpha1.NodeAddressShortage && c.Status == status {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %v", n.Status.Conditions)
+	})
+}
+
+func TestShortageTaint(t *testing.T) {
+	e := newEnv(t)
+	s := quick()
+	s.ShortageTaint = shortageTaint
+	e.start(s)
+	e.pool("tiny", nil, "10.1.0.0/27")
+	e.node("n1", nil)
+	e.Pods("n1", "load", 40)
+	tainted := func(want bool) {
+		t.Helper()
+		e.Eventually(fmt.Sprintf("taint is %v", want), func() error {
+			n := &corev1.Node{}
+			if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: "n1"}, n); err != nil {
+				return err
+			}
+			has := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == shortageTaint })
+			if has != want {
+				return fmt.Errorf("taints are %v", n.Spec.Taints)
+			}
+			return nil
+		})
+	}
+	tainted(true)
+	e.DeletePods("load", nil)
+	tainted(false)
 }

@@ -9,7 +9,10 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -19,7 +22,7 @@ import (
 const zoneLabel = "topology.kubernetes.io/zone"
 
 // zones creates a pool for all nodes, and another that outranks it in zone beijing.
-func (e *env) zones() {
+func zones(e *env) {
 	e.TB.Helper()
 	e.pool("all", nil, "10.1.0.0/24")
 	e.pool("beijing", func(p *v1alpha1.PodIPPool) {
@@ -29,27 +32,18 @@ func (e *env) zones() {
 }
 
 // onlyFrom waits until a node has blocks, and all of them are from one pool.
-func (e *env) onlyFrom(node, pool string) {
+func onlyFrom(e *env, node, pool string) {
 	e.TB.Helper()
-	e.Eventually(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), func() error {
-		blocks := e.Blocks(node)
-		if len(blocks) == 0 {
-			return errors.New("it has none")
-		}
-		for _, b := range blocks {
-			if b.Spec.PoolName != pool {
-				return fmt.Errorf("block %s is of pool %s", b.Name, b.Spec.PoolName)
-			}
-		}
-		return nil
-	})
+	e.awaitBlocks(fmt.Sprintf("node %s has blocks of pool %s", node, pool), node, 1, many, ofPool(pool))
+	e.awaitBlocks(fmt.Sprintf("all blocks of node %s are of pool %s", node, pool), node, 0, 0,
+		func(b v1alpha1.PodIPBlock) bool { return b.Spec.PoolName != pool })
 }
 
 // With an external cloud provider, the zone label of a Node is set when its taint is
 // removed, while its agent already waits for addresses.
 func TestLateLabels(t *testing.T) {
 	e := newEnv(t)
-	e.zones()
+	zones(e)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
 	}}}
@@ -64,13 +58,13 @@ func TestLateLabels(t *testing.T) {
 		n.Labels, n.Spec.Taints = map[string]string{zoneLabel: "beijing"}, nil
 	})
 	e.ready(a)
-	e.onlyFrom("n1", "beijing")
+	onlyFrom(e, "n1", "beijing")
 }
 
 // The component that removes the taint may be a pod that needs an address first.
 func TestPodThatToleratesTheTaintGetsAnAddress(t *testing.T) {
 	e := newEnv(t)
-	e.zones()
+	zones(e)
 	taint := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
 	for _, name := range []string{"waits", "cp-1"} {
 		e.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}})
@@ -81,7 +75,7 @@ func TestPodThatToleratesTheTaintGetsAnAddress(t *testing.T) {
 		NodeName: "cp-1", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Containers: []corev1.Container{{Name: "ccm", Image: "registry.invalid/ccm"}},
 	}})
-	e.onlyFrom("cp-1", "all")
+	onlyFrom(e, "cp-1", "all")
 	if got := e.Blocks("waits"); len(got) > 0 {
 		t.Errorf("a node without such a pod holds %s", got[0].Name)
 	}
@@ -91,11 +85,11 @@ func TestPodThatToleratesTheTaintGetsAnAddress(t *testing.T) {
 // says that its labels are not final yet.
 func TestNodeReturnsInAnotherZone(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
-		t.Run(mode.String(), func(t *testing.T) { newEnv(t).returnsInAnotherZone(mode) })
+		t.Run(mode.String(), func(t *testing.T) { returnsInAnotherZone(newEnv(t), mode) })
 	}
 }
 
-func (e *env) returnsInAnotherZone(mode ciliumnode.Mode) {
+func returnsInAnotherZone(e *env, mode ciliumnode.Mode) {
 	s := quick()
 	s.Mode, s.Defaults.NodeGoneCooldown = mode, time.Hour
 	e.start(s)
@@ -141,7 +135,7 @@ func (e *env) returnsInAnotherZone(mode ciliumnode.Mode) {
 func TestLateLabelsWithoutTaint(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
-	e.zones()
+	zones(e)
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.changeNode("n1", func(n *corev1.Node) { n.Labels = map[string]string{zoneLabel: "beijing"} })
@@ -157,7 +151,106 @@ func TestLateLabelsWithoutTaint(t *testing.T) {
 	e.UpdateStatus(n)
 	a := e.agent("n1")
 	e.ready(a)
-	e.onlyFrom("n1", "beijing")
+	onlyFrom(e, "n1", "beijing")
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
+}
+
+// Three nodes are moved to another zone, and must move to its pool. They do so one by one:
+// each gets a replacement, its agent's own addresses are retired, and its blocks of the old
+// zone are gone once its pods are and its agent has restarted. The operator is replaced
+// meanwhile, and one node moves back before its turn.
+func TestNodesMoveOffAPool(t *testing.T) {
+	e := newEnv(t)
+	first := e.start(quick())
+	e.pool("a", func(p *v1alpha1.PodIPPool) {
+		zone("a")(p)
+		p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
+	}, "10.1.0.0/24")
+	e.pool("b", zone("b"), "10.2.0.0/24")
+	nodes := []string{"n1", "n2", "n3"}
+	for _, name := range nodes {
+		e.ready(e.node(name, map[string]string{"zone": "a"}))
+		e.Pods(name, "on-"+name, 5)
+		e.running("on-"+name, 5)
+	}
+	for _, name := range nodes {
+		moveTo(e, name, "b")
+	}
+	mover := onlyMover(e, nodes)
+	first.stop()
+	e.start(quick())
+	if still := onlyMover(e, nodes); still != mover {
+		t.Errorf("%s moves, and %s has begun", still, mover)
+	}
+	moves(e, mover)
+
+	waiting := slices.DeleteFunc(nodes, func(n string) bool { return n == mover })
+	mover = onlyMover(e, waiting)
+	back := waiting[1-slices.Index(waiting, mover)]
+	moveTo(e, back, "a")
+	e.Eventually("the block of "+back+" serves", func() error {
+		if c := e.Blocks(back)[0].Status.Conditions; len(c) > 0 {
+			return fmt.Errorf("conditions are %v", c)
+		}
+		return nil
+	})
+	moves(e, mover)
+	if n := e.blocksIn(back, "10.1.0.0/24"); n != 1 {
+		t.Errorf("%s has %d blocks of its zone", back, n)
+	}
+}
+
+func moveTo(e *env, node, zone string) {
+	e.TB.Helper()
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"zone":"`+zone+`"}}}`))
+	e.Must(e.Client.Patch(e.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, label))
+}
+
+// onlyMover waits until one of the nodes moves off its first block, and all others wait
+// for it.
+func onlyMover(e *env, nodes []string) (mover string) {
+	e.TB.Helper()
+	e.Eventually("one node moves, and all others wait", func() error {
+		mover = ""
+		blocks := e.Blocks("")
+		for _, name := range nodes {
+			reason := ""
+			first := slices.IndexFunc(blocks, func(b v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == name })
+			if c := meta.FindStatusCondition(blocks[first].Status.Conditions, v1alpha1.BlockDraining); c != nil {
+				reason = c.Reason
+			}
+			switch {
+			case reason == v1alpha1.ReasonNodeUnselected && mover != "":
+				e.TB.Fatalf("%s and %s move at a time", mover, name)
+			case reason == v1alpha1.ReasonNodeUnselected:
+				mover = name
+			case reason != v1alpha1.WaitsFor+"Nodes":
+				return fmt.Errorf("%s neither moves nor waits: %q", name, reason)
+			}
+		}
+		if mover == "" {
+			return errors.New("none moves")
+		}
+		return nil
+	})
+	return mover
+}
+
+// moves terminates the pods of a node, restarts its agent, waits until the node has left pool
+// a for pool b, and runs pods there.
+func moves(e *env, node string) {
+	e.TB.Helper()
+	e.DeletePods("on-"+node, nil)
+	e.retired(node, e.Blocks(node)[0].Spec.CIDR) // or the agent may take an address that a pod has just left
+	e.restart(e.fleet.Machine(node).Agent)
+	e.Eventually(node+" has moved", func() error {
+		if old, now := e.blocksIn(node, "10.1.0.0/24"), e.blocksIn(node, "10.2.0.0/24"); old > 0 || now == 0 {
+			return fmt.Errorf("it has %d blocks of its old zone, and %d of the new one", old, now)
+		}
+		return nil
+	})
+	e.Pods(node, "again-on-"+node, 5)
+	e.running("again-on-"+node, 5)
+	e.usedArePublished(node)
 }

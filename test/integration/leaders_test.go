@@ -8,7 +8,6 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,13 +20,13 @@ func TestTwoOperatorsAtOnce(t *testing.T) {
 	e.pool("all", nil, "10.1.0.0/24")
 	e.start(s)
 	second := e.start(s)
-	e.lifeOfTwoNodes()
+	lifeOfTwoNodes(e)
 	second.stop()
-	e.settlesDown()
+	settlesDown(e)
 }
 
 // lifeOfTwoNodes takes two nodes through all events that move blocks.
-func (e *env) lifeOfTwoNodes() {
+func lifeOfTwoNodes(e *env) {
 	e.TB.Helper()
 	for _, n := range []string{"n1", "n2"} {
 		e.node(n, nil)
@@ -43,8 +42,7 @@ func (e *env) lifeOfTwoNodes() {
 		}
 		return nil
 	})
-	e.Pods("n1", "again", 50)
-	e.running("again", 50)
+	e.load("n1", "again", 50)
 	b := e.Blocks("n1")[0]
 	if err := e.Client.Delete(e.Ctx, &b); client.IgnoreNotFound(err) != nil {
 		e.TB.Fatal(err)
@@ -69,22 +67,15 @@ func (e *env) lifeOfTwoNodes() {
 		return err
 	})
 	e.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
-	e.Eventually("n3's CiliumNode goes", func() error {
-		if _, err := e.ciliumNode("n3"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	e.Gone(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
 }
 
 // settlesDown waits until every node has exactly the blocks it needs and no object changes any
 // more.
-func (e *env) settlesDown() {
+func settlesDown(e *env) {
 	e.TB.Helper()
-	e.Eventually("no block is left over", func() error {
-		for _, b := range e.Blocks("n3") {
-			return fmt.Errorf("%s is still n3's", b.Name)
-		}
+	e.awaitBlocks("no block is left over", "n3", 0, 0, nil)
+	e.Eventually("no address is left over", func() error {
 		if n := e.published(); n > 2*(30+4) {
 			return fmt.Errorf("%d addresses are published", n)
 		}

@@ -24,12 +24,9 @@ import (
 )
 
 func TestCiliumNodeDeletedUnderARunningAgent(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	e.node("n1", nil)
-	e.Pods("n1", "load", 40)
-	e.running("load", 40)
+	e.load("n1", "load", 40)
 	e.hasBlocks("n1", 2)
 	end := e.breaks(3, "CiliumNode n1", "came to list 172.16.0.0/24")
 	foreign := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/ipam/podCIDRs/-","value":"172.16.0.0/24"},
@@ -68,8 +65,7 @@ func TestCiliumNodeDeletedWithoutAnOperator(t *testing.T) {
 	op := e.start(quick())
 	e.pool("all", nil, "10.1.0.0/24")
 	e.node("n1", nil)
-	e.Pods("n1", "load", 10)
-	e.running("load", 10)
+	e.load("n1", "load", 10)
 	e.hasBlocks("n1", 1)
 	op.stop()
 	cn := e.theCiliumNode("n1")
@@ -121,8 +117,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/24")
 	a := e.node("n1", nil)
-	e.Pods("n1", "load", 60)
-	e.running("load", 60)
+	e.load("n1", "load", 60)
 	e.hasBlocks("n1", 3)
 	e.DeletePods("load", keepFew)
 	const kept = 5
@@ -142,9 +137,7 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 }
 
 func TestEmptyReportIsNotTrusted(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.Create(&v1alpha1.PodIPBlock{ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.64-27"},
@@ -184,12 +177,9 @@ func (e *env) never(what string, happens func() bool) {
 }
 
 func TestForciblyRemovedBlockIsRecreated(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	e.node("n1", nil)
-	e.Pods("n1", "load", 10)
-	e.running("load", 10)
+	e.load("n1", "load", 10)
 	e.hasBlocks("n1", 1)
 	b := e.Blocks("n1")[0]
 	end := e.breaks(1, "PodIPBlock "+b.Name, "deleted")
@@ -218,63 +208,11 @@ func TestForeignContentStays(t *testing.T) {
 	})
 	e.node("n2", nil)
 	e.node("n3", nil)
-	e.Eventually("n2 and n3 have blocks", func() error {
-		for _, n := range []string{"n2", "n3"} {
-			if len(e.Blocks(n)) != 1 {
-				return fmt.Errorf("%s has %d", n, len(e.Blocks(n)))
-			}
-		}
-		return nil
-	})
+	e.awaitBlocks("n2 has a block", "n2", 1, 1, nil)
+	e.awaitBlocks("n3 has a block", "n3", 1, 1, nil)
 	for _, b := range append(e.Blocks("n2"), e.Blocks("n3")...) {
 		if b.Spec.CIDR == "10.1.0.32/27" {
 			t.Errorf("%s was claimed, though 10.1.0.40 in it stands in n1's pool", b.Spec.CIDR)
 		}
 	}
-}
-
-func TestOptedOutNode(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
-	e.bareNode("n1", map[string]string{v1alpha1.OptOutLabel: "true"})
-	e.bareNode("n2", nil)
-	e.hasBlocks("n2", 1)
-	if _, err := e.ciliumNode("n1"); !apierrors.IsNotFound(err) {
-		t.Errorf("a node that opted out has a CiliumNode: %v", err)
-	}
-	// A node that opts out later, and loses its CiliumNode, returns its blocks.
-	e.changeNode("n2", func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
-	e.bareNode("n3", nil)
-	e.hasBlocks("n3", 1) // by now the operator has seen the change
-	cn := e.theCiliumNode("n2")
-	e.Delete(cn)
-	e.Eventually("its blocks are free", func() error {
-		if got := e.Blocks("n2"); len(got) > 0 {
-			return fmt.Errorf("it has %d", len(got))
-		}
-		return nil
-	})
-}
-
-func TestPausedOperatorWritesNothing(t *testing.T) {
-	e := newEnv(t)
-	op := e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
-	e.node("n1", nil)
-	e.Pods("n1", "load", 40)
-	e.running("load", 40)
-	e.hasBlocks("n1", 2)
-	e.reported("n1", 41)
-	op.stop()
-	e.DeletePods("load", nil)
-	s := quick()
-	s.Paused = true
-	e.start(s)
-	e.bareNode("n2", nil)
-	e.never("something was written", func() bool {
-		_, err := e.ciliumNode("n2")
-		cn, failed := e.ciliumNode("n1")
-		return err == nil || failed != nil || len(cn.Spec.IPAM.Pool) != 60 || len(cn.Status.IPAM.ReleaseIPs) > 0 || len(e.Blocks("")) != 2
-	})
 }

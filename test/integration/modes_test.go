@@ -184,10 +184,5 @@ func TestKubernetesMode(t *testing.T) {
 		t.Errorf("CiliumNodes %v, %v: only agents create them", list.Items, err)
 	}
 	e.Delete(&corev1.Node{ObjectMeta: n.ObjectMeta})
-	e.Eventually("its block has cooled down", func() error {
-		if got := e.Blocks(""); len(got) > 0 {
-			return fmt.Errorf("blocks %v", got)
-		}
-		return nil
-	})
+	e.awaitBlocks("its block has cooled down", "", 0, 0, nil)
 }

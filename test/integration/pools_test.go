@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -31,33 +30,26 @@ func zone(z string) func(*v1alpha1.PodIPPool) {
 // change edits a pool.
 func (e *env) change(name string, mod func(*v1alpha1.PodIPPool)) {
 	e.TB.Helper()
-	e.Eventually("edit of pool "+name, func() error {
-		p := &v1alpha1.PodIPPool{}
-		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, p); err != nil {
-			return err
-		}
+	e.eventuallyPool("edit of pool "+name, name, func(p *v1alpha1.PodIPPool) error {
 		mod(p)
 		return e.Client.Update(e.Ctx, p)
 	})
 }
 
-// condition waits until a pool's condition has that status and reason; "" matches any.
-func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason string) string {
+// condition waits until a pool's condition has that status and reason, "" matches any, and its
+// message has these parts.
+func (e *env) condition(pool, kind string, status metav1.ConditionStatus, reason string, says ...string) {
 	e.TB.Helper()
-	var message string
-	e.Eventually(fmt.Sprintf("pool %s is %s=%s for %s", pool, kind, status, reason), func() error {
-		p := &v1alpha1.PodIPPool{}
-		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: pool}, p); err != nil {
-			return err
-		}
+	e.eventuallyPool(fmt.Sprintf("pool %s is %s=%s for %s", pool, kind, status, reason), pool, func(p *v1alpha1.PodIPPool) error {
 		c := meta.FindStatusCondition(p.Status.Conditions, kind)
 		if c == nil || c.Status != status || reason != "" && c.Reason != reason || p.Status.ObservedGeneration != p.Generation {
 			return fmt.Errorf("conditions are %v", p.Status.Conditions)
 		}
-		message = c.Message
+		if i := slices.IndexFunc(says, func(part string) bool { return !strings.Contains(c.Message, part) }); i >= 0 {
+			return fmt.Errorf("no %q in the message: %s", says[i], c.Message)
+		}
 		return nil
 	})
-	return message
 }
 
 // event waits for an event about an object.

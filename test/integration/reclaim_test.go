@@ -21,12 +21,9 @@ import (
 func keepFew(name string) bool { return strings.HasSuffix(name, "0") && !strings.HasSuffix(name, "10") }
 
 func TestReclaimCompactsScatteredUse(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	e.node("n1", nil)
-	e.Pods("n1", "load", 100)
-	e.running("load", 100)
+	e.load("n1", "load", 100)
 	e.hasBlocks("n1", 5)
 	few := func(name string) bool { return strings.HasSuffix(name, "-7") || strings.HasSuffix(name, "-42") }
 	e.DeletePods("load", few)
@@ -42,17 +39,15 @@ func TestReclaimCompactsScatteredUse(t *testing.T) {
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
 	for _, reason := range []string{event.ReasonBlockClaimed, event.ReasonBlockDraining, event.ReasonBlockCoolingDown} {
-		e.toldOf("n1", reason)
+		toldOf(e, "n1", reason)
 	}
 }
 
 // toldOf waits for an event on a Node about one of its blocks, as kubectl describe node finds it.
-func (e *env) toldOf(name, reason string) {
+func toldOf(e *env, name, reason string) {
 	e.TB.Helper()
 	node := &corev1.Node{}
-	if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, node); err != nil {
-		e.TB.Fatal(err)
-	}
+	e.Must(e.Client.Get(e.Ctx, client.ObjectKey{Name: name}, node))
 	e.Eventually("event "+reason+" on Node "+name, func() error {
 		list := &corev1.EventList{}
 		if err := e.Client.List(e.Ctx, list, client.MatchingFields{
@@ -83,36 +78,6 @@ func (e *env) usedArePublished(node string) {
 	}
 }
 
-func TestDrainIsUndoneWhenDemandReturns(t *testing.T) {
-	e := newEnv(t)
-	s := quick()
-	s.Defaults.Policy.AckHold = 10 * time.Second // the handshake stops at this point for that long
-	e.start(s)
-	e.pool("all", nil, "10.1.0.0/26")
-	e.node("n1", nil)
-	e.Pods("n1", "load", 40)
-	e.running("load", 40)
-	e.hasBlocks("n1", 2)
-	e.DeletePods("load", nil)
-	e.eventuallyOn("a block drains and the agent has acked", "n1", func(cn *ciliumv2.CiliumNode) error {
-		for _, status := range cn.Status.IPAM.ReleaseIPs {
-			if status == "ready-for-release" {
-				return nil
-			}
-		}
-		return fmt.Errorf("release-ips: %v", cn.Status.IPAM.ReleaseIPs)
-	})
-	e.Pods("n1", "again", 45)
-	e.running("again", 45)
-	e.hasBlocks("n1", 2)
-	for _, b := range e.Blocks("n1") {
-		if len(b.Status.Conditions) != 0 {
-			t.Errorf("block %s has conditions %v, want none in service", b.Name, b.Status.Conditions)
-		}
-	}
-	e.usedArePublished("n1")
-}
-
 func TestReturnedBlockCoolsDown(t *testing.T) {
 	e := newEnv(t)
 	s := quick()
@@ -120,8 +85,7 @@ func TestReturnedBlockCoolsDown(t *testing.T) {
 	e.start(s)
 	e.pool("all", nil, "10.1.0.0/26") // two blocks
 	e.node("n1", nil)
-	e.Pods("n1", "load", 30)
-	e.running("load", 30)
+	e.load("n1", "load", 30)
 	e.DeletePods("load", nil)
 	var since time.Time
 	e.Eventually("a block cools down", func() error {
@@ -142,9 +106,7 @@ func TestReturnedBlockCoolsDown(t *testing.T) {
 }
 
 func TestLastBlockAndRouterBlockStay(t *testing.T) {
-	e := newEnv(t)
-	e.start(quick())
-	e.pool("all", nil, "10.1.0.0/24")
+	e := newServed(t)
 	a := e.node("n1", nil)
 	e.ready(a)
 	b := e.Blocks("n1")[0]

@@ -38,9 +38,7 @@ func newEmptyCluster(t *testing.T) *emptyCluster {
 	e.Cluster = cptest.New(t, controlplane.Options{CRDs: []*apiextensionsv1.CustomResourceDefinition{}})
 	harness.Must(t, e.WriteKubeconfig(e.kubeconfig))
 	all, err := controlplane.DefaultCRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, crd := range all {
 		if crd.Spec.Group == "cilium.io" {
 			e.ciliums = append(e.ciliums, crd)
@@ -143,9 +141,7 @@ func answers(ctx context.Context, url string) bool {
 func TestStartsBeforeItsCRDs(t *testing.T) {
 	e := newEmptyCluster(t)
 	port, err := controlplane.FreePort("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	health := fmt.Sprintf("127.0.0.1:%d", port)
 	p := e.start("--health-probe-bind-address=" + health)
 	e.says(p, "PodIPPool.cilium-pool.io/v1alpha1")

@@ -137,18 +137,14 @@ func newStrangeAgent(e *env, name string) *strangeAgent {
 func (a *strangeAgent) patch(status bool, body map[string]any) {
 	a.TB.Helper()
 	data, err := json.Marshal(body)
-	if err != nil {
-		a.TB.Fatal(err)
-	}
+	a.Must(err)
 	o, patch := a.object(), client.RawPatch("application/merge-patch+json", data)
 	if status {
 		err = a.Client.Status().Patch(a.Ctx, o, patch)
 	} else {
 		err = a.Client.Patch(a.Ctx, o, patch)
 	}
-	if err != nil {
-		a.TB.Fatal(err)
-	}
+	a.Must(err)
 }
 
 func (a *strangeAgent) object() *unstructured.Unstructured {
@@ -258,9 +254,7 @@ func keepUnknownFields(t *testing.T, cluster *controlplane.Cluster) {
 	install := func(ctx context.Context, loose bool) {
 		t.Helper()
 		crds, err := controlplane.CiliumCRDs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, c := range crds {
 			for i := range c.Spec.Versions {
 				if loose {
@@ -304,9 +298,7 @@ func loosen(s *apiextensionsv1.JSONSchemaProps) {
 func waitForSchema(ctx context.Context, t *testing.T, cluster *controlplane.Cluster, loose bool) {
 	t.Helper()
 	c, err := harness.NewClient(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	harness.Eventually(t, "the schema is served", func() error {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"futureSpec": "x"}}}
 		o.SetGroupVersionKind(ciliumv2.SchemeGroupVersion.WithKind("CiliumNode"))

@@ -2,18 +2,23 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
@@ -36,7 +41,7 @@ func (e *env) unscheduledPods(prefix string, n int, mod func(*corev1.Pod)) {
 // schedule binds pods with a name prefix to nodes as the scheduler does, by addresses alone, in one
 // pass. It marks the pods that fit no node as Unschedulable with the reason, and returns their
 // number. A pod with a nodeSelector fits only the node that it names.
-func (e *env) schedule(prefix string) (left int, err error) {
+func schedule(e *env, prefix string) (left int, err error) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := e.Client.List(e.Ctx, nodes); err != nil {
 		return 0, err
@@ -74,7 +79,7 @@ func (e *env) schedule(prefix string) (left int, err error) {
 		}
 		if !bound {
 			left++
-			if err := e.unschedulable(p, "0/2 nodes are available: 2 Insufficient cilium-pool.io/ipv4."); err != nil {
+			if err := unschedulable(e, p, "0/2 nodes are available: 2 Insufficient cilium-pool.io/ipv4."); err != nil {
 				return 0, err
 			}
 		}
@@ -83,7 +88,7 @@ func (e *env) schedule(prefix string) (left int, err error) {
 }
 
 // unschedulable sets the scheduler's condition for a pod that fits no node.
-func (e *env) unschedulable(p *corev1.Pod, why string) error {
+func unschedulable(e *env, p *corev1.Pod, why string) error {
 	if len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Message == why {
 		return nil
 	}
@@ -97,7 +102,7 @@ func (e *env) unschedulable(p *corev1.Pod, why string) error {
 func (e *env) allScheduled(prefix string) {
 	e.TB.Helper()
 	e.Eventually("all pods of "+prefix+" are bound", func() error {
-		left, err := e.schedule(prefix)
+		left, err := schedule(e, prefix)
 		if err == nil && left > 0 {
 			err = fmt.Errorf("%d are not", left)
 		}
@@ -145,7 +150,7 @@ func TestGrowthForUnscheduledPods(t *testing.T) {
 	pods := &corev1.PodList{}
 	e.Must(e.Client.List(e.Ctx, pods, client.MatchingLabels{"app": "cpu"}))
 	for i := range pods.Items {
-		e.Must(e.unschedulable(&pods.Items[i], "0/2 nodes are available: 2 Insufficient cpu."))
+		e.Must(unschedulable(e, &pods.Items[i], "0/2 nodes are available: 2 Insufficient cpu."))
 	}
 	e.start(s)
 	e.unscheduledPods("third", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"name": "n1"} })
@@ -200,4 +205,127 @@ func TestRecallForUnscheduledPods(t *testing.T) {
 	if marks.marked.Load() == 0 {
 		t.Error("no mark was seen")
 	}
+}
+
+// markWatch checks, as each address is marked for release, that its Node offers no more than the
+// rest.
+type markWatch struct {
+	*env
+	marked atomic.Int64
+}
+
+func (m *markWatch) wrap(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if cn, ok := o.(*ciliumv2.CiliumNode); ok {
+				m.look(cn, p)
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+}
+
+// look reads from the API server: the operator's client does not cache CiliumNodes.
+func (m *markWatch) look(o *ciliumv2.CiliumNode, p client.Patch) {
+	data, err := p.Data(o)
+	if err != nil {
+		m.TB.Error(err)
+		return
+	}
+	var change struct {
+		Status struct {
+			IPAM struct {
+				Release map[string]*expand.ReleaseStatus `json:"release-ips"`
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &change); err != nil {
+		m.TB.Errorf("%v: %s", err, data)
+		return
+	}
+	cn, node := &ciliumv2.CiliumNode{}, &corev1.Node{}
+	for _, obj := range []client.Object{cn, node} {
+		if err := m.Client.Get(m.Ctx, client.ObjectKey{Name: o.Name}, obj); err != nil {
+			m.TB.Error(err)
+			return
+		}
+	}
+	left := len(cn.Spec.IPAM.Pool)
+	for addr := range cn.Spec.IPAM.Pool {
+		entry, changes := change.Status.IPAM.Release[addr]
+		if changes && entry != nil {
+			m.marked.Add(1)
+		}
+		if is := expand.ReleaseStatus(cn.Status.IPAM.ReleaseIPs[addr]); changes && entry != nil || is == expand.Marked || is == expand.Ready {
+			left--
+		}
+	}
+	if offer := scheduling.OfferIn(node.Status.Allocatable)[ipalloc.IPv4]; offer > left {
+		m.TB.Errorf("node %s offers %d addresses as the operator writes %s, after which %d are left", o.Name, offer, data, left)
+	}
+}
+
+// offers waits until a Node offers that many IPv4 addresses.
+func (e *env) offers(node string, want int) {
+	e.TB.Helper()
+	e.Eventually(fmt.Sprintf("node %s offers %d addresses", node, want), func() error {
+		n := &corev1.Node{}
+		if err := e.Client.Get(e.Ctx, client.ObjectKey{Name: node}, n); err != nil {
+			return err
+		}
+		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
+			if got := scheduling.OfferIn(list); got != (scheduling.Offer{want, scheduling.NoOffer}) {
+				return fmt.Errorf("it offers %v", got)
+			}
+		}
+		return nil
+	})
+}
+
+// requestingPods creates n bound pods that request an address each.
+func (e *env) requestingPods(node, prefix string, n int) {
+	e.TB.Helper()
+	one := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("1")}
+	for i := range n {
+		p := harness.BoundPod(node, fmt.Sprintf("%s-%d", prefix, i), map[string]string{"app": prefix})
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
+		e.Create(p)
+	}
+}
+
+// TestOffers checks that a Node offers its addresses through growth and reclaim, with a kubelet
+// that zeroes them, with an operator that is down, and with an operator that no longer offers any.
+func TestOffers(t *testing.T) {
+	e := newEnv(t)
+	s, marks := quick(), &markWatch{env: e}
+	s.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
+	op := e.startWith(s, marks.wrap)
+	e.pool("all", nil, "10.1.0.0/24")
+	e.ready(e.node("n1", nil))
+	e.offers("n1", 28) // the agent has an address, and may take another
+
+	e.requestingPods("n1", "load", 40)
+	e.running("load", 40)
+	e.hasBlocks("n1", 2)
+	e.offers("n1", 58)
+	e.DeletePods("load", nil)
+	e.hasBlocks("n1", 1)
+	e.offers("n1", 28)
+	if marks.marked.Load() == 0 {
+		t.Error("no mark was seen")
+	}
+	e.load("n1", "plain", 5) // like existing pods from before
+	e.offers("n1", 23)
+
+	n := &corev1.Node{}
+	e.Read(n, "", "n1")
+	zero := `{"status":{"capacity":{"cilium-pool.io/ipv4":"0"},"allocatable":{"cilium-pool.io/ipv4":"0"}}}`
+	e.Must(e.Client.Status().Patch(e.Ctx, n, client.RawPatch(types.MergePatchType, []byte(zero))))
+	e.offers("n1", 23)
+
+	op.stop()
+	e.offers("n1", 23)
+	e.start(quick())
+	e.offers("n1", scheduling.NoOffer)
+	e.noRuleBroken()
 }
