@@ -2,12 +2,8 @@ package chart
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,13 +16,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
-	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 )
 
 // bed is a test's own cluster, with Cilium's CRDs but none of ours.
@@ -35,6 +32,7 @@ type bed struct {
 	*harness.Bed
 	major   string // of Helm
 	cluster *controlplane.Cluster
+	values  string      // file of installValues, with free ports
 	pod     *corev1.Pod // that the operator's token is bound to; nil: none
 }
 
@@ -42,11 +40,16 @@ func newBed(t *testing.T, major string) *bed {
 	t.Helper()
 	t.Parallel()
 	cilium, err := controlplane.CiliumCRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cluster := cptest.New(t, controlplane.Options{CRDs: cilium, AuditLog: true})
-	return &bed{T: t, Bed: harness.NewBed(t, cluster.Config(), apiextensionsv1.AddToScheme), major: major, cluster: cluster}
+	b := &bed{T: t, Bed: harness.NewBed(t, cluster.Config(), apiextensionsv1.AddToScheme), major: major, cluster: cluster}
+	b.values = writeFile(t, installValues+b.freePorts())
+	return b
+}
+
+// by returns the bed of a subtest, with a Helm of another version.
+func (b *bed) by(t *testing.T, major string) *bed {
+	return &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
 }
 
 func (b *bed) kubeconfig() string { return filepath.Join(b.cluster.Dir(), "kubeconfig") }
@@ -54,10 +57,14 @@ func (b *bed) kubeconfig() string { return filepath.Join(b.cluster.Dir(), "kubec
 func (b *bed) helm(args ...string) string {
 	b.Helper()
 	out, err := b.tryHelm(args...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.Must(err)
 	return out
+}
+
+// helmWait runs Helm with the values, until all that it made is ready.
+func (b *bed) helmWait(args ...string) string {
+	b.Helper()
+	return b.helm(append(args, "-f", b.values, "--wait", "--timeout", "2m")...)
 }
 
 func (b *bed) tryHelm(args ...string) (string, error) {
@@ -73,23 +80,6 @@ func (b *bed) playDeploymentController(ctx context.Context) {
 		key := client.ObjectKey{Namespace: namespace, Name: release}
 		if err := b.Client.Get(ctx, key, d); err == nil && d.Status.ObservedGeneration != d.Generation {
 			_ = b.rollOut(ctx, d) // retried in the next turn
-		}
-		_ = harness.Sleep(ctx, 50*time.Millisecond) // the loop ends with ctx
-	}
-}
-
-// playPoolController reports each generation of the pools as observed, for tests without an
-// operator: helm --wait waits for that once a pool has a status.
-func (b *bed) playPoolController(ctx context.Context) {
-	for ctx.Err() == nil {
-		pools := &v1alpha1.PodIPPoolList{}
-		if err := b.Client.List(ctx, pools); err == nil {
-			for i := range pools.Items {
-				if p := &pools.Items[i]; p.Status.ObservedGeneration != p.Generation {
-					p.Status.ObservedGeneration = p.Generation
-					_ = b.Client.Status().Update(ctx, p) // retried in the next turn
-				}
-			}
 		}
 		_ = harness.Sleep(ctx, 50*time.Millisecond) // the loop ends with ctx
 	}
@@ -124,63 +114,24 @@ func (b *bed) rollOut(ctx context.Context, d *appsv1.Deployment) error {
 	return b.Client.Status().Update(ctx, d)
 }
 
-// freePorts returns two free ports.
-func freePorts(t *testing.T) (int, int) {
-	t.Helper()
+// freePorts sets the operator's ports to free ones.
+func (b *bed) freePorts() string {
+	b.Helper()
 	var ports [2]int
 	for ports[0] == ports[1] {
 		for i := range ports {
 			port, err := controlplane.FreePort("127.0.0.1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b.Must(err)
 			ports[i] = port
 		}
 	}
-	return ports[0], ports[1]
+	return fmt.Sprintf("metrics: {port: %d}\nhealth: {port: %d}\n", ports[0], ports[1])
 }
 
-func (b *bed) node(name, zone string) {
+// node registers a Node of the zone beijing.
+func (b *bed) node(name string) {
 	b.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
-	b.Create(n)
-	created := n.DeepCopy()
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
-	// Use a patch, as the operator may have written to the Node by now.
-	b.Must(b.Client.Status().Patch(b.Context(), n, client.MergeFrom(created)))
-}
-
-// agent simulates the agent and the kubelet of a node until the test ends.
-func (b *bed) agent(ctx context.Context, node string) {
-	machines := fleet.New(b.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
-	machines.Boot(ctx, node)
-	go machines.Run(ctx)
-}
-
-// blockOfPods returns a block of a node that does not contain the agent's own address: a block
-// with that address never leaves. It waits until the agent has one.
-func (b *bed) blockOfPods(node string) v1alpha1.PodIPBlock {
-	b.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	b.Eventually("the agent has an address of its own", func() error {
-		if err := b.Client.Get(b.Context(), client.ObjectKey{Name: node}, cn); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool { return a.Type == "CiliumInternalIP" }) {
-			return fmt.Errorf("addresses are %v", cn.Spec.Addresses)
-		}
-		return nil
-	})
-	for _, block := range b.Blocks(node) {
-		cidr := netip.MustParsePrefix(block.Spec.CIDR)
-		if !slices.ContainsFunc(cn.Spec.Addresses, func(a ciliumv2.NodeAddress) bool {
-			return cidr.Contains(netip.MustParseAddr(a.IP))
-		}) {
-			return block
-		}
-	}
-	b.Fatalf("each block of %s holds an address of its agent", node)
-	return v1alpha1.PodIPBlock{}
+	b.Must(harness.JoinNode(b.Context(), b.Client, name, "192.0.2.7", map[string]string{corev1.LabelTopologyZone: "beijing"}))
 }
 
 // serves returns an error unless a node has n blocks, all in its CiliumNode.
@@ -229,37 +180,18 @@ func (b *bed) deployment() *appsv1.Deployment {
 	return d
 }
 
-// get fetches an endpoint of the operator by the port's name, and returns the response.
-func get(ctx context.Context, container corev1.Container, port, path, token string, trust *tls.Config) (string, error) {
+// get fetches an endpoint of the operator by the port's name; config has credentials and trust.
+func get(ctx context.Context, container corev1.Container, port, path string, config rest.Config) (string, error) {
 	i := slices.IndexFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == port })
 	if i < 0 {
 		return "", fmt.Errorf("no port %s", port)
 	}
-	url := "://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(container.Ports[i].ContainerPort))) + path
-	scheme := "http"
-	if trust != nil {
-		scheme = "https"
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+url, nil)
+	config.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(container.Ports[i].ContainerPort)))
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	c, err := rest.UnversionedRESTClientFor(&config)
 	if err != nil {
 		return "", err
 	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	transport := &http.Transport{TLSClientConfig: trust}
-	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", err
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s", request.URL, response.Status)
-	}
-	return string(body), nil
+	body, err := c.Get().AbsPath(path).DoRaw(ctx)
+	return string(body), err
 }

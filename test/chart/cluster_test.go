@@ -1,12 +1,8 @@
 package chart
 
 import (
-	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,14 +10,15 @@ import (
 	"testing"
 
 	ciliumcrds "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/client/crds/v2"
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
-	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -37,24 +34,16 @@ func parseCRD(t *testing.T, data []byte) *apiextensionsv1.CustomResourceDefiniti
 func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	policy, err := ciliumcrds.EmbedFS.ReadFile("ciliumclusterwidenetworkpolicies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	found := []*apiextensionsv1.CustomResourceDefinition{parseCRD(t, policy)}
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator")
 	cmd.Dir = root + "/hack/tools/prometheus-operator"
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var module struct{ Dir string }
 	harness.Must(t, json.Unmarshal(out, &module))
 	for _, kind := range []string{"servicemonitors", "podmonitors", "prometheusrules"} {
-		data, err := os.ReadFile(filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, parseCRD(t, data))
+		found = append(found, parseCRD(t, readFile(t, filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))))
 	}
 	return found
 }
@@ -62,31 +51,19 @@ func foreignCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 // The API server accepts each object that the chart can render, without unknown fields.
 func TestEveryObjectIsAccepted(t *testing.T) {
 	b := newBed(t, helm4)
-	own, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(own, foreignCRDs(t)...)...))
-	kinds := map[string]bool{}
-	for _, o := range render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool") {
-		kinds[o.GetKind()] = true
-		err := client.NewDryRunClient(b.Client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict))
-		if err != nil {
-			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
-		}
-	}
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), append(ownCRDs(t), foreignCRDs(t)...)...))
+	all := render(t, "-f", writeFile(t, everything), "--set", "crds.install=false", "--api-versions", served)
 	for _, kind := range []string{
 		"ServiceMonitor", "PodMonitor", "PrometheusRule", "CiliumClusterwideNetworkPolicy", "PodDisruptionBudget",
 		"PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "PodIPPool",
 	} {
-		if !kinds[kind] {
-			t.Errorf("no %s was tried", kind)
-		}
+		ofKind(t, all, kind) // fails if there is none
 	}
 	// The default shape of a monitor differs from the one above.
-	for _, o := range ofKind(t, render(t, "--set", "metrics.serviceMonitor.enabled=true"), "ServiceMonitor") {
+	all = append(all, ofKind(t, render(t, "--set", "metrics.serviceMonitor.enabled=true"), "ServiceMonitor")...)
+	for _, o := range all {
 		if err := client.NewDryRunClient(b.Client).Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-			t.Error(err)
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
 	b.podSecurity()
@@ -130,14 +107,8 @@ func (b *bed) podSecurity() {
 // Before the installation, the chart checks the parts of the cluster that Helm can see.
 func TestPreflight(t *testing.T) {
 	b := newBed(t, helm4)
-	config := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"},
-		Data: map[string]string{
-			"ipam": "cluster-pool", "routing-mode": "native", "enable-ipv4-masquerade": "true", "ipv4-native-routing-cidr": "100.64.0.0/12",
-		},
-	}
-	b.Create(config)
-	b.node("n1", "beijing") // 192.0.2.7
+	config := b.ciliumConfig("ipam", "cluster-pool", "routing-mode", "native", "enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "100.64.0.0/12")
+	b.node("n1") // 192.0.2.7
 	kubernetes := &corev1.Service{}
 	b.Eventually("the Service kubernetes is there", func() error {
 		return b.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "kubernetes"}, kubernetes)
@@ -150,8 +121,8 @@ pools:
 
 	for _, major := range majors() {
 		t.Run("Helm "+major, func(t *testing.T) {
-			b := &bed{T: t, Bed: &harness.Bed{TB: t, Ctx: t.Context(), Client: b.Client}, major: major, cluster: b.cluster}
-			b.setConfig(config, "ipam", "cluster-pool")
+			b := b.by(t, major)
+			b.set(config, "ipam", "cluster-pool")
 			install := []string{"install", release, chart, "-f", values, "--dry-run=server"}
 			_, err := b.tryHelm(install...)
 			wantError(t, err, "Cilium runs with ipam.mode=cluster-pool", "shadow=true")
@@ -160,7 +131,7 @@ pools:
 			notes = b.helm(append(install, "--set", "shadow=true")...)
 			wantAll(t, notes, "WARNING: Cilium runs with ipam.mode=cluster-pool", "WARNING: shadow=true")
 
-			b.setConfig(config, "ipam", "crd")
+			b.set(config, "ipam", "crd")
 			warnings := []string{
 				"192.0.2.0/24 of pool bad overlaps 192.0.2.7, an address of Node n1",
 				"192.0.2.0/24 of pool bad is not within 100.64.0.0/12",
@@ -190,22 +161,28 @@ pools:
 				t.Errorf("preflight.pools=off, and yet:\n%s", notes)
 			}
 			for _, routes := range []string{"true", "false"} { // by agents, or by the network
-				b.setConfig(config, "kvstore", "etcd", "auto-direct-node-routes", routes)
+				b.set(config, "kvstore", "etcd", "auto-direct-node-routes", routes)
 				if got := strings.Contains(b.helm(install...), "WARNING: Cilium's agents run with a kvstore"); got != (routes == "true") {
 					t.Errorf("with a kvstore and auto-direct-node-routes=%s the notes warn: %t", routes, got)
 				}
 			}
-			b.setConfig(config, "kvstore", "")
+			b.set(config, "kvstore", "")
 		})
 	}
 }
 
-func (b *bed) setConfig(config *corev1.ConfigMap, settings ...string) {
+// ciliumConfig creates the ConfigMap of Cilium's settings.
+func (b *bed) ciliumConfig(settings ...string) *corev1.ConfigMap {
 	b.Helper()
-	for pair := range slices.Chunk(settings, 2) {
-		config.Data[pair[0]] = pair[1]
-	}
-	b.Must(b.Client.Update(b.Context(), config))
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: with(map[string]string{}, settings...)}
+	b.Create(config)
+	return config
+}
+
+func (b *bed) set(config *corev1.ConfigMap, settings ...string) {
+	b.Helper()
+	config.Data = with(config.Data, settings...)
+	b.Update(config)
 }
 
 func wantError(t *testing.T, err error, want ...string) {
@@ -226,104 +203,109 @@ func wantAll(t *testing.T, text string, want ...string) {
 	}
 }
 
-// The commands of docs/operations.md that remove everything leave no object behind, and hang on no
-// finalizer, although the operator's nodes still hold blocks.
-func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
+// renderHere renders the chart as an installation in this cluster would, and
+// returns the objects and the notes.
+func (b *bed) renderHere(args ...string) ([]*unstructured.Unstructured, string) {
+	b.Helper()
+	out := b.helm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
+	_, out, _ = strings.Cut(out, "\nMANIFEST:\n")
+	manifest, notes, _ := strings.Cut(out, "\nNOTES:\n")
+	return objects(b.T, manifest), notes
+}
 
-func removeEverything(b *bed) {
-	ctx, cancel := context.WithCancel(b.Context())
-	b.Cleanup(cancel)
-	go b.playDeploymentController(ctx)
-	metrics, health := freePorts(b.T)
-	values := writeFile(b.T, fmt.Sprintf(installValues, metrics, health))
-	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m")
-	before := b.objectsOfOurs()
-	op := b.startOperator()
-	container := b.deployment().Spec.Template.Spec.Containers[0]
-	b.Eventually("metrics are served with a self-signed certificate", func() error {
-		_, err := get(ctx, container, "metrics", "/metrics", "", &tls.Config{InsecureSkipVerify: true})
-		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized") {
-			return fmt.Errorf("without a token: %v", err)
+func daemonSet(name, container string, env ...corev1.EnvVar) *appsv1.DaemonSet {
+	labels := map[string]string{"k8s-app": name}
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: container, Image: "none", Env: env}}},
+			},
+		},
+	}
+}
+
+// Where Cilium replaces kube-proxy, its agents serve the Service "kubernetes" only after this
+// operator has run. The chart finds the address to set, and refuses the Service where it cannot
+// work; it does not set it by itself.
+func TestFindsTheAPIServer(t *testing.T) {
+	b := newBed(t, helm4)
+	expect := func(when, want string, args ...string) {
+		t.Helper()
+		for _, major := range majors() {
+			_, err := b.by(t, major).tryHelm(append([]string{"install", release, chart, "--dry-run=server"}, args...)...)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+"\n")) {
+				t.Errorf("Helm %s, %s: %v, want %q", major, when, err, want)
+			}
 		}
-		return nil
+	}
+	expect("nothing known", "")
+	b.Eventually("the API server has made the namespace kube-public", func() error {
+		return b.Client.Get(t.Context(), client.ObjectKey{Name: "kube-public"}, &corev1.Namespace{})
 	})
-	b.node("n1", "beijing")
-	b.Eventually("a node holds a block", func() error { return b.serves("n1", 1) })
-	op.stop()
+	b.Create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": "clusters: [{name: '', cluster: {server: 'https://[fd00::7]:6443'}}]"},
+	})
+	expect("kubeadm", "k8sServiceHost=fd00::7,k8sServicePort=6443")
+	expect("the value of an older chart", "k8sServiceHost=fd00::7,k8sServicePort=6443", "--set", "k8sServiceHost=auto")
+	expect("an address in the values", "", "--set", "k8sServiceHost=192.0.2.9")
+	b.Create(daemonSet("cilium", "cilium-agent",
+		corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.10"}, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}))
+	expect("Cilium's k8sServiceHost", "k8sServiceHost=192.0.2.10,k8sServicePort=6443")
+	config := b.ciliumConfig("ipam", "crd", "k8s-api-server-urls", "https://api.example.org https://192.0.2.12:6443")
+	expect("Cilium's k8s.apiServerURLs", "k8sServiceHost=api.example.org,k8sServicePort=443")
+	b.Create(daemonSet("kube-proxy", "kube-proxy"))
+	expect("kube-proxy", "")
 
-	b.shell(section(b.T, "docs/operations.md", "Remove everything"))
-	if left := b.objectsOfOurs(); len(left) > 0 {
-		b.Errorf("left are %v", left)
-	}
-	if len(before) < 10 {
-		b.Errorf("of the chart's objects only %v were seen", before)
-	}
+	b.set(config, "agent-not-ready-taint-key", "example.org/starting")
+	expect("another taint of starting agents", "add {key: example.org/starting, operator: Exists} to tolerations")
+	expect("one that is tolerated", "", "--set", "tolerations[0].key=example.org/starting,tolerations[0].operator=Exists")
 }
 
-// section returns the shell block of a page below a heading.
-func section(t *testing.T, path, heading string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, path))
-	harness.Must(t, err)
-	_, after, found := strings.Cut(string(data), "# "+heading+"\n")
-	blocks := page.OfLanguage(after, "sh")
-	if !found || len(blocks) == 0 {
-		t.Fatalf("%s has no commands below %q", path, heading)
-	}
-	return blocks[0]
+// Objects do not depend on Helm's view of the cluster, such as the number of nodes; the notes do.
+func TestObjectsDoNotDependOnTheCluster(t *testing.T) {
+	objectsDoNotDependOnTheCluster(newBed(t, helm4))
 }
 
-// shell runs commands as a person would, with kubectl and Helm on the path.
-func (b *bed) shell(script string) {
-	b.Helper()
-	bin := b.TempDir()
-	kubectl, err := filepath.Abs(filepath.Join(b.cluster.BinDir(), "kubectl"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, path := range map[string]string{"helm": helmPath(b.T, b.major), "kubectl": kubectl} {
-		b.Must(os.Symlink(path, filepath.Join(bin, name)))
-	}
-	cmd := exec.CommandContext(b.Context(), "bash", "-euo", "pipefail", "-c", script)
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+bin, "KUBECONFIG="+b.kubeconfig())
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		b.Fatalf("%v\n%s\n%s", err, script, out)
-	}
-	b.Logf("%s", out)
-}
-
-// objectsOfOurs returns all objects with our names or labels, of every kind that the API
-// server can list.
-func (b *bed) objectsOfOurs() []string {
-	b.Helper()
-	kubectl := func(args ...string) []byte {
-		cmd := exec.CommandContext(b.Context(), filepath.Join(b.cluster.BinDir(), "kubectl"), append(args, "--kubeconfig", b.kubeconfig())...)
-		out, err := cmd.Output()
-		if err != nil {
-			b.Fatalf("kubectl %v: %v", args, err)
+func objectsDoNotDependOnTheCluster(b *bed) {
+	values := []string{"-f", examples + "/values.yaml", "-f", examples + "/values-pools.yaml"}
+	want := byName(renderBy(b.T, b.major, values...))
+	expect := func(nodes int, warns bool) {
+		b.Helper()
+		all, notes := b.renderHere(values...)
+		if diff := cmp.Diff(want, byName(all)); diff != "" {
+			b.Errorf("%d nodes (-helm template +in the cluster):\n%s", nodes, diff)
 		}
-		return out
-	}
-	resources := strings.Fields(string(kubectl("api-resources", "--verbs=list", "-o", "name")))
-	var list struct {
-		Items []struct {
-			Kind              string
-			metav1.ObjectMeta `json:"metadata"`
+		if strings.Contains(notes, "WARNING: 1 of 2 replicas") != warns {
+			b.Errorf("%d nodes: warns: %v, want %v:\n%s", nodes, !warns, warns, notes)
 		}
 	}
-	out := kubectl("get", strings.Join(resources, ","), "-A", "-o", "json", "--ignore-not-found")
-	if len(bytes.TrimSpace(out)) > 0 {
-		b.Must(json.Unmarshal(out, &list))
+	expect(0, false) // not registered yet
+	node := func(name, os string) {
+		b.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: os}}})
 	}
-	var found []string
-	for _, o := range list.Items {
-		ours := o.Labels["app.kubernetes.io/instance"] == release || strings.Contains(o.Name, "cilium-pool") ||
-			strings.HasPrefix(o.Kind, "PodIP")
-		// No controller runs here that deletes the objects owned by a Deployment.
-		if ours && o.Kind != "Event" && o.Kind != "ReplicaSet" {
-			found = append(found, o.Kind+" "+o.Name)
+	node("n1", "linux")
+	node("w1", "windows")
+	expect(1, true)
+	node("n2", "linux")
+	expect(2, false)
+	b.Create(daemonSet("cilium", "cilium-agent", corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.11"}))
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-operator"}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": d.Name}}
+	d.Spec.Template.Labels, d.Spec.Template.Spec.Containers = d.Spec.Selector.MatchLabels, []corev1.Container{{Name: "c", Image: "none"}}
+	b.Create(d)
+	expect(2, false)
+	tolerated := func(want bool) {
+		b.Helper()
+		if _, notes := b.renderHere(values...); strings.Contains(notes, "cilium-operator does not tolerate cilium-pool.io/no-addresses") == want {
+			b.Errorf("cilium-operator tolerates the taint: %v; the notes say:\n%s", want, notes)
 		}
 	}
-	return found
+	tolerated(false)
+	d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "cilium-pool.io/no-addresses", Operator: corev1.TolerationOpExists}}
+	b.Update(d)
+	tolerated(true)
 }

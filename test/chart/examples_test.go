@@ -2,69 +2,71 @@ package chart
 
 import (
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-func isValues(file string) bool { return strings.Contains(filepath.Base(file), "values") }
-
-func exampleFiles(t *testing.T) []string {
+func filesOf(t *testing.T, pattern string) []string {
 	t.Helper()
-	files, err := filepath.Glob(examples + "/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no examples found: %v", err)
+	files, err := filepath.Glob(examples + pattern)
+	harness.Must(t, err)
+	if len(files) < 2 {
+		t.Fatalf("%s: %v", pattern, files)
 	}
 	return files
 }
 
 func readObjects(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return objects(t, string(data))
+	return objects(t, string(readFile(t, file)))
 }
 
 // apply sends objects to the API server, strictly: an unknown field is an error.
 func apply(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(shared.Cluster(t).Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, err := harness.NewClient(shared.Cluster(t).Config())
+	harness.Must(t, err)
 	for _, o := range all {
-		gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
-		_, err := client.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{
-			FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll},
-		})
-		if err != nil {
+		if err := client.NewDryRunClient(c).Create(t.Context(), o.DeepCopy(), client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
 }
 
 func TestExamplesApply(t *testing.T) {
-	for _, file := range exampleFiles(t) {
-		if isValues(file) {
+	for _, file := range filesOf(t, "/*.yaml") {
+		if strings.Contains(filepath.Base(file), "values") {
 			continue
 		}
-		t.Run(filepath.Base(file), func(t *testing.T) { apply(t, readObjects(t, file)) })
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			all := readObjects(t, file)
+			apply(t, all)
+			for _, o := range all {
+				if o.GetKind() != "PodIPPool" {
+					continue
+				}
+				// A kubelet may set other labels on its own Node.
+				if keys := crd.KubeletLabels(typed[v1alpha1.PodIPPool](t, o).Spec.NodeSelector); len(keys) > 0 {
+					t.Errorf("pool %s selects nodes by %v, which a kubelet may set on its own Node", o.GetName(), keys)
+				}
+			}
+		})
 	}
 }
 
@@ -72,10 +74,10 @@ func TestExamplesApply(t *testing.T) {
 func TestExampleValues(t *testing.T) {
 	pools := ofKind(t, render(t, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "--api-versions", "cilium-pool.io/v1alpha1/PodIPPool"), "PodIPPool")
 	apply(t, pools)
-	specs := func(all []*unstructured.Unstructured) map[string]any {
-		m := map[string]any{}
+	specs := func(all []*unstructured.Unstructured) map[string]v1alpha1.PodIPPoolSpec {
+		m := map[string]v1alpha1.PodIPPoolSpec{}
 		for _, o := range all {
-			m[o.GetName()] = normal(o.Object["spec"])
+			m[o.GetName()] = typed[v1alpha1.PodIPPool](t, o).Spec
 		}
 		return m
 	}
@@ -86,32 +88,11 @@ func TestExampleValues(t *testing.T) {
 
 // Both Helms accept each of our chart's example values files, next to the others.
 func TestExampleValuesRender(t *testing.T) {
-	files, err := filepath.Glob(examples + "/values*.yaml")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%v: %v", files, err)
-	}
 	for _, major := range majors() {
-		for _, file := range files {
+		for _, file := range filesOf(t, "/values*.yaml") {
 			renderBy(t, major, "-f", examples+"/values.yaml", "-f", examples+"/values-pools.yaml", "-f", file)
 		}
 	}
-}
-
-// normal converts numbers to one type, as the two decoders differ.
-func normal(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key := range v {
-			v[key] = normal(v[key])
-		}
-	case []any:
-		for i := range v {
-			v[i] = normal(v[i])
-		}
-	case int64:
-		return float64(v)
-	}
-	return value
 }
 
 // Cilium's own chart, from its Go module, renders the examples into the settings that the operator
@@ -119,9 +100,7 @@ func normal(value any) any {
 // no address.
 func TestExampleValuesOfCilium(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cilium := filepath.Join(strings.TrimSpace(string(dir)), "install/kubernetes/cilium")
 	always := map[string]string{
 		"ipam-cilium-node-update-rate": "15s", "kube-proxy-replacement": "true", "enable-endpoint-routes": "true", "enable-bpf-masquerade": "true",
@@ -143,7 +122,7 @@ func TestExampleValuesOfCilium(t *testing.T) {
 			}
 			rendered := objects(t, helm(t, helm4, append([]string{"template", "cilium", cilium, "--namespace", namespace}, values...)...))
 			// Cilium's parts on the host network start on nodes without addresses.
-			shortage := argsOf(t, "-f", examples+"/values.yaml")["shortage-taint"]
+			shortage := argsOf(t, deployment(t, "-f", examples+"/values.yaml"))["shortage-taint"]
 			for _, o := range slices.Concat(ofKind(t, rendered, "Deployment"), ofKind(t, rendered, "DaemonSet")) {
 				fields, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
 				pod := typed[corev1.PodTemplateSpec](t, &unstructured.Unstructured{Object: fields}).Spec
@@ -181,12 +160,9 @@ func with(base map[string]string, pairs ...string) map[string]string {
 
 // The README describes each example.
 func TestReadmeListsExamples(t *testing.T) {
-	readme, err := os.ReadFile(examples + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range exampleFiles(t) {
-		if name := filepath.Base(file); !strings.Contains(string(readme), "("+name+")") {
+	readme := string(readFile(t, examples+"/README.md"))
+	for _, file := range filesOf(t, "/*.yaml") {
+		if name := filepath.Base(file); !strings.Contains(readme, "("+name+")") {
 			t.Errorf("examples/README.md does not mention %s", name)
 		}
 	}
@@ -195,18 +171,11 @@ func TestReadmeListsExamples(t *testing.T) {
 // The chart's page on Artifact Hub is true: its CRDs exist, and the API server accepts the
 // examples.
 func TestArtifactHub(t *testing.T) {
-	data, err := os.ReadFile(chart + "/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var meta struct{ Annotations map[string]string }
-	harness.Must(t, yaml.Unmarshal(data, &meta))
+	harness.Must(t, yaml.Unmarshal(readFile(t, chart+"/Chart.yaml"), &meta))
 	var shown []struct{ Kind, Version, Name string }
 	harness.Must(t, yaml.Unmarshal([]byte(meta.Annotations["artifacthub.io/crds"]), &shown))
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	definitions := ownCRDs(t)
 	var got, want []string
 	for _, s := range shown {
 		got = append(got, s.Name+" "+s.Version+" "+s.Kind)
@@ -226,5 +195,67 @@ func TestArtifactHub(t *testing.T) {
 	}
 	for _, e := range examples {
 		apply(t, []*unstructured.Unstructured{{Object: e}})
+	}
+}
+
+// The objects of Cilium's BGP control plane have no field unknown to Cilium, and refer to each
+// other.
+func TestExamplesOfCiliumBGP(t *testing.T) {
+	var peer ciliumv2.CiliumBGPPeerConfig
+	var adverts []ciliumv2.CiliumBGPAdvertisement
+	for _, file := range filesOf(t, "/bgp/cilium-*.yaml") {
+		for doc := range strings.SplitSeq(string(readFile(t, file)), "\n---\n") {
+			var err error
+			switch {
+			case strings.Contains(doc, "\nkind: CiliumBGPClusterConfig\n"):
+				err = yaml.UnmarshalStrict([]byte(doc), &ciliumv2.CiliumBGPClusterConfig{})
+			case strings.Contains(doc, "\nkind: CiliumBGPPeerConfig\n"):
+				err = yaml.UnmarshalStrict([]byte(doc), &peer)
+			default:
+				advert := ciliumv2.CiliumBGPAdvertisement{}
+				err = yaml.UnmarshalStrict([]byte(doc), &advert)
+				adverts = append(adverts, advert)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+	if len(adverts) != 2 || len(peer.Spec.Families) != 1 {
+		t.Fatalf("%d advertisements, families %v", len(adverts), peer.Spec.Families)
+	}
+	for _, a := range adverts {
+		for key, value := range peer.Spec.Families[0].Advertisements.MatchLabels {
+			if a.Labels[key] != value {
+				t.Errorf("the peers do not select advertisement %v: labels %v", a.Spec.Advertisements, a.Labels)
+			}
+		}
+	}
+}
+
+// Cilium announces only blocks of the size in the CiliumPodIPPool (v1.20.1,
+// pkg/bgp/manager/reconciler/pod_ip_pool.go). So all pools that serve one have the same block
+// size.
+func TestExamplePoolsAreOfOneSize(t *testing.T) {
+	size := int32(0)
+	for _, o := range readObjects(t, examples+"/pools.yaml") {
+		pool := typed[v1alpha1.PodIPPool](t, o)
+		if size != 0 && pool.Spec.IPv4.BlockSize != size {
+			t.Errorf("pool %s has blocks of /%d, another one of /%d: Cilium's BGP would announce none of one", pool.Name, pool.Spec.IPv4.BlockSize, size)
+		}
+		size = pool.Spec.IPv4.BlockSize
+	}
+}
+
+// Moving a tag of a base image must not change the build.
+func TestBaseImagesArePinned(t *testing.T) {
+	bases := regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+)`).FindAllStringSubmatch(string(readFile(t, root+"/Dockerfile")), -1)
+	if len(bases) == 0 {
+		t.Fatal("the Dockerfile has no base image")
+	}
+	for _, base := range bases {
+		if base[1] != "scratch" && !regexp.MustCompile(`@sha256:[0-9a-f]{64}$`).MatchString(base[1]) {
+			t.Errorf("base image %s has no digest", base[1])
+		}
 	}
 }

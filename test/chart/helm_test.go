@@ -8,11 +8,14 @@ package chart
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -33,13 +36,6 @@ const helm3, helm4 = harness.Helm3, harness.Helm4
 
 func majors() []string { return []string{helm3, helm4} }
 
-func helmPath(t *testing.T, major string) string {
-	t.Helper()
-	path, err := harness.HelmPath(major)
-	harness.Must(t, err)
-	return path
-}
-
 // tryHelm runs a Helm with its own home folder and returns its output.
 func tryHelm(t *testing.T, major string, args ...string) (string, error) {
 	t.Helper()
@@ -49,9 +45,7 @@ func tryHelm(t *testing.T, major string, args ...string) (string, error) {
 func helm(t *testing.T, major string, args ...string) string {
 	t.Helper()
 	out, err := tryHelm(t, major, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return out
 }
 
@@ -71,20 +65,37 @@ func renderBy(t *testing.T, major string, args ...string) []*unstructured.Unstru
 func objects(t *testing.T, manifest string) []*unstructured.Unstructured {
 	t.Helper()
 	found, err := harness.Objects(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return found
+}
+
+// byName returns the objects by their kinds and names.
+func byName(all []*unstructured.Unstructured) map[string]any {
+	m := map[string]any{}
+	for _, o := range all {
+		m[o.GetKind()+" "+o.GetName()] = o.Object
+	}
+	return m
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	harness.Must(t, err)
+	return data
+}
+
+// ownCRDs returns the definitions that the code embeds.
+func ownCRDs(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	all, err := crds.All()
+	harness.Must(t, err)
+	return all
 }
 
 func ofKind(t *testing.T, all []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
 	t.Helper()
-	var found []*unstructured.Unstructured
-	for _, o := range all {
-		if o.GetKind() == kind {
-			found = append(found, o)
-		}
-	}
+	found := slices.DeleteFunc(slices.Clone(all), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 	if len(found) == 0 {
 		t.Fatalf("no %s among the objects", kind)
 	}

@@ -1,45 +1,44 @@
 package chart
 
 import (
-	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// installValues make the operator fast, and use ports that are free on this machine.
+// installValues make the operator fast, and let the next one become leader soon after one was killed.
 const installValues = `
 pools:
   beijing:
     nodeSelector: {matchLabels: {topology.kubernetes.io/zone: beijing}}
     ipv4: {blockSize: 28, cidrs: [{cidr: 100.66.224.0/26}]}
-metrics: {port: %d}
-health: {port: %d}
 reclaim: {enabled: false}
 handshake: {ackHold: 100ms, ackTimeout: 5s}
 cooldown: 1s
 nodeGoneCooldown: 1s
 cilium: {agentSettleTime: 200ms}
 nodes: {shortageTaint: cilium-pool.io/no-addresses}
+leaderElection: {leaseDuration: 3s}
 `
 
 // One command installs everything, including pools; upgrades, also to other CRDs, and a
@@ -55,7 +54,6 @@ func TestLongHelm3(t *testing.T) {
 		"remove everything":                   removeEverything,
 		"pools of a first installation":       poolsOfAFirstInstallation,
 		"pools of kubectl are not taken over": poolsOfKubectlAreNotTakenOver,
-		"upgrades after the operator has run": upgradesAfterTheOperatorHasRun,
 		"objects do not depend on it":         objectsDoNotDependOnTheCluster,
 	} {
 		t.Run(name, func(t *testing.T) { test(newBed(t, helm3)) })
@@ -63,18 +61,10 @@ func TestLongHelm3(t *testing.T) {
 }
 
 func installUpgradeRollbackUninstall(b *bed) {
-	ctx, cancel := context.WithCancel(b.Context())
-	b.Cleanup(cancel)
-	go b.playDeploymentController(ctx)
-	metrics, health := freePorts(b.T)
-	values := writeFile(b.T, fmt.Sprintf(installValues, metrics, health))
-	wait := []string{"-f", values, "--wait", "--timeout", "2m"}
-	run := func(args ...string) string { return b.helm(append(args, wait...)...) }
+	run := func(args ...string) string { b.Helper(); return b.helm(append(args, "-f", b.values)...) }
 
 	notes := run("install", release, olderChart(b.T))
-	if !strings.Contains(notes, "kubectl get podippools") {
-		b.Errorf("the notes do not say what to do next:\n%s", notes)
-	}
+	wantAll(b.T, notes, "kubectl get podippools")
 	op := b.startOperator("--metrics-bind-address=0")
 	pool := b.awaitPool("beijing")
 	b.Eventually("the operator has written the pool's status", func() error {
@@ -84,7 +74,6 @@ func installUpgradeRollbackUninstall(b *bed) {
 		return nil
 	})
 	op.stop()
-	go b.playPoolController(ctx)
 	if got := pool.Spec.IPv4.BlockSize; got != 28 {
 		b.Errorf("blockSize of the pool is %d", got)
 	}
@@ -96,9 +85,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 		if b.major != helm3 {
 			return
 		}
-		if !strings.Contains(notes, "once more") {
-			b.Errorf("Helm 3 did not say that it leaves the pool as it was:\n%s", notes)
-		}
+		wantAll(b.T, notes, "once more")
 		run("upgrade", release, chart, "--set", "pools.beijing.priority="+priority)
 	}
 	upgrade("7")
@@ -111,7 +98,7 @@ func installUpgradeRollbackUninstall(b *bed) {
 		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "100.66.224.16/28", PoolName: "beijing", NodeName: "n1", NodeUID: "u"},
 	})
 
-	b.helm("rollback", release, "1", "--wait", "--timeout", "2m")
+	b.helm("rollback", release, "1")
 	b.samePool("a rollback", pool)
 	b.hasColumns("after a rollback", false)
 	upgrade("8")
@@ -120,23 +107,29 @@ func installUpgradeRollbackUninstall(b *bed) {
 	}
 	b.hasColumns("after an upgrade that follows a rollback", true)
 
+	generation := b.pool().Generation
+	run("upgrade", release, chart, "--set", "pools.beijing.priority=8")
+	if got := b.samePool("an upgrade with the same values", pool).Generation; got != generation {
+		b.Errorf("an upgrade with the same values changed the pool: generation %d, was %d", got, generation)
+	}
 	run("upgrade", release, chart, "--set", "pools.beijing.priority=9") // an ordinary upgrade
 	if got := b.pool().Spec.Priority; got != 9 {
 		b.Errorf("after another upgrade the priority is %d", got)
 	}
+	b.helm("rollback", release)
+	if p := b.pool(); p.Spec.Priority != 8 || !slices.Contains(p.Finalizers, v1alpha1.Finalizer) { // of the operator
+		b.Errorf("after a rollback: priority %d, finalizers %v", p.Spec.Priority, p.Finalizers)
+	}
 	run("upgrade", release, chart, "--set", "pools=null")
 	b.samePool("being taken out of the values", pool)
 
-	b.helm("uninstall", release, "--wait", "--timeout", "2m")
+	b.helm("uninstall", release)
 	b.samePool("uninstalling", pool)
 	block := &v1alpha1.PodIPBlock{}
 	if b.Read(block, "", "100.66.224.16-28"); block.DeletionTimestamp != nil {
 		b.Error("uninstalling deleted a block")
 	}
-	d := &appsv1.Deployment{}
-	if err := b.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: release}, d); !apierrors.IsNotFound(err) {
-		b.Errorf("uninstalling left the Deployment: %v", err)
-	}
+	b.Gone(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release}})
 	run("install", release, chart)
 	b.samePool("installing again", pool)
 }
@@ -152,16 +145,10 @@ func olderChart(t *testing.T) string {
 		t.Fatalf("no CRDs in the chart: %v", err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		harness.Must(t, yaml.Unmarshal(data, crd))
+		crd := parseCRD(t, readFile(t, file))
 		crd.Spec.Versions[0].AdditionalPrinterColumns = nil
-		if data, err = yaml.Marshal(crd); err != nil {
-			t.Fatal(err)
-		}
+		data, err := yaml.Marshal(crd)
+		harness.Must(t, err)
 		harness.Must(t, os.WriteFile(file, data, 0o600))
 	}
 	return dir
@@ -194,115 +181,204 @@ func (b *bed) pool() *v1alpha1.PodIPPool {
 	return p
 }
 
-// The operator, with the ServiceAccount's token and the Deployment's arguments, does everything it
-// can do. The API server's audit log shows that no request was denied, and that no granted right is
-// unused.
-func TestRightsAreEnoughAndNoMore(t *testing.T) {
-	b := newBed(t, helm4)
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	go b.playDeploymentController(ctx)
-	b.Create(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "cilium-config"}, Data: map[string]string{"ipam": "crd", "enable-ip-masq-agent": "true"},
-	})
-	metrics, health := freePorts(t)
-	values := writeFile(t, fmt.Sprintf(installValues, metrics, health))
-	b.helm("install", release, chart, "-f", values, "--wait", "--timeout", "2m",
-		"--set-json", `metrics.readers=[{"kind":"ServiceAccount","name":"prometheus","namespace":"default"}]`)
-	certificate, trust := b.certificate()
-	op := b.startOperator("--metrics-cert-dir=" + certificate)
-	b.Cleanup(func() {
-		if b.Failed() {
-			b.usedRights() // a missing right shows as a timeout
-		}
-	})
+// Helm does not own a pool created by kubectl, and its own error does not name a fix. The chart
+// explains how to proceed, and the way it names works.
+func TestPoolsOfKubectlAreNotTakenOver(t *testing.T) { poolsOfKubectlAreNotTakenOver(newBed(t, helm4)) }
 
-	b.lifeOfANode(ctx)
-
-	op.servesMetrics(trust)
-	op.stop()
-	op.seesNothingForbidden()
-	used := b.usedRights()
-	if !b.ServesServiceCIDRs() {
-		used = append(used, "watch servicecidrs.networking.k8s.io")
-		slices.Sort(used)
+func poolsOfKubectlAreNotTakenOver(b *bed) {
+	wantAll(b.T, b.helm("install", release, chart), "There is no pool yet")
+	b.Create(&v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: "beijing"}, Spec: v1alpha1.PodIPPoolSpec{
+		IPv4: &v1alpha1.IPv4Ranges{BlockSize: 28, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "100.66.224.0/26"}}},
+	}})
+	if notes := b.helm("upgrade", release, chart); strings.Contains(notes, "There is no pool yet") {
+		b.Errorf("the notes do not see the pool:\n%s", notes)
 	}
-	b.compareRights(b.grantedRights(), used)
+	wantAll(b.T, b.helm("upgrade", release, chart, "--dry-run=server", "--set-json", `pools={"wide":{"ipv4":{"blockSize":28,"cidrs":[{"cidr":"100.66.224.0/24"}]}}}`),
+		"100.66.224.0/24 of pool wide overlaps 100.66.224.0/26, of PodIPPool beijing: the older pool assigns the blocks of both")
+	values := writeFile(b.T, installValues)
+	_, err := b.tryHelm("upgrade", release, chart, "-f", values)
+	wantError(b.T, err, "PodIPPool beijing exists and was not made by Helm", "remove it from pools in the values",
+		"kubectl annotate podippool beijing meta.helm.sh/release-name="+release)
+	pool := b.pool()
+	pool.Annotations = map[string]string{"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
+	pool.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"}
+	b.Must(b.Client.Update(b.Context(), pool))
+	b.helm("upgrade", release, chart, "-f", values)
 }
 
-// lifeOfANode makes the operator do everything it can do.
-func (b *bed) lifeOfANode(ctx context.Context) {
-	b.Helper()
-	b.node("n1", "beijing")
-	b.agent(ctx, "n1")
+const initialPools = release + "-initial-pools"
 
-	b.Eventually("a first block is claimed and published", func() error { return b.serves("n1", 1) })
-	b.Pods("n1", "few", 20)
-	b.Eventually("the node grows", func() error { return b.serves("n1", 2) })
-	b.Eventually("the pool says so", func() error {
-		if s := b.pool().Status; s.Nodes != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PoolReady) {
-			return fmt.Errorf("status is %+v", s)
+// awaitPool waits until the operator has created a pool of the values.
+func (b *bed) awaitPool(name string) *v1alpha1.PodIPPool {
+	b.Helper()
+	pool := &v1alpha1.PodIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	b.Eventually("pool "+name+" is created and recorded", func() error {
+		if err := b.Client.Get(b.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
+			return err
+		}
+		config := &corev1.ConfigMap{}
+		b.Read(config, namespace, initialPools)
+		if recorded := strings.Fields(config.Annotations[v1alpha1.CreatedPoolsAnnotation]); !slices.Contains(recorded, name) {
+			return fmt.Errorf("recorded are %v", recorded)
 		}
 		return nil
 	})
+	return pool
+}
 
-	b.Pods("n1", "many", 80)
-	b.Eventually("the operator reports a shortage", func() error { return b.short("n1", true) })
-	b.DropPods()
-	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n1", false) })
+// addInitialPool writes a pool into the ConfigMap.
+func (b *bed) addInitialPool(name, spec string) {
+	b.Helper()
+	config := &corev1.ConfigMap{}
+	b.Read(config, namespace, initialPools)
+	config.Data[name] = fmt.Sprintf("apiVersion: cilium-pool.io/v1alpha1\nkind: PodIPPool\nmetadata: {name: %s}\nspec: %s\n", name, spec)
+	b.Must(b.Client.Update(b.Context(), config))
+}
 
-	block := b.blockOfPods("n1")
-	b.Delete(&block)
-	b.Gone(&block) // by the handshake
-	b.node("n2", "beijing")
-	b.Eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
-	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	b.Eventually("a CiliumNode deleted by hand is restored", func() error { return b.serves("n2", 1) })
+// Pools of the values exist even if the first installation timed out. The operator creates
+// them, once, and Helm owns them from the next upgrade on.
+func TestPoolsOfAFirstInstallation(t *testing.T) { poolsOfAFirstInstallation(newBed(t, helm4)) }
 
-	for _, name := range []string{"n1", "n2"} {
-		b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		b.Eventually("the CiliumNode and the blocks of a deleted Node go", func() error {
-			cn := &ciliumv2.CiliumNode{}
-			if err := b.Client.Get(ctx, client.ObjectKey{Name: name}, cn); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("CiliumNode: %v", err)
-			}
-			if blocks := b.Blocks(name); len(blocks) != 0 {
-				return fmt.Errorf("%d blocks", len(blocks))
-			}
-			return nil
-		})
+func poolsOfAFirstInstallation(b *bed) {
+	second := "--set-json=pools.shanghai={\"ipv4\":{\"blockSize\":28,\"cidrs\":[{\"cidr\":\"100.68.0.0/26\"}]}}"
+	// No Deployment controller runs: no pod becomes ready.
+	if _, err := b.tryHelm("install", release, chart, second, "-f", b.values, "--wait", "--timeout=3s"); err == nil {
+		b.Fatal("an installation whose Deployment is never ready succeeded")
 	}
-	pool := b.pool()
-	b.Delete(pool)
-	b.Gone(pool)
-	b.Eventually("events are there", func() error {
+	op := b.startOperator("--metrics-bind-address=0")
+	beijing := b.awaitPool("beijing")
+	shanghai := b.awaitPool("shanghai")
+	b.Delete(shanghai)
+	b.Gone(shanghai)
+	b.Must(op.Kill())
+
+	// Once the last pool of the ConfigMap is created, all earlier ones have been processed.
+	b.addInitialPool("wrong", "{ipv4: {blockSizes: 28, blockSize: 28, cidrs: [{cidr: 100.69.0.0/26}]}}")
+	b.addInitialPool("zunyi", "{ipv4: {blockSize: 28, cidrs: [{cidr: 100.70.0.0/26}]}}")
+	op = b.startOperator("--metrics-bind-address=0")
+	b.awaitPool("zunyi")
+	if err := b.Client.Get(b.Context(), client.ObjectKeyFromObject(shanghai), shanghai); !apierrors.IsNotFound(err) {
+		b.Errorf("a restart of the operator brought a deleted pool back: %v", err)
+	}
+	b.reported(event.ReasonInitialPoolRefused, "pools.wrong in the chart's values", "blockSizes")
+
+	go b.playDeploymentController(b.Context())
+	upgrade := func() {
+		b.Helper()
+		b.helmWait("upgrade", release, chart, "--set=pools.beijing.priority=5")
+	}
+	upgrade()
+	if b.major == helm3 {
+		upgrade()
+	}
+	pool := b.samePool("the first upgrade", beijing)
+	if pool.Spec.Priority != 5 || !slices.Contains(pool.Finalizers, v1alpha1.Finalizer) {
+		b.Errorf("after the upgrade: priority %d, finalizers %v", pool.Spec.Priority, pool.Finalizers)
+	}
+	b.Gone(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: initialPools}})
+	op.stop()
+}
+
+// reported waits for an event of the operator with these parts in its note.
+func (b *bed) reported(reason string, parts ...string) {
+	b.Helper()
+	b.Eventually("the event "+reason, func() error {
 		list := &eventsv1.EventList{}
-		if err := b.Client.List(ctx, list); err != nil {
-			return err
-		}
+		b.Must(b.Client.List(b.Context(), list))
 		for _, e := range list.Items {
-			if e.Reason == event.ReasonPodAddressShortage && e.ReportingController == "cilium-pool-operator" {
+			if e.Reason == reason && e.ReportingController == release {
+				wantAll(b.T, e.Note, parts...)
 				return nil
 			}
 		}
-		return fmt.Errorf("no %s among %d", event.ReasonPodAddressShortage, len(list.Items))
+		return fmt.Errorf("not among %d", len(list.Items))
 	})
 }
 
-// An operator of a Deployment without the chart's tolerations, with a kubelet's token and the
-// chart's rights, reports the taint that could keep it off all Nodes.
-func TestOwnPodWithoutTolerations(t *testing.T) {
-	b := newBed(t, helm4)
-	metrics, health := freePorts(t)
-	b.helm("install", release, chart, "-f", writeFile(t, fmt.Sprintf(installValues, metrics, health)))
-	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "by-hand"}, Spec: b.deployment().Spec.Template.Spec}
-	b.pod.Spec.Tolerations = nil
-	b.Create(b.pod)
-	op := b.startOperator("--metrics-bind-address=0")
-	b.Eventually("the log names the taint", func() error {
-		if log := op.Log(); !strings.Contains(log, "add {key: cilium-pool.io/no-addresses, operator: Exists} to its tolerations") {
-			return errors.New(log)
+// The commands of docs/operations.md that remove everything leave no object behind, and hang on no
+// finalizer, although the operator's nodes still hold blocks.
+func TestRemoveEverything(t *testing.T) { removeEverything(newBed(t, helm4)) }
+
+func removeEverything(b *bed) {
+	go b.playDeploymentController(b.Context())
+	b.helmWait("install", release, chart)
+	before := b.objectsOfOurs()
+	op := b.startOperator()
+	container := b.deployment().Spec.Template.Spec.Containers[0]
+	b.Eventually("metrics are served with a self-signed certificate", func() error {
+		_, err := get(b.Context(), container, "metrics", "/metrics", rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+		if !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("without a token: %w", err)
 		}
 		return nil
 	})
+	b.node("n1")
+	b.Eventually("a node holds a block", func() error { return b.serves("n1", 1) })
+	op.stop()
+
+	b.shell(section(b.T, "docs/operations.md", "Remove everything"))
+	if left := b.objectsOfOurs(); len(left) > 0 {
+		b.Errorf("left are %v", left)
+	}
+	if len(before) < 10 {
+		b.Errorf("of the chart's objects only %v were seen", before)
+	}
+}
+
+// section returns the shell block of a page below a heading.
+func section(t *testing.T, path, heading string) string {
+	t.Helper()
+	_, after, found := strings.Cut(string(readFile(t, filepath.Join(root, path))), "# "+heading+"\n")
+	blocks := page.OfLanguage(after, "sh")
+	if !found || len(blocks) == 0 {
+		t.Fatalf("%s has no commands below %q", path, heading)
+	}
+	return blocks[0]
+}
+
+// shell runs commands as a person would, with kubectl and Helm on the path.
+func (b *bed) shell(script string) {
+	b.Helper()
+	bin := b.TempDir()
+	kubectl, err := filepath.Abs(filepath.Join(b.cluster.BinDir(), "kubectl"))
+	b.Must(err)
+	helm, err := harness.HelmPath(b.major)
+	b.Must(err)
+	for name, path := range map[string]string{"helm": helm, "kubectl": kubectl} {
+		b.Must(os.Symlink(path, filepath.Join(bin, name)))
+	}
+	cmd := exec.CommandContext(b.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+bin, "KUBECONFIG="+b.kubeconfig())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		b.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	b.Logf("%s", out)
+}
+
+func (b *bed) kubectl(args ...string) string {
+	b.Helper()
+	out, err := exec.CommandContext(b.Context(), filepath.Join(b.cluster.BinDir(), "kubectl"), append(args, "--kubeconfig", b.kubeconfig())...).Output()
+	b.Must(err)
+	return string(out)
+}
+
+// objectsOfOurs returns all objects with our names or labels, of every kind that the API
+// server can list.
+func (b *bed) objectsOfOurs() []string {
+	b.Helper()
+	list := &metav1.PartialObjectMetadataList{}
+	if out := b.kubectl("get", strings.Join(strings.Fields(b.kubectl("api-resources", "--verbs=list", "-o", "name")), ","), "-A", "-o", "json", "--ignore-not-found"); out != "" {
+		b.Must(json.Unmarshal([]byte(out), list))
+	}
+	var found []string
+	for _, o := range list.Items {
+		ours := o.Labels["app.kubernetes.io/instance"] == release || strings.Contains(o.Name, "cilium-pool") ||
+			strings.HasPrefix(o.Kind, "PodIP")
+		// No controller runs here that deletes the objects owned by a Deployment.
+		if ours && o.Kind != "Event" && o.Kind != "ReplicaSet" {
+			found = append(found, o.Kind+" "+o.Name)
+		}
+	}
+	return found
 }

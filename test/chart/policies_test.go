@@ -3,11 +3,13 @@ package chart
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
@@ -29,16 +31,14 @@ type attempt struct {
 	// patch is a merge patch of the object n1, or of the block; "": see create and delete.
 	patch  string
 	create client.Object
+	drain  bool // delete the block
 	want   string
 }
-
-func cilium(mode string) string { return "system:serviceaccount:kube-system:" + mode }
 
 const (
 	editor   = "editor" // has the chart's editor roles
 	collects = "system:serviceaccount:kube-system:generic-garbage-collector"
 	breaks   = "root" // in a group listed in blocks.groups
-	ofBlock  = "10.20.0.0-28"
 )
 
 func operatorAttempts() map[string]attempt {
@@ -94,6 +94,8 @@ func operatorAttempts() map[string]attempt {
 
 func blockAttempts() map[string]attempt {
 	block := &v1alpha1.PodIPBlock{}
+	adopted := newBlock("10.20.1.0/28", v1alpha1.Finalizer)
+	adopted.Labels = map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}
 	const (
 		torn  = `{"metadata":{"finalizers":null}}`
 		label = `{"metadata":{"labels":{"cilium-pool.io/adopted-from":"cluster-pool"}}}`
@@ -102,7 +104,10 @@ func blockAttempts() map[string]attempt {
 		own   = `{"metadata":{"finalizers":["cilium-pool.io/in-use"]}}`
 	)
 	return map[string]attempt{
+		"adopting or pinning a block":     {who: editor, create: adopted},
 		"a label of migrate":              {who: editor, kind: block, patch: label},
+		"finishing a move":                {who: editor, kind: block, patch: `{"metadata":{"labels":{"cilium-pool.io/adopted-from":null}}}`},
+		"draining a block":                {who: editor, kind: block, drain: true},
 		"another finalizer":               {who: collects, kind: block, patch: also},
 		"another finalizer away":          {who: collects, kind: block, patch: own},
 		"our finalizer, by an editor":     {who: editor, kind: block, patch: torn, want: `"Override a policy"`},
@@ -118,29 +123,20 @@ func blockAttempts() map[string]attempt {
 // all rights to all users.
 func policyBed(t *testing.T) *bed {
 	b := newBed(t, helm4)
-	own, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	harness.Must(t, b.cluster.InstallCRDs(t.Context(), own...))
-	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
-		args := []string{"--set", "fullnameOverride=" + mode + ",mode=" + mode, "--set", "admissionPolicies.blocks.groups={breakers}"}
-		if mode == "crd" {
-			args = append(args, "--set", "nodes.shortageTaint=x.y/short")
-		} else {
-			args = append(args, "--set", "admissionPolicies.blocks.enabled=false")
-		}
-		for _, o := range render(t, args...) {
+	harness.Must(t, b.cluster.InstallCRDs(t.Context(), ownCRDs(t)...))
+	for mode, more := range map[string]string{
+		"crd": "nodes.shortageTaint=x.y/short", "multi-pool": "admissionPolicies.blocks.enabled=false", "kubernetes": "admissionPolicies.blocks.enabled=false",
+	} {
+		for _, o := range render(t, "--set", "fullnameOverride="+mode+",mode="+mode+",admissionPolicies.blocks.groups={breakers},"+more) {
 			if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
 				b.Create(o)
 			}
 		}
 	}
 	// RBAC allows everything, so that only the policies refuse.
-	b.Create(&rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}},
-	})
+	all := harness.Bind("cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"})
+	all.Name = "all"
+	b.Create(all)
 	return b
 }
 
@@ -149,9 +145,7 @@ func (b *bed) as(user string, groups ...string) client.Client {
 	config := rest.CopyConfig(b.cluster.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	c, err := client.New(config, client.Options{Scheme: b.Client.Scheme()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.Must(err)
 	return c
 }
 
@@ -160,10 +154,7 @@ func (b *bed) objectsOfAttempts() []client.Object {
 	b.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"kept": "yes"}}}
 	carrier := &ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	block := &v1alpha1.PodIPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: ofBlock, Finalizers: []string{v1alpha1.Finalizer, "foregroundDeletion"}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.0.0/28", PoolName: "p", NodeName: "n1"},
-	}
+	block := newBlock("10.20.0.0/28", v1alpha1.Finalizer, "foregroundDeletion")
 	for _, o := range []client.Object{node, carrier, block} {
 		b.Create(o)
 	}
@@ -176,6 +167,13 @@ func (b *bed) objectsOfAttempts() []client.Object {
 	set(carrier, false, `{"spec":{"ipam":{"pool":{"10.20.0.1":{}},"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":8}}]}}}}`)
 	set(carrier, true, `{"status":{"ipam":{"used":{"10.20.0.1":{"owner":"router"}},"release-ips":{"10.20.0.4":"marked-for-release","10.20.0.5":"ready-for-release"}}}}`)
 	return []client.Object{node, carrier, block}
+}
+
+func newBlock(cidr string, finalizers ...string) *v1alpha1.PodIPBlock {
+	return &v1alpha1.PodIPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(cidr, "/", "-"), Finalizers: finalizers},
+		Spec:       v1alpha1.PodIPBlockSpec{CIDR: cidr, PoolName: "p", NodeName: "n1"},
+	}
 }
 
 func write(ctx context.Context, c client.Client, o client.Object, status bool, patch string) error {
@@ -194,23 +192,36 @@ func TestPolicies(t *testing.T) {
 		editor: b.as(editor), collects: b.as(collects, "system:serviceaccounts:kube-system"), breaks: b.as(breaks, "breakers"),
 	}
 	for _, mode := range []string{"crd", "multi-pool", "kubernetes"} {
-		clients[mode] = b.as(cilium(mode), "system:serviceaccounts")
+		clients[mode] = b.as("system:serviceaccount:kube-system:"+mode, "system:serviceaccounts")
 	}
 	objects := b.objectsOfAttempts()
-	b.inForce(clients, objects)
-	for group, attempts := range map[string]map[string]attempt{"operator": operatorAttempts(), "block": blockAttempts()} {
-		for name, test := range attempts {
-			t.Run(group+"/"+name, func(t *testing.T) {
-				err := test.try(t.Context(), clients[test.who], objects)
-				switch {
-				case test.want == "" && err != nil:
-					t.Errorf("refused: %v", err)
-				case test.want != "" && (err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.want)):
-					t.Errorf("got %v, want a refusal that says %q", err, test.want)
-				}
-			})
+	attempts := operatorAttempts()
+	maps.Copy(attempts, blockAttempts())
+	for _, name := range []string{"a label", "another annotation", "labels of a CiliumNode", "what an agent requests", "the status, by an editor"} {
+		b.Eventually("a policy is in force", func() error {
+			a := attempts[name]
+			if err := a.try(b.Context(), clients[a.who], objects); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("%s got %v", a.who, err)
+			}
+			return nil
+		})
+	}
+	try := func(t *testing.T, test attempt) {
+		t.Helper()
+		err := test.try(t.Context(), clients[test.who], objects)
+		switch {
+		case test.want == "" && err != nil:
+			t.Errorf("refused: %v", err)
+		case test.want != "" && (err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("got %v, want a refusal that says %q", err, test.want)
 		}
 	}
+	for name, test := range attempts {
+		t.Run(name, func(t *testing.T) { try(t, test) })
+	}
+	b.Delete(objects[2])
+	t.Run("a label of a block that drains", func(t *testing.T) { try(t, attempts["a label of migrate"]) })
+	t.Run("pods do not choose their node", func(t *testing.T) { podsDoNotChooseTheirNode(&bed{T: t, Bed: b.Bed, cluster: b.cluster}) })
 }
 
 // try makes a dry run: the API server applies its policies to it, too.
@@ -219,67 +230,22 @@ func (a *attempt) try(ctx context.Context, c client.Client, objects []client.Obj
 	if a.create != nil {
 		return c.Create(ctx, a.create)
 	}
+	if a.drain {
+		return c.Delete(ctx, objects[2])
+	}
 	i := slices.IndexFunc(objects, func(o client.Object) bool { return fmt.Sprintf("%T", o) == fmt.Sprintf("%T", a.kind) })
 	return write(ctx, c, objects[i].DeepCopyObject().(client.Object), a.status, a.patch)
 }
 
-// inForce waits until the API server applies the policies.
-func (b *bed) inForce(clients map[string]client.Client, objects []client.Object) {
-	b.Helper()
-	for _, a := range []attempt{operatorAttempts()["a label"], operatorAttempts()["another annotation"], operatorAttempts()["labels of a CiliumNode"],
-		operatorAttempts()["what an agent requests"], blockAttempts()["the status, by an editor"]} {
-		b.Eventually("a policy is in force", func() error {
-			if err := a.try(b.Context(), clients[a.who], objects); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("%s got %v", a.who, err)
-			}
-			return nil
-		})
-	}
-}
-
-// The writes of editors, with kubectl and with the plugin, need no exception.
-func TestEditorsUnderPolicies(t *testing.T) {
-	b := policyBed(t)
-	c := b.as(editor)
-	b.inForce(map[string]client.Client{
-		editor: c, collects: b.as(collects), "crd": b.as(cilium("crd")), "multi-pool": b.as(cilium("multi-pool")), "kubernetes": b.as(cilium("kubernetes")),
-	}, b.objectsOfAttempts())
-	block := &v1alpha1.PodIPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "10.20.1.0-28", Finalizers: []string{v1alpha1.Finalizer}, Labels: map[string]string{v1alpha1.AdoptedLabel: "cluster-pool"}},
-		Spec:       v1alpha1.PodIPBlockSpec{CIDR: "10.20.1.0/28", PoolName: "p", NodeName: "n1"},
-	}
-	steps := []struct {
-		what string
-		do   func() error
-	}{
-		{"adopting or pinning a block", func() error { return c.Create(t.Context(), block) }},
-		{"finishing a move", func() error {
-			return write(t.Context(), c, block, false, `{"metadata":{"labels":{"`+v1alpha1.AdoptedLabel+`":null}}}`)
-		}},
-		{"draining a block", func() error { return c.Delete(t.Context(), block, client.Preconditions{UID: &block.UID}) }},
-		{"a label of a block that drains", func() error { return write(t.Context(), c, block, false, `{"metadata":{"labels":{"a":"b"}}}`) }},
-	}
-	for _, s := range steps {
-		if err := s.do(); err != nil {
-			t.Errorf("%s: %v", s.what, err)
-		}
-	}
-	b.Read(block, "", block.Name)
-	if block.DeletionTimestamp == nil || !slices.Contains(block.Finalizers, v1alpha1.Finalizer) {
-		t.Errorf("the block is not draining: %+v", block.ObjectMeta)
-	}
-}
-
 // The example policy refuses tenants' pods that name their node, and no others.
-func TestPodsDoNotChooseTheirNode(t *testing.T) {
-	b := policyBed(t)
-	for _, o := range readObjects(t, examples+"/admission-nodename.yaml") {
+func podsDoNotChooseTheirNode(b *bed) {
+	for _, o := range readObjects(b.T, examples+"/admission-nodename.yaml") {
 		b.Create(o)
 	}
 	pod := func(who client.Client, node string) error {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "p-"}}
 		p.Spec = corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}}
-		return client.NewDryRunClient(who).Create(t.Context(), p)
+		return client.NewDryRunClient(who).Create(b.Context(), p)
 	}
 	tenant := b.as("tenant")
 	b.Eventually("a pod that names its node is refused", func() error {
@@ -289,9 +255,94 @@ func TestPodsDoNotChooseTheirNode(t *testing.T) {
 		return nil
 	})
 	if err := pod(tenant, ""); err != nil {
-		t.Errorf("a pod for the scheduler: %v", err)
+		b.Errorf("a pod for the scheduler: %v", err)
 	}
 	if err := pod(b.as("system:serviceaccount:kube-system:x", "system:serviceaccounts:kube-system"), "n1"); err != nil {
-		t.Errorf("a pod of a controller: %v", err)
+		b.Errorf("a pod of a controller: %v", err)
+	}
+}
+
+// mutates is the API that Helm finds in a cluster of Kubernetes 1.36.
+const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+
+// requestsOf returns the numbers of addresses that the containers of a pod request, init containers
+// first: IPv4 and IPv6. Limits must be equal.
+func requestsOf(t *testing.T, pod *corev1.Pod) [][2]int64 {
+	t.Helper()
+	var out [][2]int64
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		requests, limits := c.Resources.Requests, c.Resources.Limits
+		of := func(list corev1.ResourceList, name corev1.ResourceName) int64 {
+			quantity := list[name]
+			return quantity.Value()
+		}
+		for _, name := range []corev1.ResourceName{v1alpha1.IPv4Resource, v1alpha1.IPv6Resource} {
+			if of(requests, name) != of(limits, name) {
+				t.Errorf("container %s requests %v, limited to %v", c.Name, requests, limits)
+			}
+		}
+		out = append(out, [2]int64{of(requests, v1alpha1.IPv4Resource), of(requests, v1alpha1.IPv6Resource)})
+	}
+	return out
+}
+
+// The policies add a request of each family to the first container of pods on the pod network,
+// and do not change existing requests.
+func TestPodsRequestAddresses(t *testing.T) {
+	b := newBed(t, helm4)
+	for _, o := range render(t, "--set", "scheduling.enabled=true,scheduling.families={ipv4,ipv6}", "--api-versions", mutates) {
+		if kind := o.GetKind(); kind == "MutatingAdmissionPolicy" || kind == "MutatingAdmissionPolicyBinding" {
+			b.Create(o)
+		}
+	}
+	dry := client.NewDryRunClient(b.Client)
+	create := func(change string) (*corev1.Pod, error) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
+		b.Must(yaml.UnmarshalStrict([]byte(change), p))
+		return p, dry.Create(t.Context(), p)
+	}
+	b.Eventually("the policies are in force", func() error {
+		p, err := create("")
+		if err == nil && !slices.Equal(requestsOf(t, p), [][2]int64{{1, 1}}) {
+			err = fmt.Errorf("requests %v", p.Spec.Containers[0].Resources.Requests)
+		}
+		return err
+	})
+	const (
+		container = "name: c, image: none"
+		one       = "resources: {requests: {cilium-pool.io/ipv4: 1}, limits: {cilium-pool.io/ipv4: 1}}"
+	)
+	for name, test := range map[string]struct {
+		change string
+		want   [][2]int64
+	}{
+		"plain":                          {"", [][2]int64{{1, 1}}},
+		"several containers":             {"spec: {containers: [{" + container + "}, {name: d, image: none}]}", [][2]int64{{1, 1}, {0, 0}}},
+		"init containers and sidecars":   {"spec: {initContainers: [{name: i, image: none}, {name: s, image: none, restartPolicy: Always}]}", [][2]int64{{0, 0}, {0, 0}, {1, 1}}},
+		"requests of its own":            {"spec: {containers: [{" + container + ", resources: {requests: {cpu: 1}}}]}", [][2]int64{{1, 1}}},
+		"a request of one family":        {"spec: {containers: [{" + container + ", " + strings.ReplaceAll(one, ": 1", ": 2") + "}]}", [][2]int64{{2, 1}}},
+		"a request of no address":        {"spec: {containers: [{" + container + ", " + strings.ReplaceAll(one, ": 1", ": 0") + "}]}", [][2]int64{{0, 1}}},
+		"a request of another container": {"spec: {containers: [{" + container + "}, {name: d, image: none, " + one + "}]}", [][2]int64{{0, 1}, {1, 0}}},
+		"a request of an init container": {"spec: {initContainers: [{name: i, image: none, " + one + "}]}", [][2]int64{{1, 0}, {0, 1}}},
+		"the host network":               {"spec: {hostNetwork: true}", [][2]int64{{0, 0}}},
+		"the label":                      {"metadata: {labels: {" + v1alpha1.NoRequestLabel + ": 'true'}}", [][2]int64{{0, 0}}},
+		"the label, false":               {"metadata: {labels: {" + v1alpha1.NoRequestLabel + ": 'false'}}", [][2]int64{{1, 1}}},
+		"a static pod's mirror":          {"{metadata: {annotations: {" + corev1.MirrorPodAnnotationKey + ": hash}}, spec: {nodeName: n1}}", [][2]int64{{0, 0}}},
+		"of a DaemonSet": {`{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: u, controller: true}]},
+			spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+				{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}}}`, [][2]int64{{1, 1}}},
+		"bound by hand": {"spec: {nodeName: n1}", [][2]int64{{1, 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := create(test.change)
+			harness.Must(t, err)
+			if diff := cmp.Diff(test.want, requestsOf(t, p)); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if cpu := p.Spec.Containers[0].Resources.Requests.Cpu(); name == "requests of its own" && cpu.Value() != 1 {
+				t.Errorf("the request for CPU is gone: %v", p.Spec.Containers[0].Resources)
+			}
+		})
 	}
 }

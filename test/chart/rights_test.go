@@ -2,211 +2,199 @@ package chart
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
+	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/fleet"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/process"
 )
 
-// seldom are rights that a short test does not use.
-var seldom = map[string]string{
-	"patch events":               "an event repeated within minutes is counted up",
-	"patch events.events.k8s.io": "likewise",
-
-	"list nodes":                      "informers stream what is there, and list where an API server cannot do that",
-	"list pods":                       "likewise",
-	"list ciliumnodes.cilium.io":      "likewise",
-	"list podippools.cilium-pool.io":  "likewise",
-	"list podipblocks.cilium-pool.io": "likewise",
-
-	"list services":                            "likewise",
-	"list servicecidrs.networking.k8s.io":      "likewise",
-	"list ciliumloadbalancerippools.cilium.io": "likewise",
-}
-
-// running is the operator, started as the Deployment would start it.
-type running struct {
-	*process.Process
-	b *bed
-}
-
-// startOperator runs the operator with the Deployment's arguments and the token of its
-// ServiceAccount, until it is stopped or the test ends. Further arguments follow those.
-func (b *bed) startOperator(args ...string) *running {
-	b.Helper()
-	container := b.deployment().Spec.Template.Spec.Containers[0]
-	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if b.pod != nil {
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: b.pod.Name, UID: b.pod.UID},
-		}}
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: b.pod.Spec.ServiceAccountName}}
-		b.Must(b.Client.SubResource("token").Create(b.Context(), account, request))
-		config.BearerToken = request.Status.Token
-	}
-	dir, err := os.MkdirTemp(b.cluster.Dir(), "operator-")
-	if err != nil {
-		b.Fatal(err)
-	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	b.Must(controlplane.WriteKubeconfig(kubeconfig, config))
-	p, err := process.Start(process.Command{
-		Name: "operator", Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
-		Args: slices.Concat([]string{operator(b.T)}, container.Args, []string{"--kubeconfig=" + kubeconfig}, args),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = p.Kill() })
-
-	b.Eventually("the probes of the Deployment are answered", func() error {
-		if !p.Running() {
-			b.Fatalf("the operator ended: %v\n%s", p.Err(), p.Log())
+// The operator, with the ServiceAccount's token and the Deployment's arguments, does everything it
+// can do. The API server's audit log shows that no request was denied, and that no granted right is
+// unused.
+func TestRightsAreEnoughAndNoMore(t *testing.T) {
+	b := newBed(t, helm4)
+	go b.playDeploymentController(t.Context())
+	b.ciliumConfig("ipam", "crd", "enable-ip-masq-agent", "true")
+	readers := `metrics.readers=[{"kind":"ServiceAccount","name":"prometheus","namespace":"default"}]`
+	b.helmWait("install", release, chart, "--set-json", readers)
+	certificate, trust := b.certificate()
+	op := b.startOperator("--metrics-cert-dir=" + certificate)
+	b.Cleanup(func() {
+		if b.Failed() {
+			b.usedRights() // a missing right shows as a timeout
 		}
-		for _, probe := range []string{container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path} {
-			if _, err := get(b.Context(), container, "health", probe, "", nil); err != nil {
-				return err
-			}
+	})
+
+	b.lifeOfANode()
+
+	op.servesMetrics(trust)
+	op.stop()
+	if log := op.Log(); strings.Contains(strings.ToLower(log), "forbidden") {
+		t.Errorf("the operator logs\n%s", log)
+	}
+	used := b.usedRights()
+	if !b.ServesServiceCIDRs() {
+		used = append(used, "watch servicecidrs.networking.k8s.io")
+		slices.Sort(used)
+	}
+	granted := slices.DeleteFunc(rightsOf(t, objects(t, b.helm("get", "manifest", release))), func(r string) bool {
+		return seldom(r, used) && !slices.Contains(used, r)
+	})
+	if diff := cmp.Diff(used, granted); diff != "" {
+		t.Errorf("rights (-used +granted):\n%s", diff)
+	}
+}
+
+// lifeOfANode makes the operator do everything it can do.
+func (b *bed) lifeOfANode() {
+	b.Helper()
+	b.node("n1")
+	machines := fleet.New(b.Client, fleet.Options{Agent: fleet.Quick(), Retry: 200 * time.Millisecond})
+	agent := machines.Boot(b.Context(), "n1")
+	go machines.Run(b.Context())
+
+	b.Eventually("a first block is claimed and published", func() error { return b.serves("n1", 1) })
+	b.Pods("n1", "few", 20)
+	b.Eventually("the node grows", func() error { return b.serves("n1", 2) })
+	b.Eventually("the pool says so", func() error {
+		if s := b.pool().Status; s.Nodes != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.PoolReady) {
+			return fmt.Errorf("status is %+v", s)
 		}
 		return nil
 	})
-	return &running{p, b}
-}
 
-// stop stops the operator, as kubelet does.
-func (p *running) stop() {
-	p.b.Helper()
-	if err := errors.Join(p.Stop(harness.Patience), p.Err()); err != nil {
-		p.b.Errorf("the operator stopped with %v\n%s", err, p.Log())
-	}
-}
+	b.Pods("n1", "many", 80)
+	b.Eventually("the operator reports a shortage", func() error { return b.short("n1", true) })
+	b.DropPods()
+	b.Eventually("the operator reports the end of the shortage", func() error { return b.short("n1", false) })
 
-// servesMetrics checks that only authorized clients may read the metrics, that the server has
-// the certificate that trust requires, and that the libraries' metrics in docs/reference/metrics.md
-// exist.
-func (p *running) servesMetrics(trust *tls.Config) {
-	p.b.Helper()
-	container := p.b.deployment().Spec.Template.Spec.Containers[0]
-	for _, test := range []struct{ account, want string }{
-		{"", "401 Unauthorized"}, {"stranger", "403 Forbidden"}, {"prometheus", ""},
-	} {
-		token := ""
-		if test.account != "" {
-			p.b.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.account}})
-			config, err := p.b.cluster.ConfigFor(p.b.Context(), "default", test.account)
-			if err != nil {
-				p.b.Fatal(err)
+	blocks := b.Blocks("n1") // a block with an address of the agent itself never leaves
+	block := &blocks[slices.IndexFunc(blocks, func(p v1alpha1.PodIPBlock) bool {
+		return !slices.ContainsFunc(agent.Own(), netip.MustParsePrefix(p.Spec.CIDR).Contains)
+	})]
+	b.Delete(block)
+	b.Gone(block) // by the handshake
+	b.node("n2")
+	b.Eventually("a node whose agent does not run yet has its CiliumNode", func() error { return b.serves("n2", 1) })
+	b.Delete(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	b.Eventually("a CiliumNode deleted by hand is restored", func() error { return b.serves("n2", 1) })
+
+	for _, name := range []string{"n1", "n2"} {
+		b.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		b.Gone(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		b.Eventually("the blocks of a deleted Node go", func() error {
+			if blocks := b.Blocks(name); len(blocks) != 0 {
+				return fmt.Errorf("%d blocks", len(blocks))
 			}
-			token = config.BearerToken
-		}
-		body, err := get(p.b.Context(), container, "metrics", "/metrics", token, trust)
-		switch {
-		case test.want == "" && err != nil:
-			p.b.Fatalf("metrics as %q: %v", test.account, err)
-		case test.want == "":
-			p.b.documented(body)
-		case err == nil || !strings.Contains(err.Error(), test.want):
-			p.b.Errorf("metrics as %q: %v, want %s", test.account, err, test.want)
-		}
+			return nil
+		})
+	}
+	pool := b.pool()
+	b.Delete(pool)
+	b.Gone(pool)
+	b.reported(event.ReasonPodAddressShortage, "")
+}
+
+// A disabled feature has no rights. TestRightsAreEnoughAndNoMore checks that the remaining
+// rights are used, and suffice.
+func TestRightsFollowValues(t *testing.T) {
+	rights := func(values string) []string { return rightsOf(t, render(t, "-f", writeFile(t, values))) }
+	all := rights("nodes: {shortageTaint: a/b}")
+	tests := map[string]struct {
+		values string
+		gone   []string
+	}{
+		"taint": {"", []string{"patch nodes"}},
+		"CiliumNodes": {"mode: kubernetes", []string{
+			"create ciliumnodes.cilium.io", "delete ciliumnodes.cilium.io", "list ciliumnodes.cilium.io", "patch ciliumnodes.cilium.io",
+			"patch ciliumnodes/status.cilium.io", "watch ciliumnodes.cilium.io"}},
+		"condition": {"nodes: {shortageTaint: a/b, condition: false}", []string{"patch nodes/status"}},
+		"plain metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {secure: false}", []string{
+			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
+		"no metrics": {"nodes: {shortageTaint: a/b}\nmetrics: {port: 0}", []string{
+			"create subjectaccessreviews.authorization.k8s.io", "create tokenreviews.authentication.k8s.io"}},
+		"no election": {"nodes: {shortageTaint: a/b}\nreplicas: 1\nleaderElection: {enabled: false}", []string{
+			"create events", "create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "patch events", "update leases.coordination.k8s.io"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			left := rights(test.values)
+			gone := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return slices.Contains(left, r) })
+			if diff := cmp.Diff(test.gone, gone); diff != "" {
+				t.Errorf("rights that went (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
-// certificate writes a certificate as a Secret of type kubernetes.io/tls is mounted. It
-// returns its folder, and the trust configuration of a scraper that uses the chart's
-// ServiceMonitor.
-func (b *bed) certificate() (string, *tls.Config) {
-	b.Helper()
-	monitor := ofKind(b.T, render(b.T, "--set", "metrics.certSecret=s,metrics.serviceMonitor.enabled=true"), "ServiceMonitor")[0]
-	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
-	name, _, err := unstructured.NestedString(endpoints[0].(map[string]any), "tlsConfig", "serverName")
-	if err != nil || name == "" {
-		b.Fatalf("the ServiceMonitor has no serverName: %v", err)
-	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	dir := b.TempDir()
-	for file, data := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
-		b.Must(os.WriteFile(filepath.Join(dir, file), data, 0o600))
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(certificate)
-	return dir, &tls.Config{RootCAs: pool, ServerName: name}
-}
-
-// documented checks that each of the libraries' metrics in docs/reference/metrics.md is among those
-// served; the alerts and the dashboard may query these.
-func (b *bed) documented(served string) {
-	b.Helper()
-	page, err := os.ReadFile(root + "/docs/reference/metrics.md")
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## From the libraries\n")
-	names := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(section, -1)
-	if len(names) == 0 {
-		b.Fatal("docs/reference/metrics.md lists no metrics of the libraries")
-	}
-	for _, name := range names {
-		if !strings.Contains(served, "\n# TYPE "+name[1]+" ") {
-			b.Errorf("docs/reference/metrics.md says that %s is served; it is not", name[1])
-		}
-	}
-	if want := `leader_election_master_status{name="` + release + `"} 1`; !strings.Contains(served, want) {
-		b.Errorf("the alerts ask for %s; it is not served", want)
-	}
-}
-
-func (p *running) seesNothingForbidden() {
-	p.b.Helper()
-	for line := range strings.Lines(p.Log()) {
-		if strings.Contains(strings.ToLower(line), "forbidden") {
-			p.b.Errorf("the operator logs %s", line)
-		}
-	}
+// seldom reports whether a short test does not use a right: informers stream what is there, and list
+// where an API server cannot do that; an event repeated within minutes is counted up.
+func seldom(right string, used []string) bool {
+	kind, lists := strings.CutPrefix(right, "list ")
+	return lists && slices.Contains(used, "watch "+kind) || strings.HasPrefix(right, "patch events")
 }
 
 // right formats one verb on one kind: "patch nodes/status", "get leases.coordination.k8s.io".
-func right(verb, group, resource, subresource string) string {
-	if subresource != "" {
-		resource += "/" + subresource
+func right(verb, group, resource string) string {
+	return strings.TrimSuffix(verb+" "+resource+"."+group, ".")
+}
+
+// rightsOf returns the rights of the operator's own roles.
+func rightsOf(t *testing.T, all []*unstructured.Unstructured) []string {
+	t.Helper()
+	var found []string
+	forPeople := regexp.MustCompile(`-(viewer|editor|metrics-reader)$`)
+	for _, o := range all {
+		if kind := o.GetKind(); kind != "ClusterRole" && kind != "Role" || forPeople.MatchString(o.GetName()) {
+			continue
+		}
+		for _, rule := range typed[rbacv1.ClusterRole](t, o).Rules { // a Role has the same shape
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					found = append(found, right(verb, rule.APIGroups[0], resource))
+				}
+			}
+		}
 	}
-	if group != "" {
-		resource += "." + group
-	}
-	return verb + " " + resource
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // usedRights reads the operator's requests from the audit log, and fails if one was denied.
 func (b *bed) usedRights() []string {
 	b.Helper()
-	log, err := os.ReadFile(filepath.Join(b.cluster.Dir(), "audit.log"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	log := readFile(b.T, filepath.Join(b.cluster.Dir(), "audit.log"))
 	used := map[string]bool{}
 	for line := range bytes.Lines(log) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
@@ -228,55 +216,164 @@ func (b *bed) usedRights() []string {
 			b.Errorf("%s %s was answered with %d", request.Verb, request.RequestURI, code)
 		}
 		if o := request.ObjectRef; o != nil {
-			used[right(request.Verb, o.APIGroup, o.Resource, o.Subresource)] = true
+			used[right(request.Verb, o.APIGroup, strings.TrimSuffix(o.Resource+"/"+o.Subresource, "/"))] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(used))
 }
 
-// grantedRights returns the rights that the chart's roles grant to the operator.
-func (b *bed) grantedRights() []string {
-	b.Helper()
-	clusterWide, local := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
-	b.Must(b.Client.List(b.Context(), clusterWide))
-	b.Must(b.Client.List(b.Context(), local))
-	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: release, Namespace: namespace}
-	var rules []rbacv1.PolicyRule
-	for _, binding := range clusterWide.Items {
-		if slices.Contains(binding.Subjects, operator) {
-			role := &rbacv1.ClusterRole{}
-			b.Read(role, "", binding.RoleRef.Name)
-			rules = append(rules, role.Rules...)
-		}
-	}
-	for _, binding := range local.Items {
-		if slices.Contains(binding.Subjects, operator) {
-			role := &rbacv1.Role{}
-			b.Read(role, binding.Namespace, binding.RoleRef.Name)
-			rules = append(rules, role.Rules...)
-		}
-	}
-	granted := map[string]bool{}
-	for _, rule := range rules {
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					resource, subresource, _ := strings.Cut(resource, "/")
-					granted[right(verb, group, resource, subresource)] = true
-				}
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(granted))
+// running is the operator, started as the Deployment would start it.
+type running struct {
+	*process.Process
+	b *bed
 }
 
-func (b *bed) compareRights(granted, used []string) {
+// startOperator runs the operator with the Deployment's arguments and the token of its
+// ServiceAccount, until it is stopped or the test ends. Further arguments follow those.
+func (b *bed) startOperator(args ...string) *running {
 	b.Helper()
-	granted = slices.DeleteFunc(granted, func(r string) bool {
-		_, ok := seldom[r]
-		return ok && !slices.Contains(used, r)
+	container := b.deployment().Spec.Template.Spec.Containers[0]
+	config, err := b.cluster.ConfigFor(b.Context(), namespace, b.deployment().Spec.Template.Spec.ServiceAccountName)
+	b.Must(err)
+	if b.pod != nil {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: b.pod.Name, UID: b.pod.UID},
+		}}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: b.pod.Spec.ServiceAccountName}}
+		b.Must(b.Client.SubResource("token").Create(b.Context(), account, request))
+		config.BearerToken = request.Status.Token
+	}
+	dir, err := os.MkdirTemp(b.cluster.Dir(), "operator-")
+	b.Must(err)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	b.Must(controlplane.WriteKubeconfig(kubeconfig, config))
+	p, err := process.Start(process.Command{
+		Name: "operator", Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")},
+		Args: slices.Concat([]string{operator(b.T)}, container.Args, []string{"--kubeconfig=" + kubeconfig}, args),
 	})
-	if diff := cmp.Diff(used, granted); diff != "" {
-		b.Errorf("rights (-used +granted):\n%s", diff)
+	b.Must(err)
+	b.Cleanup(func() { _ = p.Kill() })
+
+	b.Eventually("the probes of the Deployment are answered", func() error {
+		if !p.Running() {
+			b.Fatalf("the operator ended: %v\n%s", p.Err(), p.Log())
+		}
+		for _, probe := range []string{container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path} {
+			if _, err := get(b.Context(), container, "health", probe, rest.Config{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return &running{p, b}
+}
+
+// stop stops the operator, as kubelet does.
+func (p *running) stop() {
+	p.b.Helper()
+	if err := errors.Join(p.Stop(harness.Patience), p.Err()); err != nil {
+		p.b.Errorf("the operator stopped with %v\n%s", err, p.Log())
+	}
+}
+
+// logs waits until the operator's log has a text.
+func (p *running) logs(text string) {
+	p.b.Helper()
+	p.b.Eventually("the log says "+text, func() error {
+		if log := p.Log(); !strings.Contains(log, text) {
+			return errors.New(log)
+		}
+		return nil
+	})
+}
+
+// servesMetrics checks that only authorized clients may read the metrics, that the server has
+// the certificate that trust requires, and that the libraries' metrics in docs/reference/metrics.md
+// exist.
+func (p *running) servesMetrics(trust rest.TLSClientConfig) {
+	p.b.Helper()
+	container := p.b.deployment().Spec.Template.Spec.Containers[0]
+	for _, test := range []struct {
+		account string
+		want    func(error) bool
+	}{
+		{"", apierrors.IsUnauthorized}, {"stranger", apierrors.IsForbidden}, {"prometheus", func(err error) bool { return err == nil }},
+	} {
+		config := &rest.Config{}
+		if test.account != "" {
+			p.b.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: test.account}})
+			var err error
+			config, err = p.b.cluster.ConfigFor(p.b.Context(), "default", test.account)
+			p.b.Must(err)
+		}
+		body, err := get(p.b.Context(), container, "metrics", "/metrics", rest.Config{BearerToken: config.BearerToken, TLSClientConfig: trust})
+		if !test.want(err) {
+			p.b.Errorf("metrics as %q: %v", test.account, err)
+		}
+		if err == nil {
+			p.b.documented(body)
+		}
+	}
+}
+
+// certificate writes a certificate as a Secret of type kubernetes.io/tls is mounted. It
+// returns its folder, and the trust configuration of a scraper that uses the chart's
+// ServiceMonitor.
+func (b *bed) certificate() (string, rest.TLSClientConfig) {
+	b.Helper()
+	monitor := ofKind(b.T, render(b.T, "--set", "metrics.certSecret=s,metrics.serviceMonitor.enabled=true"), "ServiceMonitor")[0]
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	name, _, err := unstructured.NestedString(endpoints[0].(map[string]any), "tlsConfig", "serverName")
+	if err != nil || name == "" {
+		b.Fatalf("the ServiceMonitor has no serverName: %v", err)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+	b.Must(err)
+	dir := b.TempDir()
+	for file, data := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		b.Must(os.WriteFile(filepath.Join(dir, file), data, 0o600))
+	}
+	return dir, rest.TLSClientConfig{CAData: certificate, ServerName: name}
+}
+
+// documented checks that each of the libraries' metrics in docs/reference/metrics.md is among those
+// served; the alerts and the dashboard may query these.
+func (b *bed) documented(served string) {
+	b.Helper()
+	_, section, _ := strings.Cut(string(readFile(b.T, root+"/docs/reference/metrics.md")), "\n## From the libraries\n")
+	names := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(section, -1)
+	if len(names) == 0 {
+		b.Fatal("docs/reference/metrics.md lists no metrics of the libraries")
+	}
+	for _, name := range names {
+		if !strings.Contains(served, "\n# TYPE "+name[1]+" ") {
+			b.Errorf("docs/reference/metrics.md says that %s is served; it is not", name[1])
+		}
+	}
+	if want := `leader_election_master_status{name="` + release + `"} 1`; !strings.Contains(served, want) {
+		b.Errorf("the alerts ask for %s; it is not served", want)
+	}
+}
+
+// An operator with the CRDs of another version, and one of a Deployment without the chart's
+// tolerations, which could keep it off all Nodes, report it with a kubelet's token and the chart's
+// rights, and are Ready.
+func TestOperatorReportsItsInstallation(t *testing.T) {
+	b := newBed(t, helm4)
+	b.helm("install", release, chart, "-f", b.values)
+	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "podippools.cilium-pool.io"}}
+	obj.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"older"}}}`, crds.SchemaAnnotation)
+	b.Must(b.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
+	b.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "by-hand"}, Spec: b.deployment().Spec.Template.Spec}
+	b.pod.Spec.Tolerations = nil
+	b.Create(b.pod)
+	op := b.startOperator("--metrics-bind-address=0")
+	op.logs("add {key: cilium-pool.io/no-addresses, operator: Exists} to its tolerations")
+	op.logs("CRD podippools.cilium-pool.io is not the one that this operator was built with (schema served: older;")
+	for _, not := range []string{"CRD podipblocks.cilium-pool.io is not the one", "may not read CRD"} {
+		if strings.Contains(op.Log(), not) {
+			t.Errorf("the log says %q:\n%s", not, op.Log())
+		}
 	}
 }

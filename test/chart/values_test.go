@@ -20,7 +20,6 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/crds"
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
@@ -72,36 +71,29 @@ func TestBadValuesAreRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := tryHelm(t, helm4, "template", chart, "-f", writeFile(t, test.values))
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("refused with\n%v\nwant\n%s", err, test.want)
-			}
+			wantError(t, err, test.want)
 		})
 	}
+}
+
+// schemaOf reads the schema of the values.
+func schemaOf[T any](t *testing.T) (s T) {
+	t.Helper()
+	harness.Must(t, json.Unmarshal(readFile(t, chart+"/values.schema.json"), &s))
+	return s
 }
 
 // The schema checks a pool in the values as strictly as the CRD does, and lacks no field of
 // the CRD.
 func TestSchemaOfPoolsFollowsTheCRD(t *testing.T) {
-	data, err := os.ReadFile(chart + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schema struct {
+	own := ownCRDs(t)
+	i := slices.IndexFunc(own, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == "PodIPPool" })
+	values := schemaOf[struct {
 		Definitions struct {
 			PoolSpec apiextensionsv1.JSONSchemaProps
 		}
-	}
-	harness.Must(t, json.Unmarshal(data, &schema))
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(definitions, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == "PodIPPool" })
-	spec := definitions[i].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-	sameShape(t, "spec", spec, schema.Definitions.PoolSpec)
+	}](t)
+	sameShape(t, "spec", own[i].Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], values.Definitions.PoolSpec)
 }
 
 func sameShape(t *testing.T, path string, crd, values apiextensionsv1.JSONSchemaProps) {
@@ -156,7 +148,7 @@ func TestFlagsAndValues(t *testing.T) {
 	want["initial-pools"] = namespace + "/" + initialPools
 	want["health-probe-bind-address"] = "127.0.0.1" + want["health-probe-bind-address"] // on the host network
 	want["startup-taints"] = strings.Trim(want["startup-taints"], "[]")
-	got := argsOf(t)
+	got := argsOf(t, deployment(t))
 	for name := range got {
 		got[name] = canonical(got[name])
 	}
@@ -204,8 +196,12 @@ health: {port: 9999}
 		"metrics-bind-address": "0", "metrics-secure": "true", "metrics-cert-dir": "/var/run/metrics-cert", "health-probe-bind-address": "127.0.0.1:9999",
 		"initial-pools": "network/" + initialPools, "scheduling-families": "",
 	}
-	if diff := cmp.Diff(want, argsOf(t, "-f", values)); diff != "" {
+	if diff := cmp.Diff(want, argsOf(t, deployment(t, "-f", values))); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+	// Below Kubernetes 1.36, too.
+	if got := argsOf(t, deployment(t, "-f", writeFile(t, bothFamilies)))["scheduling-families"]; got != "ipv4,ipv6" {
+		t.Errorf("--scheduling-families=%s", got)
 	}
 }
 
@@ -214,11 +210,11 @@ func deployment(t *testing.T, args ...string) *appsv1.Deployment {
 	return typed[appsv1.Deployment](t, ofKind(t, render(t, args...), "Deployment")[0])
 }
 
-// argsOf returns the operator's arguments in the rendered Deployment.
-func argsOf(t *testing.T, args ...string) map[string]string {
+// argsOf returns the operator's arguments in a rendered Deployment.
+func argsOf(t *testing.T, d *appsv1.Deployment) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, arg := range deployment(t, args...).Spec.Template.Spec.Containers[0].Args {
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
 		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if _, twice := found[name]; twice || !ok {
 			t.Errorf("argument %q", arg)
@@ -232,9 +228,7 @@ func argsOf(t *testing.T, args ...string) map[string]string {
 func flagDefaults(t *testing.T) map[string]string {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), operator(t), "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, list, _ := strings.Cut(string(help), "\nFlags:\n")
 	zero := map[string]string{"": "false", "int": "0", "float32": "0", "duration": "0s", "string": "", "strings": ""}
 	flags := map[string]string{}
@@ -266,23 +260,16 @@ func operator(t *testing.T) string {
 
 // The chart has the same CRDs as the code, apart from Helm's additions.
 func TestCRDsAreThoseOfTheCode(t *testing.T) {
-	want, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []*apiextensionsv1.CustomResourceDefinition
+	kept := []string{"helm.sh/resource-policy", "argocd.argoproj.io/sync-options", "kustomize.toolkit.fluxcd.io/prune"}
 	for _, o := range ofKind(t, render(t), "CustomResourceDefinition") {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		harness.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd))
-		if crd.Annotations["helm.sh/resource-policy"] != "keep" {
-			t.Errorf("uninstalling the chart would delete %s, and with it all its objects", crd.Name)
-		}
-		kept := []string{"helm.sh/resource-policy", "argocd.argoproj.io/sync-options", "kustomize.toolkit.fluxcd.io/prune"}
 		maps.DeleteFunc(crd.Annotations, func(key, _ string) bool { return slices.Contains(kept, key) })
 		crd.Labels = nil
 		got = append(got, crd)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(ownCRDs(t), got); diff != "" {
 		t.Errorf("make generate copies them (-code +chart):\n%s", diff)
 	}
 	for _, o := range render(t, "--set", "crds.install=false") {
@@ -292,50 +279,14 @@ func TestCRDsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The README's table of values is the generator's output for values.yaml.
-func TestReadmeIsFresh(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"values.yaml", "values.schema.json", "README.md"} {
-		data, err := os.ReadFile(filepath.Join(chart, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
-	}
-	out, err := exec.CommandContext(t.Context(), "go", "run", "-C", root+"/hack/chartdocs", ".", dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	fresh, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale, err := os.ReadFile(chart + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(fresh), string(stale)); diff != "" {
-		t.Errorf("make generate writes it (-fresh +README.md):\n%s", diff)
-	}
-}
-
 // values.schema.json has each value and no others, and allows no unknown properties wherever it
 // names one.
 func TestSchemaIsComplete(t *testing.T) {
-	data, err := os.ReadFile(chart + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var values map[string]any
-	harness.Must(t, yaml.Unmarshal(data, &values))
-	data, err = os.ReadFile(chart + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schema map[string]any
-	harness.Must(t, json.Unmarshal(data, &schema))
-	closed(t, "", schema)
-	sameKeys(t, "", values, schema)
+	harness.Must(t, yaml.Unmarshal(readFile(t, chart+"/values.yaml"), &values))
+	all := schemaOf[map[string]any](t)
+	closed(t, "", all)
+	sameKeys(t, "", values, all)
 }
 
 func closed(t *testing.T, path string, schema any) {
@@ -376,27 +327,19 @@ func sameKeys(t *testing.T, path string, values, schema map[string]any) {
 // The operator is on the host network: endpoints without credentials listen only on the
 // loopback address, where the kubelet probes them.
 func TestAddressesOnTheHost(t *testing.T) {
-	tests := map[string]struct{ values, metrics, health, probe string }{
-		"default":         {"{}", ":9870", "127.0.0.1:9871", "127.0.0.1"},
-		"plain metrics":   {"metrics: {secure: false}", "127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1"},
-		"given addresses": {`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`, "[2001:db8::1]:9870", "[::1]:9871", "::1"},
-		"all addresses":   {`health: {address: ""}`, ":9870", ":9871", ""},
-		"no metrics":      {"metrics: {port: 0, secure: false}", "0", "127.0.0.1:9871", "127.0.0.1"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			values := []string{"-f", writeFile(t, test.values)}
-			args := argsOf(t, values...)
-			got := []string{args["metrics-bind-address"], args["health-probe-bind-address"]}
-			want := []string{test.metrics, test.health}
-			container := deployment(t, values...).Spec.Template.Spec.Containers[0]
-			for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
-				got, want = append(got, probe.HTTPGet.Host), append(want, test.probe)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("metrics, health and the host of probes (-want +got):\n%s", diff)
-			}
-		})
+	for values, want := range map[string][]string{ // metrics, health and the host of both probes
+		"":                                  {":9870", "127.0.0.1:9871", "127.0.0.1", "127.0.0.1"},
+		"metrics: {secure: false}":          {"127.0.0.1:9870", "127.0.0.1:9871", "127.0.0.1", "127.0.0.1"},
+		`health: {address: ""}`:             {":9870", ":9871", "", ""},
+		"metrics: {port: 0, secure: false}": {"0", "127.0.0.1:9871", "127.0.0.1", "127.0.0.1"},
+		`{metrics: {secure: false, address: "2001:db8::1"}, health: {address: "::1"}}`: {"[2001:db8::1]:9870", "[::1]:9871", "::1", "::1"},
+	} {
+		d := deployment(t, "-f", writeFile(t, values))
+		container, args := d.Spec.Template.Spec.Containers[0], argsOf(t, d)
+		got := []string{args["metrics-bind-address"], args["health-probe-bind-address"], container.LivenessProbe.HTTPGet.Host, container.ReadinessProbe.HTTPGet.Host}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: metrics, health and the host of probes (-want +got):\n%s", values, diff)
+		}
 	}
 }
 

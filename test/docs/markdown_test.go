@@ -61,8 +61,8 @@ func whole(page string) string { return page }
 // joined returns a page with each command on one line.
 func joined(page string) string { return strings.ReplaceAll(page, "\\\n", " ") }
 
-// matches calls f with each match of a pattern in what of returns of each page; there must be atLeast
-// so many, as the pages show more.
+// matches calls f for each match of a pattern on each page, or in the part of the page that of
+// returns. Fewer matches than atLeast fail the test.
 func matches(t *testing.T, pages []string, of func(page string) string, pattern string, atLeast int, f func(page string, m []string)) {
 	t.Helper()
 	seen, compiled := 0, regexp.MustCompile(pattern)
