@@ -98,280 +98,143 @@ func (p *place) phase(o *v1alpha1.PodIPBlock, phase ipalloc.Phase, reason expand
 type fault struct {
 	plant func(p *place)
 	want  []string
-	// timed faults are reported only after --stuck-after.
-	timed bool
+	timed bool // see stuck
 }
+
+// found is a fault that check reports at once.
+func found(plant func(p *place), want ...string) fault { return fault{plant, want, false} }
+
+// stuck is one that it reports only after --stuck-after.
+func stuck(plant func(p *place), want ...string) fault { return fault{plant, want, true} }
 
 func addressFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
-		audit.AddressOnTwoNodes: {
-			plant: func(p *place) { p.publish("10.0.0.4") },
-			want:  []string{"AddressOnTwoNodes CiliumNode/NODE CiliumNode/healthy 10.0.0.4"},
-		},
-		audit.AddressUsedTwice: {
-			plant: func(p *place) { p.use("10.0.0.1", "default/x") },
-			want: []string{
-				"AddressUsedTwice CiliumNode/NODE CiliumNode/healthy 10.0.0.1",
-				"AddressOutsidePool CiliumNode/NODE 10.0.0.1",
-			},
-		},
-		audit.PodsShareAddress: {
-			plant: func(p *place) { p.RunningPod(p.node, "zz-shares", p.ip(2)) },
-			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
-		},
-		audit.AddressTwiceInPool: {
-			plant: func(p *place) { p.publish("fd00::a"); p.publish("FD00::A") },
-			want:  []string{"AddressTwiceInPool CiliumNode/NODE fd00::a", "ForeignPoolEntry CiliumNode/NODE fd00::a"},
-		},
-		audit.PoolEntryMalformed: {
-			plant: func(p *place) { p.publish("FD00::B") },
-			want:  []string{"PoolEntryMalformed CiliumNode/NODE fd00::b", "ForeignPoolEntry CiliumNode/NODE fd00::b"},
-		},
-		audit.PoolEntryUnreadable: {
-			plant: func(p *place) { p.publish("ten") },
-			want:  []string{"PoolEntryUnreadable CiliumNode/NODE"},
-		},
-		audit.FieldUnreadable: {
-			plant: func(p *place) { p.listText("podCIDRs", "10.020.0.0/24") },
-			want:  []string{"FieldUnreadable CiliumNode/NODE"},
-		},
-		audit.AddressOutsidePool: {
-			plant: func(p *place) { p.unpublish(p.ip(2)) },
-			want:  []string{"AddressOutsidePool CiliumNode/NODE 10.0.N.2"},
-		},
-		audit.PodAddressOfOtherNode: {
-			plant: func(p *place) { p.RunningPod(p.node, "astray", "10.0.0.5") },
-			want:  []string{"PodAddressOfOtherNode Pod/default/astray CiliumNode/healthy 10.0.0.5"},
-		},
-		audit.PodAddressUnowned: {
-			plant: func(p *place) { p.RunningPod(p.node, "unowned", "192.0.2.99") },
-			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
-		},
-		audit.PoolEntryOfOtherNode: {
-			plant: func(p *place) {
-				p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"pool": "main"}}})
-				p.phase(p.block("other", p.ip(8)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
-				p.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "other"},
-					Spec: ciliumv2.NodeSpec{IPAM: ipamtypes.IPAMSpec{Pool: ipamtypes.AllocationMap{"192.0.2.201": {}}}}})
-				p.publish(p.ip(10))
-			},
-			want: []string{"PoolEntryOfOtherNode CiliumNode/NODE PodIPBlock/10.0.N.8-29 10.0.N.10", "ForeignPoolEntry CiliumNode/other 192.0.2.201"},
-		},
-		audit.PoolEntryWithoutBlock: {
-			plant: func(p *place) { p.publish(p.ip(77)) },
-			want:  []string{"PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.77"},
-		},
-		audit.ForeignPoolEntry: {
-			plant: func(p *place) { p.publish("192.0.2.200") },
-			want:  []string{"ForeignPoolEntry CiliumNode/NODE 192.0.2.200"},
-		},
-		audit.PodCIDROnTwoNodes: {
-			plant: func(p *place) { p.list("198.51.100.0/24") },
-			want: []string{
-				"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24",
-				"ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25",
-			},
-		},
-		audit.PodCIDROfOtherNode: {
-			plant: func(p *place) { p.list("10.0.0.0/29") },
-			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
-		},
-		audit.PodCIDRWithoutBlock: {
-			plant: func(p *place) { p.Remove(p.own()) },
-			want:  []string{"PodCIDRWithoutBlock CiliumNode/NODE 10.0.N.0/29"},
-		},
-		audit.ForeignPodCIDR: {
-			plant: func(p *place) { p.list("203.0.113.0/24") },
-			want:  []string{"ForeignPodCIDR CiliumNode/NODE 203.0.113.0/24"},
-		},
+		audit.AddressOnTwoNodes: found(func(p *place) { p.publish("10.0.0.4") }, "AddressOnTwoNodes CiliumNode/NODE CiliumNode/healthy 10.0.0.4"),
+		audit.AddressUsedTwice: found(func(p *place) { p.use("10.0.0.1", "default/x") },
+			"AddressUsedTwice CiliumNode/NODE CiliumNode/healthy 10.0.0.1", "AddressOutsidePool CiliumNode/NODE 10.0.0.1"),
+		audit.AddressTwiceInPool: found(func(p *place) { p.publish("fd00::a"); p.publish("FD00::A") },
+			"AddressTwiceInPool CiliumNode/NODE fd00::a", "ForeignPoolEntry CiliumNode/NODE fd00::a"),
+		audit.PoolEntryMalformed: found(func(p *place) { p.publish("FD00::B") },
+			"PoolEntryMalformed CiliumNode/NODE fd00::b", "ForeignPoolEntry CiliumNode/NODE fd00::b"),
+		audit.PoolEntryUnreadable: found(func(p *place) { p.publish("ten") }, "PoolEntryUnreadable CiliumNode/NODE"),
+		audit.FieldUnreadable:     found(func(p *place) { p.listText("podCIDRs", "10.020.0.0/24") }, "FieldUnreadable CiliumNode/NODE"),
+		audit.AddressOutsidePool:  found(func(p *place) { p.unpublish(p.ip(2)) }, "AddressOutsidePool CiliumNode/NODE 10.0.N.2"),
+		audit.PoolEntryOfOtherNode: found(func(p *place) {
+			p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"pool": "main"}}})
+			p.phase(p.block("other", p.ip(8)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
+			p.Create(&ciliumv2.CiliumNode{ObjectMeta: metav1.ObjectMeta{Name: "other"},
+				Spec: ciliumv2.NodeSpec{IPAM: ipamtypes.IPAMSpec{Pool: ipamtypes.AllocationMap{"192.0.2.201": {}}}}})
+			p.publish(p.ip(10))
+		}, "PoolEntryOfOtherNode CiliumNode/NODE PodIPBlock/10.0.N.8-29 10.0.N.10", "ForeignPoolEntry CiliumNode/other 192.0.2.201"),
+		audit.PoolEntryWithoutBlock: found(func(p *place) { p.publish(p.ip(77)) }, "PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.77"),
+		audit.ForeignPoolEntry:      found(func(p *place) { p.publish("192.0.2.200") }, "ForeignPoolEntry CiliumNode/NODE 192.0.2.200"),
+		audit.PodCIDROnTwoNodes: found(func(p *place) { p.list("198.51.100.0/24") },
+			"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24", "ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25"),
+		audit.PodCIDROfOtherNode: found(func(p *place) { p.list("10.0.0.0/29") }, "PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"),
+		audit.ForeignPodCIDR:     found(func(p *place) { p.list("203.0.113.0/24") }, "ForeignPodCIDR CiliumNode/NODE 203.0.113.0/24"),
 	}
 }
 
 func blockFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
-		audit.BlocksOverlap: {
-			plant: func(p *place) { p.block(p.node, p.ip(0)+"/28") },
-			want:  []string{"BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"},
-		},
-		audit.BlockNotListed: {
-			plant: func(p *place) { p.cn.Spec.IPAM.PodCIDRs = nil; p.Update(p.cn) },
-			want:  []string{"BlockNotListed PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
-		},
-		audit.BlockNotPublished: {
-			plant: func(p *place) { p.block(p.node, p.ip(16)+"/29") },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"}, timed: true,
-		},
-		audit.CoolingBlockPublished: {
-			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
-			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"},
-		},
-		audit.BlockWithoutNode: {
-			plant: func(p *place) { p.block("no-node", p.ip(16)+"/29") },
-			want:  []string{"BlockWithoutNode PodIPBlock/10.0.N.16-29 Node/no-node 10.0.N.16/29"},
-		},
-		audit.BlockWithoutPool: {
-			plant: func(p *place) {
-				p.Remove(p.own())
-				p.Create(crd.NewBlock(netip.MustParsePrefix(p.ip(0)+"/29"), "no-pool", p.node, ""))
-			},
-			want: []string{"BlockWithoutPool PodIPBlock/10.0.N.0-29 PodIPPool/no-pool 10.0.N.0/29"},
-		},
-		audit.BlockUnprotected: {
-			plant: func(p *place) { o := p.own(); o.Finalizers = nil; p.Update(o) },
-			want:  []string{"BlockUnprotected PodIPBlock/10.0.N.0-29 10.0.N.0/29"},
-		},
-		audit.CooldownOverdue: {
-			plant: func(p *place) {
-				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 3*time.Hour)
-			},
-			want: []string{"CooldownOverdue PodIPBlock/10.0.N.16-29 Node/NODE 10.0.N.16/29"},
-		},
-		audit.DrainStuck: {
-			plant: func(p *place) {
-				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
-				p.cn.Status.IPAM.Used = nil
-				p.UpdateStatus(p.cn)
-				p.phase(p.own(), ipalloc.Draining, expand.Deleted, 3*time.Hour)
-			},
-			want: []string{"DrainStuck PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"}, timed: true,
-		},
-		audit.MarkedInUse: {
-			plant: func(p *place) { p.entry(p.ip(2), expand.Marked) },
-			want:  []string{"MarkedInUse CiliumNode/NODE 10.0.N.2"},
-		},
-		audit.StuckHandshake: {
-			plant: func(p *place) { p.entry(p.ip(4), expand.Marked) },
-			want:  []string{"StuckHandshake CiliumNode/NODE 10.0.N.4"}, timed: true,
-		},
-		audit.StaleRelease: {
-			plant: func(p *place) { p.entry("192.0.2.1", expand.DoNotRelease) },
-			want:  []string{"StaleRelease CiliumNode/NODE 192.0.2.1"},
-		},
+		audit.BlockNotListed: found(func(p *place) { p.cn.Spec.IPAM.PodCIDRs = nil; p.Update(p.cn) },
+			"BlockNotListed PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"),
+		audit.BlockWithoutNode: found(func(p *place) { p.block("no-node", p.ip(16)+"/29") }, "BlockWithoutNode PodIPBlock/10.0.N.16-29 Node/no-node 10.0.N.16/29"),
+		audit.BlockWithoutPool: found(func(p *place) {
+			p.Remove(p.own())
+			p.Create(crd.NewBlock(netip.MustParsePrefix(p.ip(0)+"/29"), "no-pool", p.node, ""))
+		}, "BlockWithoutPool PodIPBlock/10.0.N.0-29 PodIPPool/no-pool 10.0.N.0/29"),
+		audit.BlockUnprotected: found(func(p *place) { o := p.own(); o.Finalizers = nil; p.Update(o) }, "BlockUnprotected PodIPBlock/10.0.N.0-29 10.0.N.0/29"),
+		audit.CooldownOverdue: found(func(p *place) {
+			p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 3*time.Hour)
+		}, "CooldownOverdue PodIPBlock/10.0.N.16-29 Node/NODE 10.0.N.16/29"),
+		audit.DrainStuck: stuck(func(p *place) {
+			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+			p.cn.Status.IPAM.Used = nil
+			p.UpdateStatus(p.cn)
+			p.phase(p.own(), ipalloc.Draining, expand.Deleted, 3*time.Hour)
+		}, "DrainStuck PodIPBlock/10.0.N.0-29 CiliumNode/NODE 10.0.N.0/29"),
+		audit.MarkedInUse:    found(func(p *place) { p.entry(p.ip(2), expand.Marked) }, "MarkedInUse CiliumNode/NODE 10.0.N.2"),
+		audit.StuckHandshake: stuck(func(p *place) { p.entry(p.ip(4), expand.Marked) }, "StuckHandshake CiliumNode/NODE 10.0.N.4"),
+		audit.StaleRelease:   found(func(p *place) { p.entry("192.0.2.1", expand.DoNotRelease) }, "StaleRelease CiliumNode/NODE 192.0.2.1"),
 	}
 }
 
 func nodeFaults() map[audit.Reason]fault {
 	return map[audit.Reason]fault{
-		audit.CiliumNodeMissing: {
-			plant: func(p *place) { p.Remove(p.cn) },
-			want:  []string{"CiliumNodeMissing Node/NODE"},
-		},
-		audit.CiliumNodeWithoutNode: {
-			plant: func(p *place) {
-				p.Remove(p.own())
-				p.Remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.node}})
-				p.cn.Spec.IPAM.PodCIDRs, p.cn.Spec.IPAM.Pool = nil, ipamtypes.AllocationMap{p.ip(2): {}, p.ip(1): {}}
-				p.Update(p.cn)
-			},
-			want: []string{"CiliumNodeWithoutNode CiliumNode/NODE", "PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.1 10.0.N.2"},
-		},
-		audit.NodeWithoutAddresses: {
-			plant: func(p *place) { p.newcomer("empty", "main") },
-			want:  []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
-		},
-		audit.NodeYetToMove: {
-			plant: func(p *place) {
-				p.Remove(p.own())
-				p.cn.Spec.IPAM.Pool = nil
-				p.Update(p.cn)
-				p.cn.Status.IPAM.Used = nil
-				p.UpdateStatus(p.cn)
-			},
-			want: []string{"NodeYetToMove Node/NODE"},
-		},
-		audit.NodeServedByNoPool: {
-			plant: func(p *place) { p.newcomer("unserved", "none") },
-			want:  []string{"NodeServedByNoPool Node/unserved"},
-		},
-		audit.NodeAwaitsLabels: {
-			plant: func(p *place) {
-				p.pool("late", func(o *v1alpha1.PodIPPool) {
-					o.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/late": "true"}}
-				}, "10.200.0.0/24")
-				p.newcomer("awaiting", "late")
-				node := &corev1.Node{}
-				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: "awaiting"}, node))
-				node.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule}}
-				p.Update(node)
-				p.Create(harness.BoundPod("awaiting", "ccm", nil))
-			},
-			want: []string{"NodeAwaitsLabels Node/awaiting"},
-		},
-		audit.NodeWithoutAgent: {
-			plant: func(p *place) {
-				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + p.node}})
-				p.cn.Status.IPAM.Used = nil
-				p.UpdateStatus(p.cn)
-				p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
-				p.RunningPod(p.node, "elsewhere", "172.16.4.1")
-			},
-			want: []string{"NodeWithoutAgent Node/NODE"}, timed: true,
-		},
-		audit.NodeShortOfAddresses: {
-			plant: func(p *place) {
-				node := &corev1.Node{}
-				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
-				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
-					Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
-				p.UpdateStatus(node)
-			},
-			want: []string{"NodeShortOfAddresses Node/NODE"},
-		},
-		audit.ClusterAddressInUse: {
-			plant: func(p *place) {
-				node := &corev1.Node{}
-				p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
-				node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.ip(2)}}
-				p.UpdateStatus(node)
-			},
-			want: []string{"ClusterAddressInUse CiliumNode/NODE 10.0.N.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.N.2"},
-		},
-		audit.PoolCoversCluster: {
-			plant: func(p *place) { p.pool("services", nil, "10.96.0.0/24") },
-			want:  []string{"PoolCoversClusterAddresses PodIPPool/services 10.96.0.0/16"},
-		},
-		audit.PoolsOverlap: {
-			plant: func(p *place) { p.pool("second", nil, "10.0.128.0/17", "10.9.0.0/24") },
-			want:  []string{"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17"},
-		},
-		audit.PoolInvalid: {
-			plant: func(p *place) {
-				p.pool("invalid", func(o *v1alpha1.PodIPPool) {
-					o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonInvalid
-					o.Status.Conditions[0].Message = "planted"
-				}, "10.9.1.0/24")
-			},
-			want: []string{"PoolInvalid PodIPPool/invalid"},
-		},
-		audit.PoolExhausted: {
-			plant: func(p *place) {
-				p.pool("full", func(o *v1alpha1.PodIPPool) {
-					o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
-						Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
-				}, "10.9.2.0/24")
-			},
-			want: []string{"PoolExhausted PodIPPool/full"},
-		},
-		audit.PoolChosenByKubelet: {
-			plant: func(p *place) {
-				o := p.pool("chosen", nil, "10.9.4.0/24")
-				o.Annotations = nil
-				p.Update(o)
-			},
-			want: []string{"PoolChosenByKubelet PodIPPool/chosen"},
-		},
-		audit.PoolRangePublic: {
-			plant: func(p *place) { p.pool("public", nil, "100.162.224.0/19") },
-			want:  []string{"PoolRangePublic PodIPPool/public 100.162.224.0/19"},
-		},
-		audit.PoolStatusStale: {
-			plant: func(p *place) {
-				o := p.pool("unseen", nil, "10.9.3.0/24")
-				o.Spec.Priority = 7
-				p.Update(o)
-			},
-			want: []string{"PoolStatusStale PodIPPool/unseen"},
-		},
+		audit.CiliumNodeMissing: found(func(p *place) { p.Remove(p.cn) }, "CiliumNodeMissing Node/NODE"),
+		audit.CiliumNodeWithoutNode: found(func(p *place) {
+			p.Remove(p.own())
+			p.Remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.node}})
+			p.cn.Spec.IPAM.PodCIDRs, p.cn.Spec.IPAM.Pool = nil, ipamtypes.AllocationMap{p.ip(2): {}, p.ip(1): {}}
+			p.Update(p.cn)
+		}, "CiliumNodeWithoutNode CiliumNode/NODE", "PoolEntryWithoutBlock CiliumNode/NODE PodIPPool/main 10.0.N.1 10.0.N.2"),
+		audit.NodeWithoutAddresses: found(func(p *place) { p.newcomer("empty", "main") }, "NodeWithoutAddresses Node/empty PodIPPool/main"),
+		audit.NodeYetToMove: found(func(p *place) {
+			p.Remove(p.own())
+			p.cn.Spec.IPAM.Pool = nil
+			p.Update(p.cn)
+			p.cn.Status.IPAM.Used = nil
+			p.UpdateStatus(p.cn)
+		}, "NodeYetToMove Node/NODE"),
+		audit.NodeServedByNoPool: found(func(p *place) { p.newcomer("unserved", "none") }, "NodeServedByNoPool Node/unserved"),
+		audit.NodeAwaitsLabels: found(func(p *place) {
+			p.pool("late", func(o *v1alpha1.PodIPPool) {
+				o.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/late": "true"}}
+			}, "10.200.0.0/24")
+			p.newcomer("awaiting", "late")
+			node := &corev1.Node{}
+			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: "awaiting"}, node))
+			node.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule}}
+			p.Update(node)
+			p.Create(harness.BoundPod("awaiting", "ccm", nil))
+		}, "NodeAwaitsLabels Node/awaiting"),
+		audit.NodeWithoutAgent: stuck(func(p *place) {
+			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-" + p.node}})
+			p.cn.Status.IPAM.Used = nil
+			p.UpdateStatus(p.cn)
+			p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
+			p.RunningPod(p.node, "elsewhere", "172.16.4.1")
+		}, "NodeWithoutAgent Node/NODE"),
+		audit.NodeShortOfAddresses: found(func(p *place) {
+			node := &corev1.Node{}
+			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
+			node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+				Type: v1alpha1.NodeAddressShortage, Status: corev1.ConditionTrue, Reason: "PoolsExhausted", Message: "planted"})
+			p.UpdateStatus(node)
+		}, "NodeShortOfAddresses Node/NODE"),
+		audit.ClusterAddressInUse: found(func(p *place) {
+			node := &corev1.Node{}
+			p.Must(p.Client.Get(p.Context(), client.ObjectKey{Name: p.node}, node))
+			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: p.ip(2)}}
+			p.UpdateStatus(node)
+		}, "ClusterAddressInUse CiliumNode/NODE 10.0.N.2", "PoolCoversClusterAddresses PodIPPool/main 10.0.N.2"),
+		audit.PoolCoversCluster: found(func(p *place) { p.pool("services", nil, "10.96.0.0/24") }, "PoolCoversClusterAddresses PodIPPool/services 10.96.0.0/16"),
+		audit.PoolsOverlap: found(func(p *place) { p.pool("second", nil, "10.0.128.0/17", "10.9.0.0/24") },
+			"PoolsOverlap PodIPPool/second PodIPPool/main 10.0.128.0/17"),
+		audit.PoolInvalid: found(func(p *place) {
+			p.pool("invalid", func(o *v1alpha1.PodIPPool) {
+				o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, poolcontroller.ReasonInvalid
+				o.Status.Conditions[0].Message = "planted"
+			}, "10.9.1.0/24")
+		}, "PoolInvalid PodIPPool/invalid"),
+		audit.PoolExhausted: found(func(p *place) {
+			p.pool("full", func(o *v1alpha1.PodIPPool) {
+				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: v1alpha1.PoolExhausted,
+					Status: metav1.ConditionTrue, Reason: poolcontroller.ReasonExhausted, Message: "planted", LastTransitionTime: metav1.Now()})
+			}, "10.9.2.0/24")
+		}, "PoolExhausted PodIPPool/full"),
+		audit.PoolChosenByKubelet: found(func(p *place) {
+			o := p.pool("chosen", nil, "10.9.4.0/24")
+			o.Annotations = nil
+			p.Update(o)
+		}, "PoolChosenByKubelet PodIPPool/chosen"),
+		audit.PoolRangePublic: found(func(p *place) { p.pool("public", nil, "100.162.224.0/19") }, "PoolRangePublic PodIPPool/public 100.162.224.0/19"),
+		audit.PoolStatusStale: found(func(p *place) {
+			o := p.pool("unseen", nil, "10.9.3.0/24")
+			o.Spec.Priority = 7
+			p.Update(o)
+		}, "PoolStatusStale PodIPPool/unseen"),
 	}
 }
 
@@ -393,13 +256,13 @@ var elsewhere = map[audit.Reason]string{
 
 // plantAll plants faults, each on its own node, and returns their number, their reasons, and the
 // expected findings; untimed are the findings expected without --stuck-after.
-func plantAll[R ~string](b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[R]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
+func plantAll(b *bed, node func(name, cidr string) *ciliumv2.CiliumNode, faults ...map[audit.Reason]fault) (n int, planted map[audit.Reason]bool, all, untimed []string) {
 	b.Helper()
 	planted = map[audit.Reason]bool{}
 	for _, some := range faults {
 		for reason, f := range some {
 			n++
-			planted[audit.Reason(reason)] = true
+			planted[reason] = true
 			p := &place{bed: b, node: fmt.Sprintf("node-%02d", n), n: n}
 			p.cn = node(p.node, p.ip(0)+"/29")
 			f.plant(p)
@@ -424,7 +287,7 @@ func TestPlantedFaults(t *testing.T) {
 	healthy.Spec.IPAM.PodCIDRs = append(healthy.Spec.IPAM.PodCIDRs, iputil.PrefixFrom(netip.MustParsePrefix("198.51.100.0/25")))
 	b.Update(healthy)
 
-	n, planted, all, untimed := plantAll(b, b.node, addressFaults(), blockFaults(), nodeFaults())
+	n, planted, all, untimed := plantAll(b, b.node, faultsAlike("CiliumNode"), addressFaults(), blockFaults(), nodeFaults())
 	for _, e := range audit.Catalogue() {
 		if slices.Contains(e.Modes(), ciliumnode.CRD) && !planted[e.Reason] && elsewhere[e.Reason] == "" {
 			t.Errorf("%s is not planted", e.Reason)

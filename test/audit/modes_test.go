@@ -86,151 +86,86 @@ func (p *place) podGone() {
 	p.Remove(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-" + p.node}})
 }
 
-// faultsAlike returns the faults that are planted in the same way in both modes with whole blocks.
-func faultsAlike(kind string) map[string]fault {
-	return map[string]fault{
-		"PodsShareAddress": {
-			plant: func(p *place) { p.RunningPod(p.node, "zz-shares", p.ip(2)) },
-			want:  []string{"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"},
-		},
-		"PodAddressOfOtherNode": {
-			plant: func(p *place) { p.RunningPod(p.node, "astray", "10.0.0.5") },
-			want:  []string{"PodAddressOfOtherNode Pod/default/astray " + kind + "/healthy 10.0.0.5"},
-		},
-		"PodAddressUnowned": {
-			plant: func(p *place) { p.RunningPod(p.node, "unowned", "192.0.2.99") },
-			want:  []string{"PodAddressUnowned Pod/default/unowned 192.0.2.99"},
-		},
-		"PodCIDRWithoutBlock": {
-			plant: func(p *place) { p.Remove(p.own()) },
-			want:  []string{"PodCIDRWithoutBlock " + kind + "/NODE 10.0.N.0/29"},
-		},
-		"BlockNotPublished": {
-			plant: func(p *place) { p.block(p.node, p.ip(16)+"/29") },
-			want:  []string{"BlockNotPublished PodIPBlock/10.0.N.16-29 " + kind + "/NODE 10.0.N.16/29"}, timed: true,
-		},
-		"AddressOutsidePool": {
-			plant: func(p *place) {
-				// The address is in a cooling block, which need not be listed.
-				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
-				p.RunningPod(p.node, "outside", p.ip(18))
-			},
-			want: []string{"AddressOutsidePool " + kind + "/NODE 10.0.N.18"},
-		},
-		"CoolingBlockPublished": {
-			plant: func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
-			want:  []string{"CoolingBlockPublished PodIPBlock/10.0.N.0-29 " + kind + "/NODE 10.0.N.0/29"},
-		},
-		"BlocksOverlap": {
-			plant: func(p *place) { p.block(p.node, p.ip(0)+"/28") },
-			want:  []string{"BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"},
-		},
+// outside makes a pod run on an address in a cooling block, which need not be listed.
+func (p *place) outside() {
+	p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.CoolingDown, expand.Returned, 0)
+	p.RunningPod(p.node, "outside", p.ip(18))
+}
+
+// faultsAlike returns the faults that are planted in the same way in all modes.
+func faultsAlike(kind string) map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		"PodsShareAddress": found(func(p *place) { p.RunningPod(p.node, "zz-shares", p.ip(2)) },
+			"PodsShareAddress Pod/default/zz-shares Pod/default/on-NODE 10.0.N.2"),
+		"PodAddressOfOtherNode": found(func(p *place) { p.RunningPod(p.node, "astray", "10.0.0.5") },
+			"PodAddressOfOtherNode Pod/default/astray "+kind+"/healthy 10.0.0.5"),
+		"PodAddressUnowned":   found(func(p *place) { p.RunningPod(p.node, "unowned", "192.0.2.99") }, "PodAddressUnowned Pod/default/unowned 192.0.2.99"),
+		"PodCIDRWithoutBlock": found(func(p *place) { p.Remove(p.own()) }, "PodCIDRWithoutBlock "+kind+"/NODE 10.0.N.0/29"),
+		"BlockNotPublished":   stuck(func(p *place) { p.block(p.node, p.ip(16)+"/29") }, "BlockNotPublished PodIPBlock/10.0.N.16-29 "+kind+"/NODE 10.0.N.16/29"),
+		"CoolingBlockPublished": found(func(p *place) { p.phase(p.own(), ipalloc.CoolingDown, expand.Returned, 0) },
+			"CoolingBlockPublished PodIPBlock/10.0.N.0-29 "+kind+"/NODE 10.0.N.0/29"),
+		"BlocksOverlap": found(func(p *place) { p.block(p.node, p.ip(0)+"/28") }, "BlocksOverlap PodIPBlock/10.0.N.0-28 PodIPBlock/10.0.N.0-29 10.0.N.0/28"),
 	}
 }
 
-func multiPoolFaults() map[string]fault {
-	return map[string]fault{
-		"FieldUnreadable": {
-			plant: func(p *place) { p.listText("pools/allocated/0/cidrs", "10.0.0.0/029") },
-			want:  []string{"FieldUnreadable CiliumNode/NODE"},
-		},
-		"PodCIDROfOtherNode": {
-			plant: func(p *place) { p.add("default", "10.0.0.0/29") },
-			want:  []string{"PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
-		},
-		"PodCIDROnTwoNodes": {
-			plant: func(p *place) { p.add("blue", "198.51.100.0/24") },
-			want: []string{
-				"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24",
-				"ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25",
-			},
-		},
-		"ListedTwice": {
-			plant: func(p *place) { p.add("blue", p.ip(0)+"/29") },
-			want:  []string{"ListedTwice CiliumNode/NODE 10.0.N.0/29"},
-		},
-		"PodServedByNoPool": {
-			plant: func(p *place) {
-				pod := harness.BoundPod(p.node, "wrong-"+p.node, nil)
-				pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
-				p.Create(pod)
-			},
-			want: []string{"PodServedByNoPool Pod/default/wrong-NODE Node/NODE"},
-		},
-		"LeftFromCRDMode": {
-			plant: func(p *place) {
-				p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
-				p.list(p.ip(0) + "/29")
-			},
-			want: []string{"LeftFromCRDMode CiliumNode/NODE"},
-		},
-		"DrainStuck": {
-			plant: func(p *place) {
-				p.add("default", p.ip(16)+"/29")
-				p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.Draining, expand.Deleted, 3*time.Hour)
-			},
-			want: []string{"DrainStuck PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"}, timed: true,
-		},
-		"StaleRelease": {
-			plant: func(p *place) { p.entry("192.0.2.1", expand.Marked) },
-			want:  []string{"StaleRelease CiliumNode/NODE 192.0.2.1"}, timed: true,
-		},
-		"CiliumNodeMissing": {
-			plant: func(p *place) { p.Remove(p.cn) },
-			want:  []string{"CiliumNodeMissing Node/NODE"},
-		},
-		"NodeWithoutAddresses": {
-			plant: func(p *place) { p.newcomer("empty", "main") },
-			want:  []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
-		},
+func multiPoolFaults() map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		"AddressOutsidePool": found((*place).outside, "AddressOutsidePool CiliumNode/NODE 10.0.N.18"),
+		"FieldUnreadable":    found(func(p *place) { p.listText("pools/allocated/0/cidrs", "10.0.0.0/029") }, "FieldUnreadable CiliumNode/NODE"),
+		"PodCIDROfOtherNode": found(func(p *place) { p.add("default", "10.0.0.0/29") }, "PodCIDROfOtherNode CiliumNode/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"),
+		"PodCIDROnTwoNodes": found(func(p *place) { p.add("blue", "198.51.100.0/24") },
+			"PodCIDROnTwoNodes CiliumNode/NODE CiliumNode/healthy 198.51.100.0/24", "ForeignPodCIDR CiliumNode/NODE 198.51.100.0/24", "ForeignPodCIDR CiliumNode/healthy 198.51.100.0/25"),
+		"ListedTwice": found(func(p *place) { p.add("blue", p.ip(0)+"/29") }, "ListedTwice CiliumNode/NODE 10.0.N.0/29"),
+		"PodServedByNoPool": found(func(p *place) {
+			pod := harness.BoundPod(p.node, "wrong-"+p.node, nil)
+			pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
+			p.Create(pod)
+		}, "PodServedByNoPool Pod/default/wrong-NODE Node/NODE"),
+		"LeftFromCRDMode": found(func(p *place) {
+			p.cn.Spec.IPAM.Pool = ipamtypes.AllocationMap{p.ip(2): {}}
+			p.list(p.ip(0) + "/29")
+		}, "LeftFromCRDMode CiliumNode/NODE"),
+		"DrainStuck": stuck(func(p *place) {
+			p.add("default", p.ip(16)+"/29")
+			p.phase(p.block(p.node, p.ip(16)+"/29"), ipalloc.Draining, expand.Deleted, 3*time.Hour)
+		}, "DrainStuck PodIPBlock/10.0.N.16-29 CiliumNode/NODE 10.0.N.16/29"),
+		"StaleRelease":         stuck(func(p *place) { p.entry("192.0.2.1", expand.Marked) }, "StaleRelease CiliumNode/NODE 192.0.2.1"),
+		"CiliumNodeMissing":    found(func(p *place) { p.Remove(p.cn) }, "CiliumNodeMissing Node/NODE"),
+		"NodeWithoutAddresses": found(func(p *place) { p.newcomer("empty", "main") }, "NodeWithoutAddresses Node/empty PodIPPool/main"),
 	}
 }
 
-func kubernetesFaults() map[string]fault {
-	return map[string]fault{
-		"PodCIDROfOtherNode": {
-			plant: func(p *place) {
-				p.Remove(p.own())
-				p.podGone()
-				p.spoilNode(func(n *corev1.Node) { n.Annotations[podCIDRAnnotation] = "10.0.0.0/29" })
-				p.runs("10.0.0.0/29")
-			},
-			want: []string{"PodCIDROfOtherNode Node/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"},
-		},
-		"AgentOnOtherPodCIDR": {
-			plant: func(p *place) { p.podGone(); p.runs("198.51.100.0/24") },
-			want:  []string{"AgentOnOtherPodCIDR Node/NODE 198.51.100.0/24"},
-		},
-		"NodePodCIDRFirst": {
-			plant: func(p *place) {
-				p.podGone()
-				p.spoilNode(func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "203.0.113.0/24", []string{"203.0.113.0/24"} })
-				p.runs("203.0.113.0/24")
-			},
-			want: []string{"NodePodCIDRFirst Node/NODE PodIPBlock/10.0.N.0-29 10.0.N.0/29", "ForeignPodCIDR Node/NODE 203.0.113.0/24"},
-		},
-		"FamilyNotRun": {
-			plant: func(p *place) {
-				p.block(p.node, "fd00::/125")
-				p.spoilNode(func(n *corev1.Node) { n.Annotations["network.cilium.io/ipv6-pod-cidr"] = "fd00::/125" })
-				p.cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: p.ip(1)}}
-				p.Update(p.cn)
-			},
-			want: []string{"FamilyNotRun Node/NODE PodIPBlock/fd00---125 fd00::/125"},
-		},
-		"NodeWithoutAddresses": {
-			plant: func(p *place) {
-				p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
-			},
-			want: []string{"NodeWithoutAddresses Node/empty PodIPPool/main"},
-		},
+func kubernetesFaults() map[audit.Reason]fault {
+	return map[audit.Reason]fault{
+		"AddressOutsidePool": found((*place).outside, "AddressOutsidePool Node/NODE 10.0.N.18"),
+		"PodCIDROfOtherNode": found(func(p *place) {
+			p.Remove(p.own())
+			p.podGone()
+			p.spoilNode(func(n *corev1.Node) { n.Annotations[podCIDRAnnotation] = "10.0.0.0/29" })
+			p.runs("10.0.0.0/29")
+		}, "PodCIDROfOtherNode Node/NODE PodIPBlock/10.0.0.0-29 10.0.0.0/29"),
+		"AgentOnOtherPodCIDR": found(func(p *place) { p.podGone(); p.runs("198.51.100.0/24") }, "AgentOnOtherPodCIDR Node/NODE 198.51.100.0/24"),
+		"NodePodCIDRFirst": found(func(p *place) {
+			p.podGone()
+			p.spoilNode(func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "203.0.113.0/24", []string{"203.0.113.0/24"} })
+			p.runs("203.0.113.0/24")
+		}, "NodePodCIDRFirst Node/NODE PodIPBlock/10.0.N.0-29 10.0.N.0/29", "ForeignPodCIDR Node/NODE 203.0.113.0/24"),
+		"FamilyNotRun": found(func(p *place) {
+			p.block(p.node, "fd00::/125")
+			p.spoilNode(func(n *corev1.Node) { n.Annotations["network.cilium.io/ipv6-pod-cidr"] = "fd00::/125" })
+			p.cn.Spec.Addresses = []ciliumv2.NodeAddress{{Type: "CiliumInternalIP", IP: p.ip(1)}}
+			p.Update(p.cn)
+		}, "FamilyNotRun Node/NODE PodIPBlock/fd00---125 fd00::/125"),
+		"NodeWithoutAddresses": found(func(p *place) {
+			p.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty", Labels: map[string]string{"pool": "main"}}})
+		}, "NodeWithoutAddresses Node/empty PodIPPool/main"),
 	}
 }
 
 // All faults of a mode with whole blocks are planted at once, as in TestPlantedFaults. The
 // operator's Lease carries the mode.
 func TestPlantedFaultsOfModes(t *testing.T) {
-	for mode, more := range map[ciliumnode.Mode]map[string]fault{
+	for mode, more := range map[ciliumnode.Mode]map[audit.Reason]fault{
 		ciliumnode.MultiPool: multiPoolFaults(), ciliumnode.Kubernetes: kubernetesFaults(),
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
