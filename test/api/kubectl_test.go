@@ -131,9 +131,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 	harness.Must(t, os.WriteFile(file, []byte(manifest), 0o600))
 	defer func() { kubectl(t, "delete", "-f", file) }()
 	watch, err := client.Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer watch.Stop()
 	for range 2 {
 		kubectl(t, "apply", "--server-side", "-f", file)
@@ -145,9 +143,7 @@ spec: {cidr: 10.20.0.0/27, poolName: beijing, nodeName: node-1}
 	kubectl(t, "wait", "--for=jsonpath={.status.phase}=InService", "pib/10.20.0.0-27", "--timeout=30s")
 	kubectl(t, "diff", "--server-side", "-f", file) // exits with 1 if there is a difference
 	o, err := client.Get(t.Context(), "10.20.0.0-27", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if o.GetGeneration() != 1 || len(o.GetManagedFields()) != 1 {
 		t.Errorf("generation %d, managed by %v", o.GetGeneration(), o.GetManagedFields())
 	}

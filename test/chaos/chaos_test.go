@@ -27,9 +27,7 @@ func TestMain(m *testing.M) {
 func binaries(t *testing.T) string {
 	t.Helper()
 	built, err := filepath.Abs("../../.cache/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(built, "etcd"), filepath.Join(built, "kube-apiserver"), harness.Program(t, operatorBinary)} {
 		harness.Must(t, os.Symlink(path, filepath.Join(dir, filepath.Base(path))))
@@ -65,9 +63,7 @@ func TestLongScenarios(t *testing.T) {
 func oneOfEach(t *testing.T, s settings) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chaos-") // kept when it fails
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	r, err := run(t.Context(), s, filepath.Join(dir, "run"), t.Logf)
 	if err != nil {
 		t.Fatalf("%v\nlogs: %s", err, dir)
@@ -98,9 +94,7 @@ func TestStoppedRunLeavesNoProcess(t *testing.T) {
 		t.Errorf("the run ended with %v", err)
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, file := range processes {
 		line, err := os.ReadFile(file)
 		if err == nil && (bytes.Contains(line, []byte(dir)) || bytes.Contains(line, []byte(s.binDir))) {

@@ -44,9 +44,7 @@ type pair struct {
 
 func newPair(t *testing.T, cluster *controlplane.Cluster) *pair {
 	c, err := harness.NewClient(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	p := &pair{
 		t: t, c: c, hub: agent.NewHub(c),
 		kubeconfig: filepath.Join(cluster.Dir(), "kubeconfig"),

@@ -33,9 +33,7 @@ func binary(t *testing.T) string {
 		dir = filepath.Join("..", "..", ".cache", "bin")
 	}
 	path, err := filepath.Abs(filepath.Join(dir, "cilium-ipam"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("no Cilium to compare with; build it with\n\tgo build -C test/truth/cilium-ipam -o %s .\n%v", path, err)
 	}
@@ -48,13 +46,9 @@ func startProcess(t *testing.T, args ...string) *process {
 	cmd := exec.CommandContext(t.Context(), binary(t), args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	harness.Must(t, cmd.Start())
 	p := &process{t: t, in: in, out: bufio.NewReader(out), args: args}
 	p.kill = sync.OnceFunc(func() {
