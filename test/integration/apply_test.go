@@ -150,11 +150,8 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	a := e.node("n1", nil)
 	e.load("n1", "load", 40)
 	e.hasBlocks("n1", 2)
-	e.eventuallyOn("all use is reported, and no field is tracked", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Status.IPAM.Used) != len(a.Addresses()) || len(cn.ManagedFields) > 0 {
-			return fmt.Errorf("%d used of %d held, managed fields %v", len(cn.Status.IPAM.Used), len(a.Addresses()), cn.ManagedFields)
-		}
-		return nil
+	e.onNode("all use is reported, and no field is tracked", "n1", func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Status.IPAM.Used) == len(a.Addresses()) && len(cn.ManagedFields) == 0
 	})
 
 	applied := &unstructured.Unstructured{Object: map[string]any{

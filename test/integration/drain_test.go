@@ -192,12 +192,7 @@ func TestVacate(t *testing.T) {
 	// If the drain is no longer requested, it is undone, and the agent keeps its addresses.
 	own := ownAddress(t, e, a)
 	e.drain("all", v1alpha1.AllocationAllocate)
-	e.eventuallyOn("no entry is left", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Status.IPAM.ReleaseIPs) > 0 {
-			return fmt.Errorf("release-ips are %v", cn.Status.IPAM.ReleaseIPs)
-		}
-		return nil
-	})
+	e.onNode("no entry is left", "n1", func(cn *ciliumv2.CiliumNode) bool { return len(cn.Status.IPAM.ReleaseIPs) == 0 })
 	e.restart(a)
 	if now := ownAddress(t, e, a); now != own {
 		t.Errorf("the agent's address is %s after a restart, and was %s", now, own)

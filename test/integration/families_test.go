@@ -183,10 +183,7 @@ func TestEmptyFamilyIsTakenOut(t *testing.T) {
 	}
 	e.condition("both", v1alpha1.PoolReady, metav1.ConditionTrue, "") // of the edited pool
 	e.bareNode("n2", nil)
-	e.eventuallyOn("a new node gets IPv4 alone", "n2", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Spec.IPAM.PodCIDRs) != 1 || len(e.ofFamily(false)) > 0 {
-			return fmt.Errorf("podCIDRs are %v", cn.Spec.IPAM.PodCIDRs)
-		}
-		return nil
+	e.onNode("a new node gets IPv4 alone", "n2", func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Spec.IPAM.PodCIDRs) == 1 && len(e.ofFamily(false)) == 0
 	})
 }

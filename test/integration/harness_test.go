@@ -331,6 +331,17 @@ func (e *env) eventuallyOn(what, name string, holds func(cn *ciliumv2.CiliumNode
 	})
 }
 
+// onNode waits until ok holds for a CiliumNode.
+func (e *env) onNode(what, name string, ok func(cn *ciliumv2.CiliumNode) bool) {
+	e.TB.Helper()
+	e.eventuallyOn(what, name, func(cn *ciliumv2.CiliumNode) error {
+		if !ok(cn) {
+			return fmt.Errorf("%d addresses, podCIDRs %v, %d in use, release-ips %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs, len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
+		}
+		return nil
+	})
+}
+
 // eventuallyPool waits for a condition of a pool, which must exist.
 func (e *env) eventuallyPool(what, name string, holds func(p *v1alpha1.PodIPPool) error) {
 	e.TB.Helper()
@@ -386,11 +397,8 @@ const many = 1000
 // release is pending.
 func (e *env) reported(node string, used int) {
 	e.TB.Helper()
-	e.eventuallyOn(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), node, func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Status.IPAM.Used) != used || len(cn.Status.IPAM.ReleaseIPs) > 0 {
-			return fmt.Errorf("%d; release-ips %v", len(cn.Status.IPAM.Used), cn.Status.IPAM.ReleaseIPs)
-		}
-		return nil
+	e.onNode(fmt.Sprintf("the agent of %s reports %d addresses in use", node, used), node, func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Status.IPAM.Used) == used && len(cn.Status.IPAM.ReleaseIPs) == 0
 	})
 }
 

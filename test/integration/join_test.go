@@ -43,11 +43,8 @@ func TestIPv6Only(t *testing.T) {
 	e.load("n1", "load", 100)
 	e.awaitBlocks("101 addresses at 62 a block need 3 to stay at 80 % in use", "n1", 3, 3, nil)
 	e.DeletePods("load", nil)
-	e.eventuallyOn("the node is back to one block", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(e.Blocks("n1")) != 1 || len(cn.Spec.IPAM.Pool) != 62 || len(cn.Status.IPAM.ReleaseIPs) > 0 {
-			return fmt.Errorf("%d blocks, %d addresses, release-ips %v", len(e.Blocks("n1")), len(cn.Spec.IPAM.Pool), cn.Status.IPAM.ReleaseIPs)
-		}
-		return nil
+	e.onNode("the node is back to one block", "n1", func(cn *ciliumv2.CiliumNode) bool {
+		return len(e.Blocks("n1")) == 1 && len(cn.Spec.IPAM.Pool) == 62 && len(cn.Status.IPAM.ReleaseIPs) == 0
 	})
 	e.usedArePublished("n1")
 }
@@ -98,20 +95,6 @@ func TestPause(t *testing.T) {
 	}
 	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
 	e.hasBlocks("n1", 1)
-}
-
-// A paused node reports that its pods lack addresses, until they have them.
-func TestPausedNodeReportsShortage(t *testing.T) {
-	e := newServed(t)
-	e.node("n1", nil)
-	e.hasBlocks("n1", 1)
-	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"} })
-	e.Pods("n1", "load", 60)
-	e.shortage("n1", corev1.ConditionTrue)
-	e.eventSays("n1", event.ReasonPodAddressShortage, "the Node is paused")
-	e.changeNode("n1", func(n *corev1.Node) { n.Annotations = nil })
-	e.running("load", 60)
-	e.shortage("n1", corev1.ConditionFalse)
 }
 
 func TestExhaustedPoolSpillsAndRecovers(t *testing.T) {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,10 +8,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
@@ -139,11 +135,8 @@ func TestLateLabelsWithoutTaint(t *testing.T) {
 	e.bareNode("n1", nil)
 	e.hasBlocks("n1", 1)
 	e.changeNode("n1", func(n *corev1.Node) { n.Labels = map[string]string{zoneLabel: "beijing"} })
-	e.eventuallyOn("the first block is marked for release, and another there", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Status.IPAM.ReleaseIPs) != 30 || len(cn.Spec.IPAM.Pool) != 60 {
-			return fmt.Errorf("%d addresses, %d marked", len(cn.Spec.IPAM.Pool), len(cn.Status.IPAM.ReleaseIPs))
-		}
-		return nil
+	e.onNode("the first block is marked for release, and another there", "n1", func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Status.IPAM.ReleaseIPs) == 30 && len(cn.Spec.IPAM.Pool) == 60
 	})
 	n := &corev1.Node{}
 	e.Read(n, "", "n1")
@@ -154,103 +147,4 @@ func TestLateLabelsWithoutTaint(t *testing.T) {
 	onlyFrom(e, "n1", "beijing")
 	e.hasBlocks("n1", 1)
 	e.usedArePublished("n1")
-}
-
-// Three nodes are moved to another zone, and must move to its pool. They do so one by one:
-// each gets a replacement, its agent's own addresses are retired, and its blocks of the old
-// zone are gone once its pods are and its agent has restarted. The operator is replaced
-// meanwhile, and one node moves back before its turn.
-func TestNodesMoveOffAPool(t *testing.T) {
-	e := newEnv(t)
-	first := e.start(quick())
-	e.pool("a", func(p *v1alpha1.PodIPPool) {
-		zone("a")(p)
-		p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
-	}, "10.1.0.0/24")
-	e.pool("b", zone("b"), "10.2.0.0/24")
-	nodes := []string{"n1", "n2", "n3"}
-	for _, name := range nodes {
-		e.ready(e.node(name, map[string]string{"zone": "a"}))
-		e.Pods(name, "on-"+name, 5)
-		e.running("on-"+name, 5)
-	}
-	for _, name := range nodes {
-		moveTo(e, name, "b")
-	}
-	mover := onlyMover(e, nodes)
-	first.stop()
-	e.start(quick())
-	if still := onlyMover(e, nodes); still != mover {
-		t.Errorf("%s moves, and %s has begun", still, mover)
-	}
-	moves(e, mover)
-
-	waiting := slices.DeleteFunc(nodes, func(n string) bool { return n == mover })
-	mover = onlyMover(e, waiting)
-	back := waiting[1-slices.Index(waiting, mover)]
-	moveTo(e, back, "a")
-	e.Eventually("the block of "+back+" serves", func() error {
-		if c := e.Blocks(back)[0].Status.Conditions; len(c) > 0 {
-			return fmt.Errorf("conditions are %v", c)
-		}
-		return nil
-	})
-	moves(e, mover)
-	if n := e.blocksIn(back, "10.1.0.0/24"); n != 1 {
-		t.Errorf("%s has %d blocks of its zone", back, n)
-	}
-}
-
-func moveTo(e *env, node, zone string) {
-	e.TB.Helper()
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"zone":"`+zone+`"}}}`))
-	e.Must(e.Client.Patch(e.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, label))
-}
-
-// onlyMover waits until one of the nodes moves off its first block, and all others wait
-// for it.
-func onlyMover(e *env, nodes []string) (mover string) {
-	e.TB.Helper()
-	e.Eventually("one node moves, and all others wait", func() error {
-		mover = ""
-		blocks := e.Blocks("")
-		for _, name := range nodes {
-			reason := ""
-			first := slices.IndexFunc(blocks, func(b v1alpha1.PodIPBlock) bool { return b.Spec.NodeName == name })
-			if c := meta.FindStatusCondition(blocks[first].Status.Conditions, v1alpha1.BlockDraining); c != nil {
-				reason = c.Reason
-			}
-			switch {
-			case reason == v1alpha1.ReasonNodeUnselected && mover != "":
-				e.TB.Fatalf("%s and %s move at a time", mover, name)
-			case reason == v1alpha1.ReasonNodeUnselected:
-				mover = name
-			case reason != v1alpha1.WaitsFor+"Nodes":
-				return fmt.Errorf("%s neither moves nor waits: %q", name, reason)
-			}
-		}
-		if mover == "" {
-			return errors.New("none moves")
-		}
-		return nil
-	})
-	return mover
-}
-
-// moves terminates the pods of a node, restarts its agent, waits until the node has left pool
-// a for pool b, and runs pods there.
-func moves(e *env, node string) {
-	e.TB.Helper()
-	e.DeletePods("on-"+node, nil)
-	e.retired(node, e.Blocks(node)[0].Spec.CIDR) // or the agent may take an address that a pod has just left
-	e.restart(e.fleet.Machine(node).Agent)
-	e.Eventually(node+" has moved", func() error {
-		if old, now := e.blocksIn(node, "10.1.0.0/24"), e.blocksIn(node, "10.2.0.0/24"); old > 0 || now == 0 {
-			return fmt.Errorf("it has %d blocks of its old zone, and %d of the new one", old, now)
-		}
-		return nil
-	})
-	e.Pods(node, "again-on-"+node, 5)
-	e.running("again-on-"+node, 5)
-	e.usedArePublished(node)
 }

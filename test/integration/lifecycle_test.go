@@ -121,11 +121,8 @@ func TestAgentRestartsMidHandshake(t *testing.T) {
 	e.hasBlocks("n1", 3)
 	e.DeletePods("load", keepFew)
 	const kept = 5
-	e.eventuallyOn("addresses are marked, and all other pods gone", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Status.IPAM.ReleaseIPs) == 0 || len(a.Endpoints()) != kept {
-			return fmt.Errorf("%d release-ips, %d endpoints", len(cn.Status.IPAM.ReleaseIPs), len(a.Endpoints()))
-		}
-		return nil
+	e.onNode("addresses are marked, and all other pods gone", "n1", func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Status.IPAM.ReleaseIPs) != 0 && len(a.Endpoints()) == kept
 	})
 	for range 3 {
 		e.restart(a)
@@ -200,11 +197,8 @@ func TestForeignContentStays(t *testing.T) {
 	e.Create(ciliumNodeWith("n1", []string{"172.16.0.5", "172.16.0.6", "10.1.0.40"}, []string{"172.16.0.0/24"}))
 	end()
 	e.pool("all", nil, "10.1.0.0/24")
-	e.eventuallyOn("n1 has its block beside what was there", "n1", func(cn *ciliumv2.CiliumNode) error {
-		if len(cn.Spec.IPAM.Pool) != 33 || len(cn.Spec.IPAM.PodCIDRs) != 2 || cn.Spec.IPAM.PodCIDRs[0].String() != "172.16.0.0/24" {
-			return fmt.Errorf("%d addresses, podCIDRs %v", len(cn.Spec.IPAM.Pool), cn.Spec.IPAM.PodCIDRs)
-		}
-		return nil
+	e.onNode("n1 has its block beside what was there", "n1", func(cn *ciliumv2.CiliumNode) bool {
+		return len(cn.Spec.IPAM.Pool) == 33 && len(cn.Spec.IPAM.PodCIDRs) == 2 && cn.Spec.IPAM.PodCIDRs[0].String() == "172.16.0.0/24"
 	})
 	e.node("n2", nil)
 	e.node("n3", nil)

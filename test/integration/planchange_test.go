@@ -99,12 +99,12 @@ func (p *planned) inZone(z int) []string {
 }
 
 func (p *planned) grow() {
-	p.within("nothing is written any more", p.still())
+	p.Eventually("nothing is written any more", p.still())
 	before := p.Blocks("")
 	p.change("a", func(pool *v1alpha1.PodIPPool) {
 		pool.Spec.IPv4.CIDRs = append(pool.Spec.IPv4.CIDRs, v1alpha1.PoolCIDR{CIDR: nextA}, v1alpha1.PoolCIDR{CIDR: lastA})
 	})
-	p.within("the pool counts them", func() error {
+	p.Eventually("the pool counts them", func() error {
 		pool := &v1alpha1.PodIPPool{}
 		if err := p.Client.Get(p.Ctx, client.ObjectKey{Name: "a"}, pool); err != nil {
 			return err
@@ -139,7 +139,7 @@ func (p *planned) drainHeld() {
 	})
 	p.change("a", setDrain(oldA))
 	held := 0
-	p.within("every block says that it waits", func() error {
+	p.Eventually("every block says that it waits", func() error {
 		held = 0
 		for _, b := range p.Blocks("") {
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BlockDraining)
@@ -222,7 +222,7 @@ func (p *planned) moveZone() {
 }
 
 func (p *planned) settled() {
-	p.within("nothing is written any more", p.still())
+	p.Eventually("nothing is written any more", p.still())
 	p.kept()
 	for _, name := range p.nodes {
 		p.usedArePublished(name)
@@ -241,7 +241,7 @@ func (p *planned) moveOff(cidrs ...string) {
 		return slices.ContainsFunc(leaving, func(l netip.Prefix) bool { return l.Contains(a) })
 	}
 	p.kept()
-	p.within(fmt.Sprintf("%v is empty", cidrs), func() error {
+	p.Eventually(fmt.Sprintf("%v is empty", cidrs), func() error {
 		return errors.Join(p.restart(in), p.leftOf(in))
 	})
 	p.allRun()
@@ -278,15 +278,8 @@ func (p *planned) restart(in func(netip.Addr) bool) error {
 			draining = append(draining, netip.MustParsePrefix(b.Spec.CIDR))
 		}
 	}
-	slices.SortFunc(draining, netip.Prefix.Compare)
 	leaves := func(a netip.Addr) bool {
-		block, found := slices.BinarySearchFunc(draining, a, func(b netip.Prefix, a netip.Addr) int {
-			if b.Contains(a) {
-				return 0
-			}
-			return b.Addr().Compare(a)
-		})
-		return found && draining[block].Contains(a)
+		return slices.ContainsFunc(draining, func(b netip.Prefix) bool { return b.Contains(a) })
 	}
 	restarted := map[string]int{}
 	var old []corev1.Pod
@@ -330,7 +323,7 @@ func (p *planned) add(node string, n int) {
 // allRun waits until every pod has an address.
 func (p *planned) allRun() {
 	p.TB.Helper()
-	p.within("every pod has an address", func() error {
+	p.Eventually("every pod has an address", func() error {
 		for _, pod := range p.all() {
 			if pod.Status.PodIP == "" {
 				return fmt.Errorf("%s on %s has none", pod.Name, pod.Spec.NodeName)
@@ -348,16 +341,5 @@ func (p *planned) kept() {
 			p.TB.Errorf("%s had %s and has %s", pod.Name, before, pod.Status.PodIP)
 		}
 		p.was[pod.Name] = pod.Status.PodIP
-	}
-}
-
-// within does the same as eventually, with a timeout that grows with the number of nodes, and
-// polls less often.
-func (p *planned) within(what string, holds func() error) {
-	p.TB.Helper()
-	ctx, cancel := context.WithTimeout(p.Ctx, patience)
-	defer cancel()
-	if err := harness.Until(ctx, 200*time.Millisecond, func(context.Context) error { return holds() }); err != nil {
-		p.TB.Fatalf("%s: %v", what, err)
 	}
 }

@@ -83,12 +83,6 @@ func blockIn(b v1alpha1.PodIPBlock, cidr string) bool {
 	return netip.MustParsePrefix(cidr).Contains(netip.MustParsePrefix(b.Spec.CIDR).Addr())
 }
 
-// blocksIn counts the blocks of a node in a CIDR.
-func (e *env) blocksIn(node, cidr string) int {
-	e.TB.Helper()
-	return len(slices.DeleteFunc(e.Blocks(node), func(b v1alpha1.PodIPBlock) bool { return !blockIn(b, cidr) }))
-}
-
 func TestPoolsByZone(t *testing.T) {
 	e := newEnv(t)
 	e.start(quick())
