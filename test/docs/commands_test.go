@@ -1,8 +1,6 @@
 package docs
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -83,24 +81,6 @@ func TestCommandsThatWrite(t *testing.T) {
 			t.Errorf("%s does not say %q", path, want)
 		}
 	}
-}
-
-// Files and folders of this repository that are named by code on pages exist.
-func TestFilesInCommands(t *testing.T) {
-	shell := func(page string) string {
-		var all strings.Builder
-		for _, block := range fences(page) {
-			if block.language == "sh" {
-				all.WriteString(block.code)
-			}
-		}
-		return all.String()
-	}
-	matches(t, files(t, isMarkdown), shell, `(?:^|[\s=])((?:examples|charts|hack|test)/[\w./-]+)`, 5, func(page string, m []string) {
-		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-			t.Errorf("%s: there is no %s", page, m[1])
-		}
-	})
 }
 
 // fence is a code block.

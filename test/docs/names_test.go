@@ -23,17 +23,17 @@ var (
 )
 
 // sourcePath matches a file or folder of this repository or of Cilium's.
-const sourcePath = `(?m)(?:^|[\s(,])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`
+const sourcePath = `(?m)(?:^|[\s(,=])((?:pkg|test|cmd|charts|examples|hack|docs|daemon|operator|plugins|install|Documentation)/[\w./-]+)`
 
-// spans returns the texts in code style of a page, and the lines of its fences that name no
-// language, such as a list of packages.
+// spans returns the texts in code style of a page, and the lines of its commands and of its fences
+// that name no language, such as a list of packages.
 func spans(page string) []string {
 	var found []string
 	for _, m := range codeSpan.FindAllStringSubmatch(prose(page), -1) {
 		found = append(found, m[1])
 	}
 	for _, f := range fences(page) {
-		if f.language == "" {
+		if f.language == "" || f.language == "sh" {
 			found = append(found, strings.Split(f.code, "\n")...)
 		}
 	}
