@@ -20,9 +20,7 @@ var noCRDs = []*apiextensionsv1.CustomResourceDefinition{}
 func TestStopAndStartAgainKeepsData(t *testing.T) {
 	o := controlplane.Options{Dir: t.TempDir(), CRDs: noCRDs}
 	c, err := controlplane.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = c.Stop() })
 	createNode(t, c, "kept")
 	if _, err := controlplane.Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "runs already") {
@@ -37,9 +35,7 @@ func TestStopAndStartAgainKeepsData(t *testing.T) {
 	wantNoRunning(t, o.Dir)
 
 	again, err := controlplane.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	// With the old configuration: port and certificates are the same.
 	if err := getNode(t.Context(), t, c, "kept"); err != nil {
@@ -72,9 +68,7 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 				t.Fatalf("start was not cancelled: %v", err)
 			}
 			left, err := os.ReadDir(temp)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}

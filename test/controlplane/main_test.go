@@ -11,16 +11,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
-	"github.com/cilium-pool/cilium-pool-operator/test/controlplane/cptest"
 )
-
-var shared cptest.Shared
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(orphanEnv); dir != "" {
 		startOrphans(dir)
 	}
-	os.Exit(shared.Main(m))
+	os.Exit(m.Run())
 }
 
 // orphanEnv makes this test binary start a cluster in the folder that it names, print the

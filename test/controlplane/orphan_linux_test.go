@@ -17,9 +17,7 @@ func TestDiesWithItsStarter(t *testing.T) {
 	cmd.Env = append(os.Environ(), orphanEnv+"="+dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
