@@ -201,23 +201,17 @@ func TestArtifactHub(t *testing.T) {
 // The objects of Cilium's BGP control plane have no field unknown to Cilium, and refer to each
 // other.
 func TestExamplesOfCiliumBGP(t *testing.T) {
-	var peer ciliumv2.CiliumBGPPeerConfig
-	var adverts []ciliumv2.CiliumBGPAdvertisement
+	var peer *ciliumv2.CiliumBGPPeerConfig
+	var adverts []*ciliumv2.CiliumBGPAdvertisement
 	for _, file := range filesOf(t, "/bgp/cilium-*.yaml") {
-		for doc := range strings.SplitSeq(string(readFile(t, file)), "\n---\n") {
-			var err error
-			switch {
-			case strings.Contains(doc, "\nkind: CiliumBGPClusterConfig\n"):
-				err = yaml.UnmarshalStrict([]byte(doc), &ciliumv2.CiliumBGPClusterConfig{})
-			case strings.Contains(doc, "\nkind: CiliumBGPPeerConfig\n"):
-				err = yaml.UnmarshalStrict([]byte(doc), &peer)
+		for _, o := range readObjects(t, file) {
+			switch o.GetKind() {
+			case "CiliumBGPClusterConfig":
+				typed[ciliumv2.CiliumBGPClusterConfig](t, o)
+			case "CiliumBGPPeerConfig":
+				peer = typed[ciliumv2.CiliumBGPPeerConfig](t, o)
 			default:
-				advert := ciliumv2.CiliumBGPAdvertisement{}
-				err = yaml.UnmarshalStrict([]byte(doc), &advert)
-				adverts = append(adverts, advert)
-			}
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
+				adverts = append(adverts, typed[ciliumv2.CiliumBGPAdvertisement](t, o))
 			}
 		}
 	}
