@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprint(out, usage)
 		f.PrintDefaults()
 	}
-	rows := f.String("rows", "", "only these rows, separated by commas")
+	names := f.String("rows", "", "only these rows, separated by commas")
 	story := f.Bool("story", false, "print what is found broken as a numbered story")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -70,48 +71,39 @@ func run(args []string, out io.Writer) int {
 		fmt.Fprintf(out, "unexpected argument %q\n", f.Arg(0))
 		return 2
 	}
-	chosen := named(*rows)
-	if n := count(chosen); *rows != "" && n != len(strings.Split(*rows, ",")) {
-		fmt.Fprintf(out, "no such row in %q; there are %s\n", *rows, strings.Join(names(), ", "))
-		return 2
+	chosen := all()
+	if *names != "" {
+		wanted := strings.Split(*names, ",")
+		chosen = slices.DeleteFunc(chosen, func(r row) bool { return !slices.Contains(wanted, r.name) })
+		if len(chosen) != len(wanted) {
+			fmt.Fprintf(out, "no such row in %q; there are", *names)
+			for _, r := range all() {
+				fmt.Fprintf(out, " %s", r.name)
+			}
+			fmt.Fprintln(out)
+			return 2
+		}
 	}
 	debug.SetGCPercent(25) // states hold no pointers: garbage collection is cheap
 	return report(chosen, *story, out)
 }
 
-func count(chosen []section) int {
-	n := 0
-	for _, s := range chosen {
-		n += len(s.rows)
-	}
-	return n
-}
-
-func names() []string {
-	var out []string
-	for _, s := range sections() {
-		for _, r := range s.rows {
-			out = append(out, r.name)
-		}
-	}
-	return out
-}
-
 // report explores all rows, prints them, and returns the exit code.
-func report(chosen []section, story bool, out io.Writer) int {
-	begun, findings := time.Now(), 0
-	for _, s := range chosen {
-		fmt.Fprintf(out, "\n%s\n", s.title)
-		fmt.Fprintf(out, heading, "instance", "n b a l", "states", "transitions", "depth", "seconds", "rules", "progress")
-		for _, r := range s.rows {
-			x := explored(r, mostStates)
-			fmt.Fprint(out, x)
-			if !x.asExpected() {
-				findings++
-			}
-			if story || !x.asExpected() {
-				x.tell(out)
-			}
+func report(chosen []row, story bool, out io.Writer) int {
+	begun, findings, title := time.Now(), 0, ""
+	for _, r := range chosen {
+		if r.section != title {
+			title = r.section
+			fmt.Fprintf(out, "\n%s\n", title)
+			fmt.Fprintf(out, heading, "instance", "n b a l", "states", "transitions", "depth", "seconds", "rules", "progress")
+		}
+		x := explored(r, mostStates)
+		fmt.Fprint(out, x)
+		if !x.asExpected() {
+			findings++
+		}
+		if story || !x.asExpected() {
+			x.tell(out)
 		}
 	}
 	fmt.Fprintf(out, "\nn: nodes, b: blocks, a: addresses in each block, l: leaders. %.0f s, %d MiB.\n", time.Since(begun).Seconds(), memory())
