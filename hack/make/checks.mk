@@ -62,15 +62,6 @@ chaos: demo-binaries ## Kill, cut off and edit all there is under 200 nodes, the
 	@$(BIN)/chaos --faults=$(FAULTS) --count=$(COUNT) --nodes=$(CHAOS_NODES) \
 		$(if $(filter command line environment,$(origin RUN)),--run=$(RUN)) $(if $(MODE),--mode=$(MODE)) $(if $(SEED),--seed=$(SEED))
 
-BINDS ?= 500
-SCHEDULE_NODES := $(call given,NODES,6)
-
-.PHONY: schedule
-schedule: controlplane $(helm) $(BIN)/kube-scheduler # Let the real kube-scheduler bind pods of each kind by the addresses that Nodes offer, on nearly full pools while all changes; fails if one lacks an address. BINDS=500 NODES=6
-	@echo "building the operator and the program: up to 2 minutes the first time"
-	@go build -o $(BIN)/ ./cmd/cilium-pool-operator ./test/schedule
-	@$(BIN)/schedule -binds=$(BINDS) -nodes=$(SCHEDULE_NODES)
-
 SPEAKER ?= bird
 
 .PHONY: bgp-try

@@ -32,9 +32,6 @@ type Options struct {
 	Retry time.Duration
 	// Workers is the number of pods that the kubelet works on at the same time. Zero: 16.
 	Workers int
-	// OnExhausted, if set, is called for each CNI ADD that found no address. It must not
-	// block, nor change the pod.
-	OnExhausted func(pod *corev1.Pod, err error)
 }
 
 // Fleet is the machines of a cluster.
@@ -69,12 +66,9 @@ func Quick() agent.Options {
 // New returns a Fleet without machines; Run makes it work.
 func New(c client.WithWatch, opts Options) *Fleet {
 	f := &Fleet{client: c, opts: opts, hub: agent.NewHub(c), machines: map[string]*Machine{}}
-	f.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: opts.Retry, Workers: opts.Workers, OnAdd: func(pod *corev1.Pod, err error) {
+	f.kubelet = agent.NewKubelet(c, agent.KubeletOptions{Retry: opts.Retry, Workers: opts.Workers, OnAdd: func(_ *corev1.Pod, err error) {
 		if errors.Is(err, agent.ErrExhausted) {
 			f.Exhausted.Add(1)
-			if opts.OnExhausted != nil {
-				opts.OnExhausted(pod, err)
-			}
 		}
 		if err != nil {
 			f.Failed.Add(1)
