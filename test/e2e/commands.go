@@ -15,14 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
 // command is a command of the scripts.
-type command func(context.Context, *env, *arguments) error
+type command func(context.Context, *env, *script.Arguments) error
 
-// commands adds these commands to testscript's own. Usage:
+// commands adds these commands to testscript's own and those of test/harness/script. Usage:
 //
 //	bed [native] [mode=M] [then=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
 //	operator [soon] FLAG…   start our operator with the chart's rights, and check the rules from then on
@@ -41,7 +42,7 @@ type command func(context.Context, *env, *arguments) error
 //	await|check NODE CONDITION…; never DURATION NODE CONDITION…   see holds in terms.go
 //	remember NODE; choose NODE GROUP; routes NODE OTHER; carry NODE FROM GROUP…; encrypted FROM GROUP
 //	mark NODE GROUP   mark the addresses of running pods for release, by hand
-//	event REASON OBJECT TEXT; until LINE; exempt RULE SUBJECT TEXT; exempt end; pause DURATION
+//	event REASON OBJECT TEXT; exempt RULE SUBJECT TEXT; exempt end
 //	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
 func commands() map[string]command {
 	return map[string]command{
@@ -52,18 +53,18 @@ func commands() map[string]command {
 		"ping": cmdPing, "stream": cmdStream, "unbroken": cmdUnbroken,
 		"has": cmdHas, "encrypted": cmdEncrypted, "crash": cmdCrash, "lost": cmdLost, "await": cmdAwait, "check": cmdCheck, "never": cmdNever,
 		"remember": cmdRemember, "choose": cmdChoose, "routes": cmdRoutes, "carry": cmdCarry,
-		"mark": cmdMark, "event": cmdEvent, "until": cmdUntil, "exempt": cmdExempt, "pause": cmdPause,
+		"mark": cmdMark, "event": cmdEvent, "exempt": cmdExempt,
 		"router": cmdRouter, "peers": cmdPeers, "routed": cmdRouted, "session": cmdSession, "order": cmdOrder,
 	}
 }
 
-func cmdBed(ctx context.Context, e *env, a *arguments) error {
+func cmdBed(ctx context.Context, e *env, a *script.Arguments) error {
 	o := &e.options
-	o.Native, o.IPAM, o.Then = a.take("native"), a.value("mode", crdMode), a.value("then", "")
-	for _, v := range strings.Fields(strings.ReplaceAll(a.value("values", ""), ",", " ")) {
+	o.Native, o.IPAM, o.Then = a.Take("native"), a.Value("mode", crdMode), a.Value("then", "")
+	for _, v := range strings.Fields(strings.ReplaceAll(a.Value("values", ""), ",", " ")) {
 		o.Values = append(o.Values, "cilium-values-"+v+".yaml")
 	}
-	if set := a.value("set", ""); set != "" {
+	if set := a.Value("set", ""); set != "" {
 		o.Set = strings.Split(set, ",")
 	}
 	if o.Then != "" {
@@ -81,17 +82,17 @@ func soon() []string {
 	return []string{"--reclaim-idle-for=5s", "--agent-settle-time=5s", "--cooldown=5s"}
 }
 
-func cmdOperator(ctx context.Context, e *env, a *arguments) (err error) {
+func cmdOperator(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	switch {
-	case a.take("kill"):
+	case a.Take("kill"):
 		return e.endOperator()
-	case a.take("churn"):
+	case a.Take("churn"):
 		return e.churnOperators(ctx)
-	case a.take("settle"):
+	case a.Take("settle"):
 		return e.stopOperators()
 	}
 	var flags []string
-	if a.take("soon") {
+	if a.Take("soon") {
 		flags = soon()
 	}
 	if e.rules == nil {
@@ -106,7 +107,7 @@ func cmdOperator(ctx context.Context, e *env, a *arguments) (err error) {
 			return err
 		}
 	}
-	return e.runOperator(append(append(flags, a.rest...), "--mode="+e.options.IPAM))
+	return e.runOperator(append(append(flags, a.Rest...), "--mode="+e.options.IPAM))
 }
 
 // runOperator kills the operator with SIGKILL, if there is one, and starts another one.
@@ -139,10 +140,10 @@ func (e *env) keepOperator(ctx context.Context) {
 	for pause(ctx, time.Second) == nil {
 		e.renewing.Lock()
 		if e.operator != nil && !e.operator.Running() {
-			e.Logf("the operator has ended by itself")
+			e.logf("the operator has ended by itself")
 			o, err := e.StartOperator(e.flags...)
 			if e.operator = o; err != nil {
-				e.Logf("%v", err)
+				e.logf("%v", err)
 			}
 		}
 		e.renewing.Unlock()
@@ -186,7 +187,7 @@ func (e *env) churnOperators(ctx context.Context) error {
 		e.renewing.Lock()
 		e.operator = both[0]
 		e.renewing.Unlock()
-		e.check(killed > 0, "operators killed", "%d", killed)
+		e.Check(killed > 0, "operators killed", "%d", killed)
 		return err
 	}
 	return nil
@@ -201,15 +202,15 @@ func (e *env) stopOperators() error {
 	return settle()
 }
 
-func cmdMachine(ctx context.Context, e *env, a *arguments) (err error) {
-	cidr, name := a.value("podcidr", ""), a.word()
+func cmdMachine(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	cidr, name := a.Value("podcidr", ""), a.Word()
 	if e.nodes[name], err = e.AddNode(ctx, name); err == nil && cidr != "" {
 		e.nodes[name].PodCIDRs = []string{cidr}
 	}
 	return err
 }
 
-func cmdRegister(ctx context.Context, e *env, a *arguments) error {
+func cmdRegister(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -217,8 +218,8 @@ func cmdRegister(ctx context.Context, e *env, a *arguments) error {
 	return n.Register(ctx, nil)
 }
 
-func cmdNode(ctx context.Context, e *env, a *arguments) (err error) {
-	began, name := time.Now(), a.word()
+func cmdNode(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	began, name := time.Now(), a.Word()
 	n := e.nodes[name]
 	if n == nil {
 		if n, err = e.AddNode(ctx, name); err != nil {
@@ -229,12 +230,12 @@ func cmdNode(ctx context.Context, e *env, a *arguments) (err error) {
 	if err := e.bringUp(ctx, n); err != nil {
 		return err
 	}
-	e.note(name+": Node created to agent ready", "%.1f s", time.Since(began).Seconds())
+	e.Note(name+": Node created to agent ready", "%.1f s", time.Since(began).Seconds())
 	return nil
 }
 
-func cmdAgent(ctx context.Context, e *env, a *arguments) error {
-	do := a.word()
+func cmdAgent(ctx context.Context, e *env, a *script.Arguments) error {
+	do := a.Word()
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -252,13 +253,13 @@ func cmdAgent(ctx context.Context, e *env, a *arguments) error {
 		// The agent exits if its node has no address of a family. The operator learns from
 		// the exit that the agent runs the family.
 		starts, err := n.RestartAgentUntilHealthy(ctx)
-		e.check(err == nil && starts <= 2, n.Name+": starts of the agent until it is healthy", "%d", starts)
+		e.Check(err == nil && starts <= 2, n.Name+": starts of the agent until it is healthy", "%d", starts)
 		return err
 	}
 	return fmt.Errorf("agent knows no %q", do)
 }
 
-func cmdGate(_ context.Context, e *env, a *arguments) (err error) {
+func cmdGate(_ context.Context, e *env, a *script.Arguments) (err error) {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -268,7 +269,7 @@ func cmdGate(_ context.Context, e *env, a *arguments) (err error) {
 			return err
 		}
 	}
-	if a.word() == "shut" {
+	if a.Word() == "shut" {
 		e.gates[n].Shut()
 	} else {
 		e.gates[n].Open()
@@ -276,7 +277,7 @@ func cmdGate(_ context.Context, e *env, a *arguments) (err error) {
 	return nil
 }
 
-func cmdReady(ctx context.Context, e *env, a *arguments) error {
+func cmdReady(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -284,14 +285,14 @@ func cmdReady(ctx context.Context, e *env, a *arguments) error {
 	return n.ClaimReady(ctx)
 }
 
-func cmdConfig(ctx context.Context, e *env, a *arguments) error {
-	if a.word() == "moved" {
+func cmdConfig(ctx context.Context, e *env, a *script.Arguments) error {
+	if a.Word() == "moved" {
 		return e.EditConfig(ctx, e.MovedConfig())
 	}
 	return e.EditConfig(ctx, e.BeforeConfig())
 }
 
-func cmdIPv6(ctx context.Context, e *env, a *arguments) error {
+func cmdIPv6(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -299,39 +300,20 @@ func cmdIPv6(ctx context.Context, e *env, a *arguments) error {
 	return n.AddIPv6(ctx)
 }
 
-func cmdPause(ctx context.Context, e *env, a *arguments) error {
-	d, err := time.ParseDuration(a.word())
-	if err != nil {
-		return err
-	}
-	return pause(ctx, d)
-}
-
-// cmdUntil runs a command line until it succeeds.
-func cmdUntil(ctx context.Context, e *env, a *arguments) error {
-	return e.Eventually(ctx, "the command succeeds", func(ctx context.Context) error {
-		out, code, err := e.Shell(ctx, strings.Join(a.rest, " "))
-		if err == nil && code != 0 {
-			err = fmt.Errorf("exit code %d: %s", code, out)
-		}
-		return err
-	})
-}
-
-func cmdExempt(ctx context.Context, e *env, a *arguments) (err error) {
-	if rule := a.word(); rule != "end" {
+func cmdExempt(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	if rule := a.Word(); rule != "end" {
 		number, err := strconv.Atoi(rule)
 		if err != nil {
 			return err
 		}
-		e.endExempt, err = e.rules.Exempt(ctx, invariant.Exemption{Rule: number, Subject: a.word(), Text: a.word()})
+		e.endExempt, err = e.rules.Exempt(ctx, invariant.Exemption{Rule: number, Subject: a.Word(), Text: a.Word()})
 		return err
 	}
 	return e.endExempt(ctx)
 }
 
-func cmdEvent(ctx context.Context, e *env, a *arguments) error {
-	reason, object, text := a.word(), a.word(), a.word()
+func cmdEvent(ctx context.Context, e *env, a *script.Arguments) error {
+	reason, object, text := a.Word(), a.Word(), a.Word()
 	err := e.Eventually(ctx, "event "+reason, func(ctx context.Context) error {
 		events := &corev1.EventList{}
 		if err := e.Client.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
@@ -344,6 +326,6 @@ func cmdEvent(ctx context.Context, e *env, a *arguments) error {
 		}
 		return fmt.Errorf("not among %d events", len(events.Items))
 	})
-	e.check(err == nil, "event "+reason+" of "+object+" names "+text, "%t", err == nil)
+	e.Check(err == nil, "event "+reason+" of "+object+" names "+text, "%t", err == nil)
 	return err
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
@@ -35,8 +36,8 @@ const (
 	spared = 1 + 16
 )
 
-func cmdHas(ctx context.Context, e *env, a *arguments) error {
-	text := strings.Join(a.rest, " ")
+func cmdHas(ctx context.Context, e *env, a *script.Arguments) error {
+	text := strings.Join(a.Rest, " ")
 	n, pods, err := e.nodeAndPods(a)
 	if err != nil {
 		return err
@@ -47,8 +48,8 @@ func cmdHas(ctx context.Context, e *env, a *arguments) error {
 
 // cmdCrash kills operator and agent with SIGKILL, starts both, and checks that the agent has
 // its pods.
-func cmdCrash(ctx context.Context, e *env, a *arguments) error {
-	n := e.nodes[a.rest[0]]
+func cmdCrash(ctx context.Context, e *env, a *script.Arguments) error {
+	n := e.nodes[a.Rest[0]]
 	if err := errors.Join(e.endOperator(), n.KillAgent(ctx)); err != nil {
 		return err
 	}
@@ -62,8 +63,8 @@ func cmdCrash(ctx context.Context, e *env, a *arguments) error {
 }
 
 // cmdEncrypted checks that a pod's packets leave its node encrypted.
-func cmdEncrypted(ctx context.Context, e *env, a *arguments) error {
-	_, from, err := e.source(a.word())
+func cmdEncrypted(ctx context.Context, e *env, a *script.Arguments) error {
+	_, from, err := e.source(a.Word())
 	if err != nil {
 		return err
 	}
@@ -84,11 +85,11 @@ func cmdEncrypted(ctx context.Context, e *env, a *arguments) error {
 	}
 	sent := e.countPings(flows).Sent / 2 // there, and back
 	after, err := from.Node().Encrypted(ctx)
-	e.check(err == nil && after-before >= sent, "pings; packets encrypted meanwhile", "%d; %d", sent, after-before)
+	e.Check(err == nil && after-before >= sent, "pings; packets encrypted meanwhile", "%d; %d", sent, after-before)
 	return err
 }
 
-func cmdLost(ctx context.Context, e *env, a *arguments) error {
+func cmdLost(ctx context.Context, e *env, a *script.Arguments) error {
 	n, pods, err := e.nodeAndPods(a)
 	if err == nil {
 		e.noteLost(ctx, n, pods, "pods that the agent lost")
@@ -97,32 +98,32 @@ func cmdLost(ctx context.Context, e *env, a *arguments) error {
 }
 
 // terms returns the rest of the arguments, the terms about a node, as one text and as a check of them.
-func (e *env) terms(a *arguments) (text string, hold func(context.Context) error) {
-	text = strings.Join(a.rest, " ")
-	node := a.word()
-	return text, func(ctx context.Context) error { return e.holds(ctx, node, a.rest) }
+func (e *env) terms(a *script.Arguments) (text string, hold func(context.Context) error) {
+	text = strings.Join(a.Rest, " ")
+	node := a.Word()
+	return text, func(ctx context.Context) error { return e.holds(ctx, node, a.Rest) }
 }
 
-func cmdAwait(ctx context.Context, e *env, a *arguments) error {
+func cmdAwait(ctx context.Context, e *env, a *script.Arguments) error {
 	began := time.Now()
 	text, hold := e.terms(a)
 	err := e.Eventually(ctx, text, hold)
-	e.check(err == nil, text, "after %.0f s", time.Since(began).Seconds())
+	e.Check(err == nil, text, "after %.0f s", time.Since(began).Seconds())
 	return err
 }
 
-func cmdCheck(ctx context.Context, e *env, a *arguments) error {
+func cmdCheck(ctx context.Context, e *env, a *script.Arguments) error {
 	text, hold := e.terms(a)
 	err := hold(ctx)
 	if err != nil {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
-	e.check(err == nil, text, "%t", err == nil)
+	e.Check(err == nil, text, "%t", err == nil)
 	return nil
 }
 
-func cmdNever(ctx context.Context, e *env, a *arguments) error {
-	d, err := time.ParseDuration(a.word())
+func cmdNever(ctx context.Context, e *env, a *script.Arguments) error {
+	d, err := time.ParseDuration(a.Word())
 	if err != nil {
 		return err
 	}
@@ -130,20 +131,20 @@ func cmdNever(ctx context.Context, e *env, a *arguments) error {
 	short, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	err = e.Eventually(short, text, hold)
-	e.check(err != nil && ctx.Err() == nil, text+" within "+d.String(), "%t", err == nil)
+	e.Check(err != nil && ctx.Err() == nil, text+" within "+d.String(), "%t", err == nil)
 	return ctx.Err()
 }
 
-func cmdRemember(ctx context.Context, e *env, a *arguments) (err error) {
-	name := a.word()
+func cmdRemember(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	name := a.Word()
 	e.remembered[name], err = e.CiliumNode(ctx, name)
 	return err
 }
 
 // cmdChoose sets $CIDR and $BLOCK to a block that has pods but none of the agent's own
 // addresses.
-func cmdChoose(ctx context.Context, e *env, a *arguments) error {
-	node := a.word()
+func cmdChoose(ctx context.Context, e *env, a *script.Arguments) error {
+	node := a.Word()
 	pods, err := e.groups(a)
 	if err != nil {
 		return err
@@ -159,12 +160,12 @@ func cmdChoose(ctx context.Context, e *env, a *arguments) error {
 	if i < 0 {
 		return fmt.Errorf("none of %v has pods, and none of %v", all, own)
 	}
-	a.ts.Setenv("CIDR", all[i].String())
-	a.ts.Setenv("BLOCK", crd.BlockName(all[i]))
+	a.Script.Setenv("CIDR", all[i].String())
+	a.Script.Setenv("BLOCK", crd.BlockName(all[i]))
 	return nil
 }
 
-func cmdRoutes(ctx context.Context, e *env, a *arguments) error {
+func cmdRoutes(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func cmdRoutes(ctx context.Context, e *env, a *arguments) error {
 	return err
 }
 
-func cmdMark(ctx context.Context, e *env, a *arguments) error {
+func cmdMark(ctx context.Context, e *env, a *script.Arguments) error {
 	n, pods, err := e.nodeAndPods(a)
 	if err != nil {
 		return err
@@ -194,8 +195,8 @@ func cmdMark(ctx context.Context, e *env, a *arguments) error {
 	return e.Client.Status().Patch(ctx, cn, client.RawPatch("application/merge-patch+json", data))
 }
 
-func cmdRouter(ctx context.Context, e *env, a *arguments) (err error) {
-	for len(a.rest) > 0 {
+func cmdRouter(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	for len(a.Rest) > 0 {
 		n, err := e.nodeAt(a)
 		if err != nil {
 			return err
@@ -207,7 +208,7 @@ func cmdRouter(ctx context.Context, e *env, a *arguments) (err error) {
 }
 
 // cmdPeers applies the example manifests, with the router of the bed in place of theirs.
-func cmdPeers(ctx context.Context, e *env, _ *arguments) error {
+func cmdPeers(ctx context.Context, e *env, _ *script.Arguments) error {
 	for _, name := range []string{"cilium-peers.yaml", "cilium-" + e.options.IPAM + ".yaml"} {
 		data, err := os.ReadFile(filepath.Join(e.options.Examples, "bgp", name))
 		if err != nil {
@@ -229,7 +230,7 @@ func cmdPeers(ctx context.Context, e *env, _ *arguments) error {
 
 // cmdRouted waits until the router has a route to each block of the peers, and no other. With
 // the word kept it must not have withdrawn any since the last time.
-func cmdRouted(ctx context.Context, e *env, a *arguments) error {
+func cmdRouted(ctx context.Context, e *env, a *script.Arguments) error {
 	var events []bed.RouteEvent
 	err := e.Eventually(ctx, "the router has every block", func(ctx context.Context) (err error) {
 		if events, err = e.router.Events(); err != nil {
@@ -253,20 +254,20 @@ func cmdRouted(ctx context.Context, e *env, a *arguments) error {
 		}
 		return nil
 	})
-	e.check(err == nil, "the router has the blocks of its peers, and no other prefix", "%t", err == nil)
+	e.Check(err == nil, "the router has the blocks of its peers, and no other prefix", "%t", err == nil)
 	if err != nil {
 		return err
 	}
-	if a.take("kept") {
+	if a.Take("kept") {
 		withdrawn := countFunc(events[e.seen:], func(v bed.RouteEvent) bool { return v.What == "withdraw" })
-		e.check(withdrawn == 0, "prefixes withdrawn meanwhile", "%d", withdrawn)
+		e.Check(withdrawn == 0, "prefixes withdrawn meanwhile", "%d", withdrawn)
 	}
 	e.seen = len(events)
 	return nil
 }
 
 // cmdSession waits until a node has a new session since the router had every block.
-func cmdSession(ctx context.Context, e *env, a *arguments) error {
+func cmdSession(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
@@ -282,7 +283,7 @@ func cmdSession(ctx context.Context, e *env, a *arguments) error {
 
 // cmdOrder checks that each prefix was announced after it was assigned to its node, withdrawn
 // after the assignment ended, and gone before another node could get its block.
-func cmdOrder(ctx context.Context, e *env, _ *arguments) error {
+func cmdOrder(ctx context.Context, e *env, _ *script.Arguments) error {
 	if err := e.rules.Sync(ctx); err != nil {
 		return err
 	}
@@ -292,8 +293,8 @@ func cmdOrder(ctx context.Context, e *env, _ *arguments) error {
 	}
 	j := judgeRoutes(events, e.whole.Timeline())
 	for _, w := range j.wrong {
-		e.Logf("out of order: %s", w)
+		e.logf("out of order: %s", w)
 	}
-	e.check(len(j.wrong) == 0 && j.announced > 0, "prefixes announced, withdrawn; out of order", "%d, %d; %d", j.announced, j.withdrawn, len(j.wrong))
+	e.Check(len(j.wrong) == 0 && j.announced > 0, "prefixes announced, withdrawn; out of order", "%d, %d; %d", j.announced, j.withdrawn, len(j.wrong))
 	return nil
 }

@@ -16,22 +16,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-func cmdPods(ctx context.Context, e *env, a *arguments) error {
-	c := crowd{retry: a.take("retry"), silent: a.take("silent"), meta: metav1.ObjectMeta{Namespace: a.value("namespace", "")}}
+func cmdPods(ctx context.Context, e *env, a *script.Arguments) error {
+	c := crowd{retry: a.Take("retry"), silent: a.Take("silent"), meta: metav1.ObjectMeta{Namespace: a.Value("namespace", "")}}
 	for kind, to := range map[string]*map[string]string{"label": &c.meta.Labels, "annotation": &c.meta.Annotations} {
-		if key, value, found := strings.Cut(a.value(kind, ""), "="); found {
+		if key, value, found := strings.Cut(a.Value(kind, ""), "="); found {
 			*to = map[string]string{key: value}
 		}
 	}
-	later, width, most, group := a.take("&"), a.value("width", "4"), a.value("refused", "0"), a.word()
+	later, width, most, group := a.Take("&"), a.Value("width", "4"), a.Value("refused", "0"), a.Word()
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
 	}
 	var count, refused int
-	if _, err := fmt.Sscan(width+" "+most+" "+a.word(), &c.width, &refused, &count); err != nil {
+	if _, err := fmt.Sscan(width+" "+most+" "+a.Word(), &c.width, &refused, &count); err != nil {
 		return err
 	}
 	c.first = e.numbers[group]
@@ -47,7 +48,7 @@ func cmdPods(ctx context.Context, e *env, a *arguments) error {
 			}
 			slowest := slices.MaxFunc(pods, func(a, b *bed.Pod) int { return cmp.Compare(a.Added.Sub(a.Created), b.Added.Sub(b.Created)) })
 			others := len(otherReasons(errs))
-			e.check(len(errs) == others && others <= refused, fmt.Sprintf("CNI ADDs of %d %s that found no address, failed otherwise; slowest", count, group),
+			e.Check(len(errs) == others && others <= refused, fmt.Sprintf("CNI ADDs of %d %s that found no address, failed otherwise; slowest", count, group),
 				"%d, %d; %.1f s of %.0f s", len(errs)-others, others, slowest.Added.Sub(slowest.Created).Seconds(), took.Seconds())
 			return nil
 		}
@@ -62,7 +63,7 @@ func cmdPods(ctx context.Context, e *env, a *arguments) error {
 }
 
 // cmdJoined waits for the pods that were started in the background.
-func cmdJoined(_ context.Context, e *env, _ *arguments) (err error) {
+func cmdJoined(_ context.Context, e *env, _ *script.Arguments) (err error) {
 	for _, done := range e.starting {
 		err = errors.Join(err, (<-done)())
 	}
@@ -70,7 +71,7 @@ func cmdJoined(_ context.Context, e *env, _ *arguments) (err error) {
 	return err
 }
 
-func cmdReport(ctx context.Context, e *env, a *arguments) error {
+func cmdReport(ctx context.Context, e *env, a *script.Arguments) error {
 	pods, err := e.groups(a)
 	for _, p := range pods {
 		err = errors.Join(err, p.Report(ctx))
@@ -78,8 +79,8 @@ func cmdReport(ctx context.Context, e *env, a *arguments) error {
 	return err
 }
 
-func cmdDelete(ctx context.Context, e *env, a *arguments) error {
-	names := slices.Clone(a.rest)
+func cmdDelete(ctx context.Context, e *env, a *script.Arguments) error {
+	names := slices.Clone(a.Rest)
 	pods, err := e.groups(a)
 	if err != nil {
 		return err
@@ -91,13 +92,13 @@ func cmdDelete(ctx context.Context, e *env, a *arguments) error {
 }
 
 // cmdSplit moves the pods of a group to two others.
-func cmdSplit(_ context.Context, e *env, a *arguments) error {
-	every, first, cidr, group := a.value("every", ""), a.value("first", ""), a.value("in", ""), a.word()
+func cmdSplit(_ context.Context, e *env, a *script.Arguments) error {
+	every, first, cidr, group := a.Value("every", ""), a.Value("first", ""), a.Value("in", ""), a.Word()
 	pods, err := e.group(group)
 	if err != nil {
 		return err
 	}
-	kept, rest := a.word(), a.word()
+	kept, rest := a.Word(), a.Word()
 	var n int
 	var within netip.Prefix
 	switch {
@@ -137,13 +138,13 @@ func (e *env) podsOn(node string) (on []*bed.Pod) {
 }
 
 // cmdPing pings from a node, the router, or the first pod of a group, to pods in each family.
-func cmdPing(ctx context.Context, e *env, a *arguments) error {
-	every, err := time.ParseDuration(a.value("every", "10ms"))
+func cmdPing(ctx context.Context, e *env, a *script.Arguments) error {
+	every, err := time.ParseDuration(a.Value("every", "10ms"))
 	if err != nil {
 		return err
 	}
-	first, back := a.value("first", ""), a.take("back")
-	name, from, to := a.word(), a.word(), a.word()
+	first, back := a.Value("first", ""), a.Take("back")
+	name, from, to := a.Word(), a.Word(), a.Word()
 	if to == "outside" {
 		return e.pingOutside(name, from, every)
 	}
@@ -242,13 +243,13 @@ func (e *env) flowTo(name string, from pinger, to netip.Addr, every time.Duratio
 	return err
 }
 
-func cmdStream(_ context.Context, e *env, a *arguments) error {
-	name := a.word()
-	_, from, err := e.source(a.word())
+func cmdStream(_ context.Context, e *env, a *script.Arguments) error {
+	name := a.Word()
+	_, from, err := e.source(a.Word())
 	if err != nil {
 		return err
 	}
-	to, err := e.group(a.word())
+	to, err := e.group(a.Word())
 	if err != nil {
 		return err
 	}
@@ -263,8 +264,8 @@ func cmdStream(_ context.Context, e *env, a *arguments) error {
 }
 
 // cmdUnbroken stops pings and streams. They must not have lost a packet.
-func cmdUnbroken(ctx context.Context, e *env, a *arguments) error {
-	for name := a.word(); name != ""; name = a.word() {
+func cmdUnbroken(ctx context.Context, e *env, a *script.Arguments) error {
+	for name := a.Word(); name != ""; name = a.Word() {
 		if e.flows[name] == nil && e.streams[name] == nil {
 			return fmt.Errorf("no pings %q", name)
 		}
@@ -282,12 +283,12 @@ func cmdUnbroken(ctx context.Context, e *env, a *arguments) error {
 
 // cmdCarry pings both ways between a pod and one pod in each block of a node. The node
 // must have three blocks of each family at least.
-func cmdCarry(ctx context.Context, e *env, a *arguments) error {
+func cmdCarry(ctx context.Context, e *env, a *script.Arguments) error {
 	n, err := e.nodeAt(a)
 	if err != nil {
 		return err
 	}
-	_, from, err := e.source(a.word())
+	_, from, err := e.source(a.Word())
 	if err != nil {
 		return err
 	}
@@ -311,7 +312,7 @@ func cmdCarry(ctx context.Context, e *env, a *arguments) error {
 			talking = append(talking, pods[i])
 		}
 	}
-	e.check(blocks >= 3*len(from.Addresses), "blocks with a pod that talks to the other node", "%d of %d", blocks, len(cn.Spec.IPAM.PodCIDRs))
+	e.Check(blocks >= 3*len(from.Addresses), "blocks with a pod that talks to the other node", "%d of %d", blocks, len(cn.Spec.IPAM.PodCIDRs))
 	flows, err := flowsBetween(from, talking, rapid)
 	if err != nil {
 		return err

@@ -17,21 +17,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitSkipped = 4
-
-	// scenarioTimeout limits the duration of one scenario.
-	scenarioTimeout = 40 * time.Minute
-)
+// scenarioTimeout limits the duration of one scenario.
+const scenarioTimeout = 40 * time.Minute
 
 type options struct {
 	run       string
@@ -73,57 +67,37 @@ func run(ctx context.Context, o options) int {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
-			return exitUsage
+			return script.ExitUsage
 		}
 		*path = absolute
 	}
 	if o.atOnce < 1 {
 		fmt.Fprintln(os.Stderr, "e2e: -at-once: at least 1")
-		return exitUsage
+		return script.ExitUsage
 	}
 	if o.inside != "" {
 		return runInside(ctx, o)
 	}
-	chosen, err := choose(o.run)
+	chosen, err := script.Choose(scenarios(), o.run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitUsage
+		return script.ExitUsage
 	}
 	if err := bed.Check(o.ciliumDir); err != nil {
 		return cannot(err, chosen)
 	}
-	return finish(runAll(ctx, o, chosen))
+	return script.Finish(os.Stdout, runAll(ctx, o, chosen))
 }
 
 // cannot prints that the scenarios were not run, and the reason.
-func cannot(err error, chosen []scenario) int {
-	banner := strings.Repeat("!", 72)
-	fmt.Printf("%s\n!! SKIPPED, not passed: %v\n%s\n", banner, err, banner)
-	var rows []row
+func cannot(err error, chosen []script.Scenario) int {
+	script.Banner(os.Stdout, err)
+	var rows []script.Row
 	for _, s := range chosen {
-		rows = append(rows, row{Scenario: s.name, What: "not run", Result: skipped})
+		rows = append(rows, script.Row{Scenario: s.Name, What: "not run", Result: script.Skipped})
 	}
-	printTable(os.Stdout, rows)
-	if !errors.Is(err, bed.ErrCannot) {
-		return exitFailed
+	if code := script.Finish(os.Stdout, rows); errors.Is(err, bed.ErrCannot) {
+		return code
 	}
-	return exitSkipped
-}
-
-// finish prints the table and returns the exit code.
-func finish(rows []row) int {
-	printTable(os.Stdout, rows)
-	code := 0
-	for _, r := range rows {
-		switch r.Result {
-		case failed:
-			return exitFailed
-		case skipped:
-			code = exitSkipped
-		}
-	}
-	if len(rows) == 0 {
-		return exitFailed
-	}
-	return code
+	return script.ExitFailed
 }

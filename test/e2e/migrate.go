@@ -71,7 +71,7 @@ func migrate(ctx context.Context, e *env, o origin) error {
 	if err := m.drainAdopted(ctx); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
-	m.note("commands killed, the operator with them; operators killed beside that", "%d; %d", m.commandsKilled, m.operatorsKilled)
+	m.Note("commands killed, the operator with them; operators killed beside that", "%d; %d", m.commandsKilled, m.operatorsKilled)
 	return m.endWatch(ctx)
 }
 
@@ -138,13 +138,13 @@ func (m *mover) bringUpNodes(ctx context.Context) error {
 		}
 		m.nodes, m.pods = append(m.nodes, n), append(m.pods, pods)
 	}
-	m.note("pods, nodes", "%d, %d", migratePods*len(m.nodes), len(m.nodes))
+	m.Note("pods, nodes", "%d, %d", migratePods*len(m.nodes), len(m.nodes))
 	return nil
 }
 
 // during performs a step while pods communicate, and others are created and deleted.
 func (m *mover) during(ctx context.Context, s step) error {
-	m.Logf("step: %s", s.name)
+	m.logf("step: %s", s.name)
 	traffic, err := startTraffic(m.pods)
 	if err != nil {
 		return err
@@ -178,9 +178,9 @@ func (m *mover) checkPods(ctx context.Context, over string) {
 	}
 	err := errors.Join(errs...)
 	if err != nil {
-		m.Logf("%v", err)
+		m.logf("%v", err)
 	}
-	m.check(err == nil, over+": pods at their address", "%d of %d", all-missing, all)
+	m.Check(err == nil, over+": pods at their address", "%d of %d", all-missing, all)
 }
 
 // modes checks that all agents run in a mode.

@@ -33,7 +33,7 @@ func (m *mover) growNode(ctx context.Context) error {
 	}
 	was, is := len(before.Spec.IPAM.PodCIDRs), len(after.Spec.IPAM.PodCIDRs)
 	m.few, m.many = was, len(after.Spec.IPAM.Pool)
-	m.check(len(errs) == 0 && is > was, fmt.Sprintf("more: failed CNI ADDs of %d; podCIDRs before, after", m.more), "%d; %d, %d", len(errs), was, is)
+	m.Check(len(errs) == 0 && is > was, fmt.Sprintf("more: failed CNI ADDs of %d; podCIDRs before, after", m.more), "%d; %d, %d", len(errs), was, is)
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (m *mover) refused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.note("refused: exit code of the way back with more than the old block", "%d", blockedCode)
+	m.Note("refused: exit code of the way back with more than the old block", "%d", blockedCode)
 	return m.must(ctx, on(cmdMoved, "NODE", m.nodes[0].Name), 0)
 }
 
@@ -57,10 +57,10 @@ func (m *mover) reclaimNode(ctx context.Context) error {
 	began := time.Now()
 	err := m.Eventually(ctx, "the blocks have gone back", func(ctx context.Context) error { return m.small(ctx, n.Name) })
 	if err != nil {
-		m.Logf("%v", err)
+		m.logf("%v", err)
 	}
 	cn, getErr := m.CiliumNode(ctx, n.Name)
-	m.check(err == nil && getErr == nil, "reclaim: the blocks went back; addresses before, and then; podCIDRs", "after %.0f s; %d, %d; %v",
+	m.Check(err == nil && getErr == nil, "reclaim: the blocks went back; addresses before, and then; podCIDRs", "after %.0f s; %d, %d; %v",
 		time.Since(began).Seconds(), m.many, len(cn.Spec.IPAM.Pool), podCIDRs(cn))
 	return getErr
 }
@@ -124,9 +124,9 @@ func (m *mover) drainAdopted(ctx context.Context) error {
 		})
 	}
 	if err != nil {
-		m.Logf("%v", err)
+		m.logf("%v", err)
 	}
-	m.check(err == nil, fmt.Sprintf("drain: turns to move all pods off %s; the router's addresses, which are all that is left", cidr),
+	m.Check(err == nil, fmt.Sprintf("drain: turns to move all pods off %s; the router's addresses, which are all that is left", cidr),
 		"%d; %d; %.0f s", turns, routers, time.Since(began).Seconds())
 	m.judgeTraffic(traffic, "drain")
 	m.checkPods(ctx, "drain")

@@ -32,9 +32,9 @@ func (e *env) must(ctx context.Context, line string, want int) error {
 // ended logs the output of a command, and returns an error if its exit code is not the
 // expected one.
 func (e *env) ended(line, out string, code, want int) error {
-	e.Logf("$ %s", line)
+	e.logf("$ %s", line)
 	for l := range strings.Lines(out) {
-		e.Logf("  %s", strings.TrimRight(l, "\n"))
+		e.logf("  %s", strings.TrimRight(l, "\n"))
 	}
 	if code != want {
 		return fmt.Errorf("%s: exit code %d, not %d", line, code, want)

@@ -94,7 +94,7 @@ func (m *mover) adopt(ctx context.Context) error {
 			adopted[b.Spec.NodeName]++
 		}
 	}
-	m.check(len(adopted) == len(m.nodes), "nodes whose blocks were adopted; blocks", "%d of %d; %d", len(adopted), len(m.nodes), len(blocks.Items))
+	m.Check(len(adopted) == len(m.nodes), "nodes whose blocks were adopted; blocks", "%d of %d; %d", len(adopted), len(m.nodes), len(blocks.Items))
 	for _, line := range []string{cmdAdopted, cmdStatus} {
 		if err := m.must(ctx, line, 0); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (m *mover) hold(ctx context.Context) error {
 		return err
 	}
 	others := differ(m.BeforeConfig(), m.MovedConfig(), keep)
-	m.check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not hold", "%d %v", len(others), others)
+	m.Check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not hold", "%d %v", len(others), others)
 	return m.configure(ctx, m.MovedConfig())
 }
 
@@ -226,7 +226,7 @@ func (m *mover) roll(ctx context.Context, n *bed.Node, label string) error {
 	}
 	m.churn.wasDown(n.Name, down)
 	mode, err := n.Mode()
-	m.note(n.Name+": mode after its agent's restart; the agent was down", "%s; %.1f s", mode, down.Until.Sub(down.From).Seconds())
+	m.Note(n.Name+": mode after its agent's restart; the agent was down", "%s; %.1f s", mode, down.Until.Sub(down.From).Seconds())
 	return err
 }
 
@@ -297,6 +297,6 @@ func (m *mover) finish(ctx context.Context) error {
 		}
 		pools += len(cn.Spec.IPAM.Pools.Allocated)
 	}
-	m.check(len(left)+pools == 0, "finish: blocks that still say where they came from; pools left in CiliumNodes", "%d; %d", len(left), pools)
+	m.Check(len(left)+pools == 0, "finish: blocks that still say where they came from; pools left in CiliumNodes", "%d; %d", len(left), pools)
 	return nil
 }

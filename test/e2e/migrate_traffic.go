@@ -105,7 +105,7 @@ func (c *churn) one(churning context.Context, n *bed.Node, name string) error {
 	_ = pause(churning, c.sandboxTime) // The ADD follows even if ctx has ended.
 	for !c.attach(ctx, p) {
 		if err := p.Detach(ctx); err != nil {
-			c.Logf("%v", err)
+			c.logf("%v", err)
 		}
 		if over(churning) {
 			return nil
@@ -152,14 +152,14 @@ func (e *env) judgeChurn(c *churn, over string) {
 	for _, t := range c.tries {
 		if !slices.ContainsFunc(c.downs[t.node], t.overlaps) {
 			outside++
-			e.Logf("%s: CNI ADD failed while the agent was up: %v", t.node, t.err)
+			e.logf("%s: CNI ADD failed while the agent was up: %v", t.node, t.err)
 		}
 	}
 	err := errors.Join(c.errs...)
 	if err != nil {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
-	e.check(outside == 0 && err == nil && c.added > 0, over+": pods that came and went; CNI ADDs failed while the agent was down, and at other times",
+	e.Check(outside == 0 && err == nil && c.added > 0, over+": pods that came and went; CNI ADDs failed while the agent was down, and at other times",
 		"%d; %d, %d", c.added, len(c.tries)-outside, outside)
 }
 

@@ -49,7 +49,7 @@ func modesMove(ctx context.Context, e *env) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	m.note("operators killed while an agent restarted", "%d", m.operatorsKilled)
+	m.Note("operators killed while an agent restarted", "%d", m.operatorsKilled)
 	return m.endWatch(ctx)
 }
 
@@ -142,7 +142,7 @@ func (m *modeMover) checkLeft(ctx context.Context, what string, of func(*ciliumv
 		}
 		left += of(cn)
 	}
-	m.check(left == 0, what, "%d", left)
+	m.Check(left == 0, what, "%d", left)
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (m *modeMover) holdIn(ctx context.Context, now, then map[string]string) err
 		return err
 	}
 	others := differ(now, then, keep)
-	m.check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not hold", "%d %v", len(others), others)
+	m.Check(len(others) == 0, "keys that the move changes for agents, and old-ipam.yaml does not hold", "%d %v", len(others), others)
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (m *modeMover) rollAll(ctx context.Context, mode string) error {
 	err := m.Eventually(ctx, "nothing is left of the other mode", func(ctx context.Context) error {
 		return m.must(ctx, cmdFinish+settleTime, 0)
 	})
-	m.note("from the last agent's restart until nothing was left of the other mode", "%.0f s", time.Since(began).Seconds())
+	m.Note("from the last agent's restart until nothing was left of the other mode", "%.0f s", time.Since(began).Seconds())
 	return errors.Join(err, m.must(ctx, cmdTidy, 0))
 }
 
@@ -283,7 +283,7 @@ func (m *modeMover) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.check(len(errs) == 0 && len(whole.AssignedTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
+	m.Check(len(errs) == 0 && len(whole.AssignedTo(after)) > m.few, fmt.Sprintf("more: failed CNI ADDs of %d; blocks before, after", movePods), "%d; %d, %d",
 		len(errs), m.few, len(whole.AssignedTo(after)))
 	return nil
 }

@@ -38,9 +38,9 @@ func (e *env) checkHas(ctx context.Context, n *bed.Node, pods []*bed.Pod, what s
 		}
 	}
 	if err != nil || getErr != nil {
-		e.Logf("%v %v", err, getErr)
+		e.logf("%v %v", err, getErr)
 	}
-	e.check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
+	e.Check(err == nil && getErr == nil, what, "%d of %d", len(pods)-missing, len(pods))
 }
 
 // compact returns an error while a node holds more than it needs: except in one block in
@@ -158,9 +158,9 @@ func (e *env) checkRoutes(ctx context.Context, n, other *bed.Node) {
 		return nil
 	})
 	if err != nil {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
-	e.check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
+	e.Check(err == nil, "routes of the other node to it, podCIDRs", "%d, %d", len(got), len(want))
 }
 
 // isBlock reports whether a prefix may be a block of the pool: neither the whole pool nor a
@@ -205,11 +205,11 @@ func (e *env) noteLost(ctx context.Context, n *bed.Node, pods []*bed.Pod, what s
 	for _, p := range pods {
 		if _, err := n.Has(ctx, []*bed.Pod{p}); err != nil {
 			lost = append(lost, p.Name)
-			e.Logf("%v", err)
+			e.logf("%v", err)
 		}
 	}
 	slices.Sort(lost)
-	e.note(what, "%d of %d %v", len(lost), len(pods), lost)
+	e.Note(what, "%d of %d %v", len(lost), len(pods), lost)
 }
 
 // routerAddress returns the address of cilium_host.

@@ -18,7 +18,7 @@ const (
 // judgePings stops the flows and checks that no packet was lost.
 func (e *env) judgePings(flows []*bed.Pings, what string) {
 	total := e.countPings(flows)
-	e.check(total.Lost == 0 && total.Sent > 0, what, "%d of %d, slowest %d ms", total.Lost, total.Sent, total.Slowest.Milliseconds())
+	e.Check(total.Lost == 0 && total.Sent > 0, what, "%d of %d, slowest %d ms", total.Lost, total.Sent, total.Slowest.Milliseconds())
 }
 
 // countPings stops the flows and adds up their counts.
@@ -26,10 +26,10 @@ func (e *env) countPings(flows []*bed.Pings) (total bed.Count) {
 	for _, f := range flows {
 		c, err := f.Stop()
 		if err != nil {
-			e.Logf("%v", err)
+			e.logf("%v", err)
 		}
 		if c.Lost > 0 {
-			e.Logf("%d of %d pings to %s lost, the first %.1f s ago", c.Lost, c.Sent, f.Target(), time.Since(c.FirstLost).Seconds())
+			e.logf("%d of %d pings to %s lost, the first %.1f s ago", c.Lost, c.Sent, f.Target(), time.Since(c.FirstLost).Seconds())
 		}
 		total.Sent += c.Sent
 		total.Lost += c.Lost
@@ -69,7 +69,7 @@ func (e *env) judgeStreams(streams []*bed.Stream, what string) {
 	}
 	err := errors.Join(errs...)
 	if err != nil {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
-	e.check(err == nil, what, "%d; %d ms", echoes, slowest.Milliseconds())
+	e.Check(err == nil, what, "%d; %d ms", echoes, slowest.Milliseconds())
 }

@@ -49,7 +49,7 @@ func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int
 	pods = slices.DeleteFunc(pods, func(p *bed.Pod) bool { return p == nil || !p.Address.IsValid() })
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	for _, err := range errs {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
 	return pods, errs
 }
@@ -69,9 +69,9 @@ func (e *env) runPod(ctx context.Context, n *bed.Node, name string, c crowd) (*b
 		if !c.retry && !notSeen(err) || try == addTries {
 			return nil, err
 		}
-		e.Logf("%v", err)
+		e.logf("%v", err)
 		if err := p.Detach(ctx); err != nil {
-			e.Logf("%v", err)
+			e.logf("%v", err)
 		}
 		p = p.Again()
 		if err := pause(ctx, retryAfter); err != nil {

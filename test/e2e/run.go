@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,21 +17,22 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
 // runAll first runs the scenarios that load the machine, one by one, then the others, o.atOnce
 // at a time. The rows are in the order of chosen.
-func runAll(ctx context.Context, o options, chosen []scenario) []row {
-	rows := make([][]row, len(chosen))
+func runAll(ctx context.Context, o options, chosen []script.Scenario) []script.Row {
+	rows := make([][]script.Row, len(chosen))
 	for i, s := range chosen {
-		if s.alone {
+		if s.Alone {
 			rows[i] = runScenario(ctx, o, s)
 		}
 	}
 	var rest sync.WaitGroup
 	slots := make(chan struct{}, o.atOnce)
 	for i, s := range chosen {
-		if s.alone {
+		if s.Alone {
 			continue
 		}
 		slots <- struct{}{}
@@ -44,47 +46,47 @@ func runAll(ctx context.Context, o options, chosen []scenario) []row {
 }
 
 // runScenario runs one scenario in a sandbox and reads its results.
-func runScenario(ctx context.Context, o options, s scenario) []row {
+func runScenario(ctx context.Context, o options, s script.Scenario) []script.Row {
 	if err := ctx.Err(); err != nil {
-		return []row{failure(s.name, err)}
+		return []script.Row{script.Failure(s.Name, err)}
 	}
-	fmt.Printf("=== %s\n", s.name)
+	fmt.Printf("=== %s\n", s.Name)
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
-	logs := filepath.Join(o.logs, s.name)
+	logs := filepath.Join(o.logs, s.Name)
 	if err := os.RemoveAll(logs); err != nil {
-		return []row{failure(s.name, err)}
+		return []script.Row{script.Failure(s.Name, err)}
 	}
 	began := time.Now()
-	err := bed.Sandbox(ctx, "-inside="+s.name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
+	err := bed.Sandbox(ctx, "-inside="+s.Name, "-bin="+o.binDir, "-cilium="+o.ciliumDir,
 		"-helm="+o.helm, "-examples="+o.examples, "-logs="+logs, fmt.Sprintf("-v=%t", o.verbose), fmt.Sprintf("-patched=%t", o.patched))
 	rows, readErr := readRows(logs)
 	switch {
 	case errors.Is(err, bed.ErrCannot):
-		return []row{{Scenario: s.name, What: err.Error(), Result: skipped}}
+		return []script.Row{{Scenario: s.Name, What: err.Error(), Result: script.Skipped}}
 	case ctx.Err() != nil:
-		rows = append(rows, failure(s.name, fmt.Errorf("stopped after %.0f s: %w", time.Since(began).Seconds(), ctx.Err())))
+		rows = append(rows, script.Failure(s.Name, fmt.Errorf("stopped after %.0f s: %w", time.Since(began).Seconds(), ctx.Err())))
 	case err != nil || readErr != nil:
-		rows = append(rows, failure(s.name, errors.Join(err, readErr)))
+		rows = append(rows, script.Failure(s.Name, errors.Join(err, readErr)))
 	}
-	return append(rows, row{Scenario: s.name, What: "wall time", Figure: fmt.Sprintf("%.0f s", time.Since(began).Seconds()), Result: noted})
+	return append(rows, script.Row{Scenario: s.Name, What: "wall time", Figure: fmt.Sprintf("%.0f s", time.Since(began).Seconds()), Result: script.Noted})
 }
 
 // runInside runs a scenario in this process, which Sandbox has started.
 func runInside(ctx context.Context, o options) int {
-	chosen, err := choose(o.inside)
+	chosen, err := script.Choose(scenarios(), o.inside)
 	if err != nil || !bed.Inside() {
 		fmt.Fprintln(os.Stderr, "e2e: -inside is for its own use", err)
-		return exitUsage
+		return script.ExitUsage
 	}
 	if err := os.MkdirAll(o.logs, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
+		return script.ExitFailed
 	}
 	steps, err := os.Create(filepath.Join(o.logs, "steps.log"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
+		return script.ExitFailed
 	}
 	defer steps.Close()
 	out := io.Writer(steps)
@@ -92,34 +94,54 @@ func runInside(ctx context.Context, o options) int {
 		out = io.MultiWriter(steps, named{o.inside, os.Stdout})
 	}
 	e := newEnv(chosen[0], o, out)
-	do := chosen[0].run
+	do := inGo()[o.inside]
 	if do == nil {
 		do = func(ctx context.Context, e *env) error { return e.script(ctx) }
 	}
 	switch err := do(ctx, e); {
 	case errors.Is(err, bed.ErrCannot):
-		e.rows = append(e.rows, row{Scenario: e.name, What: "not run", Figure: err.Error(), Result: skipped})
+		e.Rows = append(e.Rows, script.Row{Scenario: e.scenario.Name, What: "not run", Figure: err.Error(), Result: script.Skipped})
 	case err != nil:
-		e.rows = append(e.rows, failure(e.name, err))
+		e.Rows = append(e.Rows, script.Failure(e.scenario.Name, err))
 	}
 	e.checkRights()
-	if err := errors.Join(e.close(), writeRows(o.logs, e.rows)); err != nil {
+	if err := errors.Join(e.close(), writeRows(o.logs, e.Rows)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return exitFailed
+		return script.ExitFailed
 	}
 	return 0
 }
 
-func newEnv(s scenario, o options, log io.Writer) *env {
-	if s.file == "" {
-		s.file = s.name
-	}
-	return &env{
-		name: s.name, file: s.file + ".txtar", patched: o.patched,
+func newEnv(s script.Scenario, o options, log io.Writer) *env {
+	e := &env{
+		scenario: s, patched: o.patched,
 		options: bed.Options{BinDir: o.binDir, CiliumDir: o.ciliumDir, Helm: o.helm, Examples: o.examples, Logs: o.logs, Log: log},
 		nodes:   map[string]*bed.Node{}, gates: map[*bed.Node]*bed.Gate{}, pods: map[string][]*bed.Pod{}, numbers: map[string]int{},
 		flows: map[string][]*bed.Pings{}, streams: map[string][]*bed.Stream{}, remembered: map[string]*ciliumv2.CiliumNode{},
 	}
+	e.Table = script.Table{Scenario: s.Name, Logf: e.logf}
+	return e
+}
+
+func rowsFile(logs string) string { return filepath.Join(logs, "result.json") }
+
+func writeRows(logs string, rows []script.Row) error {
+	data, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return os.WriteFile(rowsFile(logs), data, 0o644)
+}
+
+func readRows(logs string) (rows []script.Row, err error) {
+	data, err := os.ReadFile(rowsFile(logs))
+	if err == nil {
+		err = json.Unmarshal(data, &rows)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	return rows, nil
 }
 
 // named prefixes each line with the scenario's name, as several scenarios may write

@@ -5,121 +5,71 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"os"
 	"sync"
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 
-	"os"
-
 	"github.com/cilium-pool/cilium-pool-operator/test/e2e/bed"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant"
 	"github.com/cilium-pool/cilium-pool-operator/test/invariant/whole"
 )
 
-// scenario is one test, on its own bed: a script of testdata, or a function.
-type scenario struct {
-	name string
-	ci   bool
-	// alone is set for a scenario that loads the machine or measures time: no other runs at
-	// the same time.
-	alone bool
-	// file is the script, if it is not named after the scenario.
-	file string
-	run  func(context.Context, *env) error
-}
-
-func scenarios() []scenario {
-	return []scenario{
-		{name: "join", ci: true, alone: true},
-		{name: "surge", ci: true, alone: true},
-		{name: "reclaim", ci: true},
-		{name: "restart", ci: true},
-		{name: "restart-surge", alone: true},
-		{name: "restart-early"},
-		{name: "dual", file: "life"},
-		{name: "ipv6", file: "life"},
-		{name: "native", file: "life"},
-		{name: "second-family"},
-		{name: "undo"},
-		{name: "kill"},
-		{name: "recreate"},
-		{name: "gone"},
-		{name: "vacate"},
-		{name: "vacate-own", file: "vacate"},
-		{name: "vacate-native", file: "vacate"},
-		{name: "vacate-wireguard", file: "vacate"},
-		{name: "vacate-kill"},
-		{name: "unguarded"},
+// scenarios returns all of them; the moves and the other modes take half an hour each, so "all"
+// leaves them out.
+func scenarios() []script.Scenario {
+	return []script.Scenario{
+		{Name: "join", CI: true, Alone: true},
+		{Name: "surge", CI: true, Alone: true},
+		{Name: "reclaim", CI: true},
+		{Name: "restart", CI: true},
+		{Name: "restart-surge", Alone: true},
+		{Name: "restart-early"},
+		{Name: "dual", File: "life"},
+		{Name: "ipv6", File: "life"},
+		{Name: "native", File: "life"},
+		{Name: "second-family"},
+		{Name: "undo"},
+		{Name: "kill"},
+		{Name: "recreate"},
+		{Name: "gone"},
+		{Name: "vacate"},
+		{Name: "vacate-own", File: "vacate"},
+		{Name: "vacate-native", File: "vacate"},
+		{Name: "vacate-wireguard", File: "vacate"},
+		{Name: "vacate-kill"},
+		{Name: "unguarded"},
+		{Name: "migrate-cluster-pool", Apart: true, Alone: true},
+		{Name: "migrate-kubernetes", Apart: true, Alone: true},
+		{Name: "migrate-multi-pool", Apart: true, Alone: true},
+		{Name: "modes-multi-pool", Apart: true, Alone: true},
+		{Name: "modes-multi-pool-dual", Apart: true, Alone: true, File: "modes-multi-pool"},
+		{Name: "modes-pools", Apart: true, Alone: true},
+		{Name: "modes-kubernetes", Apart: true, Alone: true},
+		{Name: "modes-kubernetes-dual", Apart: true, Alone: true, File: "modes-kubernetes"},
+		{Name: "modes-move", Apart: true, Alone: true},
+		{Name: "modes-bgp", Apart: true, Alone: true},
+		{Name: "modes-bgp-kubernetes", Apart: true, Alone: true, File: "modes-bgp"},
+		{Name: "modes-drain", Apart: true, Alone: true},
 	}
 }
 
-// migrations returns scenarios that take half an hour together, so they are not among all
-// scenarios.
-func migrations() []scenario {
-	return []scenario{
-		{name: "migrate-cluster-pool", alone: true, run: migrateClusterPool},
-		{name: "migrate-kubernetes", alone: true, run: migrateKubernetes},
-		{name: "migrate-multi-pool", alone: true, run: migrateMultiPool},
+// inGo are the scenarios without a script.
+func inGo() map[string]func(context.Context, *env) error {
+	return map[string]func(context.Context, *env) error{
+		"migrate-cluster-pool": migrateClusterPool, "migrate-kubernetes": migrateKubernetes, "migrate-multi-pool": migrateMultiPool,
+		"modes-move": modesMove,
 	}
-}
-
-// modes returns the scenarios of the operator's modes other than crd.
-func modes() []scenario {
-	return []scenario{
-		{name: "modes-multi-pool", alone: true, file: "modes-multi-pool"},
-		{name: "modes-multi-pool-dual", alone: true, file: "modes-multi-pool"},
-		{name: "modes-pools", alone: true},
-		{name: "modes-kubernetes", alone: true},
-		{name: "modes-kubernetes-dual", alone: true, file: "modes-kubernetes"},
-		{name: "modes-move", alone: true, run: modesMove},
-		{name: "modes-bgp", alone: true},
-		{name: "modes-bgp-kubernetes", alone: true, file: "modes-bgp"},
-		{name: "modes-drain", alone: true},
-	}
-}
-
-// groups returns the groups of scenarios by name.
-func groups() map[string][]scenario {
-	var ci []scenario
-	for _, s := range scenarios() {
-		if s.ci {
-			ci = append(ci, s)
-		}
-	}
-	return map[string][]scenario{"ci": ci, "all": scenarios(), "migrate": migrations(), "modes": modes()}
-}
-
-// choose finds scenarios by the name of a group, or by a list of their own names.
-func choose(names string) ([]scenario, error) {
-	if group, ok := groups()[names]; ok {
-		return group, nil
-	}
-	every := slices.Concat(scenarios(), migrations(), modes())
-	known := slices.Sorted(maps.Keys(groups()))
-	for _, s := range every {
-		known = append(known, s.name)
-	}
-	var chosen []scenario
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(every, func(s scenario) bool { return s.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no scenario %q; there are: %s", name, strings.Join(known, ", "))
-		}
-		chosen = append(chosen, every[i])
-	}
-	return chosen, nil
 }
 
 // env is the environment of a scenario.
 type env struct {
 	*bed.Bed
-	name    string
-	options bed.Options
-	rows    []row
+	script.Table
+	scenario script.Scenario
+	options  bed.Options
 	// patched agents answer marks once they have restored their pods, and restore them
 	// at marked addresses.
 	patched bool
@@ -132,7 +82,6 @@ type env struct {
 	renewing sync.Mutex // for these two
 
 	// The rest is named by the script.
-	file       string
 	nodes      map[string]*bed.Node
 	gates      map[*bed.Node]*bed.Gate
 	pods       map[string][]*bed.Pod
@@ -170,14 +119,14 @@ func (e *env) judgeRules(ctx context.Context) error {
 	}
 	broken := e.rules.Violations()
 	for _, v := range broken {
-		e.Logf("broken: %v", v)
+		e.logf("broken: %v", v)
 	}
-	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	e.Check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
 	return nil
 }
 
-// Logf logs a line; before the bed there is only standard error.
-func (e *env) Logf(format string, args ...any) {
+// logf logs a line; before the bed there is only standard error.
+func (e *env) logf(format string, args ...any) {
 	if e.Bed == nil {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
 		return
@@ -199,32 +148,12 @@ func (e *env) checkRights() {
 	}
 	refused, err := e.Refused()
 	if err != nil {
-		e.Logf("%v", err)
+		e.logf("%v", err)
 	}
 	for _, what := range refused {
-		e.Logf("the operator may not: %s", what)
+		e.logf("the operator may not: %s", what)
 	}
-	e.check(err == nil && len(refused) == 0, "requests of the operator refused for want of rights", "%d", len(refused))
-}
-
-// note adds a figure to the table that does not affect the result.
-func (e *env) note(what, format string, args ...any) {
-	e.add(row{What: what, Figure: fmt.Sprintf(format, args...), Result: noted})
-}
-
-// check adds a judged figure to the table.
-func (e *env) check(ok bool, what, format string, args ...any) {
-	r := row{What: what, Figure: fmt.Sprintf(format, args...), Result: failed}
-	if ok {
-		r.Result = passed
-	}
-	e.add(r)
-}
-
-func (e *env) add(r row) {
-	r.Scenario = e.name
-	e.rows = append(e.rows, r)
-	e.Logf("%s: %s: %s", r.Result, r.What, r.Figure)
+	e.Check(err == nil && len(refused) == 0, "requests of the operator refused for want of rights", "%d", len(refused))
 }
 
 // pause waits for a while.
@@ -254,6 +183,6 @@ func (e *env) bringUp(ctx context.Context, n *bed.Node) error {
 	if err := n.WaitAgent(ctx); err != nil {
 		return err
 	}
-	e.Logf("%s: agent ready", n.Name)
+	e.logf("%s: agent ready", n.Name)
 	return nil
 }

@@ -29,20 +29,20 @@ func (e *env) judgeWhole(ctx context.Context) error {
 	}
 	broken := append(e.rules.Violations(), e.whole.Violations()...)
 	for _, b := range broken {
-		e.Logf("broken: %s", b)
+		e.logf("broken: %s", b)
 	}
-	e.check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
+	e.Check(len(broken) == 0, "promised rules broken at any instant", "%d", len(broken))
 	writes := e.whole.Writes()
 	if !e.whole.KnowsWriters() {
-		e.check(writes[whole.Unknown] > 0, "writes of assignments, by any writer", "%d", writes[whole.Unknown])
+		e.Check(writes[whole.Unknown] > 0, "writes of assignments, by any writer", "%d", writes[whole.Unknown])
 		return nil
 	}
 	// In crd mode the operator ends the tracking of writers: after a move they are unknown.
-	e.check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter]+writes[whole.Unknown] > 0, "writes of assignments: by our operator, by agents, by cilium-operator", "%d, %d, %d",
+	e.Check(writes[whole.CiliumWriter] == 0 && writes[whole.OperatorWriter]+writes[whole.Unknown] > 0, "writes of assignments: by our operator, by agents, by cilium-operator", "%d, %d, %d",
 		writes[whole.OperatorWriter], writes[whole.AgentWriter], writes[whole.CiliumWriter])
 	for who, n := range writes {
 		if !slices.Contains([]string{whole.OperatorWriter, whole.AgentWriter, whole.CiliumWriter}, who) {
-			e.Logf("%d writes by %s", n, who)
+			e.logf("%d writes by %s", n, who)
 		}
 	}
 	return nil
