@@ -21,8 +21,10 @@ endef
 $(eval $(call part,etcd,1 minute,-s -w))
 $(eval $(call part,kubectl,2 minutes,$(kubernetes-ldflags)))
 $(eval $(call part,kube-apiserver,5 minutes,$(kubernetes-ldflags)))
-# A part of the real cluster.
+# Parts of the real cluster.
 $(eval $(call part,kube-controller-manager,2 minutes,$(kubernetes-ldflags)))
+$(eval $(call part,kube-scheduler,30 seconds,$(kubernetes-ldflags)))
+$(eval $(call part,kubelet,2 minutes,$(kubernetes-ldflags)))
 
 # The oldest Kubernetes that the chart installs on. Its module file is beside go.mod.
 OLDEST_KUBERNETES := v1.32.13
@@ -110,22 +112,12 @@ CLUSTER_RUN := $(call given,RUN,ci)
 cluster-runs = $(filter all $1,$(subst $(comma),$(space),$(CLUSTER_RUN)))
 containerd-version := $(call mod-version,$(CLUSTER)/parts/containerd,github.com/containerd/containerd/v2)
 
-# cluster-part NAME,TIME
-define cluster-part
-$(BIN)/$(1): $(CLUSTER)/parts/kube/$(1)/main.go $(CLUSTER)/parts/kube/go.mod $(CLUSTER)/parts/kube/go.sum
-	@echo "building $(1): once, about $(2) on two cores"
-	cd $(CLUSTER)/parts/kube && go build -ldflags '$(kubernetes-ldflags)' -o $(CURDIR)/$$@ ./$(1)
-	@touch $$@
-endef
-$(eval $(call cluster-part,kube-scheduler,30 seconds))
-$(eval $(call cluster-part,kubelet,2 minutes))
-
 # The scenario kubelet upgrades from it. Its module file is beside go.mod.
 OLD_KUBELET := v1.35.4
 old-kubelet := $(BIN)/kubelet-$(OLD_KUBELET:v%=%)/kubelet
-$(old-kubelet): $(CLUSTER)/parts/kube/$(OLD_KUBELET).mod $(CLUSTER)/parts/kube/$(OLD_KUBELET).sum
+$(old-kubelet): $(PARTS)/$(OLD_KUBELET).mod $(PARTS)/$(OLD_KUBELET).sum
 	@echo "building kubelet $(OLD_KUBELET): once, about 2 minutes on two cores"
-	cd $(CLUSTER)/parts/kube && go build -modfile=$(OLD_KUBELET).mod -o $(CURDIR)/$@ \
+	cd $(PARTS) && go build -modfile=$(OLD_KUBELET).mod -o $(CURDIR)/$@ \
 		-ldflags '$(call kubernetes-ldflags-of,$(OLD_KUBELET))' ./kubelet
 	@touch $@
 
@@ -142,11 +134,6 @@ $(eval $(call containerd-part,containerd,3 minutes))
 $(eval $(call containerd-part,containerd-shim-runc-v2,10 seconds))
 $(eval $(call containerd-part,ctr,10 seconds))
 
-$(BIN)/coredns: $(wildcard $(CLUSTER)/parts/coredns/*)
-	@echo "building coredns: once, about 1 minute on two cores"
-	cd $(CLUSTER)/parts/coredns && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
-	@touch $@
-
 $(BIN)/pause $(BIN)/probe: $(BIN)/%: $(wildcard $(CLUSTER)/parts/pause/*.go $(CLUSTER)/parts/probe/*.go)
 	go build -ldflags '-s -w' -o $@ ./$(CLUSTER)/parts/$*
 	@touch $@
@@ -159,7 +146,6 @@ $(CLUSTER_IMAGES)/$(1).tar: $(BIN)/$(1) hack/image/main.go
 endef
 $(eval $(call cluster-image,pause,registry.k8s.io/pause:3.10))
 $(eval $(call cluster-image,probe,localhost/probe:1))
-$(eval $(call cluster-image,coredns,registry.k8s.io/coredns/coredns:$(call mod-version,$(CLUSTER)/parts/coredns,github.com/coredns/coredns)))
 
 cilium-image-programs := $(addprefix $(cilium-dir)/,cilium-agent cilium-cni cilium-dbg cilium-operator cilium-mount cilium-sysctlfix cilium-health-responder)
 .cache/cluster/rootfs/etc/debian_version: $(CLUSTER)/images/debian.sh
@@ -172,7 +158,7 @@ $(CLUSTER_IMAGES)/cilium-$(CILIUM).tar: .cache/cluster/rootfs/etc/debian_version
 
 .PHONY: cluster-parts
 cluster-parts: cluster-packages controlplane $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kubelet containerd containerd-shim-runc-v2 ctr) \
-		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar) $(cilium-dir)/chart/Chart.yaml $(helm) $(helm3) ## Build what the real cluster runs: 25 minutes the first time.
+		$(addprefix $(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar) $(cilium-dir)/chart/Chart.yaml $(helm) $(helm3) ## Build what the real cluster runs: 25 minutes the first time.
 
 # The scenario cilium upgrades from it.
 OLD_CILIUM := v1.19.5
@@ -206,4 +192,4 @@ cluster-program: cluster-parts $(if $(call cluster-runs,cilium),cluster-old-cili
 
 cluster-flags = -cilium $(cilium-dir)/chart -old-cilium $(BIN)/cilium-$(OLD_CILIUM:v%=%)/chart \
 	-old-image $(CURDIR)/$(CLUSTER_IMAGES)/cilium-$(OLD_CILIUM).tar -old-operator $(old-operator) -old-kubelet $(old-kubelet) -helm $(helm) -helm3 $(helm3) -nodes $(CLUSTER_NODES) -operator $(cluster-operator) \
-	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar coredns.tar))
+	-images $(subst $(space),$(comma),$(addprefix $(CURDIR)/$(CLUSTER_IMAGES)/,cilium-$(CILIUM).tar pause.tar probe.tar))

@@ -4,32 +4,44 @@ package main
 
 import (
 	"context"
-	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
 const (
-	// agentsTimeout is the time for all agents to become Ready after the first command: each
-	// compiles its datapath.
-	agentsTimeout = 5 * time.Minute
-	dnsTimeout    = 4 * time.Minute
+	// readyTimeout is the time for agents and pods to become Ready: each agent compiles its
+	// datapath.
+	readyTimeout = 5 * time.Minute
+	startPage    = "docs/install.md"
+	// The page marks the commands that install Cilium, the operator and pools.
+	beginMark = "<!-- install: begin -->"
+	endMark   = "<!-- install: end -->"
+	// labelNodes is the beginning of one of them.
+	labelNodes = "kubectl label nodes --all "
+	// forcedCilium are the values that this machine requires, each with its reason. The other
+	// differences from the page: the chart is the folder in Cilium's Go module, of the version
+	// that the page must name, as there is no network outside this machine, and nodes have
+	// all images from the start. The API server has the address of examples/.
+	forcedCilium = " -f test/cluster/forced/cilium.yaml"
 )
-
-//go:embed manifests/coredns.yaml
-var dnsManifest string
 
 // bed is a cluster with its installation.
 type bed struct {
 	stopwatch
 	options options
 	cluster *kube.Cluster
+	// installed is true while the cluster is as docs/install.md makes it, with probes.
+	installed bool
 }
 
 func newBed(o options) *bed {
@@ -62,18 +74,18 @@ func (b *bed) start(ctx context.Context) error {
 	if err := b.importAll(ctx, b.options.operator); err != nil {
 		return err
 	}
-	return b.awaitNodes(ctx, b.options.nodes)
+	return kube.Await(ctx, 2*time.Minute, "all nodes are registered", func(ctx context.Context) error {
+		out, err := b.cluster.Kubectl(ctx, "get", "nodes", "--output=name")
+		if err == nil && len(strings.Fields(out)) != b.options.nodes {
+			err = errors.New(out)
+		}
+		return err
+	})
 }
 
-func (b *bed) awaitNodes(ctx context.Context, want int) error {
-	err := kube.Await(ctx, 2*time.Minute, fmt.Sprintf("%d nodes are registered", want), func(ctx context.Context) (bool, string) {
-		out, err := b.cluster.Kubectl(ctx, "get", "nodes", "--output=name")
-		return err == nil && len(strings.Fields(out)) == want, fmt.Sprint(out, err)
-	})
-	if err == nil {
-		b.say("%d nodes are registered, and have all images", want)
-	}
-	return err
+// importAll imports an image into all nodes.
+func (b *bed) importAll(ctx context.Context, image string) error {
+	return harness.Parallel(ctx, b.options.nodes, b.options.nodes, func(ctx context.Context, i int) error { return b.cluster.Import(ctx, i+1, image) })
 }
 
 // toolDir returns the folder of kubectl, its plugin and helm, for the documentation's
@@ -97,12 +109,28 @@ func (b *bed) linkTools() error {
 	return nil
 }
 
+// environment returns the variables of scripts: parts of command lines, for sh -c.
+func (b *bed) environment() map[string]string {
+	const operator = "charts/cilium-pool-operator -n kube-system"
+	arguments := " -n kube-system -f examples/cilium-values.yaml" + forcedCilium
+	return map[string]string{
+		"KUBECONFIG": b.cluster.Kubeconfig(), "PATH": b.toolDir() + ":" + os.Getenv("PATH"), "HOME": b.options.dir, "DIR": b.options.dir,
+		"CILIUM": b.options.cilium + arguments, "OLD_CILIUM": b.options.oldCilium + arguments, "OLD_CILIUM_IMAGE": b.options.oldImage,
+		"OPERATOR": operator + " -f examples/values.yaml", "OLD_OPERATOR": b.options.oldOperator,
+		"UPGRADE": "helm upgrade cilium-pool-operator " + operator + " --reuse-values --wait --timeout=3m",
+		// It makes idle blocks return while a scenario waits.
+		"QUICK": "--set reclaim.idleFor=10s,handshake.ackHold=5s,cilium.agentSettleTime=10s,cooldown=5s",
+	}
+}
+
 // shell runs a command line of the documentation in the folder of the checkout. Its output
 // goes to the log of commands.
 func (b *bed) shell(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
-	cmd.Dir = b.options.repository
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.cluster.Kubeconfig(), "PATH="+b.toolDir()+":"+os.Getenv("PATH"))
+	cmd.Dir, cmd.Env = b.options.repository, os.Environ()
+	for name, value := range b.environment() {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
 	out, err := cmd.CombinedOutput()
 	log, logErr := os.OpenFile(filepath.Join(b.cluster.Logs(), "commands.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if logErr != nil {
@@ -121,13 +149,23 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// install runs the commands of docs/install.md.
-func (b *bed) install(ctx context.Context) error {
-	commands, err := b.installCommands()
+// documented runs the commands of docs/install.md that have this beginning.
+func (b *bed) documented(ctx context.Context, beginning string) error {
+	text, err := os.ReadFile(filepath.Join(b.options.repository, startPage))
 	if err != nil {
 		return err
 	}
-	for _, line := range commands {
+	all := documentedCommands(string(text))
+	if len(all) == 0 {
+		return errors.New(startPage + " has no commands between " + beginMark + " and " + endMark)
+	}
+	for _, line := range all {
+		if line, err = b.force(line); err != nil {
+			return err
+		}
+		if line == "" || !strings.HasPrefix(line, beginning) {
+			continue
+		}
 		b.say("$ %s", line)
 		if _, err := b.shell(ctx, line); err != nil {
 			return err
@@ -136,56 +174,85 @@ func (b *bed) install(ctx context.Context) error {
 	return nil
 }
 
-// documented runs the commands of docs/install.md that start with beginning.
-func (b *bed) documented(ctx context.Context, beginning string) error {
-	commands, err := b.installCommands()
+// documentedCommands returns the marked commands of a page, each on one line.
+func documentedCommands(text string) (commands []string) {
+	_, text, _ = strings.Cut(text, beginMark)
+	text, _, found := strings.Cut(text, endMark)
+	if !found {
+		return nil
+	}
+	for _, code := range page.OfLanguage(text, "sh") {
+		commands = append(commands, commandLines(code)...)
+	}
+	return commands
+}
+
+var continuation = regexp.MustCompile(`\s*\\\n\s*`)
+
+// commandLines returns the commands of a block, each on one line.
+func commandLines(block string) (commands []string) {
+	for line := range strings.Lines(continuation.ReplaceAllString(block, " ")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			commands = append(commands, line)
+		}
+	}
+	return commands
+}
+
+var remoteChart = regexp.MustCompile(`\bcilium/cilium --version (\S+)`)
+
+// force changes a documented command line for this machine; it returns "" if the machine does
+// not need the command.
+func (b *bed) force(line string) (string, error) {
+	if strings.HasPrefix(line, "helm repo ") {
+		return "", nil
+	}
+	m := remoteChart.FindStringSubmatch(line)
+	if m == nil {
+		return line, nil
+	}
+	data, err := os.ReadFile(filepath.Join(b.options.cilium, "Chart.yaml"))
 	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(string(data), "\nversion: "+m[1]+"\n") {
+		return "", fmt.Errorf("documented is Cilium %s, but another version was built: %s", m[1], b.options.cilium)
+	}
+	return strings.Replace(line, m[0], b.options.cilium, 1) + forcedCilium, nil
+}
+
+// ready waits until agents, operator, nodes and probes are Ready. A peer has no operator of
+// ours: Cilium allocates addresses itself.
+func (b *bed) ready(ctx context.Context, peer bool) error {
+	system := []string{"daemonset/cilium"}
+	if !peer {
+		system = append(system, "deployment/cilium-pool-operator")
+	}
+	if err := b.rollout(ctx, "kube-system", system...); err != nil {
 		return err
 	}
-	for _, line := range commands {
-		if !strings.HasPrefix(line, beginning) {
-			continue
-		}
-		if _, err := b.shell(ctx, line); err != nil {
+	if _, err := b.cluster.Kubectl(ctx, "wait", "node", "--all", "--for=condition=Ready", "--timeout=1m"); err != nil {
+		return err
+	}
+	if _, err := b.shell(ctx, "kubectl apply -f test/cluster/manifests/probe.yaml"); err != nil {
+		return err
+	}
+	return b.rollout(ctx, "default", "daemonset/probe", "daemonset/probe-host")
+}
+
+func (b *bed) rollout(ctx context.Context, namespace string, workloads ...string) error {
+	for _, what := range workloads {
+		if _, err := b.cluster.Kubectl(ctx, "--namespace="+namespace, "rollout", "status", what, "--timeout="+readyTimeout.String()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// awaitInstalled waits until agents and operator run and nodes are Ready.
-func (b *bed) awaitInstalled(ctx context.Context) error {
-	return b.awaitAgents(ctx, true)
-}
-
-// awaitAgents does the same, but without our operator if Cilium allocates addresses itself.
-func (b *bed) awaitAgents(ctx context.Context, operator bool) error {
-	what := []string{"daemonset/cilium"}
-	if operator {
-		what = append(what, "deployment/cilium-pool-operator")
-	}
-	for _, what := range what {
-		if err := b.rollout(ctx, "kube-system", what, agentsTimeout); err != nil {
-			return err
-		}
-		b.say("%s: all are Ready", what)
-	}
-	_, err := b.cluster.Kubectl(ctx, "wait", "node", "--all", "--for=condition=Ready", "--timeout=1m")
-	return err
-}
-
-func (b *bed) rollout(ctx context.Context, namespace, what string, limit time.Duration) error {
-	_, err := b.cluster.Kubectl(ctx, "--namespace="+namespace, "rollout", "status", what, "--timeout="+limit.String())
-	return err
-}
-
-func (b *bed) installDNS(ctx context.Context) error {
-	if err := b.cluster.Apply(ctx, dnsManifest); err != nil {
+// install makes a new cluster what docs/install.md says, with probes.
+func (b *bed) install(ctx context.Context) error {
+	if err := b.documented(ctx, ""); err != nil {
 		return err
 	}
-	if err := b.rollout(ctx, "kube-system", "deployment/coredns", dnsTimeout); err != nil {
-		return err
-	}
-	b.say("CoreDNS is Ready")
-	return nil
+	return b.ready(ctx, false)
 }

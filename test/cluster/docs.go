@@ -9,32 +9,113 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
+	"github.com/cilium-pool/cilium-pool-operator/test/invariant/budgets"
 )
+
+const migrationPage = "docs/migration.md"
+
+// markedPage is a page with several procedures: the comments <!-- move: NAME --> for commands and
+// <!-- file: NAME --> for a file that they use name the blocks right below.
+type markedPage struct {
+	*bed
+	blocks map[string]string
+	// dir is the folder of the page's files, and of the reader's own.
+	dir string
+}
+
+var bareFile = regexp.MustCompile(`-f ([a-z-]+\.yaml)\b`)
+
+// readMarked reads the page and writes its files.
+func (b *bed) readMarked() (*markedPage, error) {
+	text, err := os.ReadFile(filepath.Join(b.options.repository, migrationPage))
+	if err != nil {
+		return nil, err
+	}
+	p := &markedPage{bed: b, dir: b.options.dir, blocks: page.Marked(string(text), "move")}
+	for name, content := range page.Marked(string(text), "file") {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// commands returns the commands of a block, with words replaced as readers do.
+func (p *markedPage) commands(block string, replace ...string) ([]string, error) {
+	if p.blocks[block] == "" {
+		return nil, fmt.Errorf("%s has no commands below <!-- move: %s -->", migrationPage, block)
+	}
+	var commands []string
+	for _, line := range commandLines(strings.NewReplacer(replace...).Replace(p.blocks[block])) {
+		line, err := p.force(line)
+		if err != nil {
+			return nil, err
+		}
+		commands = append(commands, bareFile.ReplaceAllString(line, "-f "+p.dir+"/$1"))
+	}
+	return commands, nil
+}
+
+// cmdBlock runs a block of the page, for NODE or BLOCK; the last command must exit with this code.
+// After a command that deletes an agent the next one waits until it is Ready.
+func cmdBlock(ctx context.Context, e *env, a *script.Arguments) (err error) {
+	if e.page == nil {
+		if e.page, err = e.readMarked(); err != nil {
+			return err
+		}
+	}
+	node, exits := a.Value("NODE", "NODE"), a.Value("exits", "0")
+	lines, err := e.page.commands(a.Word(), "NODE", node, "BLOCK", a.Value("BLOCK", "BLOCK"))
+	if err != nil {
+		return err
+	}
+	for i, line := range lines {
+		e.say("$ %s", line)
+		_, err := e.shell(ctx, line)
+		if exit := new(exec.ExitError); i == len(lines)-1 && errors.As(err, &exit) && fmt.Sprint(exit.ExitCode()) == exits {
+			return nil
+		}
+		if err == nil && strings.Contains(line, "delete pod") {
+			err = e.awaitAgent(ctx, node)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if exits != "0" {
+		return fmt.Errorf("exit code 0, not %s", exits)
+	}
+	return nil
+}
+
+// awaitAgent waits until a node's agent is Ready again after its pod was deleted.
+func (b *bed) awaitAgent(ctx context.Context, node string) error {
+	return kube.Await(ctx, readyTimeout, "the agent of "+node+" is Ready", func(ctx context.Context) error {
+		pods, err := b.pods(ctx, "--namespace=kube-system", "--selector=k8s-app=cilium", "--field-selector=spec.nodeName="+node)
+		if err == nil && (len(pods) != 1 || !budgets.HasCondition(&pods[0], corev1.PodReady)) {
+			err = fmt.Errorf("%d pods", len(pods))
+		}
+		return err
+	})
+}
 
 // untilTimeout is the time for a block to print its page's promise.
 const untilTimeout = 4 * time.Minute
 
-// docsScenarios run the code blocks of one page each: docs-readme, docs-install...
-func docsScenarios() []scenario {
-	var out []scenario
-	for _, path := range page.Pages() {
-		name := "docs-" + strings.ToLower(strings.TrimSuffix(filepath.Base(path), ".md"))
-		out = append(out, scenario{name: name, fresh: true, run: func(ctx context.Context, t *trial) error {
-			return t.runPage(ctx, path)
-		}})
-	}
-	return out
-}
-
-// runPage runs the blocks of a page in their order, as in one shell. A block that fails
+// cmdPage runs the blocks of a page in their order, as in one shell. A block that fails
 // becomes a row of the table, and the next one still runs.
-func (t *trial) runPage(ctx context.Context, path string) error {
-	text, err := os.ReadFile(filepath.Join(t.options.repository, path))
+func cmdPage(ctx context.Context, e *env, a *script.Arguments) error {
+	path := a.Word()
+	text, err := os.ReadFile(filepath.Join(e.options.repository, path))
 	if err != nil {
 		return err
 	}
@@ -45,20 +126,20 @@ func (t *trial) runPage(ctx context.Context, path string) error {
 	for _, b := range blocks {
 		where := fmt.Sprintf("%s:%d", path, b.Line)
 		if b.NotRun != "" {
-			t.note(where+" is not run", b.NotRun)
+			e.Note(where+" is not run", "%s", b.NotRun)
 			continue
 		}
 		if b.AfterStart {
-			if err := t.installAll(ctx); err != nil {
+			if err := e.install(ctx); err != nil {
 				return err
 			}
 		}
 		began := time.Now()
-		err := t.runBlock(ctx, b)
+		err := e.runBlock(ctx, b)
 		if err != nil {
-			t.say("%s: %v", where, err)
+			e.say("%s: %v", where, err)
 		}
-		t.check(where+" "+title(b), seconds(began), err == nil)
+		e.Check(err == nil, where+" "+title(b), "%s", seconds(began))
 	}
 	return nil
 }
@@ -73,36 +154,31 @@ func title(b page.Block) string {
 	return ""
 }
 
-func (t *trial) runBlock(ctx context.Context, b page.Block) error {
+func (e *env) runBlock(ctx context.Context, b page.Block) error {
 	code := b.Code
 	if b.Language == "yaml" {
 		code = "kubectl apply -f - <<'EOF'\n" + b.Code + "EOF\n"
 	}
-	code, err := t.forceAll(page.Named(code))
+	code, err := e.forceAll(page.Named(code))
 	if err != nil {
 		return err
 	}
-	setup, err := t.forceAll(page.Named(b.Setup))
+	setup, err := e.forceAll(page.Named(b.Setup))
 	if err != nil {
 		return err
 	}
-	if _, err := t.session(ctx, setup); err != nil {
+	if _, err := e.session(ctx, setup); err != nil {
 		return fmt.Errorf("setup: %w", err)
 	}
 	if !b.Again {
-		return t.runOnce(ctx, code, b)
+		return e.runOnce(ctx, code, b)
 	}
-	var last error
-	err = kube.Await(ctx, untilTimeout, fmt.Sprintf("prints %q", b.Prints), func(ctx context.Context) (bool, string) {
-		last = t.runOnce(ctx, code, b)
-		return last == nil, fmt.Sprint(last)
-	})
-	return err
+	return kube.Await(ctx, untilTimeout, fmt.Sprintf("prints %q", b.Prints), func(ctx context.Context) error { return e.runOnce(ctx, code, b) })
 }
 
 // runOnce runs code, and checks exit code and output against the page.
-func (t *trial) runOnce(ctx context.Context, code string, b page.Block) error {
-	out, err := t.session(ctx, code)
+func (e *env) runOnce(ctx context.Context, code string, b page.Block) error {
+	out, err := e.session(ctx, code)
 	got := 0
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		got = exit.ExitCode()
@@ -122,20 +198,20 @@ func (t *trial) runOnce(ctx context.Context, code string, b page.Block) error {
 
 // session runs code with the environment exported by earlier code on the cluster. It hides
 // from make that another make runs it.
-func (t *trial) session(ctx context.Context, code string) (string, error) {
+func (e *env) session(ctx context.Context, code string) (string, error) {
 	if code == "" {
 		return "", nil
 	}
-	exported := filepath.Join(t.options.dir, "exported")
-	return t.shell(ctx, "unset MAKEFLAGS MAKELEVEL MFLAGS\n[[ ! -e "+exported+" ]] || source "+exported+
+	exported := filepath.Join(e.options.dir, "exported")
+	return e.shell(ctx, "unset MAKEFLAGS MAKELEVEL MFLAGS\n[[ ! -e "+exported+" ]] || source "+exported+
 		"\ntrap 'export -p >"+exported+"' EXIT\n"+code)
 }
 
 // forceAll changes the lines that this machine cannot run unchanged.
-func (t *trial) forceAll(code string) (string, error) {
+func (e *env) forceAll(code string) (string, error) {
 	var forced strings.Builder
 	for line := range strings.Lines(continuation.ReplaceAllString(code, " ")) {
-		line, err := t.force(strings.TrimSuffix(line, "\n"))
+		line, err := e.force(strings.TrimSuffix(line, "\n"))
 		if err != nil {
 			return "", err
 		}

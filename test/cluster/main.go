@@ -12,7 +12,7 @@
 //	cluster run    start one, run scenarios, print a table, remove it
 //
 // The installation follows docs/install.md, by the commands of that page. Differences that
-// this machine requires are in forced.go, with the reasons.
+// this machine requires are at forcedCilium in bed.go, with the reasons.
 package main
 
 import (
@@ -29,13 +29,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/box"
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/kube"
-)
-
-const (
-	exitFailed = 1
-	exitUsage  = 2
-	// exitCannot is the exit code on machines that cannot run a cluster: nothing was tried.
-	exitCannot = 4
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
 type options struct {
@@ -87,17 +81,17 @@ func main() {
 	fs.BoolVar(&o.keep, "keep", false, "of run: leave the cluster of a scenario that failed")
 	_ = fs.Parse(os.Args[2:]) // It exits on errors.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx, os.Args[1], o)
+	code := execute(ctx, os.Args[1], o)
 	stop()
 	os.Exit(code)
 }
 
 func usage(what string) {
 	fmt.Fprintln(os.Stderr, "cluster:", what)
-	os.Exit(exitUsage)
+	os.Exit(script.ExitUsage)
 }
 
-func command(ctx context.Context, name string, o options) int {
+func execute(ctx context.Context, name string, o options) int {
 	if err := o.absolute(); err != nil {
 		usage(err.Error())
 	}
@@ -125,12 +119,11 @@ func code(err error) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, box.ErrCannot):
-		banner := strings.Repeat("!", 72)
-		fmt.Fprintf(os.Stderr, "%s\n!! NOTHING WAS TRIED: %v\n%s\n", banner, err, banner)
-		return exitCannot
+		script.Banner(os.Stderr, err)
+		return script.ExitCannot
 	default:
 		fmt.Fprintln(os.Stderr, "cluster:", err)
-		return exitFailed
+		return script.ExitFailed
 	}
 }
 
@@ -166,12 +159,6 @@ func up(ctx context.Context, b *bed) (err error) {
 	}
 	if !b.options.bare {
 		if err := b.install(ctx); err != nil {
-			return err
-		}
-		if err := b.awaitInstalled(ctx); err != nil {
-			return err
-		}
-		if err := b.installDNS(ctx); err != nil {
 			return err
 		}
 	}

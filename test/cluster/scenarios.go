@@ -4,108 +4,73 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
+
+//go:embed testdata/*.txtar
+var scripts embed.FS
 
 // scenarioTimeout limits one scenario.
 const scenarioTimeout = 20 * time.Minute
 
-// scenario runs on a cluster with Cilium, the operator, DNS and probes, as the scenarios
-// before left it. A fresh scenario gets an empty cluster. A scenario that is alone starts its
-// own clusters, and leaves none to the next.
-type scenario struct {
-	name  string
-	ci    bool
-	fresh bool
-	alone bool
-	run   func(context.Context, *trial) error
-}
-
-// all returns all scenarios, in their order.
-func all() []scenario {
-	return slices.Concat([]scenario{
-		{name: "install", ci: true, fresh: true, run: installScenario},
-		{name: "scale", ci: true, run: scaleScenario},
-		{name: "upgrade", ci: true, run: upgradeScenario},
-		{name: "join", run: joinScenario},
-		{name: "outage", run: outageScenario},
-		{name: "agents", run: agentsScenario},
-		{name: "uninstall", run: uninstallScenario},
-		{name: "operator", fresh: true, run: operatorScenario},
-		{name: "cilium", fresh: true, run: ciliumScenario},
-		{name: "kubelet", alone: true, run: kubeletScenario},
-		{name: "schedule", alone: true, run: scheduleScenario},
-		{name: "compare", alone: true, run: compareScenario},
-		{name: "renumber", alone: true, run: renumberScenario},
-		{name: "migration", alone: true, run: migrationScenario},
-		{name: "modes-policies", alone: true, run: policiesScenario},
-	}, modeScenarios(), variantScenarios(), docsScenarios())
-}
-
-// choose returns the scenarios of a comma-separated list of names, ci or all. The part of
-// names before a dash selects the ones that begin with it: docs includes docs-install.
-func choose(list string) ([]scenario, error) {
-	var chosen []scenario
-	wanted := strings.Split(list, ",")
-	for _, s := range all() {
-		family, _, _ := strings.Cut(s.name, "-")
-		if slices.Contains(wanted, s.name) || slices.Contains(wanted, family) || slices.Contains(wanted, "all") || s.ci && slices.Contains(wanted, "ci") {
-			chosen = append(chosen, s)
-		}
+// scenarios returns all of them. The first seven take over the cluster of the one before.
+func scenarios() []script.Scenario {
+	return []script.Scenario{
+		{Name: "install", CI: true},
+		{Name: "scale", CI: true},
+		{Name: "upgrade", CI: true},
+		{Name: "join"},
+		{Name: "outage"},
+		{Name: "agents"},
+		{Name: "uninstall"},
+		{Name: "operator"},
+		{Name: "cilium"},
+		{Name: "kubelet"},
+		{Name: "schedule"},
+		{Name: "compare"},
+		{Name: "renumber"},
+		{Name: "migration"},
+		{Name: "policies"},
+		{Name: "modes-multi-pool", File: "modes"},
+		{Name: "modes-kubernetes", File: "modes"},
+		{Name: "modes-dual-stack", File: "modes"},
+		{Name: "modes-tunnel", File: "modes"},
+		{Name: "variants-helm4-operator-first-wait", File: "variants"},
+		{Name: "variants-helm4-operator-first-values", File: "variants"},
+		{Name: "variants-helm4-cilium-first-wait-values", File: "variants"},
+		{Name: "variants-helm3-cilium-first-values", File: "variants"},
+		{Name: "variants-helm3-operator-first-wait", File: "variants"},
+		{Name: "variants-helm3-cilium-first", File: "variants"},
+		{Name: "variants-static-values", File: "variants"},
+		{Name: "variants-static-server-side", File: "variants"},
+		{Name: "docs-readme", File: "docs"},
+		{Name: "docs-install", File: "docs"},
+		{Name: "docs-operations", File: "docs"},
 	}
-	for _, name := range wanted {
-		known := name == "ci" || name == "all" || slices.ContainsFunc(all(), func(s scenario) bool {
-			return s.name == name || strings.HasPrefix(s.name, name+"-")
-		})
-		if !known {
-			return nil, fmt.Errorf("%q is no scenario: ci, all, or some of %s", name, strings.Join(names(), ","))
-		}
-	}
-	return chosen, nil
 }
 
-func names() []string {
-	var out []string
-	for _, s := range all() {
-		out = append(out, s.name)
-	}
-	return out
-}
-
-// trial is a scenario that is running.
-type trial struct {
+// env is a scenario that is running.
+type env struct {
 	*bed
-	name string
-	rows []row
+	script.Table
+	remembered map[string]snapshot
+	pinged     losses // when they were last judged
+	lacked     int    // sandboxes without an address when the scenario got its cluster
+	page       *markedPage
+	watch      *podWatch
+	flows      []flow
+	laps       []laps
 }
-
-// note adds a figure without a judgement, check a judged one.
-func (t *trial) note(what string, value any) { t.add(what, value, noted) }
-
-func (t *trial) check(what string, value any, ok bool) {
-	result := passed
-	if !ok {
-		result = failed
-	}
-	t.add(what, value, result)
-}
-
-func (t *trial) add(what string, value any, r result) {
-	t.rows = append(t.rows, row{t.name, what, fmt.Sprint(value), r})
-	t.say("%s: %s: %v %s", t.name, what, value, r)
-}
-
-// seconds returns the time since a moment, for the table.
-func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }
 
 // runScenarios implements the command "run".
 func runScenarios(ctx context.Context, b *bed) int {
-	chosen, err := choose(b.options.run)
+	chosen, err := script.Choose(scenarios(), b.options.run)
 	if err != nil {
 		usage(err.Error())
 	}
@@ -118,79 +83,56 @@ func runScenarios(ctx context.Context, b *bed) int {
 		return code(errors.Join(err, errors.New("a cluster is there already: make cluster-down removes it")))
 	}
 	// These are the logs of all clusters of this run, not only of the last one.
-	if err := os.RemoveAll(b.cluster.Logs()); err != nil {
+	if err := errors.Join(os.RemoveAll(b.cluster.Logs()), os.MkdirAll(b.cluster.Logs(), 0o755)); err != nil {
 		return code(err)
 	}
-	rows, err := b.runAll(ctx, chosen)
+	var rows []script.Row
+	for _, s := range chosen {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		e := &env{bed: b, Table: script.Table{Scenario: s.Name, Logf: b.say}, remembered: map[string]snapshot{}}
+		began := time.Now()
+		if err = e.run(ctx, s); err != nil {
+			e.Rows = append(e.Rows, script.Failure(s.Name, err))
+			b.say("%v", err)
+			b.installed = false
+		}
+		e.Note("whole scenario", "%s", seconds(began))
+		rows = append(rows, e.Rows...)
+		b.collect(s.Name)
+		if err != nil && b.options.keep {
+			break
+		}
+	}
 	if err == nil || !b.options.keep {
 		// Not with ctx, as it must happen after an interrupt, too.
-		err = errors.Join(err, b.cluster.Down())
+		if err := b.cluster.Down(); err != nil {
+			rows = append(rows, script.Failure("all", err))
+		}
 	}
-	printTable(os.Stdout, rows)
 	b.say("logs are in %s", b.cluster.Logs())
-	if err == nil && slices.ContainsFunc(rows, func(r row) bool { return r.result == failed }) {
-		err = errors.New("a scenario failed")
-	}
-	return code(err)
+	return script.Finish(os.Stdout, rows)
 }
 
-// runAll skips, after a scenario that did not finish, the ones that would start with its
-// broken cluster.
-func (b *bed) runAll(ctx context.Context, chosen []scenario) ([]row, error) {
-	var rows []row
-	var broken []error
-	installed := false
-	for _, s := range chosen {
-		if len(broken) > 0 && (!s.fresh && !s.alone || ctx.Err() != nil) {
-			rows = append(rows, row{s.name, "not run: its cluster is broken", "-", failed})
-			continue
-		}
-		t := &trial{bed: b, name: s.name}
-		began := time.Now()
-		err := b.runOne(ctx, s, t, installed)
-		installed = !s.alone
-		t.note("whole scenario", seconds(began))
-		rows = append(rows, t.rows...)
-		if err != nil {
-			rows = append(rows, row{s.name, "ran to its end", firstLine(err), failed})
-			broken = append(broken, fmt.Errorf("%s: %w", s.name, err))
-		}
-		b.collect(s.name)
-	}
-	return rows, errors.Join(broken...)
-}
-
-func (b *bed) runOne(ctx context.Context, s scenario, t *trial, installed bool) error {
+// run runs a scenario's script.
+func (e *env) run(ctx context.Context, s script.Scenario) error {
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
-	b.say("--- %s", s.name)
-	if s.alone {
-		return s.run(ctx, t)
+	e.say("--- %s", s.Name)
+	text, err := scripts.ReadFile("testdata/" + s.Script())
+	if err != nil {
+		return fmt.Errorf("read script: %w", err)
 	}
-	if s.fresh || !installed {
-		if err := b.start(ctx); err != nil {
-			return err
-		}
+	r := script.Run{
+		Name: s.Name, Text: text, Dir: e.cluster.Logs(), Folder: e.options.repository, Env: e.environment(),
+		Commands: map[string]script.Command{}, Logf: e.say,
 	}
-	if !s.fresh && !installed {
-		if err := b.installAll(ctx); err != nil {
-			return err
-		}
+	for name, run := range commands() {
+		r.Commands[name] = func(ctx context.Context, a *script.Arguments) error { return run(ctx, e, a) }
 	}
-	return s.run(ctx, t)
+	return r.Do(ctx)
 }
 
-// installAll brings the cluster to the state after the scenario install.
-func (b *bed) installAll(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{b.install, b.awaitInstalled, b.installDNS, b.installProbes} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
-}
+// seconds returns the time since a moment, for the table.
+func seconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Since(since).Seconds()) }

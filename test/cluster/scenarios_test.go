@@ -3,41 +3,142 @@
 package main
 
 import (
-	"slices"
+	"os"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
 )
 
-func TestChoose(t *testing.T) {
-	for list, want := range map[string][]string{
-		"ci":              {"install", "scale", "upgrade"},
-		"all":             names(),
-		"upgrade":         {"upgrade"},
-		"upgrade,install": {"install", "upgrade"},
-		"variants":        variantNames(),
-		"docs":            {"docs-readme", "docs-install", "docs-operations"},
-		"docs-install":    {"docs-install"},
-	} {
-		chosen, err := choose(list)
-		if err != nil {
-			t.Errorf("%s: %v", list, err)
+// Every scenario has a script, and the page names it, or the part before the dash.
+func TestScenariosHaveScriptsAndAreInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/contributing/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "## Real cluster")
+	_, after, _ = strings.Cut(after, "Scenarios: ")
+	list, _, _ := strings.Cut(after, ".\n")
+	var names []string
+	for _, s := range scenarios() {
+		if _, err := scripts.ReadFile("testdata/" + s.Script()); err != nil {
+			t.Error(err)
 		}
-		var got []string
-		for _, s := range chosen {
-			got = append(got, s.name)
+		name := s.Name
+		if s.File != "" {
+			name = s.File
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s chose %v, want %v", list, got, want)
+		if len(names) == 0 || names[len(names)-1] != name {
+			names = append(names, name)
 		}
 	}
-	if _, err := choose("install,doc"); err == nil {
-		t.Error("a scenario that is not there: no error")
+	if diff := cmp.Diff(names, strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })); diff != "" {
+		t.Errorf("docs/contributing/testing.md lists other scenarios (-code +docs):\n%s", diff)
 	}
 }
 
-func variantNames() []string {
-	var out []string
-	for _, v := range variants() {
-		out = append(out, "variants-"+v.name)
+func TestDocumentedCommands(t *testing.T) {
+	const page = "# Page\n```sh\nhelm install neither\n```\n" + beginMark + "\n```sh\nhelm install a b -f a.yaml \\\n  --set b=c\n# why\n```\n" +
+		"   ```sh\n   kubectl apply -f pools.yaml\n   ```\n```yaml\nhelm install no\n```\n" + endMark + "\n```sh\nhelm install no\n```\n"
+	want := []string{"helm install a b -f a.yaml --set b=c", "kubectl apply -f pools.yaml"}
+	if diff := cmp.Diff(want, documentedCommands(page)); diff != "" {
+		t.Error(diff)
 	}
-	return out
+	if got := documentedCommands("```sh\nhelm install a b\n```\n"); got != nil {
+		t.Errorf("without marks: %q", got)
+	}
+}
+
+// The page installs both charts, Cilium's in the version that is built.
+func TestStartPageInstallsBothCharts(t *testing.T) {
+	page, err := os.ReadFile("../../" + startPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := strings.Join(documentedCommands(string(page)), "\n")
+	for _, want := range []string{"helm install cilium ", "helm install cilium-pool-operator ", "kubectl apply ", labelNodes} {
+		if !strings.Contains(commands, want) {
+			t.Errorf("%s has no %q between its marks:\n%s", startPage, want, commands)
+		}
+	}
+	module, err := os.ReadFile("../cilium/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := remoteChart.FindStringSubmatch(commands)
+	if m == nil || !strings.Contains(string(module), "github.com/cilium/cilium v"+m[1]+"\n") {
+		t.Errorf("%s installs Cilium by %q, which is not the version in test/cilium/go.mod", startPage, m)
+	}
+}
+
+// The script migration runs each block of commands of the page.
+func TestMigrationPageIsMarked(t *testing.T) {
+	text, err := os.ReadFile("../../" + migrationPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := scripts.ReadFile("testdata/migration.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, files := page.Marked(string(text), "move"), page.Marked(string(text), "file")
+	if all := page.OfLanguage(string(text), "sh"); len(all) != len(commands) {
+		t.Errorf("%s has %d blocks of commands, %d of them with a name of their own", migrationPage, len(all), len(commands))
+	}
+	for name := range commands {
+		if name != "drain" && !strings.Contains(string(run), "block "+name+"\n") && !strings.Contains(string(run), "block "+name+" ") {
+			t.Errorf("no script runs the block %s of %s", name, migrationPage)
+		}
+	}
+	p := &markedPage{bed: &bed{}, blocks: commands, dir: "/files"}
+	for _, want := range []string{"prepare.yaml", "old-ipam.yaml", "crd.yaml"} {
+		if files[want] == "" {
+			t.Errorf("%s shows no %s", migrationPage, want)
+		}
+	}
+	if lines, err := p.commands("hold"); err != nil || lines[len(lines)-1] != "kubectl apply -f /files/old-ipam.yaml" {
+		t.Errorf("hold: %q, %v", lines, err)
+	}
+	if _, err := p.commands("holt"); err == nil {
+		t.Error("a block that is not there: no error")
+	}
+}
+
+func TestLacksAddress(t *testing.T) {
+	const setup = `failed to setup network for sandbox "2782": plugin type="cilium-cni" failed (add): `
+	for message, want := range map[string]bool{
+		setup + `unable to allocate IP via local cilium agent: [POST /ipam][502] postIpamFailure "all CIDR ranges are exhausted"`:                             true,
+		setup + `unable to allocate IP via local cilium agent: [POST /ipam][502] postIpamFailure "No more IPs available"`:                                     true,
+		setup + `unable to allocate IP via local cilium agent: [POST /ipam][502] postIpamFailure "unable to determine IPAM pool for owner \"default/web-1\""`: false,
+		setup + `unable to create endpoint: [PUT /endpoint/{id}][429] putEndpointIdTooManyRequests`:                                                           false,
+	} {
+		if got := lacksAddress(message); got != want {
+			t.Errorf("%t, want %t: %s", got, want, message)
+		}
+	}
+}
+
+// A loss, or a flow that ended, is never taken for an unharmed one.
+func TestUnharmed(t *testing.T) {
+	flows := []flow{{from: "a", to: "b", fromID: "1", toID: "2", address: "10.0.0.2"}, {from: "b", to: "c", fromID: "2", toID: "3", address: "10.0.0.3"}}
+	stay := map[string]types.UID{"a": "1", "b": "2", "c": "3"}
+	for name, test := range map[string]struct {
+		flows []flow
+		now   map[string]types.UID
+		last  losses // of the second flow
+		want  bool
+	}{
+		"nothing is wrong": {flows, stay, losses{Sent: 90}, true},
+		"a ping is lost":   {flows, stay, losses{Sent: 90, Lost: 7, LongestGapMs: 350}, false},
+		"a pod is another": {flows, map[string]types.UID{"a": "1", "b": "2", "c": "4"}, losses{Sent: 90}, false},
+		"no flows":         {nil, stay, losses{}, false},
+	} {
+		sum, judged := lostByStaying(test.flows, test.now, map[string]map[string]losses{"a": {"10.0.0.2": {Sent: 100}}, "b": {"10.0.0.3": test.last}})
+		if got := unharmed(test.flows, sum, judged); got != test.want {
+			t.Errorf("%s: %t; %+v of %d flows", name, got, sum, judged)
+		}
+	}
 }

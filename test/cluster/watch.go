@@ -86,11 +86,13 @@ func (w *podWatch) follow(out io.Reader) error {
 // await waits until is returns true after a version that the watch has delivered.
 func (w *podWatch) await(ctx context.Context, what string, is func() bool) error {
 	var ended error
-	err := kube.Await(ctx, watchedTimeout, what, func(context.Context) (bool, string) {
+	err := kube.Await(ctx, watchedTimeout, what, func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		ended = w.err
-		return ended != nil || is(), ""
+		if ended = w.err; ended == nil && !is() {
+			return errors.New("not yet")
+		}
+		return nil
 	})
 	return errors.Join(err, ended)
 }
@@ -98,7 +100,7 @@ func (w *podWatch) await(ctx context.Context, what string, is func() bool) error
 // end ends the watch once it has delivered everything written so far, and returns the budgets.
 func (w *podWatch) end(ctx context.Context) (*budgets.Judge, error) {
 	defer w.stop()
-	pods, err := w.bed.probes(ctx, "store")
+	pods, err := w.bed.pods(ctx, "--selector=app=store")
 	if err != nil || len(pods) == 0 {
 		return w.budgets, errors.Join(err, errors.New("no pod to mark the end of the watch with"))
 	}

@@ -50,8 +50,8 @@ type Config struct {
 type Cluster struct {
 	Config
 	State box.State
-
-	kubelets map[int]string // programs of nodes that run another kubelet
+	// Kubelets are the programs of nodes that run another kubelet.
+	Kubelets map[int]string
 }
 
 // New returns the cluster of a folder, running or not.
@@ -96,18 +96,7 @@ func (c *Cluster) Down() error {
 
 // Kubectl runs kubectl as the administrator, and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.kubectl(ctx, "", args...)
-}
-
-// Apply applies manifests.
-func (c *Cluster) Apply(ctx context.Context, manifests string) error {
-	_, err := c.kubectl(ctx, manifests, "apply", "-f", "-")
-	return err
-}
-
-func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...)
-	cmd.Stdin = strings.NewReader(input)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -117,14 +106,9 @@ func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (st
 	return string(out), nil
 }
 
-// Await polls until done returns true, and on timeout fails with the last message.
-func Await(ctx context.Context, limit time.Duration, what string, done func(context.Context) (bool, string)) error {
+// Await polls until done returns nil, and on timeout fails with its last error.
+func Await(ctx context.Context, limit time.Duration, what string, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s: %s", limit, what))
 	defer cancel()
-	return harness.Until(ctx, 250*time.Millisecond, func(ctx context.Context) error {
-		if ok, state := done(ctx); !ok {
-			return errors.New(strings.TrimSpace(state))
-		}
-		return nil
-	})
+	return harness.Until(ctx, 250*time.Millisecond, done)
 }

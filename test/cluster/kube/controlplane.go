@@ -59,12 +59,9 @@ func (c *Cluster) StartControlPlane(ctx context.Context) error {
 
 // AwaitControlPlane waits until the API server is ready.
 func (c *Cluster) AwaitControlPlane(ctx context.Context) error {
-	return Await(ctx, 2*time.Minute, "the API server is ready", func(ctx context.Context) (bool, string) {
-		out, err := c.Kubectl(ctx, "get", "--raw", "/readyz")
-		if err != nil {
-			return false, err.Error()
-		}
-		return true, out
+	return Await(ctx, 2*time.Minute, "the API server is ready", func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "get", "--raw", "/readyz")
+		return err
 	})
 }
 

@@ -43,7 +43,7 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 	config := filepath.Join(disk, "kubelet.yaml")
 	files := map[string]string{
 		config: strings.NewReplacer("@CA@", c.pkiFile("ca.crt"), "@CERT@", c.pkiFile(name+".crt"), "@KEY@", c.pkiFile(name+".key"),
-			"@DNS@", DNSService, "@SOCKET@", containerdSocket).Replace(kubeletConfig),
+			"@SOCKET@", containerdSocket).Replace(kubeletConfig),
 		filepath.Join(disk, "etc.upper", "hosts"):       fmt.Sprintf("127.0.0.1 localhost\n%s %s\n", nodeAddress(number), name),
 		filepath.Join(disk, "etc.upper", "resolv.conf"): "",
 	}
@@ -67,17 +67,14 @@ func (c *Cluster) StartNode(ctx context.Context, number int) error {
 
 // SetKubelet sets the program that the kubelet of a node runs from its next start on.
 func (c *Cluster) SetKubelet(number int, program string) error {
-	if c.kubelets == nil {
-		c.kubelets = map[int]string{}
-	}
-	c.kubelets[number] = program
+	c.Kubelets[number] = program
 	_, err := c.linkKubelet(number)
 	return err
 }
 
 // linkKubelet creates a link to the program of a node's kubelet, and returns its path.
 func (c *Cluster) linkKubelet(number int) (string, error) {
-	program, set := c.kubelets[number]
+	program, set := c.Kubelets[number]
 	if !set {
 		program = filepath.Join(c.BinDir, "kubelet")
 	}
@@ -152,12 +149,9 @@ func (c *Cluster) importInto(ctx context.Context, name, file string) error {
 }
 
 func (c *Cluster) awaitContainerd(ctx context.Context, name string) error {
-	return Await(ctx, time.Minute, "containerd of "+name+" answers", func(ctx context.Context) (bool, string) {
-		out, err := c.State.Run(ctx, name, filepath.Join(c.BinDir, "ctr"), "version")
-		if err != nil {
-			return false, err.Error()
-		}
-		return true, out
+	return Await(ctx, time.Minute, "containerd of "+name+" answers", func(ctx context.Context) error {
+		_, err := c.State.Run(ctx, name, filepath.Join(c.BinDir, "ctr"), "version")
+		return err
 	})
 }
 

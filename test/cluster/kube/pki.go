@@ -15,14 +15,11 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/controlplane"
 )
 
-// serviceRange is the range of ClusterIPs. Its first address is the API server's, its
-// tenth the DNS server's.
+// serviceRange is the range of ClusterIPs. Its first address is the API server's.
 const (
 	serviceRange     = "10.96.0.0/16"
 	serviceRange6    = "fd00:10:96::/112"
 	apiServerService = "10.96.0.1"
-	// DNSService is the address of the DNS server that pods query.
-	DNSService = "10.96.0.10"
 )
 
 // pki writes the certificates and kubeconfigs of a cluster.

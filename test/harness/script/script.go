@@ -8,6 +8,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (r Run) Do(ctx context.Context) error {
 		return nil
 	}
 	r.Logf("the transcript is %s", t.path)
-	return fmt.Errorf("%s: %w", r.Name, t.err)
+	return fmt.Errorf("%s: %w", r.Name, cmp.Or(t.err, errors.New("a command failed")))
 }
 
 func (r Run) command(ctx context.Context, t *transcript, name string, run Command) func(*testscript.TestScript, bool, []string) {
@@ -147,9 +148,7 @@ func (t *transcript) Fatal(args ...any) {
 }
 
 func (t *transcript) FailNow() {
-	if t.failed = true; t.err == nil {
-		t.err = errors.New("a command failed")
-	}
+	t.failed = true
 	runtime.Goexit()
 }
 

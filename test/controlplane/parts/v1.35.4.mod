@@ -1,4 +1,4 @@
-module github.com/cilium-pool/cilium-pool-operator/test/cluster/parts/kube
+module github.com/cilium-pool/cilium-pool-operator/test/controlplane/parts
 
 go 1.26.0
 
