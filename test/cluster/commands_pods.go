@@ -41,8 +41,12 @@ func (b *bed) pods(ctx context.Context, args ...string) ([]corev1.Pod, error) {
 	return pods.Items, err
 }
 
+// blocks returns none before our CRDs are installed.
 func (b *bed) blocks(ctx context.Context) ([]v1alpha1.PodIPBlock, error) {
 	blocks, err := query[v1alpha1.PodIPBlockList](ctx, b, "podipblocks")
+	if err != nil && strings.Contains(err.Error(), "doesn't have a resource type") {
+		return nil, nil
+	}
 	return blocks.Items, err
 }
 
