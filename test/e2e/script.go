@@ -13,7 +13,7 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness/script"
 )
 
-//go:embed testdata/*.txtar
+//go:embed testdata
 var scripts embed.FS
 
 // script runs the scenario's script. Without an error of a command it judges the rules in
@@ -23,12 +23,21 @@ func (e *env) script(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read script: %w", err)
 	}
+	pool, err := scripts.ReadFile("testdata/pool.yaml")
+	if err != nil {
+		return fmt.Errorf("read pool: %w", err)
+	}
+	poolFile := filepath.Join(e.options.Logs, "pool.yaml")
+	if err := os.WriteFile(poolFile, pool, 0o644); err != nil {
+		return fmt.Errorf("write pool: %w", err)
+	}
 	r := script.Run{
 		Name: e.scenario.Name, Text: text, Dir: e.options.Logs, Logf: e.logf, Commands: map[string]script.Command{},
 		Conditions: map[string]bool{"patched": e.patched},
 		Env: map[string]string{
 			"PATH":       e.options.BinDir + ":" + os.Getenv("PATH"),
 			"KUBECONFIG": filepath.Join(e.options.Logs, "controlplane", "admin.kubeconfig"),
+			"POOL":       poolFile,
 		},
 	}
 	for name, run := range commands() {
