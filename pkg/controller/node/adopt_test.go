@@ -11,8 +11,6 @@ import (
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,7 +26,7 @@ import (
 
 // byMultiPool is node n as served in multi-pool mode.
 func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	cn := bare()
 	var list []iputil.Prefix
 	for _, c := range cidrs {
 		list = append(list, fixtures.PodCIDR(c))
@@ -39,7 +37,7 @@ func byMultiPool(cidrs ...string) *ciliumv2.CiliumNode {
 
 // byClusterPool is node n as served in cluster-pool mode.
 func byClusterPool(cidrs ...string) *ciliumv2.CiliumNode {
-	return fixtures.Publishing(fixtures.CiliumNode("n", "", cidrs...))
+	return publishing(fixtures.CiliumNode("n", "", cidrs...))
 }
 
 // adoptedBlock is a block of pool p with a CIDR that another IPAM assigned to n.
@@ -47,42 +45,6 @@ func adoptedBlock(cidr string) *v1alpha1.PodIPBlock {
 	obj := crd.AdoptedBlock(fixtures.Prefix(cidr), "p", "n", "node-uid", "cluster-pool")
 	obj.UID = types.UID("uid-" + cidr)
 	return obj
-}
-
-// podOn is a pod on n: with these IPs, or waiting for one if there are none.
-func podOn(name string, ips ...string) state.BoundPod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-	pod.Spec.NodeName = "n"
-	for _, ip := range ips {
-		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
-	}
-	return state.ReadPod(pod)
-}
-
-// settleAgent makes the agent of n run for long enough to count as settled.
-func (b *bed) settleAgent() {
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", true)), fixtures.Noon().Add(-time.Hour))
-}
-
-// startAgent starts the agent of n, which is not Ready yet.
-func (b *bed) startAgent() {
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("agent", "c", false)), fixtures.Noon())
-}
-
-// report makes the agent of n start in crd mode and report addrs as used.
-func (b *bed) report(addrs ...string) {
-	b.T.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
-		b.T.Fatal(err)
-	}
-	cn.Status.IPAM.Used = ipamtypes.AllocationMap{}
-	for _, a := range addrs {
-		cn.Status.IPAM.Used[a] = ipamtypes.AllocationIP{Owner: "default/web [restored]"}
-	}
-	if err := b.API.Status().Update(b.T.Context(), cn); err != nil {
-		b.T.Fatal(err)
-	}
 }
 
 // A node that another IPAM serves is left alone, with or without pods, even if its CIDRs fit the
@@ -95,18 +57,14 @@ func TestNodeOfAnotherIPAMIsLeftAlone(t *testing.T) {
 		"half adopted":                      {byMultiPool("10.0.0.0/30", "10.0.0.8/30"), adoptedBlock("10.0.0.0/30")},
 		"one family of two":                 {byClusterPool("10.0.0.0/30", "fd00::/122"), adoptedBlock("10.0.0.0/30")},
 		"adopted in part by smaller ones":   {byClusterPool("10.0.0.0/29"), adoptedBlock("10.0.0.0/30")},
-		"its pool of crd mode is elsewhere": {fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "172.16.0.1")},
+		"its pool of crd mode is elsewhere": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "172.16.0.1")},
 	}
 	for name, objects := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, append(objects, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
 			b.settleAgent()
-			for i := range 5 {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
-			}
-			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-				t.Errorf("calls %v, error %v; want none", calls, err)
-			}
+			b.pods(5)
+			b.callsNothing("calls %v, error %v; want none")
 			b.restart()
 			if _, err := claimFor(b.r.Ledger, "m", b.r.Pools.Get("p"), "10.0.0.0/30"); err == nil {
 				t.Error("another node was given what this one has")
@@ -156,9 +114,7 @@ func TestAdoptedBlocks(t *testing.T) {
 			}
 			b := newBed(t, objects...)
 			b.settleAgent()
-			for i := range 30 {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
-			}
+			b.pods(30)
 			calls, err := b.reconcile()
 			if diff := cmp.Diff([]string{"patch CiliumNode"}, fakeapi.WritesOf(calls)); err != nil || diff != "" {
 				t.Fatalf("error %v, writes (-want +got):\n%s", err, diff)
@@ -170,12 +126,10 @@ func TestAdoptedBlocks(t *testing.T) {
 			if diff := cmp.Diff(fixtures.Prefixes(tt.listed...), b.CiliumNode().PodCIDRs, fixtures.CompareNetip()); diff != "" {
 				t.Errorf("podCIDRs (-want +got):\n%s", diff)
 			}
-			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-			if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-				t.Errorf("its agent has not reported: writes %v, error %v; want none", calls, err)
-			}
+			b.at(time.Hour)
+			b.writesNothing("its agent has not reported: writes %v, error %v; want none")
 
-			b.report(tt.first[0])
+			b.reports(tt.first[0])
 			b.settle()
 			b.Check("moved")
 			if n := len(b.Blocks()); n <= len(tt.blocks) {
@@ -229,18 +183,13 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 	b := newBed(t, byClusterPool("10.0.0.16/28"), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), adoptedBlock("10.0.0.16/28"))
 	b.settleAgent()
 	b.settle()
-	b.report("10.0.0.17")
+	b.reports("10.0.0.17")
 	b.settle()
 	if n := len(b.Blocks()); n != 1 {
 		t.Fatalf("%d blocks, want the adopted one alone", n)
 	}
-	if err := b.API.Delete(t.Context(), adoptedBlock("10.0.0.16/28")); err != nil {
-		t.Fatal(err)
-	}
-	obj := &v1alpha1.PodIPBlock{}
-	if err := b.API.Get(t.Context(), types.NamespacedName{Name: "10.0.0.16-28"}, obj); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Delete(t.Context(), adoptedBlock("10.0.0.16/28")))
+	obj := b.object("10.0.0.16-28")
 	b.Show(obj, nil)
 	b.settle()
 	var old, own int
@@ -261,7 +210,7 @@ func TestAdoptedBlockDrainsWhenAsked(t *testing.T) {
 func TestAdoptedBlocksOfARecreatedNode(t *testing.T) {
 	resting := adoptedBlock("10.0.0.16/28")
 	crd.SetBlockPhase(resting, ipalloc.CoolingDown, expand.NodeGone, "x", fixtures.Noon())
-	b := newBed(t, fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
+	b := newBed(t, bare(), fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), resting)
 	b.settle()
 	b.Check("at the end")
 	if n := len(b.CiliumNode().Pool); n != 14 {
@@ -316,16 +265,16 @@ func TestShadowWritesNothing(t *testing.T) {
 			objects: []client.Object{byClusterPool("10.0.0.16/28"), fixtures.Node(), adoptedBlock("10.0.0.16/28")},
 			pods:    20, want: difference{claim: 1},
 		},
-		"a new node":        {objects: []client.Object{fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.Node()}, want: difference{claim: 1}},
+		"a new node":        {objects: []client.Object{bare(), fixtures.Node()}, want: difference{claim: 1}},
 		"no CiliumNode yet": {objects: []client.Object{fixtures.Node()}, want: difference{claim: 1}},
 		"a Node that is gone": {
-			objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)},
+			objects: []client.Object{inService("10.0.0.0/30")},
 			want:    difference{free: 1},
 		},
 		"a block that is to go": {
 			objects: []client.Object{
-				fixtures.Publishing(fixtures.CiliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
-				fixtures.Node(), fixtures.BlockObject("10.9.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService),
+				publishing(fixtures.CiliumNode("n", "", "10.9.0.0/30", "10.0.0.0/28"), append(hosts("10.9.0.0/30"), hosts("10.0.0.0/28")...)...),
+				fixtures.Node(), inService("10.9.0.0/30"), inService("10.0.0.0/28"),
 			},
 			want: difference{drain: 1},
 		},
@@ -335,9 +284,7 @@ func TestShadowWritesNothing(t *testing.T) {
 			b := newBed(t, append(tt.objects, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))...)
 			b.r.Shadow = true
 			b.settleAgent()
-			for i := range tt.pods {
-				b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
-			}
+			b.pods(tt.pods)
 			for range 3 {
 				calls, err := b.reconcile()
 				if err != nil || len(fakeapi.WritesOf(calls)) > 0 {
@@ -370,22 +317,14 @@ func TestAllocatedStaysTaken(t *testing.T) {
 // operator must not take the node's pool for one that people filled: the agent would answer no
 // mark.
 func TestNodeWhoseBlocksAreYetToBeShown(t *testing.T) {
-	cn := fixtures.Publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
+	cn := publishing(byClusterPool("10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/24"), cn)
 	b.settleAgent()
-	for i := range 6 {
-		b.r.Pods.Set(podOn(string(rune('a'+i))), fixtures.Noon())
-	}
+	b.pods(6)
 	b.Blind = true
-	if err := b.API.Create(t.Context(), adoptedBlock("10.0.0.0/29")); err != nil {
-		t.Fatal(err)
-	}
-	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-		t.Errorf("calls %v, error %v; want no write", calls, err)
-	}
+	b.must(b.API.Create(t.Context(), adoptedBlock("10.0.0.0/29")))
+	b.writesNothing("calls %v, error %v; want no write")
 	b.restart()
 	b.settleAgent()
-	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-		t.Errorf("once it is shown: calls %v, error %v; want no write", calls, err)
-	}
+	b.writesNothing("once it is shown: calls %v, error %v; want no write")
 }

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -33,7 +32,7 @@ func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	}
 	page := list.(*v1alpha1.PodIPBlockList)
 	for _, cidr := range p.blocks[at] {
-		page.Items = append(page.Items, *fixtures.BlockObject(cidr, ipalloc.InService))
+		page.Items = append(page.Items, *inService(cidr))
 	}
 	if at+1 < len(p.blocks) {
 		page.Continue = strconv.Itoa(at + 1)

@@ -3,12 +3,11 @@ package node
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,80 +19,100 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // lastSeen is node n's CiliumNode before it was deleted: owned by the Node with that UID, with
 // addresses of two blocks and a foreign one.
-func lastSeen(uid string) *ciliumv2.CiliumNode {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1")
+func lastSeen(uid types.UID) *ciliumv2.CiliumNode {
+	return owned(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"), uid)
+}
+
+func owned(cn *ciliumv2.CiliumNode, uid types.UID) *ciliumv2.CiliumNode {
 	cn.ResourceVersion = "1"
-	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: types.UID(uid)}}
+	cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: uid}}
 	return cn
 }
 
+// remembers makes the operator remember a CiliumNode that was deleted.
+func (b *bed) remembers(cn *ciliumv2.CiliumNode) { b.r.Ledger.RemoveCiliumNode(b.Mode.View(cn)) }
+
+// removeByForce removes a block's object, as another process than this one sees it.
+func (b *bed) removeByForce(name string) {
+	b.T.Helper()
+	b.Blind = true
+	defer func() { b.Blind = false }()
+	obj := b.object(name)
+	obj.Finalizers = nil
+	b.must(errors.Join(b.API.Update(b.T.Context(), obj), b.API.Delete(b.T.Context(), obj)))
+}
+
+// A deleted CiliumNode is restored with the addresses of the blocks that the Node still holds, read
+// live, and with foreign ones that are no other node's by now. Its agent is asked to report.
 func TestCiliumNodeIsRestored(t *testing.T) {
-	tests := map[string]struct {
-		last   *ciliumv2.CiliumNode
-		second ipalloc.Phase // of the second block
-		change func(b *bed)  // as the blocks are read again
-		want   []string
-	}{
-		"as it was seen": {
-			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
-		},
-		"with a block that drains": {
-			last: lastSeen("node-uid"), second: ipalloc.Draining, want: []string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "172.16.0.1"},
-		},
-		"without a block that cools down": {
-			last: lastSeen("node-uid"), second: ipalloc.CoolingDown, want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
-		},
-		"without a block that is gone, read live": {
-			last: lastSeen("node-uid"), want: []string{"10.0.0.1", "10.0.0.2", "172.16.0.1"},
-			change: func(b *bed) {
-				ledger := b.r.Ledger
-				b.r.Ledger = state.NewLedger() // another process: this one's watch lags
-				obj := fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)
-				for _, k := range b.Blocks() {
-					if k.CIDR == fixtures.Prefix("10.0.0.4/30") {
-						obj.ResourceVersion = k.ResourceVersion
-					}
-				}
-				obj.Finalizers = nil
-				if err := b.API.Update(b.T.Context(), obj); err != nil {
-					b.T.Fatal(err)
-				}
-				if err := b.API.Delete(b.T.Context(), obj); err != nil {
-					b.T.Fatal(err)
-				}
-				b.r.Ledger = ledger
+	first, second, anothers := inService("10.0.0.0/30"), inService("10.0.0.4/30"), crd.NewBlock(fixtures.Prefix("172.16.0.0/30"), "q", "m", "")
+	restored := func(want string, before func(*bed), objects ...client.Object) scenario {
+		given := func(b *bed) {
+			b.remembers(lastSeen("node-uid"))
+			if before != nil {
+				before(b)
+			}
+		}
+		return scenario{objects: append(objects, first), given: given, do: (*bed).ensureCiliumNode, want: "blocks " + want + "; release 233.252.0.1=marked-for-release"}
+	}
+	runScenarios(t, map[string]scenario{
+		"as it was seen":                  restored("10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second),
+		"with a block that drains":        restored("10.0.0.0/30 InService 10.0.0.4/30 Draining; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)),
+		"without a block that cools down": restored("10.0.0.0/30 InService 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", nil, coolingDown("10.0.0.4/30")),
+		"without a block whose object goes": restored("10.0.0.0/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", func(b *bed) {
+			b.once("get PodIPBlock", func() { b.removeByForce("10.0.0.4-30") })
+		}, second, inService("10.0.0.8/30")),
+		"without what is another's now": restored("10.0.0.0/30 InService 10.0.0.4/30 InService 172.16.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
+			b.must(b.API.Create(b.T.Context(), anothers.DeepCopy()))
+		}, second),
+		"without another's that the watch lacks": restored("10.0.0.0/30 InService 10.0.0.4/30 InService 172.16.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
+			b.Blind = true
+			b.must(b.API.Create(b.T.Context(), anothers.DeepCopy()))
+		}, second),
+		"without a later block that overlaps": restored("10.0.0.0/29 InService 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second, inService("10.0.0.0/29")),
+		"listed, in multi-pool mode": {
+			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30 172.16.0.0/24",
+			mode: ciliumnode.MultiPool, objects: []client.Object{first, coolingDown("10.0.0.4/30")},
+			given: func(b *bed) {
+				last := owned(fixtures.Pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24"), "node-uid")
+				last.Spec.IPAM.Pools.Allocated = slices.Insert(last.Spec.IPAM.Pools.Allocated, 0, ipamtypes.IPAMPoolAllocation{Pool: "blue"})
+				b.remembers(last)
 			},
 		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", test.second))
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(test.last))
-			if test.change != nil {
-				b.Before = func(call string) {
-					if call == "get PodIPBlock" {
-						b.Before = func(string) {}
-						test.change(b)
-					}
-				}
-			}
-			b.ensureCiliumNode()
-			if got := b.published(); !slices.Equal(got, test.want) {
-				t.Errorf("published %v, want %v", got, test.want)
-			}
-			// A mark that the agent refuses makes it report.
-			if got := b.CiliumNode().Release; len(got) != 1 {
-				t.Errorf("release entries %v, want one", got)
-			}
-		})
-	}
+		"listed, without what is another's now": {
+			want: "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30",
+			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.BluePool("10.8.0.0/28"), first}, do: (*bed).ensureCiliumNode,
+			given: func(b *bed) {
+				last := owned(fixtures.Listing("10.8.0.0/30"), "node-uid")
+				last.Spec.IPAM.Pools.Allocated[1].CIDRs = append(last.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
+				b.remembers(last)
+				b.r.Ledger.Upsert(fixtures.Block("10.0.0.4/30", "p", "m", 1))
+				b.r.Ledger.Upsert(fixtures.Block("10.8.0.0/30", "blues", "m", 1))
+			},
+		},
+		// The agent may still have every block the node holds, so all are listed, at any demand.
+		"forgotten, in multi-pool mode": {
+			want: "blocks 10.0.0.0/30 InService 10.0.0.12/30 CoolingDown 10.0.0.4/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30",
+			mode: ciliumnode.MultiPool, settles: true,
+			objects: []client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/27"), first, second, inService("10.0.0.8/30"), coolingDown("10.0.0.12/30")},
+		},
+		"not for a Node of another UID": {given: func(b *bed) { b.remembers(lastSeen("old-uid")) }, want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
+		// If a block was removed by force with its CiliumNode, it is claimed again first.
+		"after its blocks": {
+			objects: []client.Object{first},
+			given: func(b *bed) {
+				b.remembers(lastSeen("node-uid"))
+				b.once("create CiliumNode", func() { b.block("10.0.0.4/30") })
+			},
+			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6 172.16.0.1; release 233.252.0.1=marked-for-release",
+		},
+	})
 }
 
 // agentWritesFirst makes the agent of node n write just before the first patch of its
@@ -118,7 +137,7 @@ func (b *bed) agentWritesFirst() {
 func TestRestoreIsReportedOnce(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 			if race {
 				b.agentWritesFirst()
@@ -136,8 +155,8 @@ func TestRestoreIsReportedOnce(t *testing.T) {
 func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
 	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
 		t.Run(name, func(t *testing.T) {
-			block := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
-			last := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
+			block := inService("10.0.0.0/30")
+			last := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
 			if spare {
 				block = adoptedBlock("10.0.0.0/30")
 			} else {
@@ -170,7 +189,7 @@ func TestRecreationIsReported(t *testing.T) {
 		"the block came before": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			block, want := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), test.want
+			block, want := inService("10.0.0.0/30"), test.want
 			if test.reason != expand.None {
 				crd.SetBlockPhase(block, ipalloc.CoolingDown, test.reason, "", fixtures.Noon())
 			}
@@ -189,25 +208,13 @@ func TestRecreationIsReported(t *testing.T) {
 	}
 }
 
-// The CiliumNode of an earlier Node with the same name is not restored.
-func TestCiliumNodeOfAnOlderNodeIsNotRestored(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("old-uid")))
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.published(); slices.Contains(got, "172.16.0.1") {
-		t.Errorf("published %v", got)
-	}
-}
-
 // If a Node opts out, its blocks cool down once its CiliumNode, read live, is gone. No
 // CiliumNode is created for it.
 func TestOptedOutNode(t *testing.T) {
 	optedOut := fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
 	objects := func() []client.Object {
-		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}
+		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30")}
 	}
 	t.Run("its CiliumNode is gone", func(t *testing.T) {
 		b := newBed(t, objects()...)
@@ -217,13 +224,11 @@ func TestOptedOutNode(t *testing.T) {
 		}
 	})
 	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
-		b := newBed(t, append(objects(), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
+		b := newBed(t, append(objects(), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
 		b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
 		b.r.Ledger.ForgetCiliumNode("n")
 		b.Lags = true
-		if _, err := b.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		b.step()
 		if b.Blocks()[0].Phase != ipalloc.InService {
 			t.Errorf("blocks %+v", b.Blocks())
 		}
@@ -234,7 +239,7 @@ func TestOptedOutNode(t *testing.T) {
 // the block.
 func TestForciblyRemovedBlock(t *testing.T) {
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
+		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
 	}
 	t.Run("it is listed", func(t *testing.T) {
 		b := newCase(t)
@@ -246,12 +251,8 @@ func TestForciblyRemovedBlock(t *testing.T) {
 	t.Run("it is listed no more, read live", func(t *testing.T) {
 		b := newCase(t)
 		b.Lag()
-		if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		b.must(b.API.Patch(t.Context(), bare(), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)))
+		b.step()
 		if b.has("10.0.0.4/30") {
 			t.Errorf("blocks %+v", b.Blocks())
 		}
@@ -261,7 +262,7 @@ func TestForciblyRemovedBlock(t *testing.T) {
 // While the watch lags behind the deletion of a Node, the operator does not restore its
 // CiliumNode: the garbage collector would delete it again, and so on forever.
 func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
-	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
@@ -270,89 +271,6 @@ func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	o.Node = fixtures.Node() // as a cache has it that lags
 	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &outcome{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
 		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
-	}
-}
-
-// A paused operator keeps the CiliumNode of a Node that is gone.
-func TestPausedOperatorLeavesGoneNodes(t *testing.T) {
-	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Paused = true
-	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-		t.Errorf("calls %v, %v; want no write", calls, err)
-	}
-}
-
-// Only the CiliumNode that existed before the Node was found to be gone is deleted; a later one
-// belongs to a new Node.
-func TestGoneNodesRecreatedCiliumNodeStays(t *testing.T) {
-	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.Before = func(call string) {
-		if call != "get Node" {
-			return
-		}
-		b.Before = func(string) {}
-		// The agent adopts it right after the operator has looked for the Node.
-		taken := fakeapi.RawMerge(`{"metadata":{"labels":{"new":"node"}}}`)
-		if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), taken); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	if b.CiliumNode() == nil {
-		t.Error("the CiliumNode of the new Node is gone")
-	}
-}
-
-// A foreign address that now lies in another node's block is not restored, even if the watch
-// has not delivered that block yet.
-func TestCiliumNodeIsRestoredWithoutWhatIsAnothersNow(t *testing.T) {
-	for name, shown := range map[string]bool{"the block is shown": true, "the watch lags": false} {
-		t.Run(name, func(t *testing.T) { restoreWithoutAnothers(t, shown) })
-	}
-}
-
-func restoreWithoutAnothers(t *testing.T, shown bool) {
-	t.Helper()
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
-	b.Blind = !shown
-	if err := b.API.Create(t.Context(), crd.NewBlock(fixtures.Prefix("172.16.0.0/30"), "q", "m", "")); err != nil {
-		t.Fatal(err)
-	}
-	b.ensureCiliumNode()
-	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.5"}; !slices.Equal(got, want) {
-		t.Errorf("published %v, want %v", got, want)
-	}
-}
-
-// A CiliumNode is restored without a block that overlaps one it listed and was created later.
-func TestCiliumNodeIsRestoredWithoutWhatOverlaps(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
-		fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	want := []netip.Prefix{fixtures.Prefix("10.0.0.0/30"), fixtures.Prefix("10.0.0.4/30")}
-	if v := b.CiliumNode(); !slices.Equal(v.PodCIDRs, want) || len(v.Pool) != 4 {
-		t.Errorf("podCIDRs are %v and pool %v; want %v and what was there", v.PodCIDRs, v.Pool, want)
-	}
-}
-
-// If a block was removed by force together with its CiliumNode, the block is claimed again
-// before its addresses are restored.
-func TestCiliumNodeIsRestoredAfterItsBlocks(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
-	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	writes := strings.Join(b.Calls, "; ")
-	claim, put := strings.Index(writes, "create PodIPBlock"), strings.Index(writes, "create CiliumNode")
-	if claim < 0 || put >= 0 && put < claim {
-		t.Errorf("calls: %s; want the block recreated first", writes)
 	}
 }
 
@@ -378,8 +296,8 @@ func TestMemoryIsOfOneCiliumNode(t *testing.T) {
 
 // Nor does it after a pause, as the operator is blind during it.
 func TestMemoryEndsWithAPause(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+		inService("10.0.0.0/30"))
 	b.r.Paused = true
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
@@ -402,12 +320,12 @@ func TestSilentAgentIsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-				fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-				fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
+				publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
+				inService("10.0.0.0/29"))
 			b.r.Paused = test.paused
-			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+			b.agentSince(0)
 			if test.settled {
-				b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+				b.at(time.Hour)
 			}
 			asked := 0
 			b.Before = func(call string) {

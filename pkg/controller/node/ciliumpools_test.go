@@ -18,7 +18,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -27,12 +26,12 @@ import (
 // serves the Cilium pool blue.
 func blueBed(t *testing.T) *bed {
 	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
-		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
 }
 
 // blueBlock is a block of bluePool on node n.
 func blueBlock(cidr string) *v1alpha1.PodIPBlock {
-	b := fixtures.BlockObject(cidr, ipalloc.InService)
+	b := inService(cidr)
 	b.Spec.PoolName = "blues"
 	return b
 }
@@ -84,8 +83,7 @@ func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
 		b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30", "10.8.0.4/30"))
 		b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 		b.settle()
-		b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
-		b.settle()
+		b.settleAfter(time.Hour)
 		if n := len(b.Blocks()); n != 1 {
 			t.Fatalf("%d blocks are left, want that of the default pool", n)
 		}
@@ -94,7 +92,7 @@ func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
 
 func TestFullCiliumPoolTakesFromNoOther(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/30"),
-		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
 	b.agentWrites(asksBlue)
 	b.settle()
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), fixtures.Prefixes("10.8.0.0/30"))
@@ -113,9 +111,7 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 			b.r.Pools.Delete("blues")
 		}
 	}
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	b.step()
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 }
 
@@ -123,11 +119,10 @@ func TestClaimedBlockWhosePoolIsGone(t *testing.T) {
 // its node.
 func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+		inService("10.0.0.0/30"), inService("10.0.0.4/30"), blueBlock("10.8.0.0/30"))
 	b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon())
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
+	b.settleAt(time.Hour)
 	b.lists(fixtures.Prefixes("10.0.0.0/30"), nil)
 	if b.has("10.0.0.4/30") || !b.has("10.8.0.0/30") {
 		t.Errorf("blocks are %+v", b.Blocks())
@@ -138,7 +133,7 @@ func TestOrphanedBlockHoldsNothingUp(t *testing.T) {
 // for them and would return each one.
 func TestPodsOfAnOrphanedBlockAreNoDemand(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/28"))
+		inService("10.0.0.0/30"), blueBlock("10.8.0.0/28"))
 	for i := range 5 {
 		b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
 	}
@@ -166,13 +161,11 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 	blue := fixtures.BluePool("10.8.0.0/28")
 	blue.Spec.IPv4.CIDRs[0].AllocationPolicy, blue.Spec.Maintenance = v1alpha1.AllocationDrain, fixtures.Nightly()
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), blue, fixtures.Listing("10.8.0.0/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+		inService("10.0.0.0/30"), blueBlock("10.8.0.0/30"))
 	b.agentWrites(asksBlue)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService", "10.8.0.0/30 InService held"}
-	if diff := cmp.Diff(want, b.phases()); diff != "" {
-		t.Error(diff)
-	}
+	b.hasPhases("", want...)
 	b.settled()
 }
 
@@ -180,7 +173,7 @@ func TestHeldInOneCiliumPool(t *testing.T) {
 // name, where the agent has them.
 func TestListedBlockWhosePoolServesAnother(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Listing("10.8.0.0/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blueBlock("10.8.0.0/30"))
+		inService("10.0.0.0/30"), blueBlock("10.8.0.0/30"))
 	green := fixtures.BluePool("10.8.0.0/28")
 	green.UID, green.Spec.CiliumPoolName = "made-again", "green"
 	b.r.Pools.Delete(green.Name)
@@ -223,9 +216,7 @@ func TestPodsRequestACiliumPool(t *testing.T) {
 				obj.Spec.NodeName = "n"
 				b.r.Pods.Set(state.ReadPodWithRequest(obj), fixtures.Noon())
 			}
-			if _, err := b.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			b.step()
 			if got := len(b.listedFor("blue")); got != test.want {
 				t.Errorf("%d blocks of blue, want %d", got, test.want)
 			}
@@ -244,12 +235,10 @@ func TestCiliumPoolBlocksReturned(t *testing.T) {
 	if !b.has("10.8.0.0/30") || !b.has("10.8.0.4/30") {
 		t.Fatal("they cooled down too briefly")
 	}
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	b.Lag()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	b.step()
 	if !b.has("10.8.0.0/30") {
 		t.Error("the block was released though it is listed")
 	}
@@ -260,7 +249,7 @@ func TestCiliumPoolsOfAForgottenCiliumNode(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), blue)
+		inService("10.0.0.0/30"), inService("10.0.0.4/30"), blue)
 	b.settle()
 	b.lists(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), fixtures.Prefixes("10.8.0.0/30"))
 	b.settled()
@@ -289,8 +278,7 @@ func TestReleaseOfCiliumPools(t *testing.T) {
 	b.settle()
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
+	b.settleAt(time.Hour)
 	if b.has("10.8.0.0/30") || b.has("10.8.0.4/30") || len(b.CiliumNode().Release) > 0 {
 		t.Errorf("blocks %+v, entries %v: want those of blue gone, and nothing left over", b.Blocks(), b.CiliumNode().Release)
 	}

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -18,29 +16,17 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// published returns the keys of node n's pool, sorted.
-func (b *bed) published() []string {
-	b.T.Helper()
-	var out []string
-	for a := range b.CiliumNode().Pool {
-		out = append(out, a.String())
-	}
-	slices.Sort(out)
-	return out
-}
-
 // If an old mark exists for an address of a new block, the address is published only after the
 // mark is gone; with the mark, the agent assigns it to no pod.
 func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	cn := bare()
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
 	b.settle()
 	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)
 	}
-	b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().Policy.AckTimeout))
-	b.settle()
+	b.settleAt(fixtures.Defaults().Policy.AckTimeout)
 	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("in the end published %v, want %v", got, want)
 	}
@@ -48,7 +34,7 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 
 // max-allocate can cut the last block in two.
 func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	cn := bare()
 	cn.Spec.IPAM.MaxAllocate = 3
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 	b.settle()
@@ -81,21 +67,16 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			existing := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
+			existing := inService("10.0.0.0/30")
 			test.change(existing)
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), fixtures.Publishing(fixtures.CiliumNode("n", "")), existing)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), existing)
 			b.Late = existing.Name
 			b.restart()
 			held, shown := b.r.Ledger, b.ReadBlock(existing)
-			b.Before = func(call string) {
-				if call == "get PodIPBlock" {
-					b.Before = func(string) {}
-					held.Upsert(shown)
-				}
-			}
-			if _, err := b.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			b.once("get PodIPBlock", func() {
+				held.Upsert(shown)
+			})
+			b.step()
 			got := b.published()
 			if len(got) == 0 || !slices.Contains(got, test.want) || test.want == "10.0.0.5" && slices.Contains(got, "10.0.0.1") {
 				t.Errorf("published %v, want %s and what follows", got, test.want)
@@ -107,10 +88,8 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 // A node with an exhausted pool is woken by any block freed from then on, even while it publishes
 // its new one.
 func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
-	for _, name := range []string{"a", "b", "c"} {
-		b.r.Pods.Set(podOn(name), fixtures.Noon())
-	}
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
+	b.pods(3)
 	published := false
 	b.Before = func(call string) {
 		if call == "patch CiliumNode" {
@@ -120,9 +99,7 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 	}
 	var woken []string
 	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	b.step()
 	if !published || !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("published: %t; then woken: %v, want n", published, woken)
 	}
@@ -130,10 +107,8 @@ func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
 
 // A node that was woken in vain is woken by blocks freed while it looks.
 func TestReconcileListensWhileItLooks(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
-	for _, name := range []string{"a", "b", "c"} {
-		b.r.Pods.Set(podOn(name), fixtures.Noon())
-	}
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
+	b.pods(3)
 	b.settle()
 	if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
 		t.Fatalf("the first block to come free wakes %v", got)
@@ -145,9 +120,7 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 		return taken(pool, f)
 	}
 	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
+	b.step()
 	if !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("what comes free meanwhile wakes %v, want n once", woken)
 	}
@@ -155,7 +128,7 @@ func TestReconcileListensWhileItLooks(t *testing.T) {
 
 // A node with waiting pods, or without a block, precedes nodes that lack a reserve.
 func TestNodesThatStarveAreWokenFirst(t *testing.T) {
-	held, started := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	held, started := inService("10.0.0.0/30"), bare()
 	started.Spec.BootID = "boot"
 	for name, test := range map[string]struct {
 		block *v1alpha1.PodIPBlock
@@ -169,9 +142,7 @@ func TestNodesThatStarveAreWokenFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), started, test.block)
-			for i := range test.pods {
-				b.r.Pods.Set(podOn(fmt.Sprint(i)), fixtures.Noon())
-			}
+			b.pods(test.pods)
 			b.r.Awaiting.Free = func(string, ipalloc.Family) uint64 { return 1 }
 			b.r.Awaiting.Set("before", true, false, [2][]*crd.Pool{{b.r.Pools.Get("p")}})
 			b.settle()
@@ -185,7 +156,7 @@ func TestNodesThatStarveAreWokenFirst(t *testing.T) {
 // A claim with a lost response that is not tried again ends as soon as the API server reports that
 // there is no such block.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
 	b.Fate = func(write string) fakeapi.Fate {
 		if write == "create PodIPBlock" {
 			return fakeapi.Refused // no watch event reports it
@@ -200,9 +171,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	}
 	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
 	deleted := fixtures.BeingDeleted(fixtures.Node())
-	if err := b.API.Delete(t.Context(), deleted); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Delete(t.Context(), deleted))
 	b.settle()
 	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 {
 		t.Errorf("still in doubt about %v", got)
@@ -214,7 +183,7 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 
 // Nodes that found the pool exhausted because of it then look again.
 func TestEndOfADoubtWakesTheStarving(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
 	woken := 0
 	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", "", b.r.Pools.Match(nil)); err != nil {
 		t.Fatal(err)
@@ -232,22 +201,17 @@ func TestEndOfADoubtWakesTheStarving(t *testing.T) {
 // A block's update is conditional on the version of the decision.
 func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
 	get := func(b *bed) *v1alpha1.PodIPBlock {
-		obj := &v1alpha1.PodIPBlock{}
-		if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
-			b.T.Fatal(err)
-		}
+		obj := b.object("10.0.0.0-30")
 		return obj
 	}
 	newCase := func(t *testing.T) (*bed, crd.Block) {
-		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 		return b, b.ReadBlock(get(b))
 	}
 	change := func(b *bed) {
 		obj := get(b)
 		obj.Annotations = map[string]string{"a": "b"}
-		if err := b.API.Update(b.T.Context(), obj); err != nil {
-			b.T.Fatal(err)
-		}
+		b.must(b.API.Update(b.T.Context(), obj))
 	}
 	t.Run("it is as it was", func(t *testing.T) {
 		b, known := newCase(t)

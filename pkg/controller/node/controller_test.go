@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -54,11 +52,7 @@ func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 // Whichever write is the last one, or loses its response, the rules hold and the node ends up in
 // its right state.
 func TestReconcileSurvivesEveryWrite(t *testing.T) {
-	survivesEveryWrite(t, ciliumnode.CRD, 4, func(b *bed) {
-		if v := b.CiliumNode(); len(v.Pool) != 4 || len(b.Blocks()) != 2 {
-			b.T.Errorf("pool %v, blocks %v; want four addresses of two blocks", v.Pool, b.Blocks())
-		}
-	})
+	survivesEveryWrite(t, ciliumnode.CRD, 4, "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6")
 }
 
 // A pool that cannot serve does not keep a node from another pool that selects it, at any
@@ -92,12 +86,10 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 // shortage.
 func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.Invalidated(fixtures.PodIPPool("p", 1, "10.0.0.0/29")),
-		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), inService("10.0.0.0/30"))
 	b.r.Reporter.NodeCondition = true
 	b.startAgent()
-	for i := range 5 {
-		b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
-	}
+	b.pods(5)
 	b.settle()
 	if v := b.CiliumNode(); len(v.Pool) != 2 || !v.Lists(fixtures.Prefix("10.0.0.0/30")) {
 		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)

@@ -9,13 +9,12 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // If both families of a node see the same budget, the second one reclaims no more than is left.
 func TestDecideForFamiliesThatShareTheBudget(t *testing.T) {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29", "fd00::/125", "fd00::8/125"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29", "fd00::/125", "fd00::8/125"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6",
 		"fd00::9", "fd00::a", "fd00::b", "fd00::c", "fd00::d", "fd00::e")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "fd00::1")
@@ -26,9 +25,9 @@ func TestDecideForFamiliesThatShareTheBudget(t *testing.T) {
 		objects = append(objects, fixtures.BlockObject(cidr.String(), ipalloc.InService))
 	}
 	b := newBed(t, objects...)
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
+	b.agentSince(0)
 	b.r.Pacing = pacing.New(10, 0) // one at once
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	o, err := b.r.observe(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)

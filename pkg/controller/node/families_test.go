@@ -15,17 +15,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 func TestFamilyNotRunIsNotClaimed(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.IPv4Agent(), fixtures.BlockObject("10.0.0.0/29", ipalloc.InService))
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
+	b := newBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.IPv4Agent(), inService("10.0.0.0/29"))
+	b.agentSince(0)
+	b.settleAt(time.Hour)
 	if len(b.Blocks()) != 1 {
 		t.Errorf("blocks are %+v, want the IPv4 one alone", b.Blocks())
 	}
@@ -44,8 +42,7 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 	if err != nil || result.RequeueAfter != time.Minute {
 		t.Errorf("the node is reconciled again after %s, %v; want when the agent has been down for a minute", result.RequeueAfter, err)
 	}
-	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
-	b.settle()
+	b.settleAfter(time.Minute)
 	if !b.has("fd00::/126") {
 		t.Errorf("blocks are %+v, want an IPv6 one, for which the agent waits", b.Blocks())
 	}
@@ -106,34 +103,27 @@ func TestFamilyNotRunIsRemoved(t *testing.T) {
 			pool.Spec.IPv6.CIDRs[0].AllocationPolicy = v1alpha1.AllocationDrain
 			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("fd00::/126"))
 			b := newBed(t, append(test.pods, fixtures.Node(), pool, cn,
-				fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("fd00::/126", ipalloc.InService))...)
-			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-			b.settle()
+				inService("10.0.0.0/29"), inService("fd00::/126"))...)
+			b.agentSince(0)
+			b.settleAt(time.Hour)
 			b.compareIPv6("at first", []string{pod, free}, test.marked)
-			b.Clock.SetTime(b.Clock.Now().Add(b.Defaults().Policy.AckTimeout))
-			b.settle()
+			b.settleAfter(b.Defaults().Policy.AckTimeout)
 			if test.marked == nil {
 				b.compareIPv6("later", test.left, nil)
 				return
 			}
 			b.compareIPv6("once marks have stood", []string{pod, free}, append(slices.Clone(test.marked), report))
 			if test.late != nil {
-				if err := b.API.Create(t.Context(), test.late); err != nil {
-					t.Fatal(err)
-				}
+				b.must(b.API.Create(t.Context(), test.late))
 			}
 			answered := fixtures.CiliumNode("n", "")
 			if err := b.API.Get(t.Context(), client.ObjectKeyFromObject(answered), answered); err != nil {
 				t.Fatal(err)
 			}
 			answered.Status.IPAM.ReleaseIPs[report] = "do-not-release"
-			if err := b.API.Status().Update(t.Context(), answered); err != nil {
-				t.Fatal(err)
-			}
+			b.must(b.API.Status().Update(t.Context(), answered))
 			b.settle()
-			b.Clock.SetTime(b.Clock.Now().Add(b.Defaults().Policy.AckTimeout))
-			b.settle() // entries of former users go
+			b.settleAfter(b.Defaults().Policy.AckTimeout) // entries of former users go
 			b.compareIPv6("once the agent has answered", test.left, nil)
 		})
 	}

@@ -26,9 +26,7 @@ func TestNodeWithoutBlockIsCounted(t *testing.T) {
 	}
 	expect("its pool is full", true, 1)
 	expect("nothing has changed", true, 1)
-	if err := b.API.Delete(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Delete(t.Context(), other))
 	expect("it has a block, and wants more for its reserve", false, 2)
 }
 

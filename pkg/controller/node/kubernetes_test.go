@@ -44,19 +44,13 @@ func TestKubernetesFirstBlock(t *testing.T) {
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
+	b.listsOnly("10.0.0.0/30")
 	b.Check("at the end")
 	b.settled()
 }
 
 func TestKubernetesSurvivesEveryWrite(t *testing.T) {
-	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, func(b *bed) {
-		if len(b.listed()) != 1 || len(b.Blocks()) != 1 {
-			b.T.Errorf("listed %v of blocks %v; want one of one", b.listed(), b.Blocks())
-		}
-	})
+	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
 }
 
 // A Node that has a podCIDR keeps it: as a block if it fits a pool, and as a taken range
@@ -74,9 +68,7 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := kubernetesBed(t, nodeWith(test.has), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			b.settle()
-			if diff := cmp.Diff(fixtures.Prefixes(test.has), b.listed(), fixtures.CompareNetip()); diff != "" {
-				t.Errorf("listed (-want +got):\n%s", diff)
-			}
+			b.listsOnly(test.has)
 			if len(b.Blocks()) != test.wantBlocks {
 				t.Errorf("blocks are %+v, want %d", b.Blocks(), test.wantBlocks)
 			}
@@ -89,8 +81,8 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 // the next one writes another.
 func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.8/30", ipalloc.CoolingDown)))
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+		inService("10.0.0.0/30"), fixtures.BeingDeleted(coolingDown("10.0.0.8/30")))
+	b.at(time.Hour)
 	for _, dies := range []bool{true, false} {
 		version := b.CiliumNode().ResourceVersion
 		b.Fate = func(write string) fakeapi.Fate {
@@ -115,9 +107,7 @@ func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 	if b.has("10.0.0.8/30") {
 		t.Errorf("blocks are %+v", b.Blocks())
 	}
-	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
+	b.listsOnly("10.0.0.0/30")
 	b.settled()
 }
 
@@ -126,22 +116,17 @@ func TestKubernetesNothingMoves(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
 		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
-	b.settle()
-	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
+	b.settleAt(24 * time.Hour)
+	b.listsOnly("10.0.0.0/30")
 	if !b.has("10.0.0.0/30") {
 		t.Errorf("blocks are %+v", b.Blocks())
 	}
 }
 
 func TestKubernetesNodeGone(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 	b.settle()
-	if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Delete(t.Context(), fixtures.Node()))
 	b.settle()
 	if got := b.Blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
 		t.Fatalf("blocks are %+v, want one that cools down", got)
@@ -149,21 +134,14 @@ func TestKubernetesNodeGone(t *testing.T) {
 	t.Run("and back", func(t *testing.T) {
 		again := fixtures.Node()
 		again.UID = "another-uid"
-		if err := b.API.Create(t.Context(), again); err != nil {
-			t.Fatal(err)
-		}
+		b.must(b.API.Create(t.Context(), again))
 		b.settle()
-		if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-			t.Errorf("listed (-want +got):\n%s", diff)
-		}
+		b.listsOnly("10.0.0.0/30")
 	})
 	t.Run("forever", func(t *testing.T) {
-		if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
-			t.Fatal(err)
-		}
+		b.must(b.API.Delete(t.Context(), fixtures.Node()))
 		b.settle()
-		b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
-		b.settle()
+		b.settleAt(24 * time.Hour)
 		if len(b.Blocks()) != 0 {
 			t.Errorf("blocks are %+v, want none", b.Blocks())
 		}
@@ -176,10 +154,9 @@ func TestKubernetesNodeGone(t *testing.T) {
 func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 	const gone = "10.0.0.8/30"
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"),
-		fixtures.BeingDeleted(fixtures.BlockObject(gone, ipalloc.CoolingDown)))
+		fixtures.BeingDeleted(coolingDown(gone)))
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
+	b.settleAt(time.Hour)
 	if got := b.listed(); len(got) > 0 {
 		t.Errorf("the Node is assigned %v", got)
 	}
@@ -207,9 +184,7 @@ func (b *bed) changeAgent(podCIDR string) {
 	if podCIDR != "" {
 		body = `{"spec":{"ipam":{"podCIDRs":["` + podCIDR + `"]}}}`
 	}
-	if err := b.API.Patch(b.T.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(body)); err != nil {
-		b.T.Fatal(err)
-	}
+	b.must(b.API.Patch(b.T.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(body)))
 }
 
 // A new Node has no block, so the podCIDR its agent runs with is read only when one is
@@ -244,13 +219,10 @@ func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
 			}
 			again := fixtures.Node()
 			again.UID = "another-uid"
-			b := kubernetesBed(t, again, pool, block, fixtures.BlockObject(pinned, ipalloc.InService), fixtures.CiliumNode("n", "", has))
+			b := kubernetesBed(t, again, pool, block, inService(pinned), fixtures.CiliumNode("n", "", has))
 			b.settle()
-			if diff := cmp.Diff(fixtures.Prefixes(has), b.listed(), fixtures.CompareNetip()); diff != "" {
-				t.Errorf("listed (-want +got):\n%s", diff)
-			}
-			b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
-			b.settle()
+			b.listsOnly(has)
+			b.settleAt(24 * time.Hour)
 			if !b.has(has) || b.has(pinned) || len(b.Blocks()) != 1 {
 				t.Errorf("blocks are %+v, want %s alone", b.Blocks(), has)
 			}
@@ -263,10 +235,9 @@ func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
 // not see the Node change since: no older patch assigns a second one.
 func TestKubernetesSecondBlockGoes(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+		coolingDown("10.0.0.0/30"), inService("10.0.0.4/30"))
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour))
-	b.settle()
+	b.settleAt(24 * time.Hour)
 	if got := b.Blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
 		t.Errorf("blocks are %+v, want the assigned one", got)
 	}
@@ -293,14 +264,11 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 	goes := func(t *testing.T, b *bed) {
 		t.Helper()
 		b.settle()
-		b.Clock.SetTime(b.Clock.Now().Add(24 * time.Hour))
-		b.settle()
+		b.settleAfter(24 * time.Hour)
 		if b.has(old) || !b.has(assigned) {
 			t.Errorf("blocks are %+v, want %s alone", b.Blocks(), assigned)
 		}
-		if diff := cmp.Diff(fixtures.Prefixes(assigned), b.listed(), fixtures.CompareNetip()); diff != "" {
-			t.Errorf("listed (-want +got):\n%s", diff)
-		}
+		b.listsOnly(assigned)
 		b.settled()
 	}
 	t.Run("while it drains", func(t *testing.T) {
@@ -312,17 +280,17 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		goes(t, b)
 	})
 	t.Run("after the drain was lifted", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.Draining, fixtures.BlockObject(assigned, ipalloc.InService))
+		b := bedOf(t, true, ipalloc.Draining, inService(assigned))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		goes(t, b)
 	})
 	t.Run("after it was back in service", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(assigned, ipalloc.InService))
+		b := bedOf(t, true, ipalloc.InService, inService(assigned))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		goes(t, b)
 	})
 	t.Run("not while an agent runs with it", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, fixtures.BlockObject(assigned, ipalloc.InService), fixtures.CiliumNode("n", "", old))
+		b := bedOf(t, true, ipalloc.InService, inService(assigned), fixtures.CiliumNode("n", "", old))
 		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.InService {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,9 +31,7 @@ func TestReconcilePodsBeyondMaxPods(t *testing.T) {
 			if !test.withoutAgent {
 				b.startAgent()
 			}
-			for i := range 500 {
-				b.r.Pods.Set(podOn(fmt.Sprintf("flood-%d", i)), fixtures.Noon())
-			}
+			b.pods(500)
 			b.settle()
 			b.Check("after the flood")
 			if got := len(b.Blocks()); got != test.want {

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -20,25 +18,16 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func (b *bed) raw() *ciliumv2.CiliumNode {
-	b.T.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, cn); err != nil {
-		b.T.Fatal(err)
-	}
-	return cn
-}
-
 // An operator that starts in multi-pool mode lists every block of a node at once while its agent
 // still runs in crd mode, and does not change the fields that this agent reads. A draining block is
 // listed if a pod has an address in it; otherwise the agent could not restore the pod.
 func TestFromCRDToMultiPool(t *testing.T) {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "10.0.0.9")
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.6": "ready-for-release"}
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService),
-		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
+		inService("10.0.0.0/30"), inService("10.0.0.4/30"),
+		fixtures.BlockObject("10.0.0.8/30", ipalloc.Draining), coolingDown("10.0.0.12/30"))
 	before := b.raw()
 	b.r.Pods.Set(podOn("stays", "10.0.0.9"), fixtures.Noon())
 	pods := b.r.Pods
@@ -46,9 +35,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	b.restart()
 	b.r.Pods = pods
 	b.settle()
-	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"), b.listed(), fixtures.CompareNetip()); diff != "" {
-		t.Errorf("listed (-want +got):\n%s", diff)
-	}
+	b.listsOnly("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")
 	after := b.raw()
 	if diff := cmp.Diff([]any{before.Spec.IPAM.Pool, before.Spec.IPAM.PodCIDRs, before.Status.IPAM.Used},
 		[]any{after.Spec.IPAM.Pool, after.Spec.IPAM.PodCIDRs, after.Status.IPAM.Used}, fixtures.CompareNetip()); diff != "" {
@@ -61,8 +48,7 @@ func TestFromCRDToMultiPool(t *testing.T) {
 	// The agent restarts in its new mode and returns unneeded blocks.
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":3}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30","10.0.0.8/30"]}]}}}}`)
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
+	b.settleAt(time.Hour)
 	if b.has("10.0.0.4/30") {
 		t.Errorf("the block is not free: %+v", b.Blocks())
 	}
@@ -77,28 +63,24 @@ func TestFromCRDToMultiPool(t *testing.T) {
 func TestBackToMultiPoolBeforeTidy(t *testing.T) {
 	for name, forgets := range map[string]bool{"its agent takes its report away": true, "an older one leaves it": false} {
 		t.Run(name, func(t *testing.T) {
-			cn := fixtures.Publishing(fixtures.Pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
+			cn := publishing(fixtures.Pooled(2, "10.0.0.0/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6")
 			cn.Spec.IPAM.PodCIDRs = append(cn.Spec.IPAM.PodCIDRs, fixtures.PodCIDR("10.0.0.0/30"), fixtures.PodCIDR("10.0.0.4/30"))
 			cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
 			b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), cn,
-				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+				inService("10.0.0.0/30"), inService("10.0.0.4/30"))
 			b.settle()
-			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-			b.settle()
+			b.settleAt(time.Hour)
 			if diff := cmp.Diff(fixtures.Prefixes("10.0.0.0/30", "10.0.0.4/30"), b.listed(), fixtures.CompareNetip()); diff != "" || len(b.Blocks()) != 2 {
 				t.Fatalf("blocks %+v, listed (-want +got):\n%s", b.Blocks(), diff)
 			}
 
 			// The agent starts in multi-pool mode and does not need one of them.
 			if forgets {
-				if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"status":{"ipam":{"used":null}}}`)); err != nil {
-					t.Fatal(err)
-				}
+				b.must(b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(`{"status":{"ipam":{"used":null}}}`)))
 			}
 			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 			b.settle()
-			b.Clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
-			b.settle()
+			b.settleAt(2 * time.Hour)
 			if b.has("10.0.0.4/30") || len(b.listed()) != 1 {
 				t.Errorf("blocks %+v, listed %v: what the agent has returned is not free", b.Blocks(), b.listed())
 			}
@@ -113,7 +95,7 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	blue := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	blue.UID = "uid-blue"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), blue)
+		inService("10.0.0.0/30"), blue)
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
 	pods := b.r.Pods
 	pods.Set(podOn("blue", "10.8.0.1"), fixtures.Noon().Add(-time.Hour))
@@ -139,18 +121,15 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	}
 	again(ciliumnode.CRD)
 	published("the agent runs in multi-pool mode, and may have given out any", "10.8.0.1", "10.8.0.2")
-	b.report("10.0.0.1", "10.8.0.1")
+	b.reports("10.0.0.1", "10.8.0.1")
 	b.settle()
 	if state := b.CiliumNode().Release; state[netip.MustParseAddr("10.8.0.1")] != "" || state[netip.MustParseAddr("10.8.0.2")] != expand.Marked {
 		t.Fatalf("entries %v; want the address marked that is not in use", state)
 	}
 	answer := fakeapi.RawMerge(`{"status":{"ipam":{"release-ips":{"10.8.0.2":"ready-for-release"}}}}`)
-	if err := b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), answer); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Status().Patch(t.Context(), fixtures.CiliumNode("n", ""), answer))
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
-	b.settle()
+	b.settleAt(time.Minute)
 	published("the agent runs in crd mode", "10.8.0.1")
 	b.Check("in crd mode")
 
@@ -164,13 +143,13 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 // that still runs in multi-pool mode.
 func TestFromMultiPoolToCRD(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService), fixtures.BlockObject("10.0.0.8/30", ipalloc.InService))
+		inService("10.0.0.0/30"), inService("10.0.0.4/30"), inService("10.0.0.8/30"))
 	before := b.raw().Spec.IPAM.Pools
 	b.Mode = ciliumnode.CRD
 	b.restart()
 	b.settleAgent()
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(24 * time.Hour)) // long enough for any reclaim
+	b.at(24 * time.Hour) // long enough for any reclaim
 	b.settle()
 	cn := b.raw()
 	if len(cn.Spec.IPAM.Pool) != 6 || len(cn.Spec.IPAM.PodCIDRs) != 3 {

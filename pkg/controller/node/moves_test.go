@@ -32,7 +32,7 @@ func unselecting(edits ...func(*v1alpha1.PodIPPoolSpec)) *v1alpha1.PodIPPool {
 // moving is a node with three blocks of a pool that does not select it, and node m with one
 // block of that pool, which is moving off it.
 func moving(pool *v1alpha1.PodIPPool, change func(int, *v1alpha1.PodIPBlock) client.Object) []client.Object {
-	other := fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)
+	other := inService("10.0.0.12/30")
 	other.Spec.NodeName, other.Finalizers = "m", nil
 	crd.SetBlockPhase(other, ipalloc.Draining, expand.NodeUnselected, "x", fixtures.Noon())
 	return append(threeBlocks(pool, change), other, fixtures.PodIPPool("q", 2, "10.9.0.0/27"))
@@ -43,12 +43,9 @@ func (b *bed) otherMoved() {
 	b.T.Helper()
 	b.Watch()
 	gone := b.block("10.0.0.12/30")
-	if err := b.API.Delete(b.T.Context(), fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)); err != nil {
-		b.T.Fatal(err)
-	}
+	b.must(b.API.Delete(b.T.Context(), inService("10.0.0.12/30")))
 	b.r.Ledger.Remove(gone)
-	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
-	b.settle()
+	b.settleAfter(time.Minute)
 }
 
 func (b *bed) mayMove(node string) bool {
@@ -61,17 +58,13 @@ func TestNodesMoveOneByOne(t *testing.T) {
 	b := newBed(t, moving(unselecting(), asIs)...)
 	b.settle()
 	waiting := []string{"10.0.0.0/30 InService held", "10.0.0.12/30 Draining", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
-	if diff := cmp.Diff(waiting, b.phases()); diff != "" {
-		t.Fatalf("while m moves:\n%s", diff)
-	}
+	b.hasPhases("while m moves", waiting...)
 	if got := b.block("10.0.0.0/30").WaitNote; !strings.Contains(got, "pool p no longer selects this one, and nodes move off it 1 at a time") {
 		t.Errorf("the condition says %q", got)
 	}
 	b.otherMoved()
 	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.9.0.0/30 InService", "10.9.0.4/30 InService"}
-	if diff := cmp.Diff(begun, b.phases()); diff != "" {
-		t.Fatalf("once m has moved:\n%s", diff)
-	}
+	b.hasPhases("once m has moved", begun...)
 	if b.mayMove("m") {
 		t.Error("m may move while n does")
 	}
@@ -143,7 +136,7 @@ func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	p := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 	p.Spec.UnselectedNodes.Mode = v1alpha1.UnselectedNodesDrain
-	other := fixtures.BlockObject("10.0.0.12/30", ipalloc.InService)
+	other := inService("10.0.0.12/30")
 	other.Spec.NodeName, other.Finalizers = "m", nil
 	crd.SetBlockPhase(other, ipalloc.Draining, expand.NodeUnselected, "x", fixtures.Noon())
 	b := newBed(t, fixtures.Node(), p, zoned("10.1.0.0/28"), other)
@@ -154,8 +147,7 @@ func TestFirstBlocksDoNotWaitToMove(t *testing.T) {
 	if is := b.block(first.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
 		t.Errorf("the first block is %s (%s), held: %q", is.Phase, is.Reason, is.WaitNote)
 	}
-	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
-	b.settle()
+	b.settleAfter(time.Hour)
 	if len(b.CiliumNode().Release) == 0 {
 		t.Error("its addresses are no longer marked, though no agent has come")
 	}

@@ -35,7 +35,7 @@ func offering(t *testing.T) *bed {
 	b.r.OfferFamilies = []ipalloc.Family{ipalloc.IPv4}
 	b.settle()
 	b.offersOf(10)
-	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
+	b.at(time.Minute)
 	return b
 }
 
@@ -55,15 +55,13 @@ func (b *bed) changeStatus(mod func(*corev1.NodeStatus)) {
 	b.T.Helper()
 	n := b.node()
 	mod(&n.Status)
-	if err := b.API.Status().Update(b.T.Context(), n); err != nil {
-		b.T.Fatal(err)
-	}
+	b.must(b.API.Status().Update(b.T.Context(), n))
 }
 
 // When an address is marked, the Node no longer offers it.
 func TestOfferPrecedesMarks(t *testing.T) {
 	b := offering(t)
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	var at []int // the Node's offer as addresses are marked
 	b.Before = func(call string) {
 		if call == writeMarks {
@@ -80,7 +78,7 @@ func TestOfferPrecedesMarks(t *testing.T) {
 // If the lower offer cannot be written, no address is marked, and the node's other changes proceed.
 func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b := offering(t)
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	b.Refuse = map[string]error{writeOffer: errors.New("no")}
 	var calls []string
 	for range 5 {
@@ -93,9 +91,7 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	if slices.Contains(calls, writeMarks) || len(b.CiliumNode().Release) > 0 {
 		t.Errorf("marked while the Node offers what leaves: %v", calls)
 	}
-	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
-		t.Errorf("the drain waits for the offer:\n%s", diff)
-	}
+	b.hasPhases("the drain waits for the offer", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
 	b.Refuse = nil
 	b.settle()
 	if len(b.CiliumNode().Release) != 6 {
@@ -107,7 +103,7 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 // Of two leaders, the leader that decided on an older Node conflicts.
 func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b := offering(t)
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	crossed := false
 	b.Before = func(call string) {
 		if call == writeOffer && !crossed {
@@ -144,9 +140,7 @@ func TestOffersAreCoalesced(t *testing.T) {
 		t.Errorf("calls %v, %v; want one write", calls, err)
 	}
 	b.offersOf(7)
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("calls %v, %v; want none", calls, err)
-	}
+	b.callsNothing("calls %v, %v; want none")
 }
 
 // Marks do not wait for the interval between offers; the lower offer is written first.
@@ -209,9 +203,7 @@ func TestPausedOperatorKeepsOffers(t *testing.T) {
 	b := offering(t)
 	b.r.Paused = true
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("calls %v, %v; want none", calls, err)
-	}
+	b.callsNothing("calls %v, %v; want none")
 }
 
 // lagging is a cache that returns an older version of a Node.
@@ -237,9 +229,7 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b.offersOf(9)
 	b.r.Cache = lagging{b.API, before}
 	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("calls %v, %v; want none", calls, err)
-	}
+	b.callsNothing("calls %v, %v; want none")
 	b.r.Pods.Delete(podOn("a").PodKey, b.Clock.Now())
 	b.settle()
 	b.offersOf(10)

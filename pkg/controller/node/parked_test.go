@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -20,7 +19,7 @@ import (
 // pod has an address in it.
 func parkBed(t *testing.T) *bed {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.Pooled(2, "10.0.0.0/30", "10.0.0.4/30"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
+		inService("10.0.0.0/30"), fixtures.BeingDeleted(inService("10.0.0.4/30")))
 	b.park("c")
 	return b
 }
@@ -86,9 +85,7 @@ func TestParks(t *testing.T) {
 			t.Errorf("step %d: parked %v, listed %v", i, b.parked(), b.listed())
 		}
 		if want.parked > 0 { // for a second
-			if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-				t.Errorf("step %d: at once %v, %v", i, calls, err)
-			}
+			b.writesNothing("step %d: at once %v, %v")
 		}
 		if got := b.closedBy(); got != want.closed {
 			t.Errorf("step %d: closed by %q, want %q", i, got, want.closed)
@@ -174,10 +171,10 @@ func TestParksAgain(t *testing.T) {
 func TestParksOneAtATime(t *testing.T) {
 	cn := fixtures.Listing("10.8.0.0/30")
 	cn.Spec.IPAM.Pools.Allocated[1].CIDRs = append(cn.Spec.IPAM.Pools.Allocated[1].CIDRs, fixtures.PodCIDR("10.0.0.4/30"))
-	blue := fixtures.BeingDeleted(fixtures.BlockObject("10.8.0.0/30", ipalloc.InService))
+	blue := fixtures.BeingDeleted(inService("10.8.0.0/30"))
 	blue.Spec.PoolName = "blues"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), fixtures.BluePool("10.8.0.0/28"), cn, blue,
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)))
+		inService("10.0.0.0/30"), fixtures.BeingDeleted(inService("10.0.0.4/30")))
 	b.park("c")
 	b.podAt("blue", "10.8.0.1", -time.Hour)
 	was := 0

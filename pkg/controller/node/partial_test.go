@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -22,13 +21,11 @@ var errDenied = apierrors.NewForbidden(things, "x", errors.New("denied request: 
 
 // A write that fails, for good or for long, stops only its dependents.
 func TestReconcileCarriesOn(t *testing.T) {
-	held := func(cidr string) *v1alpha1.PodIPBlock { return fixtures.BlockObject(cidr, ipalloc.InService) }
-	bare := func() client.Object { return fixtures.Publishing(fixtures.CiliumNode("n", "")) }
-	marked := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	marked := bare()
 	marked.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.9.9.9": "do-not-release"}
-	unfinalized := held("10.0.0.4/30")
+	unfinalized := inService("10.0.0.4/30")
 	unfinalized.Finalizers = nil
-	started := fixtures.Publishing(fixtures.CiliumNode("n", ""))
+	started := bare()
 	started.Spec.BootID = "boot"
 	first := fixtures.PodIPPool("first", 1, "10.1.0.0/28")
 	first.Spec.Priority = 1
@@ -42,11 +39,11 @@ func TestReconcileCarriesOn(t *testing.T) {
 		lacks   string // with pods that wait
 	}{
 		"the other family's claim": {
-			[]client.Object{fixtures.DualStack(), bare(), held("10.0.0.0/30"), held("10.0.0.4/30")}, []string{"create PodIPBlock"}, "",
+			[]client.Object{fixtures.DualStack(), bare(), inService("10.0.0.0/30"), inService("10.0.0.4/30")}, []string{"create PodIPBlock"}, "",
 			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, true, "ipv6: 9 more addresses wanted, and the operator cannot give them: creating block fd00::",
 		},
 		"a claim that is never answered": {
-			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), held("10.0.0.0/30")}, nil, "create PodIPBlock",
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare(), inService("10.0.0.0/30")}, nil, "create PodIPBlock",
 			one, true, "creating block 10.0.0.4/30",
 		},
 		"one CIDR": {
@@ -58,19 +55,19 @@ func TestReconcileCarriesOn(t *testing.T) {
 			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"}, false, "",
 		},
 		"the handshake": {
-			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/30"), marked, held("10.0.0.0/30")}, []string{"patch CiliumNode status"}, "",
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/30"), marked, inService("10.0.0.0/30")}, []string{"patch CiliumNode status"}, "",
 			one, true, "",
 		},
 		"a drain": {
-			[]client.Object{fixtures.Draining(v1alpha1.MaintenancePolicy{}), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), held("10.0.0.0/30"), held("10.0.1.0/30")},
+			[]client.Object{fixtures.Draining(v1alpha1.MaintenancePolicy{}), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), one...), inService("10.0.0.0/30"), inService("10.0.1.0/30")},
 			[]string{"update PodIPBlock status"}, "", slices.Concat(one, pair, []string{"10.0.1.5", "10.0.1.6"}), true, "",
 		},
 		"a block that is to be restored": {
-			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.5"), held("10.0.0.0/30"), held("10.0.0.8/30")},
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.5"), inService("10.0.0.0/30"), inService("10.0.0.8/30")},
 			[]string{"create 10.0.0.4-30"}, "", []string{"10.0.0.1", "10.0.0.10", "10.0.0.2", "10.0.0.5", "10.0.0.9"}, true, "",
 		},
 		"a finalizer": {
-			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), held("10.0.0.0/30"), unfinalized}, nil, "",
+			[]client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), inService("10.0.0.0/30"), unfinalized}, nil, "",
 			one, true, "finalizer of block 10.0.0.4/30",
 		},
 	}
@@ -81,9 +78,7 @@ func TestReconcileCarriesOn(t *testing.T) {
 			if test.lacks != "" {
 				b.startAgent() // pods count once it is there
 			}
-			for i := range 5 * min(len(test.lacks), 1) {
-				b.r.Pods.Set(podOn(fmt.Sprint("pod", i)), fixtures.Noon())
-			}
+			b.pods(5 * min(len(test.lacks), 1))
 			b.Refuse = map[string]error{}
 			for _, write := range test.refuse {
 				b.Refuse[write] = errDenied

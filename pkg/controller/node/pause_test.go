@@ -9,8 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -32,13 +30,13 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 	states := map[string][]client.Object{
 		"no CiliumNode": {},
 		"a block published and not listed": {
-			fixtures.Publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), inService("10.0.0.0/30"),
 		},
 		"a block listed and not published": {
-			fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService),
+			publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), inService("10.0.0.0/30"),
 		},
-		"a listed block whose object was removed by force": {fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
-		"a block that has cooled down":                     {fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.CoolingDown)},
+		"a listed block whose object was removed by force": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
+		"a block that has cooled down":                     {bare(), coolingDown("10.0.0.0/30")},
 	}
 	for name, test := range tests {
 		for state, objects := range states {
@@ -49,7 +47,7 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 				}
 				b := newBed(t, all...)
 				b.r.Paused = test.paused
-				b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+				b.at(time.Hour)
 				calls, err := b.reconcile()
 				if writes := fakeapi.WritesOf(calls); err != nil || len(writes) > 0 {
 					t.Errorf("writes %v, %v; want none", writes, err)
@@ -75,29 +73,25 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, test.node, test.pool, fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
-				fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)) // which is not published
+			b := newBed(t, test.node, test.pool, publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+				inService("10.0.0.0/30"), inService("10.0.0.4/30")) // which is not published
 			b.r.Reporter.NodeCondition = true
 			b.settle()
 			if len(b.node().Status.Conditions) != 0 {
 				t.Errorf("conditions %v though no pod waits", b.node().Status.Conditions)
 			}
 			b.startAgent()
-			for i := range 5 {
-				b.r.Pods.Set(podOn(fmt.Sprintf("p%d", i)), fixtures.Noon())
-			}
+			b.pods(5)
 			b.settle()
 			b.hasShortage(reasonPaused)
 			b.reportsShortage(test.says)
-			if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-				t.Errorf("settled: calls %v, %v", calls, err)
-			}
+			b.callsNothing("settled: calls %v, %v")
 			if len(b.CiliumNode().Pool) != 2 {
 				t.Errorf("the pool is %v", b.CiliumNode().Pool)
 			}
 
 			for i := range 5 {
-				b.r.Pods.Delete(podOn(fmt.Sprintf("p%d", i)).PodKey, fixtures.Noon())
+				b.r.Pods.Delete(podOn(fmt.Sprint("pod", i)).PodKey, fixtures.Noon())
 			}
 			b.settle()
 			b.hasShortage(reasonEnough)
@@ -110,8 +104,8 @@ func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
 	v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
 	v4.Spec.Paused = true
 	v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
-	b := newBed(t, fixtures.Node(), v4, v6, fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
-		fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService))
+	b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
+		inService("10.0.0.0/30"), inService("10.0.0.4/30"))
 	b.settle()
 	v := b.CiliumNode()
 	if v.Lists(fixtures.Prefix("10.0.0.0/30")) || !v.Lists(fixtures.Prefix("10.0.0.4/30")) || !v.Lists(fixtures.Prefix("fd00::/126")) {
@@ -151,7 +145,7 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 		t.Run(name+", blocks removed by force", func(t *testing.T) {
 			v4, v6 := pools()
 			paused, runs := pause(v4, v6)
-			b := newBed(t, fixtures.Node(), v4, v6, fixtures.Publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
+			b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
 			b.settle()
 			if b.has(paused) || !b.has(runs) {
 				t.Errorf("blocks are %+v, want that of %s alone recreated", b.Blocks(), runs)
@@ -162,14 +156,12 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 			pause(v4, v6)
 			b := newBed(t, fixtures.Node(), v4, v6)
 			b.settle()
-			b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon())
-			b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-			b.settle()
+			b.agentSince(0)
+			b.settleAt(time.Hour)
 			if asked := b.CiliumNode().Release; len(asked) != 1 {
 				t.Fatalf("release entries are %v, want one that asks the agent to report", asked)
 			}
-			b.Clock.SetTime(fixtures.Noon().Add(2 * time.Hour))
-			b.settle()
+			b.settleAt(2 * time.Hour)
 			if left := b.CiliumNode().Release; len(left) > 0 {
 				t.Errorf("release entries %v are left, which nothing clears", left)
 			}

@@ -63,9 +63,7 @@ func TestRefusedWriteIsShown(t *testing.T) {
 				t.Errorf("a conflict ends it, or %v", err)
 			}
 			b.Refuse = nil
-			if _, err := b.reconcile(); err != nil {
-				t.Fatal(err)
-			}
+			b.step()
 			if ends := b.EventsOf(config.ReasonWriteAccepted); len(ends) != 1 {
 				t.Errorf("its end: %q", ends)
 			}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
+	"maps"
+	"net/netip"
 	"testing"
 	"time"
 
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -21,203 +22,259 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-// A block is released only after the CiliumNode has changed since the block began to cool down,
-// so that every older patch of it conflicts.
-func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
-	newCase := func(t *testing.T) *bed {
-		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.12/30", ipalloc.CoolingDown))
-		b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-		return b
+// markMoved records that the CiliumNode has changed since a block began to cool down.
+func (b *bed) markMoved(cidr string) {
+	b.T.Helper()
+	held, ok := b.r.Ledger.Block(fixtures.Prefix(cidr))
+	if !ok {
+		b.T.Fatalf("no block %s", cidr)
 	}
-	has := func(b *bed) bool {
-		return slices.ContainsFunc(b.Blocks(), func(k crd.Block) bool { return k.CIDR == fixtures.Prefix("10.0.0.12/30") })
-	}
-	t.Run("it is moved first", func(t *testing.T) {
-		b := newCase(t)
-		version := b.CiliumNode().ResourceVersion
-		b.Before = func(call string) {
-			if call == "delete PodIPBlock" && b.CiliumNode().ResourceVersion == version {
-				t.Error("the block goes though an old patch could still publish it")
-			}
-		}
-		b.settle()
-		if has(b) {
-			t.Error("the block is still there")
-		}
-	})
-	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
-		cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1") // five more to publish
-		cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
-			fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining)))
-		version := ""
-		b.Before = func(call string) {
-			switch call {
-			case "update PodIPBlock status":
-				version = b.CiliumNode().ResourceVersion
-			case "patch PodIPBlock":
-				if version == "" || b.CiliumNode().ResourceVersion == version {
-					t.Error("the block goes though an old patch could still publish it")
-				}
-			}
-		}
-		b.settle()
-		b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-		b.settle()
-		if has(b) {
-			t.Errorf("the block is still there: %+v", b.Blocks())
-		}
-	})
-	t.Run("whatever was written before", func(t *testing.T) {
-		for fails := range 4 {
-			for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
-				b := newCase(t)
-				version := b.CiliumNode().ResourceVersion
-				n := 0
-				b.Fate = func(write string) fakeapi.Fate {
-					if write == "delete PodIPBlock" && b.CiliumNode().ResourceVersion == version {
-						t.Error("the block goes though an old patch could still publish it")
-					}
-					if n++; n == fails+1 {
-						return what
-					}
-					return fakeapi.Done
-				}
-				for range 4 {
-					_, _ = b.reconcile() // fails once
-				}
-				b.restart()
-				b.settle()
-				if has(b) {
-					t.Errorf("write %d, fate %d: the block is still there", fails, what)
-				}
-			}
-		}
-	})
-	t.Run("not while it is published, read live", func(t *testing.T) {
-		b := newCase(t)
-		b.Before = func(call string) {
-			if call != "get CiliumNode" {
-				return
-			}
-			b.Before = func(string) {}
-			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`))
-			if err := b.API.Patch(t.Context(), fixtures.Publishing(fixtures.CiliumNode("n", "")), patch); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := b.reconcile(); err != nil || !has(b) {
-			t.Errorf("the block was released; %v", err)
-		}
-	})
+	b.r.Ledger.MarkFenced(held)
 }
 
-// A change by another process between the decision and the patch invalidates the decision.
-func TestReconcilePublishesOnlyWhatIsStillHeld(t *testing.T) {
-	objects := func() []client.Object {
-		return []client.Object{fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "")), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), fixtures.BlockObject("10.0.0.4/30", ipalloc.InService)}
+// full is the CiliumNode of n with six addresses, as many as it needs.
+func full() *ciliumv2.CiliumNode {
+	return publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")
+}
+
+// cooled is node n with all it needs, and a block that has cooled down; resting if the CiliumNode
+// has changed since.
+func cooled(t *testing.T, cidr string) *bed {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), full(), inService("10.0.0.0/29"), coolingDown(cidr))
+	b.at(time.Hour)
+	return b
+}
+
+func resting(t *testing.T) *bed {
+	b := cooled(t, "10.0.0.12/30")
+	b.markMoved("10.0.0.12/30")
+	return b
+}
+
+// A block that changes between the two writes that release it stays.
+func TestReconcileDeletesNoBlockThatChanged(t *testing.T) {
+	b := resting(t)
+	b.once("delete PodIPBlock", func() {
+		obj := b.object("10.0.0.12-30")
+		crd.SetBlockPhase(obj, ipalloc.InService, expand.None, "x", fixtures.Noon())
+		b.must(b.API.Status().Update(t.Context(), obj))
+	})
+	b.step() // it loses
+	b.block("10.0.0.12/30")
+}
+
+// If another finalizer keeps a block's object, the block stays taken until that is gone, and is
+// not written to any more.
+func TestReconcileWaitsForAnotherFinalizer(t *testing.T) {
+	b := resting(t)
+	obj := b.object("10.0.0.12-30")
+	obj.Finalizers = append(obj.Finalizers, "example.com/record")
+	b.must(b.API.Update(t.Context(), obj))
+	b.markMoved("10.0.0.12/30")
+	b.settle()
+	if obj = b.object("10.0.0.12-30"); obj.DeletionTimestamp == nil || len(obj.Finalizers) != 1 {
+		t.Errorf("deleted %v, with finalizers %v; want it deleted, with the other finalizer alone", obj.DeletionTimestamp, obj.Finalizers)
 	}
-	tests := map[string]func(b *bed, obj *v1alpha1.PodIPBlock) error{
-		"it drains": func(b *bed, obj *v1alpha1.PodIPBlock) error {
-			crd.SetBlockPhase(obj, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
-			return b.API.Status().Update(b.T.Context(), obj)
-		},
-		"it is deleted": func(b *bed, obj *v1alpha1.PodIPBlock) error { return b.API.Delete(b.T.Context(), obj) },
-		"it is removed by force": func(b *bed, obj *v1alpha1.PodIPBlock) error {
-			obj.Finalizers = nil
-			return errors.Join(b.API.Update(b.T.Context(), obj), b.API.Delete(b.T.Context(), obj))
-		},
-		"it is removed by force and recreated": func(b *bed, obj *v1alpha1.PodIPBlock) error {
-			obj.Finalizers = nil
-			again := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)
-			return errors.Join(b.API.Update(b.T.Context(), obj), b.API.Delete(b.T.Context(), obj), b.API.Create(b.T.Context(), again))
-		},
-		"its finalizer is taken off": func(b *bed, obj *v1alpha1.PodIPBlock) error {
-			obj.Finalizers = nil
-			return b.API.Update(b.T.Context(), obj)
-		},
+	if _, held := b.r.Ledger.Block(fixtures.Prefix("10.0.0.12/30")); !held {
+		t.Error("the block's addresses are free, though its object is there")
 	}
-	for name, change := range tests {
+}
+
+// A block stays while its CiliumNode, read live, still names any of its addresses, in any
+// notation: the agent assigns those as well. It also stays if the CiliumNode is another one.
+func TestReconcileReleasesNothingThatIsPublished(t *testing.T) {
+	for name, patch := range map[string]string{
+		"an address":           `{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`,
+		"a key in an odd form": `{"spec":{"ipam":{"pool":{"::ffff:10.0.0.13":{}}}}}`,
+		"a podCIDR":            `{"spec":{"ipam":{"podCIDRs":["10.0.0.0/29","10.0.0.12/30"]}}}`,
+		"created again":        "",
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, objects()...)
-			b.Before = func(call string) {
-				if call != "get PodIPBlock" {
-					return
-				}
-				b.Before = func(string) {}
-				b.Blind = true // another process changes it, and this one's watch lags
-				obj := &v1alpha1.PodIPBlock{}
-				if err := b.API.Get(t.Context(), types.NamespacedName{Name: "10.0.0.0-30"}, obj); err != nil {
-					t.Fatal(err)
-				}
-				if err := change(b, obj); err != nil {
-					t.Fatal(err)
-				}
+			b := resting(t)
+			b.Lag()
+			if patch != "" {
+				b.agentWrites(patch)
+			} else {
+				cn := fixtures.CiliumNode("n", "")
+				b.must(errors.Join(b.API.Delete(t.Context(), cn), b.API.Create(t.Context(), cn)))
 			}
-			if _, err := b.reconcile(); err != nil {
-				t.Fatal(err)
-			}
-			if v := b.CiliumNode(); len(v.Pool) > 0 {
-				t.Errorf("published %v", v.Pool)
-			}
+			b.step()
+			b.block("10.0.0.12/30")
+		})
+	}
+	t.Run("published before the fence", func(t *testing.T) {
+		b := cooled(t, "10.0.0.12/30")
+		b.once("get CiliumNode", func() { b.agentWrites(`{"spec":{"ipam":{"pool":{"10.0.0.13":{}}}}}`) })
+		b.step()
+		b.block("10.0.0.12/30")
+	})
+	// A CIDR that overlaps it and is not a block: the agent assigns those addresses to pods.
+	for name, cidrs := range map[string]string{
+		"listed whole": `"10.0.0.0/30","10.0.0.12/30"`, "listed as part of another": `"10.0.0.0/30","10.0.0.8/29"`, "listed in part": `"10.0.0.0/30","10.0.0.12/31"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"), coolingDown("10.0.0.12/30"))
+			b.at(time.Hour)
+			b.markMoved("10.0.0.12/30")
+			b.Lag()
+			b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"default","cidrs":[` + cidrs + `]}]}}}}`)
+			b.step()
+			b.block("10.0.0.12/30")
 		})
 	}
 }
 
+// The fence for a released block does not mark an address that an overlapping block, still in
+// service, contains.
+func TestReconcileMarksNothingOfAnOverlappingBlock(t *testing.T) {
+	b := cooled(t, "10.0.0.4/30")
+	for range 5 {
+		b.step()
+		for addr := range b.CiliumNode().Release {
+			if fixtures.Prefix("10.0.0.0/29").Contains(addr) {
+				t.Fatalf("%s, which serves, is marked", addr)
+			}
+		}
+	}
+	b.hasPhases("the block that overlaps is released", "10.0.0.0/29 InService")
+}
+
+// A block cools down for as long as its reason requires, whether or not its pool exists.
+func TestReconcileCoolsDownByReason(t *testing.T) {
+	for reason, lasts := range map[expand.Reason]time.Duration{expand.Returned: time.Minute, expand.NodeGone: 10 * time.Minute} {
+		for _, pool := range []string{"p", "gone"} {
+			t.Run(string(reason)+" "+pool, func(t *testing.T) {
+				cooling := coolingDown("10.0.0.12/30")
+				cooling.Spec.PoolName = pool
+				crd.SetBlockPhase(cooling, ipalloc.CoolingDown, reason, "x", fixtures.Noon())
+				b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cooling)
+				b.settleAt(lasts - time.Second)
+				b.block("10.0.0.12/30")
+				b.settleAt(lasts)
+				b.hasPhases("cooled down")
+			})
+		}
+	}
+}
+
+// While the cache lags behind our last write to a CiliumNode, no decision is made.
+func TestReconcileWaitsForItsOwnLastWrite(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), bare())
+	b.Lag()
+	if len(fakeapi.WritesOf(b.step())) == 0 {
+		t.Fatal("no write")
+	}
+	b.callsNothing("the watch lags")
+	b.Lags = false
+	b.callsNothing("once it is shown")
+}
+
+// The condition is written before the addresses of a block are marked and the agent's own
+// addresses retired.
+func TestReconcileDrainsBeforeItMarks(t *testing.T) {
+	cn := using(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30"), "10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6"), "10.0.0.1")
+	cn.Spec.HealthAddressing.IPv4 = "10.0.0.6"
+	pool := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	pool.Spec.Expand.MinFree = new(int32)
+	b := newBed(t, fixtures.Node(), pool, cn, inService("10.0.0.0/30"), fixtures.BeingDeleted(inService("10.0.0.4/30")))
+	b.agentSince(0)
+	b.at(time.Hour)
+	b.once("patch CiliumNode status", func() { b.hasPhases("as addresses are marked", "10.0.0.0/30 InService", "10.0.0.4/30 Draining") })
+	for range 5 {
+		b.step()
+	}
+	want := map[netip.Addr]expand.ReleaseStatus{fixtures.Addrs("10.0.0.5")[0]: expand.Marked, fixtures.Addrs("10.0.0.6")[0]: expand.Released}
+	if got := b.CiliumNode().Release; !maps.Equal(got, want) {
+		t.Errorf("entries are %v, want %v", got, want)
+	}
+}
+
+// fenced fails the test if a block goes before its CiliumNode has changed since the block began to
+// cool down: an older patch could still publish it.
+func (b *bed) fenced() {
+	version := b.CiliumNode().ResourceVersion
+	before := b.Before
+	b.Before = func(call string) {
+		switch call {
+		case "update PodIPBlock status":
+			version = b.CiliumNode().ResourceVersion
+		case "patch PodIPBlock", "delete PodIPBlock":
+			if b.CiliumNode().ResourceVersion == version {
+				b.T.Error("the block goes though an old patch could still publish it")
+			}
+		}
+		before(call)
+	}
+}
+
+// A block is released only after the CiliumNode has changed since the block began to cool down,
+// so that every older patch of it conflicts.
+func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
+	t.Run("it is moved first", func(t *testing.T) {
+		b := cooled(t, "10.0.0.12/30")
+		b.fenced()
+		b.settle()
+		b.hasPhases("released", "10.0.0.0/29 InService")
+	})
+	t.Run("it is moved after the block began to cool down, not before", func(t *testing.T) {
+		cn := using(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1"), "10.0.0.1") // five more to publish
+		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn,
+			inService("10.0.0.0/29"), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.12/30", ipalloc.Draining)))
+		b.fenced()
+		b.settle()
+		b.settleAt(time.Hour)
+		b.hasPhases("released", "10.0.0.0/29 InService")
+	})
+	withEachWrite(t, 4, func(t *testing.T, fail func(*bed), restart bool) {
+		b := cooled(t, "10.0.0.12/30")
+		b.fenced()
+		fail(b)
+		for range 4 {
+			_, _ = b.reconcile() // fails once
+		}
+		if restart {
+			b.restart()
+		}
+		b.settle()
+		b.hasPhases("released", "10.0.0.0/29 InService")
+	})
+}
+
 // The CiliumNode of a Node that reappears while the operator checks whether it is gone is left
-// alone.
+// alone, and so is one that an agent of a new Node takes over.
 func TestReconcileNodeGone(t *testing.T) {
+	const served = "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1"
 	newCase := func(t *testing.T) *bed {
-		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), inService("10.0.0.0/30"))
 	}
 	t.Run("its CiliumNode goes, then its block cools down, then goes too", func(t *testing.T) {
 		b := newCase(t)
 		b.settle()
-		if b.CiliumNode() != nil {
-			t.Fatal("the CiliumNode is still there")
+		b.is("blocks 10.0.0.0/30 CoolingDown; no CiliumNode")
+		if got := b.block("10.0.0.0/30").Reason; got != expand.NodeGone {
+			t.Errorf("it cools down as %s", got)
 		}
-		if got := b.Blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
-			t.Fatalf("blocks are %+v", got)
-		}
-		b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown - time.Second))
-		b.settle()
-		if len(b.Blocks()) != 1 {
-			t.Fatal("the block cooled down too briefly")
-		}
-		b.Clock.SetTime(fixtures.Noon().Add(fixtures.Defaults().NodeGoneCooldown + time.Second))
-		b.settle()
-		if len(b.Blocks()) != 0 {
-			t.Error("the block is still there")
-		}
-	})
-	t.Run("the CiliumNode to delete is read before the Node", func(t *testing.T) {
-		b := newCase(t)
-		calls, err := b.reconcile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cn, node := slices.Index(calls, "get CiliumNode"), slices.Index(calls, "get Node")
-		if cn < 0 || node < cn {
-			t.Errorf("calls are %v", calls)
-		}
+		b.settleAt(fixtures.Defaults().NodeGoneCooldown - time.Second)
+		b.block("10.0.0.0/30")
+		b.settleAt(fixtures.Defaults().NodeGoneCooldown + time.Second)
+		b.is("no CiliumNode")
 	})
 	t.Run("the Node is there after all", func(t *testing.T) {
 		b := newCase(t)
-		b.Before = func(call string) {
-			if call == "get CiliumNode" {
-				b.Before = func(string) {}
-				if err := b.API.Create(t.Context(), fixtures.Node()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if _, err := b.reconcile(); err != nil {
-			t.Fatal(err)
-		}
-		if b.CiliumNode() == nil {
-			t.Error("deleted the CiliumNode of a living Node")
-		}
+		b.once("get CiliumNode", func() { b.must(b.API.Create(t.Context(), fixtures.Node())) })
+		b.step()
+		b.is(served)
+	})
+	t.Run("an agent takes it over after the Node was read", func(t *testing.T) {
+		b := newCase(t)
+		b.once("get Node", func() { b.agentWrites(`{"metadata":{"labels":{"new":"node"}}}`) })
+		b.step()
+		b.is(served)
+	})
+	t.Run("a paused operator leaves it", func(t *testing.T) {
+		b := newCase(t)
+		b.r.Paused = true
+		b.writesNothing("paused")
 	})
 }
 
@@ -237,7 +294,7 @@ func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
 	shared := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
 	shared.ResourceVersion = "1"
 	before := shared.DeepCopy()
-	newer := fixtures.BlockObject("10.0.0.0/30", ipalloc.InService) // the watch has not shown it yet
+	newer := inService("10.0.0.0/30") // the watch has not shown it yet
 	newer.ResourceVersion = "2"
 	answer, err := json.Marshal(newer)
 	if err != nil {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
@@ -26,26 +24,6 @@ func zoned(ranges ...string) *v1alpha1.PodIPPool {
 	z.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
 	z.Spec.Priority = 10
 	return z
-}
-
-// agentIs changes spec and status of node n's CiliumNode as its agent does.
-func (b *bed) agentIs(mod func(*ciliumv2.CiliumNode)) {
-	b.T.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	get := func() {
-		if err := b.API.Get(b.T.Context(), client.ObjectKey{Name: "n"}, cn); err != nil {
-			b.T.Fatal(err)
-		}
-		mod(cn)
-	}
-	get()
-	if err := b.API.Update(b.T.Context(), cn); err != nil {
-		b.T.Fatal(err)
-	}
-	get()
-	if err := b.API.Status().Update(b.T.Context(), cn); err != nil {
-		b.T.Fatal(err)
-	}
 }
 
 // starts is an agent that takes over the CiliumNode, with a router's address, and answers
@@ -114,8 +92,7 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 	b.settle()
 	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), b.Clock.Now())
 	for range 5 {
-		b.Clock.SetTime(b.Clock.Now().Add(10 * time.Minute))
-		b.settle()
+		b.settleAfter(10 * time.Minute)
 	}
 	if slices.ContainsFunc(b.Blocks(), func(k crd.Block) bool { return k.Pool == "p" }) || len(b.CiliumNode().Release) > 0 {
 		t.Errorf("blocks %+v, release %v; want nothing of p left", b.Blocks(), b.CiliumNode().Release)
@@ -127,9 +104,7 @@ func TestFirstBlocksAreReplaced(t *testing.T) {
 // first blocks stay in service beside it, and no write is tried over and over.
 func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/27"), zoned("10.1.0.0/30"))
-	for i := range 5 {
-		b.r.Pods.Set(podOn(fmt.Sprint(i)), fixtures.Noon())
-	}
+	b.pods(5)
 	b.settle()
 	b.changeNode(labelled)
 	b.settle()
@@ -199,12 +174,9 @@ func TestFirstBlocksStay(t *testing.T) {
 		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 		b.settle()
 		b.changeNode(labelled)
-		b.Before = func(call string) {
-			if call == "patch CiliumNode status" { // marks
-				b.Before = func(string) {}
-				b.agentIs(starts("10.0.0.1"))
-			}
-		}
+		b.once("patch CiliumNode status", func() {
+			b.agentIs(starts("10.0.0.1"))
+		})
 		b.settle()
 		if held := b.block("10.0.0.0/30"); held.Phase != ipalloc.InService {
 			t.Errorf("block %s is %v (%s) though the agent has its own address there", held.CIDR, held.Phase, held.Reason)

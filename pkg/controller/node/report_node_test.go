@@ -6,21 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
-
-func (b *bed) node() *corev1.Node {
-	b.T.Helper()
-	node := &corev1.Node{}
-	if err := b.API.Get(b.T.Context(), types.NamespacedName{Name: "n"}, node); err != nil {
-		b.T.Fatal(err)
-	}
-	return node
-}
 
 // hasShortage fails the test unless the Node's condition has this reason; it is True unless
 // addresses suffice.
@@ -74,9 +64,7 @@ func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	seen := b.node()
 	others := b.node()
 	others.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}}
-	if err := b.API.Update(t.Context(), others); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Update(t.Context(), others))
 	if err := b.r.Reporter.setNodeTaint(t.Context(), seen, "short", true); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}

@@ -150,7 +150,7 @@ func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	six := fixtures.PodIPPool("six", 1)
 	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
 	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
-	b := newBed(t, fixtures.Node(), paused, six, other, fixtures.Publishing(fixtures.CiliumNode("n", "")))
+	b := newBed(t, fixtures.Node(), paused, six, other, bare())
 	b.settle()
 	if got := b.r.Awaiting.Wake(ipalloc.IPv6, []string{"six"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)

@@ -14,7 +14,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -27,26 +26,11 @@ func uninitialized(effect corev1.TaintEffect) *corev1.Node {
 	return n
 }
 
-// changeNode edits node n as users and other controllers do.
-func (b *bed) changeNode(mod func(*corev1.Node)) {
-	b.T.Helper()
-	n := &corev1.Node{}
-	if err := b.API.Get(b.T.Context(), client.ObjectKey{Name: "n"}, n); err != nil {
-		b.T.Fatal(err)
-	}
-	mod(n)
-	if err := b.API.Update(b.T.Context(), n); err != nil {
-		b.T.Fatal(err)
-	}
-}
-
 func TestFirstBlockAwaitsLabels(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 			t.Run(mode.String()+" "+string(effect), func(t *testing.T) {
-				zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
-				zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
-				zoned.Spec.Priority = 10
+				zoned := zoned("10.1.0.0/28")
 				b := newBedIn(t, mode, uninitialized(effect), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
 				for range 2 {
 					calls, err := b.reconcile()
@@ -72,9 +56,7 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 
 // No node waits for its labels forever.
 func TestLabelsAreOverdue(t *testing.T) {
-	zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
-	zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
-	zoned.Spec.Priority = 10
+	zoned := zoned("10.1.0.0/28")
 	node := uninitialized(corev1.TaintEffectNoSchedule)
 	node.CreationTimestamp = metav1.NewTime(fixtures.Noon())
 	b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
@@ -83,8 +65,7 @@ func TestLabelsAreOverdue(t *testing.T) {
 	if err != nil || result.RequeueAfter != 5*time.Minute || len(b.Blocks()) > 0 {
 		t.Fatalf("%v, %v, blocks %v; want another look in five minutes", result, err, b.Blocks())
 	}
-	b.Clock.SetTime(fixtures.Noon().Add(5 * time.Minute))
-	b.settle()
+	b.settleAt(5 * time.Minute)
 	if got := b.EventsOf(event.ReasonLabelsOverdue); len(got) != 1 || len(b.Blocks()) == 0 || b.Blocks()[0].Pool != "p" {
 		t.Errorf("events %q, blocks %+v", got, b.Blocks())
 	}
@@ -98,9 +79,9 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 		objects []client.Object
 		want    int // blocks in the end
 	}{
-		"it holds a block, and nothing is published": {objects: []client.Object{fixtures.BlockObject("10.0.0.0/30", ipalloc.InService)}, want: 2},
+		"it holds a block, and nothing is published": {objects: []client.Object{inService("10.0.0.0/30")}, want: 2},
 		"the object of its block was removed by force": {
-			objects: []client.Object{fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
+			objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
 		},
 		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},
 	}
@@ -121,13 +102,11 @@ func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
 		})
 	}
 	t.Run("its CiliumNode was deleted", func(t *testing.T) {
-		cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
+		cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
 		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
 		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 		b.Watch()
-		if err := b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")); err != nil {
-			t.Fatal(err)
-		}
+		b.must(b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")))
 		b.settle()
 		if got := len(b.Blocks()); got != 2 {
 			t.Errorf("%d blocks, want 2: pods may have addresses of them", got)
@@ -149,26 +128,20 @@ func (l *listing) List(ctx context.Context, list client.ObjectList, opts ...clie
 // A node that waits for its labels reads its pods once, and again when pods that wait or its taints
 // change.
 func TestWaitForLabelsReadsPodsOnce(t *testing.T) {
-	zoned := fixtures.PodIPPool("z", 1, "10.1.0.0/28")
-	zoned.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "z"}}
-	zoned.Spec.Priority = 10
+	zoned := zoned("10.1.0.0/28")
 	b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
 	b.Watch()
 	reads := &listing{Reader: b.r.Live}
 	b.r.Live = reads
 	create := func(pod *corev1.Pod) {
 		b.T.Helper()
-		if err := b.API.Create(b.T.Context(), pod); err != nil {
-			b.T.Fatal(err)
-		}
+		b.must(b.API.Create(b.T.Context(), pod))
 		b.r.Pods.Set(state.ReadPod(pod), b.Clock.Now())
 	}
 	look := func(what string, lists, blocks int) {
 		b.T.Helper()
 		for range 3 {
-			if _, err := b.reconcile(); err != nil {
-				b.T.Fatal(err)
-			}
+			b.step()
 		}
 		if reads.lists != lists || len(b.Blocks()) != blocks {
 			b.T.Errorf("%s: %d lists, %d blocks, want %d and %d", what, reads.lists, len(b.Blocks()), lists, blocks)

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
@@ -24,19 +22,6 @@ func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Fami
 	b.r.ShortageTaint, b.r.OfferFamilies = "short", families
 	b.r.Unscheduled = scheduling.NewUnscheduled()
 	return b
-}
-
-// agentReports writes the first report of node n's agent.
-func (b *bed) agentReports(used ...string) {
-	b.T.Helper()
-	cn := &ciliumv2.CiliumNode{}
-	if err := b.API.Get(b.T.Context(), client.ObjectKey{Name: "n"}, cn); err != nil {
-		b.T.Fatal(err)
-	}
-	cn.Status.IPAM.Used = fixtures.AllocationMap(used...)
-	if err := b.API.Status().Update(b.T.Context(), cn); err != nil {
-		b.T.Fatal(err)
-	}
 }
 
 // settleOffers is settle, past the interval between two offers.
@@ -62,12 +47,10 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	if taints := b.node().Spec.Taints; len(taints) != 1 {
 		t.Fatalf("taints are %v before the agent has reported", taints)
 	}
-	b.agentReports("10.0.0.1")
+	b.reports("10.0.0.1")
 	for range 2 { // it offers its first block, and its reserve
 		b.Clock.SetTime(b.Clock.Now().Add(offerInterval))
-		if _, err := b.reconcile(); err != nil {
-			t.Fatal(err)
-		}
+		b.step()
 	}
 	b.offersOf(4)
 	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[string]scheduling.NodeNeeds{"n": {Expected: [2]int{8}}})
@@ -83,9 +66,7 @@ func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
 			b := registered(t, full, families...)
-			if err := b.API.Create(t.Context(), foreignBlock("10.0.0.0/30")); err != nil {
-				t.Fatal(err)
-			}
+			b.must(b.API.Create(t.Context(), foreignBlock("10.0.0.0/30")))
 			b.restart()
 			b.r.ShortageTaint, b.r.OfferFamilies = "short", families
 			b.settleOffers()
@@ -98,7 +79,7 @@ func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
 
 // foreignBlock is a block in service of another node.
 func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
-	block := fixtures.BlockObject(cidr, ipalloc.InService)
+	block := inService(cidr)
 	block.Spec.NodeName = "other"
 	return block
 }
@@ -106,8 +87,7 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 // Where Nodes have no offers, one published address is enough.
 func TestTaintGoesWithFirstBlock(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	b.Clock.SetTime(fixtures.Noon().Add(time.Minute))
-	b.settle()
+	b.settleAt(time.Minute)
 	b.settle() // the published addresses have been read back
 	if taints := b.node().Spec.Taints; len(taints) > 0 || len(b.CiliumNode().Pool) == 0 {
 		t.Errorf("taints are %v, with %d addresses", taints, len(b.CiliumNode().Pool))

@@ -13,46 +13,28 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
 // threeBlocks returns a node's blocks in the range that drains: just as many as it needs.
 func threeBlocks(pool *v1alpha1.PodIPPool, change func(i int, b *v1alpha1.PodIPBlock) client.Object) []client.Object {
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"),
 		"10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.0.9", "10.0.0.10")
 	objects := []client.Object{fixtures.Node(), pool, cn}
 	for i, cidr := range []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"} {
-		objects = append(objects, change(i, fixtures.BlockObject(cidr, ipalloc.InService)))
+		objects = append(objects, change(i, inService(cidr)))
 	}
 	return objects
 }
 
 func asIs(_ int, b *v1alpha1.PodIPBlock) client.Object { return b }
 
-// phases returns the blocks of the bed and their phases, in order.
-func (b *bed) phases() []string {
-	b.T.Helper()
-	var out []string
-	for _, k := range b.Blocks() {
-		line := fmt.Sprintf("%s %s", k.CIDR, k.Phase)
-		if k.WaitsFor.IsHold() {
-			line += " held"
-		}
-		out = append(out, line)
-	}
-	slices.Sort(out)
-	return out
-}
-
 func TestDrainWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, threeBlocks(fixtures.Draining(fixtures.Nightly()), asIs)...)
 	b.settle()
 	held := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
-	if diff := cmp.Diff(held, b.phases()); diff != "" {
-		t.Fatalf("before the window:\n%s", diff)
-	}
+	b.hasPhases("before the window", held...)
 	if got := b.Blocks()[0].WaitNote; !strings.Contains(got, "opens at 2026-01-01T22:00:00Z") {
 		t.Errorf("the condition says %q", got)
 	}
@@ -61,18 +43,12 @@ func TestDrainWaitsForItsWindow(t *testing.T) {
 		t.Errorf("looks again in %s, %v", result.RequeueAfter, err)
 	}
 
-	b.Clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
-	b.settle()
+	b.settleAt(10 * time.Hour)
 	begun := []string{"10.0.0.0/30 Draining", "10.0.0.4/30 Draining", "10.0.0.8/30 Draining", "10.0.1.0/30 InService", "10.0.1.4/30 InService"}
-	if diff := cmp.Diff(begun, b.phases()); diff != "" {
-		t.Fatalf("in the window:\n%s", diff)
-	}
+	b.hasPhases("in the window", begun...)
 
-	b.Clock.SetTime(fixtures.Noon().Add(12 * time.Hour))
-	b.settle()
-	if diff := cmp.Diff(begun, b.phases()); diff != "" {
-		t.Errorf("what has begun goes on after the window:\n%s", diff)
-	}
+	b.settleAt(12 * time.Hour)
+	b.hasPhases("what has begun goes on after the window", begun...)
 	b.Check("after the window")
 }
 
@@ -84,9 +60,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 	b.r.Pools.Set(pool)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
-	if diff := cmp.Diff(want, b.phases()); diff != "" {
-		t.Error(diff)
-	}
+	b.hasPhases("", want...)
 }
 
 func TestWaysPastAWindow(t *testing.T) {
@@ -129,9 +103,7 @@ func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, objects...)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
-	if diff := cmp.Diff(want, b.phases()); diff != "" {
-		t.Error(diff)
-	}
+	b.hasPhases("", want...)
 }
 
 func TestDrainsTakeTurns(t *testing.T) {
@@ -147,8 +119,7 @@ func TestDrainsTakeTurns(t *testing.T) {
 		return n
 	}
 	for hour := range 3 {
-		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(hour)*time.Hour + time.Second))
-		b.settle()
+		b.settleAt(time.Duration(hour)*time.Hour + time.Second)
 		if begun, held := count("Draining"), count("held"); begun != hour+1 || held != 2-hour {
 			t.Fatalf("hour %d: %d begun, %d held: %v", hour, begun, held, b.phases())
 		}
@@ -169,13 +140,12 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 		return block
 	})...)
 	for night := range 3 {
-		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+10) * time.Hour))
-		b.settle()
+		b.settleAt(time.Duration(24*night+10) * time.Hour)
 		left, wait := b.r.Pacing.Budget(b.r.Pools.Get("p"), b.Clock.Now())
 		if free := wait == 0 && left > 0; free != (night > 0) {
 			t.Errorf("night %d: a turn is left for another node: %t", night, free)
 		}
-		b.Clock.SetTime(fixtures.Noon().Add(time.Duration(24*night+20) * time.Hour)) // the window is shut
+		b.at(time.Duration(24*night+20) * time.Hour) // the window is shut
 		b.settle()
 	}
 }
@@ -184,11 +154,11 @@ func TestTurnIsKeptUntilTheDrainStarts(t *testing.T) {
 // since before noon.
 func reclaimable(t *testing.T, pool *v1alpha1.PodIPPool) *bed {
 	t.Helper()
-	cn := fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
 		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14")
 	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1")
-	b := newBed(t, fixtures.Node(), pool, cn, fixtures.BlockObject("10.0.0.0/29", ipalloc.InService), fixtures.BlockObject("10.0.0.8/29", ipalloc.InService))
-	b.r.Agents.Set(state.ReadAgent(fixtures.AgentPod("1", "c", true)), fixtures.Noon().Add(-time.Hour))
+	b := newBed(t, fixtures.Node(), pool, cn, inService("10.0.0.0/29"), inService("10.0.0.8/29"))
+	b.settleAgent()
 	return b
 }
 
@@ -197,16 +167,10 @@ func TestReclaimWaitsForItsWindow(t *testing.T) {
 	pool.Spec.Maintenance = fixtures.Nightly()
 	b := reclaimable(t, pool)
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
-	b.settle()
-	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 InService"}, b.phases()); diff != "" {
-		t.Fatalf("before the window:\n%s", diff)
-	}
-	b.Clock.SetTime(fixtures.Noon().Add(10 * time.Hour))
-	b.settle()
-	if diff := cmp.Diff([]string{"10.0.0.0/29 InService", "10.0.0.8/29 Draining"}, b.phases()); diff != "" {
-		t.Errorf("in the window, idle all the while:\n%s", diff)
-	}
+	b.settleAt(time.Hour)
+	b.hasPhases("before the window", "10.0.0.0/29 InService", "10.0.0.8/29 InService")
+	b.settleAt(10 * time.Hour)
+	b.hasPhases("in the window, idle all the while", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
 }
 
 // A refused reclaim does not count towards its pool's hourly limit, so the next attempt begins it.
@@ -215,7 +179,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := reclaimable(t, pool)
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	crossed := 0
 	b.Before = func(call string) {
 		if call == "update PodIPBlock status" && crossed < 3 {
@@ -225,9 +189,7 @@ func TestRefusedReclaimKeepsItsTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			block.Labels = map[string]string{"crossed": fmt.Sprint(crossed)}
-			if err := b.API.Update(t.Context(), block); err != nil {
-				t.Fatal(err)
-			}
+			b.must(b.API.Update(t.Context(), block))
 		}
 	}
 	for range 4 { // after each loss the block must be idle anew
@@ -248,7 +210,7 @@ func TestUnheardReclaimUsesItsTurn(t *testing.T) {
 	pool.Spec.Maintenance.BlocksPerHour = &one
 	b := reclaimable(t, pool)
 	b.settle()
-	b.Clock.SetTime(fixtures.Noon().Add(time.Hour))
+	b.at(time.Hour)
 	b.Fate = func(write string) fakeapi.Fate {
 		if write == "update PodIPBlock status" {
 			return fakeapi.Unheard
@@ -307,13 +269,11 @@ func TestPressureShortensTheWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := reclaimable(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 			if test.node.Spec.Unschedulable {
-				if err := b.API.Update(t.Context(), withVersion(t, b, test.node)); err != nil {
-					t.Fatal(err)
-				}
+				b.must(b.API.Update(t.Context(), withVersion(t, b, test.node)))
 			}
 			b.Pressure.Set(b.Pools.Get("p"), ipalloc.IPv4, test.taken)
 			b.settle()
-			b.Clock.SetTime(fixtures.Noon().Add(time.Minute)) // a tenth of the ten minutes
+			b.at(time.Minute) // a tenth of the ten minutes
 			b.settle()
 			if got := b.phases(); !slices.Contains(got, test.want) {
 				t.Errorf("%v, want %s", got, test.want)

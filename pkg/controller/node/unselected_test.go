@@ -40,9 +40,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	if got := b.EventsOf(event.ReasonNoPoolSelectsNode); len(got) != 1 || !strings.Contains(got[0], "Warning ") || !strings.Contains(got[0], v1alpha1.OptOutLabel) {
 		t.Errorf("events %q, want one", got)
 	}
-	if calls, err := b.reconcile(); err != nil || len(calls) > 0 {
-		t.Errorf("settled: calls %v, %v", calls, err)
-	}
+	b.callsNothing("settled: calls %v, %v")
 	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
@@ -82,7 +80,7 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	pod := fixtures.Pod("web", "1", "n")
 	pod.Annotations = map[string]string{"ipam.cilium.io/ip-pool": "bleu"}
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"),
-		fixtures.Pooled(2, "10.0.0.0/30"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService), pod)
+		fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"), pod)
 	b.r.Reporter.NodeCondition, b.r.ShortageTaint = true, "short"
 	b.r.Pods.Set(state.ReadPodWithRequest(pod), fixtures.Noon())
 	b.settle()
@@ -93,9 +91,7 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	if len(b.node().Spec.Taints) > 0 {
 		t.Errorf("taints %v", b.node().Spec.Taints)
 	}
-	if calls, err := b.reconcile(); err != nil || len(fakeapi.WritesOf(calls)) > 0 {
-		t.Errorf("settled: calls %v, %v", calls, err)
-	}
+	b.writesNothing("settled: calls %v, %v")
 	b.r.Pods.Delete(state.ReadPod(pod).PodKey, fixtures.Noon())
 	b.settle()
 	b.hasShortage(reasonEnough)
@@ -111,7 +107,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 		addrs = append(addrs, fmt.Sprintf("10.0.0.%d", i))
 	}
 	b := newBed(t, fixtures.Node(), elsewherePool(),
-		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), fixtures.BlockObject("10.0.0.0/28", ipalloc.InService))
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/28"), addrs...), inService("10.0.0.0/28"))
 	b.r.Reporter.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -122,7 +118,7 @@ func TestUnselectedNodeWithPlenty(t *testing.T) {
 // A node with enough addresses has no shortage, and still gets no more.
 func TestUnselectedNodeWithAddresses(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool(),
-		fixtures.Publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), fixtures.BlockObject("10.0.0.0/30", ipalloc.InService))
+		publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), inService("10.0.0.0/30"))
 	b.r.Reporter.NodeCondition = true
 	b.settle()
 	if got := b.node().Status.Conditions; len(got) > 0 {
@@ -132,9 +128,7 @@ func TestUnselectedNodeWithAddresses(t *testing.T) {
 		t.Error("no series says that no pool selects it")
 	}
 	b.startAgent()
-	for _, name := range []string{"a", "b", "c"} {
-		b.r.Pods.Set(podOn(name), fixtures.Noon())
-	}
+	b.pods(3)
 	b.settle()
 	b.hasShortage(reasonNoPool)
 }
@@ -192,9 +186,7 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 				b := newBedIn(t, mode, node, zoned("x", "10.0.0.0/28"), zoned("y", "10.1.0.0/28"))
 				b.settle()
 				first := b.Blocks()[0]
-				if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
-					t.Fatal(err)
-				}
+				b.must(b.API.Delete(t.Context(), fixtures.Node()))
 				if !test.unseen {
 					b.settle()
 				} else if err := b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")); err != nil && mode != ciliumnode.Kubernetes { // as the garbage collector does
@@ -205,9 +197,7 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 				}
 				again := fixtures.Node()
 				again.UID, again.Labels, again.Spec.Taints = "another-uid", map[string]string{"zone": test.zone}, test.taints
-				if err := b.API.Create(t.Context(), again); err != nil {
-					t.Fatal(err)
-				}
+				b.must(b.API.Create(t.Context(), again))
 				b.settle()
 				for _, k := range b.Blocks() {
 					if serves := k.Phase == ipalloc.InService; serves && k.Pool != test.want && !test.used || k.CIDR == first.CIDR && serves != (test.want == "x") {
@@ -227,9 +217,7 @@ func TestNodeReturnsElsewhere(t *testing.T) {
 func TestUnselectedNodeGone(t *testing.T) {
 	b := newBed(t, fixtures.Node(), elsewherePool())
 	b.settle()
-	if err := b.API.Delete(t.Context(), fixtures.Node()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.API.Delete(t.Context(), fixtures.Node()))
 	b.settle()
 	if got := b.withoutPool(); len(got) > 0 {
 		t.Errorf("series %v of a node that is gone", got)

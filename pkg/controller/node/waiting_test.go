@@ -115,9 +115,7 @@ func TestClaimsAndReleases(t *testing.T) {
 			prepare: func(b *bed) {
 				other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "other", "other-uid")
 				b.Blind = true
-				if err := b.API.Create(b.T.Context(), other); err != nil {
-					b.T.Fatal(err)
-				}
+				b.must(b.API.Create(b.T.Context(), other))
 				b.Blind = false
 			},
 			want: map[string]float64{"claims_total ipv4 p taken": 1, "claims_total ipv4 p ok": 1, "claims_total ipv4 p exhausted": 1},
@@ -125,7 +123,7 @@ func TestClaimsAndReleases(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.Publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
+			b := newBed(t, fixtures.Node(), publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
 			if test.prepare != nil {
 				test.prepare(b)
 			}
