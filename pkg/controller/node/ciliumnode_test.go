@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -115,147 +114,88 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 	})
 }
 
-// agentWritesFirst makes the agent of node n write just before the first patch of its
-// CiliumNode, which then conflicts. It fails the test if no patch follows.
-func (b *bed) agentWritesFirst() {
-	wrote := false
-	b.Before = func(call string) {
-		if !wrote && call == "patch CiliumNode" {
-			wrote = true
-			b.agentWrites(`{"spec":{"bootid":"b"}}`)
-		}
-	}
-	b.T.Cleanup(func() {
-		if !wrote {
-			b.T.Error("no write came in between: this has tested nothing")
-		}
-	})
-}
-
-// The restoration of a CiliumNode is reported once, even if its agent writes to it before its
-// addresses are published.
-func TestRestoreIsReportedOnce(t *testing.T) {
-	for _, race := range []bool{false, true} {
-		t.Run(fmt.Sprintf("race %t", race), func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
-			if race {
-				b.agentWritesFirst()
-			}
-			b.settle()
-			if n := len(b.EventsOf(event.ReasonCiliumNodeRestored)); n != 1 {
-				t.Errorf("reported %d times, want once", n)
-			}
-		})
-	}
-}
-
-// An agent that has reported before is asked to report again, even if it writes to the
-// CiliumNode in between and another IPAM once served the node.
-func TestRestoreOfAnAdoptedNodeIsReported(t *testing.T) {
-	for name, spare := range map[string]bool{"its adopted block is left": true, "another CIDR is named that it was given": false} {
-		t.Run(name, func(t *testing.T) {
-			block := inService("10.0.0.0/30")
-			last := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2")
-			if spare {
-				block = adoptedBlock("10.0.0.0/30")
-			} else {
-				last.Spec.IPAM.Pools.Allocated = fixtures.Pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
-			}
-			last.ResourceVersion, last.Status.IPAM.Used = "1", fixtures.AllocationMap("10.0.0.1")
-			last.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
-			b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(last))
-			b.settleAgent()
-			b.agentWritesFirst()
-			b.settle()
-			if v := b.CiliumNode(); len(v.Release) != 1 || !slices.Contains(b.published(), "10.0.0.1") {
-				t.Errorf("published %v, release entries %v; want what was, and one that asks", b.published(), v.Release)
-			}
-		})
-	}
-}
-
-// The operator reports that it recreated a CiliumNode if it does not remember the deleted one. A
-// Node that joins again had none, nor had a Node that people made a block for before it joined.
-func TestRecreationIsReported(t *testing.T) {
+// The restoration of a CiliumNode is reported once, and its agent is asked to report, even if the
+// agent writes to it before its addresses are published and another IPAM once served the node. The
+// operator also reports that it recreated a CiliumNode that it does not remember. A Node that joins
+// again had none, nor had a Node that people made a block for before it joined.
+func TestRestoreIsReported(t *testing.T) {
+	adopted := using(owned(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"), "node-uid"), "10.0.0.1")
+	another := adopted.DeepCopy()
+	another.Spec.IPAM.Pools.Allocated = fixtures.Pooled(0, "10.0.0.8/30").Spec.IPAM.Pools.Allocated
+	rejoins := inService("10.0.0.0/30")
+	crd.SetBlockPhase(rejoins, ipalloc.CoolingDown, expand.NodeGone, "", fixtures.Noon())
+	const restored, remade = event.ReasonCiliumNodeRestored, event.ReasonCiliumNodeRemade
 	for name, test := range map[string]struct {
-		reason expand.Reason
-		agent  bool
-		want   int
+		last        *ciliumv2.CiliumNode
+		block       *v1alpha1.PodIPBlock
+		agent, race bool
+		reports     string // "": nothing
+		asks        int
 	}{
-		"under its agent":       {agent: true, want: 1},
-		"the Node joins again":  {reason: expand.NodeGone, agent: true},
-		"the block came before": {},
+		"restored":                                {last: lastSeen("node-uid"), reports: restored, asks: 1},
+		"restored, its agent writes first":        {last: lastSeen("node-uid"), race: true, reports: restored},
+		"its adopted block is left":               {last: adopted, block: adoptedBlock("10.0.0.0/30"), agent: true, race: true, reports: restored, asks: 1},
+		"another CIDR is named that it was given": {last: another, agent: true, race: true, reports: restored, asks: 1},
+		"recreated under its agent":               {agent: true, reports: remade, asks: 1},
+		"the Node joins again":                    {block: rejoins, agent: true, asks: 1},
+		"the block came before":                   {asks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			block, want := inService("10.0.0.0/30"), test.want
-			if test.reason != expand.None {
-				crd.SetBlockPhase(block, ipalloc.CoolingDown, test.reason, "", fixtures.Noon())
+			if test.block == nil {
+				test.block = inService("10.0.0.0/30")
 			}
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), block)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), test.block)
+			if test.last != nil {
+				b.remembers(test.last)
+			}
 			if test.agent {
 				b.settleAgent()
 			}
-			b.settle()
-			if b.CiliumNode() == nil {
-				t.Fatal("none was made")
+			if test.race {
+				b.once("patch CiliumNode", func() { b.agentWrites(`{"spec":{"bootid":"b"}}`) })
 			}
-			if n := len(b.EventsOf(event.ReasonCiliumNodeRemade)); n != want {
-				t.Errorf("reported %d times, want %d", n, want)
+			b.settle()
+			reason, want := test.reports, 1
+			if reason == "" {
+				reason, want = remade, 0
+			}
+			if v, got := b.CiliumNode(), b.EventsOf(reason); len(got) != want || len(v.Release) != test.asks || !slices.Contains(b.published(), "10.0.0.1") {
+				t.Errorf("reports %q, release entries %v, published %v; want %d of %s", got, v.Release, b.published(), want, reason)
 			}
 		})
 	}
 }
 
-// If a Node opts out, its blocks cool down once its CiliumNode, read live, is gone. No
-// CiliumNode is created for it.
-func TestOptedOutNode(t *testing.T) {
+// If a Node opts out, its blocks cool down once its CiliumNode, read live, is gone, and none is
+// created for it. A block object that was removed by force is recreated as long as the CiliumNode,
+// read live, lists the block for the Cilium pool that the PodIPPool serves.
+func TestReconcileRepairs(t *testing.T) {
 	optedOut := fixtures.Node()
 	optedOut.Labels = map[string]string{v1alpha1.OptOutLabel: "true"}
-	objects := func() []client.Object {
-		return []client.Object{optedOut.DeepCopy(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30")}
-	}
-	t.Run("its CiliumNode is gone", func(t *testing.T) {
-		b := newBed(t, objects()...)
-		b.settle()
-		if b.CiliumNode() != nil || b.Blocks()[0].Phase != ipalloc.CoolingDown {
-			t.Errorf("CiliumNode %v, blocks %+v", b.CiliumNode(), b.Blocks())
-		}
-	})
-	t.Run("its CiliumNode is there, though the watch has not shown it", func(t *testing.T) {
-		b := newBed(t, append(objects(), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"))...)
-		b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
-		b.r.Ledger.ForgetCiliumNode("n")
-		b.Lags = true
-		b.step()
-		if b.Blocks()[0].Phase != ipalloc.InService {
-			t.Errorf("blocks %+v", b.Blocks())
-		}
-	})
-}
-
-// A block object that was removed by force is recreated as long as the CiliumNode, read live, lists
-// the block.
-func TestForciblyRemovedBlock(t *testing.T) {
-	newCase := func(t *testing.T) *bed {
-		return newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5"))
-	}
-	t.Run("it is listed", func(t *testing.T) {
-		b := newCase(t)
-		b.settle()
-		if !b.has("10.0.0.4/30") || b.has("192.168.0.0/24") {
-			t.Errorf("blocks %+v", b.Blocks())
-		}
-	})
-	t.Run("it is listed no more, read live", func(t *testing.T) {
-		b := newCase(t)
-		b.Lag()
-		b.must(b.API.Patch(t.Context(), bare(), fakeapi.RawMerge(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)))
-		b.step()
-		if b.has("10.0.0.4/30") {
-			t.Errorf("blocks %+v", b.Blocks())
-		}
+	removed := publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30", "192.168.0.0/24"), "10.0.0.5")
+	runScenarios(t, map[string]scenario{
+		"opted out": {objects: []client.Object{optedOut, inService("10.0.0.0/30")}, settles: true, want: "blocks 10.0.0.0/30 CoolingDown; no CiliumNode"},
+		"opted out, its CiliumNode not shown": {
+			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			objects: []client.Object{optedOut, inService("10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
+			given: func(b *bed) {
+				b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
+				b.r.Ledger.ForgetCiliumNode("n")
+				b.Lags = true
+			},
+		},
+		"removed by force": {objects: []client.Object{removed}, settles: true, want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.4/30 192.168.0.0/24 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
+		"removed by force, and listed no more": {objects: []client.Object{removed}, given: func(b *bed) {
+			b.Lag()
+			b.agentWrites(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)
+		}},
+		"removed by force, of two Cilium pools": {
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30 10.8.0.8/30; lists blue 10.0.0.8/30 10.8.0.0/30",
+			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30")}, settles: true,
+			given: func(b *bed) {
+				b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)
+			},
+		},
 	})
 }
 
@@ -313,20 +253,16 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 // An agent that runs steadily and has not reported addresses in use is asked to, once.
 func TestSilentAgentIsAsked(t *testing.T) {
 	for name, test := range map[string]struct {
-		paused, settled bool
-		want            int
+		paused bool
+		since  time.Duration
+		want   int
 	}{
-		"settled": {settled: true, want: 1}, "not settled": {want: 0}, "paused": {paused: true, settled: true, want: 0},
+		"settled": {since: -time.Hour, want: 1}, "not settled": {}, "paused": {paused: true, since: -time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-				publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"),
-				inService("10.0.0.0/29"))
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), full(), inService("10.0.0.0/29"))
 			b.r.Paused = test.paused
-			b.agentSince(0)
-			if test.settled {
-				b.at(time.Hour)
-			}
+			b.agentSince(test.since)
 			asked := 0
 			b.Before = func(call string) {
 				if call == "patch CiliumNode status" {

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
@@ -23,13 +26,9 @@ func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
 	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
 	b.settle()
-	if got, want := b.published(), []string{"10.0.0.2"}; !slices.Equal(got, want) {
-		t.Errorf("published %v, want %v", got, want)
-	}
+	b.publishes("10.0.0.2")
 	b.settleAt(fixtures.Defaults().Policy.AckTimeout)
-	if got, want := b.published(), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
-		t.Errorf("in the end published %v, want %v", got, want)
-	}
+	b.publishes("10.0.0.1", "10.0.0.2")
 }
 
 // max-allocate can cut the last block in two.
@@ -38,9 +37,7 @@ func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
 	cn.Spec.IPAM.MaxAllocate = 3
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
 	b.settle()
-	if got := b.published(); len(got) != 3 {
-		t.Errorf("published %v, want three addresses", got)
-	}
+	b.publishes("10.0.0.1", "10.0.0.2", "10.0.0.5")
 }
 
 // If the block to claim already exists, unknown to the watch, it counts as ours only if it
@@ -85,45 +82,37 @@ func TestReconcileClaimsABlockThatExists(t *testing.T) {
 	}
 }
 
-// A node with an exhausted pool is woken by any block freed from then on, even while it publishes
-// its new one.
-func TestReconcileStarvesAsSoonAsThePoolIsExhausted(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
-	b.pods(3)
-	published := false
-	b.Before = func(call string) {
-		if call == "patch CiliumNode" {
-			published = true
-			b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})
+// A node with an exhausted pool is woken by any block freed from then on, even while it publishes its
+// new one; if it was woken in vain, by blocks freed while it looks.
+func TestReconcileListens(t *testing.T) {
+	starving := func(t *testing.T) (*bed, *[]string) {
+		b, woken := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare()), &[]string{}
+		b.pods(3)
+		b.r.Awaiting.Changed = func(nodes []string) { *woken = append(*woken, nodes...) }
+		return b, woken
+	}
+	t.Run("as it publishes", func(t *testing.T) {
+		b, woken := starving(t)
+		b.once("patch CiliumNode", func() { b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}) })
+		if b.step(); !slices.Equal(*woken, []string{"n"}) {
+			t.Errorf("woken: %v, want n", *woken)
 		}
-	}
-	var woken []string
-	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
-	b.step()
-	if !published || !slices.Equal(woken, []string{"n"}) {
-		t.Errorf("published: %t; then woken: %v, want n", published, woken)
-	}
-}
-
-// A node that was woken in vain is woken by blocks freed while it looks.
-func TestReconcileListensWhileItLooks(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
-	b.pods(3)
-	b.settle()
-	if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
-		t.Fatalf("the first block to come free wakes %v", got)
-	}
-	var woken []string
-	taken := b.r.Taken // which is called while the node's state is read
-	b.r.Taken = func(pool string, f ipalloc.Family) int {
-		woken = append(woken, b.r.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
-		return taken(pool, f)
-	}
-	b.r.Awaiting.Changed = func(nodes []string) { woken = append(woken, nodes...) }
-	b.step()
-	if !slices.Equal(woken, []string{"n"}) {
-		t.Errorf("what comes free meanwhile wakes %v, want n once", woken)
-	}
+	})
+	t.Run("as it looks", func(t *testing.T) {
+		b, woken := starving(t)
+		b.settle()
+		if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
+			t.Fatalf("the first block to come free wakes %v", got)
+		}
+		taken := b.r.Taken // which is called while the node's state is read
+		b.r.Taken = func(pool string, f ipalloc.Family) int {
+			*woken = append(*woken, b.r.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
+			return taken(pool, f)
+		}
+		if b.step(); !slices.Equal(*woken, []string{"n"}) {
+			t.Errorf("what comes free meanwhile wakes %v, want n once", *woken)
+		}
+	})
 }
 
 // A node with waiting pods, or without a block, precedes nodes that lack a reserve.
@@ -154,7 +143,7 @@ func TestNodesThatStarveAreWokenFirst(t *testing.T) {
 }
 
 // A claim with a lost response that is not tried again ends as soon as the API server reports that
-// there is no such block.
+// there is no such block. Nodes that found the pool exhausted because of it then look again.
 func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
 	b.Fate = func(write string) fakeapi.Fate {
@@ -163,78 +152,57 @@ func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
 		}
 		return fakeapi.Done
 	}
-	if _, err := b.reconcile(); err == nil {
-		t.Fatal("the failure went unnoticed")
-	}
-	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 1 {
-		t.Fatalf("in doubt about %v", got)
+	if _, err := b.reconcile(); err == nil || len(b.r.Ledger.UnknownClaims("n")) != 1 {
+		t.Fatalf("the failure went unnoticed, or it is in doubt about %v", b.r.Ledger.UnknownClaims("n"))
 	}
 	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
-	deleted := fixtures.BeingDeleted(fixtures.Node())
-	b.must(b.API.Delete(t.Context(), deleted))
+	b.must(b.API.Delete(t.Context(), fixtures.BeingDeleted(fixtures.Node())))
+	woken := 0
+	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
 	b.settle()
-	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 {
-		t.Errorf("still in doubt about %v", got)
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 || woken != 1 {
+		t.Errorf("still in doubt about %v, woken %d times", got, woken)
 	}
 	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
 		t.Errorf("%d blocks are free, want 1", n)
 	}
 }
 
-// Nodes that found the pool exhausted because of it then look again.
-func TestEndOfADoubtWakesTheStarving(t *testing.T) {
-	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
-	woken := 0
-	if _, _, err := b.r.Ledger.Claim(ipalloc.IPv4, "n", "", b.r.Pools.Match(nil)); err != nil {
-		t.Fatal(err)
+// A block's update is conditional on the version of the decision. Objects from the cache share their
+// conditions with every reader, and the client decodes a response into the passed object without
+// clearing it first. So a live read needs an object of its own.
+func TestBlockObjectIsWhatWasDecidedOn(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining))
+	old := b.object("10.0.0.0-30")
+	before, known := old.DeepCopy(), b.ReadBlock(old)
+	if _, err := b.r.Blocks.object(t.Context(), known); err != nil {
+		t.Error(err)
 	}
-	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
-	b.r.Ledger.MarkUnknown("n", fixtures.Prefix("10.0.0.0/30"))
-	if err := b.r.Blocks.resolveUnknown(t.Context(), "n"); err != nil {
-		t.Fatal(err)
+	newer := b.object("10.0.0.0-30")
+	crd.SetBlockPhase(newer, ipalloc.InService, expand.None, "x", fixtures.Noon())
+	b.must(b.API.Status().Update(t.Context(), newer))
+	if obj, err := b.r.Blocks.object(t.Context(), known); err == nil {
+		t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
 	}
-	if woken != 1 {
-		t.Errorf("woken %d times, want once", woken)
+	answer, err := json.Marshal(newer)
+	b.must(err)
+	b.r.Blocks.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
+	b.r.Blocks.Live = readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) })
+	got, err := b.r.Blocks.object(t.Context(), b.ReadBlock(newer))
+	b.must(err)
+	if diff := cmp.Diff(newer, got); diff != "" {
+		t.Errorf("block (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, old); diff != "" {
+		t.Errorf("the cache's object was written to (-want +got):\n%s", diff)
 	}
 }
 
-// A block's update is conditional on the version of the decision.
-func TestHeldBlockIsWhatWasDecidedOn(t *testing.T) {
-	get := func(b *bed) *v1alpha1.PodIPBlock {
-		obj := b.object("10.0.0.0-30")
-		return obj
-	}
-	newCase := func(t *testing.T) (*bed, crd.Block) {
-		b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
-		return b, b.ReadBlock(get(b))
-	}
-	change := func(b *bed) {
-		obj := get(b)
-		obj.Annotations = map[string]string{"a": "b"}
-		b.must(b.API.Update(b.T.Context(), obj))
-	}
-	t.Run("it is as it was", func(t *testing.T) {
-		b, known := newCase(t)
-		if _, err := b.r.Blocks.object(t.Context(), known); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("the API server and the cache have a newer one", func(t *testing.T) {
-		b, known := newCase(t)
-		change(b)
-		if obj, err := b.r.Blocks.object(t.Context(), known); err == nil {
-			t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
-		}
-	})
-	t.Run("the cache has an older one", func(t *testing.T) {
-		b, _ := newCase(t)
-		old := get(b)
-		change(b)
-		known := b.ReadBlock(get(b))
-		b.r.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
-		obj, err := b.r.Blocks.object(t.Context(), known)
-		if err != nil || obj.ResourceVersion != known.ResourceVersion {
-			t.Errorf("got %v, %v; want version %s", obj, err, known.ResourceVersion)
-		}
-	})
+// readerFunc is a client.Reader of one object.
+type readerFunc func(obj client.Object) error
+
+func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	return f(obj)
 }
+
+func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }

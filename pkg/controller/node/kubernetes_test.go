@@ -15,7 +15,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -35,117 +34,36 @@ func nodeWith(podCIDR string) *corev1.Node {
 // A Node gets one block, however many addresses its pool keeps free, and no CiliumNode: its
 // agent creates that.
 func TestKubernetesFirstBlock(t *testing.T) {
+	const want = "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30"
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	calls, err := b.reconcile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"create PodIPBlock", "get CiliumNode", "patch Node"}
-	if diff := cmp.Diff(want, calls); diff != "" {
+	if diff := cmp.Diff([]string{"create PodIPBlock", "get CiliumNode", "patch Node"}, b.step()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	b.listsOnly("10.0.0.0/30")
+	b.is(want)
 	b.Check("at the end")
 	b.settled()
+	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, want)
 }
 
-func TestKubernetesSurvivesEveryWrite(t *testing.T) {
-	survivesEveryWrite(t, ciliumnode.Kubernetes, 2, "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
-}
-
-// A Node that has a podCIDR keeps it: as a block if it fits a pool, and as a taken range
-// otherwise.
-func TestKubernetesLeavesWhatIsThere(t *testing.T) {
-	tests := map[string]struct {
-		has        string
-		wantBlocks int
-	}{
-		"one of a pool":    {"10.0.0.4/30", 1},
-		"one of no pool":   {"10.9.0.0/24", 0},
-		"of unlike length": {"10.0.0.0/29", 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			b := kubernetesBed(t, nodeWith(test.has), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-			b.settle()
-			b.listsOnly(test.has)
-			if len(b.Blocks()) != test.wantBlocks {
-				t.Errorf("blocks are %+v, want %d", b.Blocks(), test.wantBlocks)
-			}
-		})
-	}
-}
-
-// A block that was never assigned to its Node is released while the Node exists, with a fence
-// in the Node itself, because the agent has no handshake. If the process dies after the fence,
-// the next one writes another.
-func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		inService("10.0.0.0/30"), fixtures.BeingDeleted(coolingDown("10.0.0.8/30")))
-	b.at(time.Hour)
-	for _, dies := range []bool{true, false} {
-		version := b.CiliumNode().ResourceVersion
-		b.Fate = func(write string) fakeapi.Fate {
-			if write != "patch PodIPBlock" { // of the finalizer
-				return fakeapi.Done
-			}
-			if b.CiliumNode().ResourceVersion == version {
-				t.Error("the block goes though an old patch could still assign it")
-			}
-			if dies {
-				return fakeapi.Refused
-			}
-			return fakeapi.Done
-		}
-		for range 3 {
-			if _, err := b.reconcile(); (err != nil) && !dies {
-				t.Fatal(err)
-			}
-		}
-		b.restart()
-	}
-	if b.has("10.0.0.8/30") {
-		t.Errorf("blocks are %+v", b.Blocks())
-	}
-	b.listsOnly("10.0.0.0/30")
-	b.settled()
-}
-
-// No block drains while the Node exists, on anybody's request.
-func TestKubernetesNothingMoves(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)))
-	b.settle()
-	b.settleAt(24 * time.Hour)
-	b.listsOnly("10.0.0.0/30")
-	if !b.has("10.0.0.0/30") {
-		t.Errorf("blocks are %+v", b.Blocks())
-	}
-}
-
+// A Node that has a podCIDR keeps it: as a block if it fits a pool, and as a taken range otherwise.
 func TestKubernetesNodeGone(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 	b.settle()
 	b.must(b.API.Delete(t.Context(), fixtures.Node()))
 	b.settle()
-	if got := b.Blocks(); len(got) != 1 || got[0].Phase != ipalloc.CoolingDown || got[0].Reason != expand.NodeGone {
-		t.Fatalf("blocks are %+v, want one that cools down", got)
+	b.is("blocks 10.0.0.0/30 CoolingDown; no CiliumNode")
+	if got := b.block("10.0.0.0/30").Reason; got != expand.NodeGone {
+		t.Errorf("it cools down as %s", got)
 	}
-	t.Run("and back", func(t *testing.T) {
-		again := fixtures.Node()
-		again.UID = "another-uid"
-		b.must(b.API.Create(t.Context(), again))
-		b.settle()
-		b.listsOnly("10.0.0.0/30")
-	})
-	t.Run("forever", func(t *testing.T) {
-		b.must(b.API.Delete(t.Context(), fixtures.Node()))
-		b.settle()
-		b.settleAt(24 * time.Hour)
-		if len(b.Blocks()) != 0 {
-			t.Errorf("blocks are %+v, want none", b.Blocks())
-		}
-	})
+	again := fixtures.Node()
+	again.UID = "another-uid"
+	b.must(b.API.Create(t.Context(), again))
+	b.settle()
+	b.listsOnly("10.0.0.0/30")
+	b.must(b.API.Delete(t.Context(), fixtures.Node()))
+	b.settle()
+	b.settleAt(24 * time.Hour)
+	b.is("no CiliumNode")
 }
 
 // An agent that already runs with another podCIDR is not assigned a new one: it would lose its
@@ -180,11 +98,11 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 // changeAgent replaces the podCIDR that an agent reports to run with; "": none.
 func (b *bed) changeAgent(podCIDR string) {
 	b.T.Helper()
-	body := `{"spec":{"ipam":{"podCIDRs":null}}}`
+	list := "null"
 	if podCIDR != "" {
-		body = `{"spec":{"ipam":{"podCIDRs":["` + podCIDR + `"]}}}`
+		list = `["` + podCIDR + `"]`
 	}
-	b.must(b.API.Patch(b.T.Context(), fixtures.CiliumNode("n", ""), fakeapi.RawMerge(body)))
+	b.agentWrites(`{"spec":{"ipam":{"podCIDRs":` + list + `}}}`)
 }
 
 // A new Node has no block, so the podCIDR its agent runs with is read only when one is
@@ -223,23 +141,11 @@ func TestKubernetesNodeBackUnderItsAgent(t *testing.T) {
 			b.settle()
 			b.listsOnly(has)
 			b.settleAt(24 * time.Hour)
-			if !b.has(has) || b.has(pinned) || len(b.Blocks()) != 1 {
+			if b.listsOnly(has); !b.has(has) || b.has(pinned) {
 				t.Errorf("blocks are %+v, want %s alone", b.Blocks(), has)
 			}
 			b.settled()
 		})
-	}
-}
-
-// A block that cools down is released while its Node has another one, even if this process did
-// not see the Node change since: no older patch assigns a second one.
-func TestKubernetesSecondBlockGoes(t *testing.T) {
-	b := kubernetesBed(t, nodeWith("10.0.0.4/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
-		coolingDown("10.0.0.0/30"), inService("10.0.0.4/30"))
-	b.settle()
-	b.settleAt(24 * time.Hour)
-	if got := b.Blocks(); len(got) != 1 || got[0].CIDR.String() != "10.0.0.4/30" {
-		t.Errorf("blocks are %+v, want the assigned one", got)
 	}
 }
 
@@ -265,10 +171,7 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		t.Helper()
 		b.settle()
 		b.settleAfter(24 * time.Hour)
-		if b.has(old) || !b.has(assigned) {
-			t.Errorf("blocks are %+v, want %s alone", b.Blocks(), assigned)
-		}
-		b.listsOnly(assigned)
+		b.is("blocks " + assigned + " InService; lists " + assigned)
 		b.settled()
 	}
 	t.Run("while it drains", func(t *testing.T) {
@@ -279,19 +182,17 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		}
 		goes(t, b)
 	})
-	t.Run("after the drain was lifted", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.Draining, inService(assigned))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
-		goes(t, b)
-	})
-	t.Run("after it was back in service", func(t *testing.T) {
-		b := bedOf(t, true, ipalloc.InService, inService(assigned))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
-		goes(t, b)
-	})
+	names := func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} }
+	for name, phase := range map[string]ipalloc.Phase{"after the drain was lifted": ipalloc.Draining, "after it was back in service": ipalloc.InService} {
+		t.Run(name, func(t *testing.T) {
+			b := bedOf(t, true, phase, inService(assigned))
+			b.changeNode(names)
+			goes(t, b)
+		})
+	}
 	t.Run("not while an agent runs with it", func(t *testing.T) {
 		b := bedOf(t, true, ipalloc.InService, inService(assigned), fixtures.CiliumNode("n", "", old))
-		b.changeNode(func(n *corev1.Node) { n.Annotations = map[string]string{v4Annotation: assigned} })
+		b.changeNode(names)
 		b.settle()
 		if got := b.block(old); got.Phase != ipalloc.InService {
 			t.Fatalf("block %s is %v while its agent runs with it", old, got.Phase)

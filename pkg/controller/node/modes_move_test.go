@@ -134,8 +134,8 @@ func TestCiliumPoolOnTheWayToCRDAndBack(t *testing.T) {
 	b.Check("in crd mode")
 
 	again(ciliumnode.MultiPool)
-	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.listedFor("blue"), fixtures.CompareNetip()); diff != "" || len(b.listedFor("")) < 2 {
-		t.Errorf("listed %v for the default pool, for blue (-want +got):\n%s", b.listedFor(""), diff)
+	if diff := cmp.Diff(fixtures.Prefixes("10.8.0.0/30"), b.CiliumNode().Of("blue").PodCIDRs, fixtures.CompareNetip()); diff != "" || len(b.CiliumNode().Of("").PodCIDRs) < 2 {
+		t.Errorf("listed %v for the default pool, for blue (-want +got):\n%s", b.CiliumNode().Of("").PodCIDRs, diff)
 	}
 }
 

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/netip"
@@ -10,14 +8,10 @@ import (
 	"time"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
-	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -276,47 +270,4 @@ func TestReconcileNodeGone(t *testing.T) {
 		b.r.Paused = true
 		b.writesNothing("paused")
 	})
-}
-
-// readerFunc is a client.Reader of one object.
-type readerFunc func(obj client.Object) error
-
-func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	return f(obj)
-}
-
-func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
-
-// Objects from the cache share their conditions with every reader, and the client decodes a
-// response into the passed object without clearing it first. So a live read needs an object of its
-// own.
-func TestHeldBlockReadsLiveIntoAFreshObject(t *testing.T) {
-	shared := fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining)
-	shared.ResourceVersion = "1"
-	before := shared.DeepCopy()
-	newer := inService("10.0.0.0/30") // the watch has not shown it yet
-	newer.ResourceVersion = "2"
-	answer, err := json.Marshal(newer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &BlockClient{
-		Ledger: state.NewLedger(),
-		Cache:  readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *shared; return nil }),
-		Live:   readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) }),
-	}
-	known, err := crd.BlockFrom(newer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := r.object(t.Context(), known)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(newer, got); diff != "" {
-		t.Errorf("block (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before, shared); diff != "" {
-		t.Errorf("the cache's object was written to (-want +got):\n%s", diff)
-	}
 }

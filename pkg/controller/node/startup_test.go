@@ -73,45 +73,28 @@ func TestLabelsAreOverdue(t *testing.T) {
 
 // A node that has addresses proceeds with any taints.
 func TestNodeWithAddressesDoesNotAwaitLabels(t *testing.T) {
-	tests := map[string]struct {
-		mode    ciliumnode.Mode
-		taints  func(*corev1.Node)
-		objects []client.Object
-		want    int // blocks in the end
-	}{
-		"it holds a block, and nothing is published": {objects: []client.Object{inService("10.0.0.0/30")}, want: 2},
-		"the object of its block was removed by force": {
-			objects: []client.Object{publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")}, want: 2,
-		},
-		"another taint": {taints: func(n *corev1.Node) { n.Spec.Taints[0].Key = "node.kubernetes.io/not-ready" }, want: 2},
-	}
-	for name, test := range tests {
+	tainted := uninitialized(corev1.TaintEffectNoSchedule)
+	other := tainted.DeepCopy()
+	other.Spec.Taints[0].Key = "node.kubernetes.io/not-ready"
+	removed := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
+	for name, objects := range map[string][]client.Object{
+		"it holds a block, and nothing is published":   {tainted, inService("10.0.0.0/30")},
+		"the object of its block was removed by force": {tainted, removed},
+		"another taint":              {other},
+		"its CiliumNode was deleted": {tainted, owned(removed.DeepCopy(), "node-uid")},
+	} {
 		t.Run(name, func(t *testing.T) {
-			node := uninitialized(corev1.TaintEffectNoSchedule)
-			if test.taints != nil {
-				test.taints(node)
+			b := newBed(t, append(objects, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
+			if name == "its CiliumNode was deleted" {
+				b.Watch()
+				b.must(b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")))
 			}
-			b := newBed(t, append(test.objects, node, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))...)
 			b.settle()
-			if got := len(b.Blocks()); got != test.want {
-				t.Errorf("%d blocks, want %d", got, test.want)
-			}
-			if got := b.EventsOf(event.ReasonWaitsForLabels); len(got) > 0 {
-				t.Errorf("events %q, want none", got)
+			if got := b.EventsOf(event.ReasonWaitsForLabels); len(got) > 0 || len(b.Blocks()) != 2 {
+				t.Errorf("events %q, %d blocks; want no event and two blocks", got, len(b.Blocks()))
 			}
 		})
 	}
-	t.Run("its CiliumNode was deleted", func(t *testing.T) {
-		cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")
-		cn.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid"}}
-		b := newBed(t, uninitialized(corev1.TaintEffectNoSchedule), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
-		b.Watch()
-		b.must(b.API.Delete(t.Context(), fixtures.CiliumNode("n", "")))
-		b.settle()
-		if got := len(b.Blocks()); got != 2 {
-			t.Errorf("%d blocks, want 2: pods may have addresses of them", got)
-		}
-	})
 }
 
 // listing counts the lists that a reconciler reads from the API server.
