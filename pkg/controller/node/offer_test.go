@@ -140,7 +140,7 @@ func TestOffersAreCoalesced(t *testing.T) {
 		t.Errorf("calls %v, %v; want one write", calls, err)
 	}
 	b.offersOf(7)
-	b.callsNothing("calls %v, %v; want none")
+	b.callsNothing("at rest")
 }
 
 // Marks do not wait for the interval between offers; the lower offer is written first.
@@ -203,7 +203,7 @@ func TestPausedOperatorKeepsOffers(t *testing.T) {
 	b := offering(t)
 	b.r.Paused = true
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
-	b.callsNothing("calls %v, %v; want none")
+	b.callsNothing("at rest")
 }
 
 // lagging is a cache that returns an older version of a Node.
@@ -229,7 +229,7 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b.offersOf(9)
 	b.r.Cache = lagging{b.API, before}
 	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
-	b.callsNothing("calls %v, %v; want none")
+	b.callsNothing("at rest")
 	b.r.Pods.Delete(podOn("a").PodKey, b.Clock.Now())
 	b.settle()
 	b.offersOf(10)

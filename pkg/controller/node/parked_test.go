@@ -85,7 +85,7 @@ func TestParks(t *testing.T) {
 			t.Errorf("step %d: parked %v, listed %v", i, b.parked(), b.listed())
 		}
 		if want.parked > 0 { // for a second
-			b.writesNothing("step %d: at once %v, %v")
+			b.writesNothing("at once")
 		}
 		if got := b.closedBy(); got != want.closed {
 			t.Errorf("step %d: closed by %q, want %q", i, got, want.closed)

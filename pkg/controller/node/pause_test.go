@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,49 +10,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
-	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
-func TestReconcilePausedWritesNothing(t *testing.T) {
-	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	paused.Spec.Paused = true
-	pausedNode := fixtures.Node()
-	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-	tests := map[string]struct {
-		node   *corev1.Node
-		pool   *v1alpha1.PodIPPool
-		paused bool
-	}{
-		"the operator": {fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), true},
-		"the Node":     {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), false},
-		"the pool":     {fixtures.Node(), paused, false},
+// pausedBy returns Node n and pool p, one of them paused.
+func pausedBy(what string) (*corev1.Node, *v1alpha1.PodIPPool) {
+	node, pool := fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28")
+	if what == "the Node" {
+		node.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	}
-	states := map[string][]client.Object{
-		"no CiliumNode": {},
-		"a block published and not listed": {
-			publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), inService("10.0.0.0/30"),
-		},
-		"a block listed and not published": {
-			publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), inService("10.0.0.0/30"),
-		},
+	pool.Spec.Paused = what == "the pool"
+	return node, pool
+}
+
+func TestReconcilePausedWritesNothing(t *testing.T) {
+	for name, objects := range map[string][]client.Object{
+		"no CiliumNode":                                    {},
+		"a block published and not listed":                 {publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), inService("10.0.0.0/30")},
+		"a block listed and not published":                 {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30")), inService("10.0.0.0/30")},
 		"a listed block whose object was removed by force": {publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
 		"a block that has cooled down":                     {bare(), coolingDown("10.0.0.0/30")},
-	}
-	for name, test := range tests {
-		for state, objects := range states {
-			t.Run(name+", "+state, func(t *testing.T) {
-				var all []client.Object
-				for _, o := range append([]client.Object{test.node, test.pool}, objects...) {
-					all = append(all, o.DeepCopyObject().(client.Object))
-				}
-				b := newBed(t, all...)
-				b.r.Paused = test.paused
+	} {
+		for _, what := range []string{"the operator", "the Node", "the pool"} {
+			t.Run(what+", "+name, func(t *testing.T) {
+				node, pool := pausedBy(what)
+				b := newBed(t, append(slices.Clone(objects), node, pool)...)
+				b.r.Paused = what == "the operator"
 				b.at(time.Hour)
-				calls, err := b.reconcile()
-				if writes := fakeapi.WritesOf(calls); err != nil || len(writes) > 0 {
-					t.Errorf("writes %v, %v; want none", writes, err)
-				}
+				b.writesNothing("paused")
 			})
 		}
 	}
@@ -59,21 +46,10 @@ func TestReconcilePausedWritesNothing(t *testing.T) {
 
 // A pause stops the operator's actions, not its reports.
 func TestReconcilePausedReportsShortage(t *testing.T) {
-	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
-	paused.Spec.Paused = true
-	pausedNode := fixtures.Node()
-	pausedNode.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-	tests := map[string]struct {
-		node *corev1.Node
-		pool *v1alpha1.PodIPPool
-		says string
-	}{
-		"the Node": {pausedNode, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), "ipv4: 3 more addresses needed, and the node gets none: the Node is paused"},
-		"the pool": {fixtures.Node(), paused, "ipv4: 3 more addresses needed, and the node gets none: pool p is paused (spec.paused)"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			b := newBed(t, test.node, test.pool, publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
+	for what, why := range map[string]string{"the Node": "the Node is paused", "the pool": "pool p is paused (spec.paused)"} {
+		t.Run(what, func(t *testing.T) {
+			node, pool := pausedBy(what)
+			b := newBed(t, node, pool, publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 				inService("10.0.0.0/30"), inService("10.0.0.4/30")) // which is not published
 			b.r.Reporter.NodeCondition = true
 			b.settle()
@@ -84,12 +60,9 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 			b.pods(5)
 			b.settle()
 			b.hasShortage(reasonPaused)
-			b.reportsShortage(test.says)
-			b.callsNothing("settled: calls %v, %v")
-			if len(b.CiliumNode().Pool) != 2 {
-				t.Errorf("the pool is %v", b.CiliumNode().Pool)
-			}
-
+			b.reportsShortage("ipv4: 3 more addresses needed, and the node gets none: " + why)
+			b.callsNothing("settled")
+			b.publishes("10.0.0.1", "10.0.0.2")
 			for i := range 5 {
 				b.r.Pods.Delete(podOn(fmt.Sprint("pod", i)).PodKey, fixtures.Noon())
 			}
@@ -99,63 +72,25 @@ func TestReconcilePausedReportsShortage(t *testing.T) {
 	}
 }
 
-// If one family is paused, the single write for both families leaves that one unchanged.
-func TestReconcilePausedFamilyStaysAsItIs(t *testing.T) {
-	v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
-	v4.Spec.Paused = true
-	v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
-	b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", "10.0.0.4/30"), "10.0.0.1"),
-		inService("10.0.0.0/30"), inService("10.0.0.4/30"))
-	b.settle()
-	v := b.CiliumNode()
-	if v.Lists(fixtures.Prefix("10.0.0.0/30")) || !v.Lists(fixtures.Prefix("10.0.0.4/30")) || !v.Lists(fixtures.Prefix("fd00::/126")) {
-		t.Errorf("podCIDRs are %v", v.PodCIDRs)
-	}
-}
-
-// Pausing one family does not affect the other: a new node gets its CiliumNode and its blocks,
-// a block removed by force is recreated, and the agent is asked to report.
+// Pausing one family does not affect the other: a new node gets its CiliumNode and its blocks, a
+// block removed by force is recreated, and the agent is asked to report. The single write for both
+// families leaves the paused one unchanged.
 func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
-	pools := func() (v4, v6 *v1alpha1.PodIPPool) {
-		v4, v6 = fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.PodIPPool("q", 1)
-		v6.Spec.IPv4, v6.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/120"}}}
-		return v4, v6
-	}
-	for name, pause := range map[string]func(v4, v6 *v1alpha1.PodIPPool) (paused, runs string){
-		"IPv6": func(_, v6 *v1alpha1.PodIPPool) (string, string) {
-			v6.Spec.Paused = true
-			return "fd00::/126", "10.0.0.0/30"
-		},
-		"IPv4": func(v4, _ *v1alpha1.PodIPPool) (string, string) {
-			v4.Spec.Paused = true
-			return "10.0.0.0/30", "fd00::/126"
-		},
-	} {
-		t.Run(name+", a new node", func(t *testing.T) {
-			v4, v6 := pools()
-			paused, runs := pause(v4, v6)
-			b := newBed(t, fixtures.Node(), v4, v6)
+	for _, f := range ipalloc.Families() {
+		cidrs := []string{"10.0.0.0/30", "fd00::/126"}
+		paused, runs := cidrs[f], cidrs[1-f]
+		pools := func() []client.Object {
+			v4, v6 := fixtures.PodIPPool("p", 1, "10.0.0.0/28"), sixPool("fd00::/120")
+			v4.Spec.Paused, v6.Spec.Paused = f == ipalloc.IPv4, f == ipalloc.IPv6
+			return []client.Object{fixtures.Node(), v4, v6}
+		}
+		t.Run(f.String()+", a new node", func(t *testing.T) {
+			b := newBed(t, pools()...)
 			b.settle()
-			v := b.CiliumNode()
-			if v == nil || !v.Lists(fixtures.Prefix(runs)) || v.Lists(fixtures.Prefix(paused)) {
+			if v := b.CiliumNode(); v == nil || !v.Lists(fixtures.Prefix(runs)) || v.Lists(fixtures.Prefix(paused)) {
 				t.Fatalf("CiliumNode is %+v, want one that lists %s and not %s", v, runs, paused)
 			}
 			b.Check("at the end")
-		})
-		t.Run(name+", blocks removed by force", func(t *testing.T) {
-			v4, v6 := pools()
-			paused, runs := pause(v4, v6)
-			b := newBed(t, fixtures.Node(), v4, v6, publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))
-			b.settle()
-			if b.has(paused) || !b.has(runs) {
-				t.Errorf("blocks are %+v, want that of %s alone recreated", b.Blocks(), runs)
-			}
-		})
-		t.Run(name+", an agent that has to be asked", func(t *testing.T) {
-			v4, v6 := pools()
-			pause(v4, v6)
-			b := newBed(t, fixtures.Node(), v4, v6)
-			b.settle()
 			b.agentSince(0)
 			b.settleAt(time.Hour)
 			if asked := b.CiliumNode().Release; len(asked) != 1 {
@@ -166,5 +101,27 @@ func TestReconcilePauseOfOneFamilyStopsThatAlone(t *testing.T) {
 				t.Errorf("release entries %v are left, which nothing clears", left)
 			}
 		})
+		t.Run(f.String()+", blocks removed by force", func(t *testing.T) {
+			b := newBed(t, append(pools(), publishing(fixtures.CiliumNode("n", "", paused, runs), "10.0.0.1", "fd00::1"))...)
+			b.settle()
+			if b.has(paused) || !b.has(runs) {
+				t.Errorf("blocks are %+v, want that of %s alone recreated", b.Blocks(), runs)
+			}
+		})
+		t.Run(f.String()+", a block that is not listed", func(t *testing.T) {
+			more := map[ipalloc.Family]string{ipalloc.IPv4: "10.0.0.4/30", ipalloc.IPv6: "fd00::4/126"}[f]
+			b := newBed(t, append(pools(), publishing(fixtures.CiliumNode("n", "", more), "10.0.0.5", "fd00::5"), inService(paused), inService(more))...)
+			b.settle()
+			if v := b.CiliumNode(); v.Lists(fixtures.Prefix(paused)) || !v.Lists(fixtures.Prefix(more)) || !v.Lists(fixtures.Prefix(runs)) {
+				t.Errorf("podCIDRs are %v", v.PodCIDRs)
+			}
+		})
 	}
+}
+
+// sixPool is a pool of IPv6 alone.
+func sixPool(cidr string) *v1alpha1.PodIPPool {
+	return fixtures.Edited(fixtures.PodIPPool("q", 1), func(s *v1alpha1.PodIPPoolSpec) {
+		s.IPv4, s.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: cidr}}}
+	})
 }

@@ -147,12 +147,11 @@ func TestPhaseMessage(t *testing.T) {
 func TestPausedFamilyHidesNoShortage(t *testing.T) {
 	paused := fixtures.PodIPPool("p", 1, "10.0.0.0/28")
 	paused.Spec.Paused = true
-	six := fixtures.PodIPPool("six", 1)
-	six.Spec.IPv4, six.Spec.IPv6 = nil, &v1alpha1.IPv6Ranges{BlockSize: 126, CIDRs: []v1alpha1.PoolCIDR{{CIDR: "fd00::/126"}}}
-	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "six", "m", "m-uid")
+	six := sixPool("fd00::/126")
+	other := crd.NewBlock(fixtures.Prefix("fd00::/126"), "q", "m", "m-uid")
 	b := newBed(t, fixtures.Node(), paused, six, other, bare())
 	b.settle()
-	if got := b.r.Awaiting.Wake(ipalloc.IPv6, []string{"six"}); !slices.Equal(got, []string{"n"}) {
+	if got := b.r.Awaiting.Wake(ipalloc.IPv6, []string{"q"}); !slices.Equal(got, []string{"n"}) {
 		t.Errorf("nodes short of addresses: %v", got)
 	}
 }

@@ -60,7 +60,7 @@ func TestHoldEndsWithItsReason(t *testing.T) {
 	b.r.Pools.Set(pool)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService", "10.0.0.4/30 InService", "10.0.0.8/30 InService"}
-	b.hasPhases("", want...)
+	b.hasPhases("in the end", want...)
 }
 
 func TestWaysPastAWindow(t *testing.T) {
@@ -103,7 +103,7 @@ func TestPoolDeletedWaitsForItsWindow(t *testing.T) {
 	b := newBed(t, objects...)
 	b.settle()
 	want := []string{"10.0.0.0/30 InService held", "10.0.0.4/30 InService held", "10.0.0.8/30 InService held"}
-	b.hasPhases("", want...)
+	b.hasPhases("in the end", want...)
 }
 
 func TestDrainsTakeTurns(t *testing.T) {

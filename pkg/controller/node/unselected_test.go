@@ -40,7 +40,7 @@ func TestUnselectedNodeIsReported(t *testing.T) {
 	if got := b.EventsOf(event.ReasonNoPoolSelectsNode); len(got) != 1 || !strings.Contains(got[0], "Warning ") || !strings.Contains(got[0], v1alpha1.OptOutLabel) {
 		t.Errorf("events %q, want one", got)
 	}
-	b.callsNothing("settled: calls %v, %v")
+	b.callsNothing("settled")
 	if len(b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"})) > 0 {
 		t.Error("free blocks would wake the node, which no pool may give one")
 	}
@@ -91,7 +91,7 @@ func TestPodWithoutPoolIsReported(t *testing.T) {
 	if len(b.node().Spec.Taints) > 0 {
 		t.Errorf("taints %v", b.node().Spec.Taints)
 	}
-	b.writesNothing("settled: calls %v, %v")
+	b.writesNothing("settled")
 	b.r.Pods.Delete(state.ReadPod(pod).PodKey, fixtures.Noon())
 	b.settle()
 	b.hasShortage(reasonEnough)
