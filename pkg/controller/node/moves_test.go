@@ -79,56 +79,44 @@ func TestNodesMoveOneByOne(t *testing.T) {
 	b.Check("at the end")
 }
 
-func TestSeveralNodesMoveAtATime(t *testing.T) {
-	two := int32(2)
-	b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
-	b.settle()
-	if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
-		t.Errorf("the block is %s (%s)", got.Phase, got.WaitNote)
-	}
-}
-
-// A block that leaves because it is idle does not make its node move before its turn.
-func TestIdleBlocksGoBeforeTheTurn(t *testing.T) {
-	idle := func(i int, b *v1alpha1.PodIPBlock) client.Object {
-		if i == 2 {
-			crd.SetBlockPhase(b, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
-		}
-		return b
-	}
-	b := newBed(t, moving(unselecting(), idle)...)
-	b.settle()
-	if got := b.block("10.0.0.8/30"); got.Phase == ipalloc.Draining && got.Reason != expand.Reclaim {
-		t.Errorf("the block drains as %s while m moves", got.Reason)
-	}
-}
-
-// A node that cannot begin to move does not take another's place.
-func TestNodesThatCannotMove(t *testing.T) {
-	pausedNode := func(objects []client.Object) {
-		objects[0].(*corev1.Node).Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-	}
+// A block that leaves because it is idle does not make its node move before its turn, and a node that
+// cannot begin to move does not take another's place.
+func TestNodesThatDoNotMove(t *testing.T) {
+	paused := moving(unselecting(), asIs)
+	paused[0].(*corev1.Node).Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	for name, objects := range map[string][]client.Object{
 		"a closed window": moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.Maintenance = fixtures.Nightly() }), asIs),
-		"a paused node":   moving(unselecting(), asIs),
-		"retained": moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) {
-			s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain
-		}), asIs),
+		"a paused node":   paused,
+		"retained":        moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.Mode = v1alpha1.UnselectedNodesRetain }), asIs),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "a paused node" {
-				pausedNode(objects)
-			}
 			b := newBed(t, objects...)
 			b.otherMoved()
-			if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.InService {
-				t.Fatalf("the block is %s (%s)", got.Phase, got.Reason)
-			}
-			if !b.mayMove("m") {
-				t.Error("another node waits for it")
+			if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.InService || !b.mayMove("m") {
+				t.Fatalf("the block is %s (%s), or another node waits for it", got.Phase, got.Reason)
 			}
 		})
 	}
+	t.Run("idle", func(t *testing.T) {
+		b := newBed(t, moving(unselecting(), func(i int, b *v1alpha1.PodIPBlock) client.Object {
+			if i == 2 {
+				crd.SetBlockPhase(b, ipalloc.Draining, expand.Reclaim, "x", fixtures.Noon())
+			}
+			return b
+		})...)
+		b.settle()
+		if got := b.block("10.0.0.8/30"); got.Phase == ipalloc.Draining && got.Reason != expand.Reclaim {
+			t.Errorf("the block drains as %s while m moves", got.Reason)
+		}
+	})
+	t.Run("unless several may at a time", func(t *testing.T) {
+		two := int32(2)
+		b := newBed(t, moving(unselecting(func(s *v1alpha1.PodIPPoolSpec) { s.UnselectedNodes.MaxConcurrent = &two }), asIs)...)
+		b.settle()
+		if got := b.block("10.0.0.0/30"); got.Phase != ipalloc.Draining {
+			t.Errorf("the block is %s (%s)", got.Phase, got.WaitNote)
+		}
+	})
 }
 
 // A first block that no agent has read is replaced at once.
