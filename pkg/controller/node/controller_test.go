@@ -3,15 +3,22 @@ package node
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/pacing"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -121,6 +128,70 @@ func TestDefinite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := definite(test.err); got != test.want {
 				t.Errorf("definite is %t", got)
+			}
+		})
+	}
+}
+
+// If both families of a node see the same budget, the second one reclaims no more than is left.
+func TestDecideForFamiliesThatShareTheBudget(t *testing.T) {
+	cn := publishing(fixtures.CiliumNode("n", "", "10.0.0.0/29", "10.0.0.8/29", "fd00::/125", "fd00::8/125"), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6",
+		"10.0.0.9", "10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "fd00::1", "fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6",
+		"fd00::9", "fd00::a", "fd00::b", "fd00::c", "fd00::d", "fd00::e")
+	cn.Status.IPAM.Used = fixtures.AllocationMap("10.0.0.1", "fd00::1")
+	pool := fixtures.DualStack()
+	pool.Spec.IPv6.BlockSize = 125
+	objects := []client.Object{fixtures.Node(), pool, cn}
+	for _, cidr := range cn.Spec.IPAM.PodCIDRs {
+		objects = append(objects, fixtures.BlockObject(cidr.String(), ipalloc.InService))
+	}
+	b := newBed(t, objects...)
+	b.agentSince(0)
+	b.r.Pacing = pacing.New(10, 0) // one at once
+	b.at(time.Hour)
+	o, err := b.r.observe(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ipalloc.Families() {
+		b.memoryOf(o.uid(), f).IdleSince = []time.Time{fixtures.Noon()}
+	}
+	var got []netip.Prefix
+	for _, p := range b.r.decide(t.Context(), o) {
+		got = append(got, reclaims(p.plan)...)
+	}
+	if len(got) != 1 || got[0] != fixtures.Prefix("10.0.0.8/29") {
+		t.Errorf("reclaimed are %v, want one block", got)
+	}
+}
+
+// Users who may create pods with spec.nodeName cannot push a node to its block limit: the
+// kubelet admits at most allocatable.pods of them.
+func TestReconcilePodsBeyondMaxPods(t *testing.T) {
+	for name, test := range map[string]struct {
+		maxPods      string // "": the Node does not say
+		want         int    // blocks of two addresses
+		withoutAgent bool
+	}{
+		"a bound":  {maxPods: "3", want: 3}, // 3 pods, and 2 addresses for the agent
+		"no bound": {want: 16},              // maxBlocksPerNode
+		// As many as with no pod: no agent there can assign these an address.
+		"no agent": {want: 2, withoutAgent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := fixtures.Node()
+			if test.maxPods != "" {
+				node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(test.maxPods)}
+			}
+			b := newBed(t, node, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+			if !test.withoutAgent {
+				b.startAgent()
+			}
+			b.pods(500)
+			b.settle()
+			b.Check("after the flood")
+			if got := len(b.Blocks()); got != test.want {
+				t.Errorf("%d blocks, want %d", got, test.want)
 			}
 		})
 	}

@@ -10,11 +10,17 @@ import (
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/cilium/cilium/pkg/node/addressing"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumpool"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
@@ -173,4 +179,171 @@ func TestMultiPoolReturnsAClaimNamedElsewhere(t *testing.T) {
 	b.listsOnly("10.0.0.0/30", "10.0.0.8/30")
 	b.settleAfter(time.Hour)
 	b.is("blocks 10.0.0.0/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30 10.0.0.8/30")
+}
+
+// blueBed is node n, with an agent that has its requests from the default pool, and a pool that
+// serves the Cilium pool blue.
+func blueBed(t *testing.T) *bed {
+	return poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
+}
+
+// blueBlock is a block of bluePool on node n.
+func blueBlock(cidr string) *v1alpha1.PodIPBlock {
+	b := inService(cidr)
+	b.Spec.PoolName = "blues"
+	return b
+}
+
+const (
+	asksBlue    = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"blue","needed":{"ipv4-addrs":3}},{"pool":"default","needed":{"ipv4-addrs":2}}]}}}}`
+	returnsBlue = `{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":2}}],"allocated":[{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`
+)
+
+// The PodIPPools that serve a Cilium pool satisfy an agent's request for it, and the blocks are
+// listed under its name. The default pool keeps its own needs and blocks.
+func TestCiliumPools(t *testing.T) {
+	first, blue := inService("10.0.0.0/30"), fixtures.BluePool("10.8.0.0/28")
+	asks := func(b *bed) { b.agentWrites(asksBlue) }
+	held := fixtures.BluePool("10.8.0.0/28")
+	held.Spec.IPv4.CIDRs[0].AllocationPolicy, held.Spec.Maintenance = v1alpha1.AllocationDrain, fixtures.Nightly()
+	mine := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
+	mine.UID = "uid-blue"
+	for name, test := range map[string]scenario{
+		"no agent requests it": {objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, want: "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30"},
+		"an agent requests it": {
+			objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService 10.8.0.4/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30",
+		},
+		"a full one takes from no other": {
+			objects: []client.Object{fixtures.BluePool("10.8.0.0/30"), fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+		},
+		// Only the plan of a block's own Cilium pool reports why its drain has not begun. The plans of
+		// other pools would keep clearing it.
+		"a drain waits in one": {
+			objects: []client.Object{held, fixtures.Listing("10.8.0.0/30"), first, blueBlock("10.8.0.0/30")}, given: asks,
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService held; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+		},
+		"a recreated CiliumNode lists the blocks of each": {
+			objects: []client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/27"), blue, first, inService("10.0.0.4/30"), mine},
+			want:    "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; lists blue 10.8.0.0/30",
+		},
+		// A recreated PodIPPool may serve another one: listed blocks stay where the agent has them.
+		"its pool serves another now": {
+			objects: []client.Object{blue, fixtures.Listing("10.8.0.0/30"), first, blueBlock("10.8.0.0/30")},
+			given: func(b *bed) {
+				green := fixtures.BluePool("10.8.0.0/28")
+				green.UID, green.Spec.CiliumPoolName = "made-again", "green"
+				b.r.Pools.Delete(green.Name)
+				b.r.Pools.Set(green)
+			},
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+		},
+		// A block of an unknown Cilium pool is listed under none, not even the default one. It waits for
+		// the pod whose status names it, and delays nothing else. Its pods are no demand of the default
+		// pool: the agent could not use another block for them and would return each one.
+		"no pool of a block": {
+			objects: []client.Object{fixtures.Pooled(2, "10.0.0.0/30"), first, inService("10.0.0.4/30"), blueBlock("10.8.0.0/28")},
+			given: func(b *bed) {
+				for i := range 5 {
+					b.r.Pods.Set(podOn(fmt.Sprintf("x%d", i), fmt.Sprintf("10.8.0.%d", i+1)), fixtures.Noon())
+				}
+				b.settle()
+				b.at(time.Hour)
+			},
+			want: "blocks 10.0.0.0/30 InService 10.8.0.0/28 Draining; lists 10.0.0.0/30",
+		},
+		"no pool of a block of a forgotten CiliumNode": {
+			objects: []client.Object{blueBlock("10.8.0.0/28")},
+			given:   func(b *bed) { b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon()) },
+			want:    "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService 10.8.0.0/28 Draining; lists 10.0.0.0/30 10.0.0.4/30",
+		},
+	} {
+		test.mode, test.settles = ciliumnode.MultiPool, true
+		runScenarios(t, map[string]scenario{name: test})
+	}
+	t.Run("its pool goes during a claim", func(t *testing.T) {
+		b := blueBed(t)
+		asks(b)
+		b.once("create PodIPBlock", func() { b.r.Pools.Delete("blues") })
+		b.step()
+		b.listsOnly("10.0.0.0/30")
+	})
+	for _, mode := range []ciliumnode.Mode{ciliumnode.CRD, ciliumnode.Kubernetes} {
+		t.Run("served in "+mode.String()+" mode", func(t *testing.T) {
+			newBedIn(t, mode, fixtures.Node(), fixtures.BluePool("10.8.0.0/28")).settled()
+		})
+	}
+}
+
+// An agent gets a CIDR of a Cilium pool again that it returned when it needed the pool no more. A
+// block that is listed again, under any Cilium pool, stays.
+func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
+	b := blueBed(t)
+	for range 2 {
+		b.agentWrites(asksBlue)
+		b.settle()
+		b.is("blocks 10.0.0.0/30 InService 10.8.0.0/30 InService 10.8.0.4/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
+		for _, k := range b.Blocks() {
+			if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
+				t.Errorf("block %s is of pool %s", k.Name, k.Pool)
+			}
+		}
+		b.agentWrites(returnsBlue)
+		b.settle()
+		b.is("blocks 10.0.0.0/30 InService 10.8.0.0/30 CoolingDown 10.8.0.4/30 CoolingDown; lists 10.0.0.0/30")
+		b.settleAfter(time.Hour)
+		b.is("blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
+	}
+	b.agentWrites(asksBlue)
+	b.settle()
+	b.agentWrites(returnsBlue)
+	b.settle()
+	b.Clock.SetTime(b.Clock.Now().Add(time.Hour))
+	b.Lag()
+	b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30"]}]}}}}`)
+	b.step()
+	b.block("10.8.0.0/30")
+}
+
+// A pod counts for the Cilium pool it requests, itself or through its namespace, before its
+// agent knows of it.
+func TestPodsRequestACiliumPool(t *testing.T) {
+	blue, web := map[string]string{"ipam.cilium.io/ip-pool": "blue"}, map[string]string{"app": "web"}
+	tests := map[string]struct {
+		pod, namespace map[string]string
+		picks          []*ciliumpool.View
+		want           int // number of additional blocks of blue
+	}{
+		"no request":                  {},
+		"the pod":                     {pod: blue, want: 2},
+		"the namespace":               {namespace: blue, want: 2},
+		"the pod goes first":          {pod: map[string]string{"ipam.cilium.io/ip-pool": "default"}, namespace: blue},
+		"for the family":              {pod: map[string]string{"ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
+		"for the other family":        {pod: map[string]string{"ipam.cilium.io/ipv6-pool": "blue"}},
+		"the family's own goes first": {pod: map[string]string{"ipam.cilium.io/ip-pool": "green", "ipam.cilium.io/ipv4-pool": "blue"}, want: 2},
+		"a pool that is not served":   {pod: map[string]string{"ipam.cilium.io/ip-pool": "green"}},
+		"by labels":                   {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil)}, want: 2},
+		"by labels of two pools":      {picks: []*ciliumpool.View{fixtures.Picking("blue", web, nil), fixtures.Picking("green", web, nil)}},
+		"by labels of the default":    {picks: []*ciliumpool.View{fixtures.Picking("default", web, nil)}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := blueBed(t)
+			b.r.Pods.SetNamespace("default", state.PoolRequestOf(&metav1.ObjectMeta{Annotations: test.namespace}))
+			b.r.CiliumPools = state.NewCiliumPools()
+			for _, pool := range test.picks {
+				b.r.CiliumPools.Set(pool)
+			}
+			for _, pod := range []string{"a", "b", "c"} {
+				obj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod), Annotations: test.pod, Labels: web}}
+				obj.Spec.NodeName = "n"
+				b.r.Pods.Set(state.ReadPodWithRequest(obj), fixtures.Noon())
+			}
+			b.step()
+			if got := len(b.CiliumNode().Of("blue").PodCIDRs); got != test.want {
+				t.Errorf("%d blocks of blue, want %d", got, test.want)
+			}
+		})
+	}
 }

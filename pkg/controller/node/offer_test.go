@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -43,10 +42,9 @@ func offering(t *testing.T) *bed {
 func (b *bed) offersOf(want int) {
 	b.T.Helper()
 	status := b.node().Status
-	for what, list := range map[string]corev1.ResourceList{"capacity": status.Capacity, "allocatable": status.Allocatable} {
-		if diff := cmp.Diff(scheduling.Offer{want, scheduling.NoOffer}, scheduling.OfferIn(list)); diff != "" {
-			b.T.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+	got := []scheduling.Offer{scheduling.OfferIn(status.Capacity), scheduling.OfferIn(status.Allocatable)}
+	if diff := cmp.Diff([]scheduling.Offer{{want, scheduling.NoOffer}, {want, scheduling.NoOffer}}, got); diff != "" {
+		b.T.Errorf("capacity, allocatable (-want +got):\n%s", diff)
 	}
 }
 
@@ -56,6 +54,14 @@ func (b *bed) changeStatus(mod func(*corev1.NodeStatus)) {
 	n := b.node()
 	mod(&n.Status)
 	b.must(b.API.Status().Update(b.T.Context(), n))
+}
+
+// writesOnlyOffer fails the test unless the next reconcile writes the Node's offer and nothing else.
+func (b *bed) writesOnlyOffer() {
+	b.T.Helper()
+	if calls := b.step(); !slices.Equal(calls, []string{writeOffer}) {
+		b.T.Errorf("calls %v, want the offer", calls)
+	}
 }
 
 // When an address is marked, the Node no longer offers it.
@@ -80,18 +86,12 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 	b := offering(t)
 	b.at(time.Hour)
 	b.Refuse = map[string]error{writeOffer: errors.New("no")}
-	var calls []string
 	for range 5 {
-		more, err := b.reconcile()
-		if err == nil {
-			t.Error("the failure went unnoticed")
+		if calls, err := b.reconcile(); err == nil || slices.Contains(calls, writeMarks) {
+			t.Errorf("the failure went unnoticed, or marks were written: %v", calls)
 		}
-		calls = append(calls, more...)
 	}
-	if slices.Contains(calls, writeMarks) || len(b.CiliumNode().Release) > 0 {
-		t.Errorf("marked while the Node offers what leaves: %v", calls)
-	}
-	b.hasPhases("the drain waits for the offer", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
+	b.hasPhases("the drain does not wait for the offer", "10.0.0.0/29 InService", "10.0.0.8/29 Draining")
 	b.Refuse = nil
 	b.settle()
 	if len(b.CiliumNode().Release) != 6 {
@@ -104,15 +104,9 @@ func TestNothingIsMarkedWithoutItsOffer(t *testing.T) {
 func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 	b := offering(t)
 	b.at(time.Hour)
-	crossed := false
-	b.Before = func(call string) {
-		if call == writeOffer && !crossed {
-			crossed = true
-			b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} })
-		}
-	}
-	if calls, err := b.reconcile(); err != nil || slices.Contains(calls, writeMarks) {
-		t.Errorf("calls %v, %v; want no mark, and another reconcile", calls, err)
+	b.once(writeOffer, func() { b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }) })
+	if calls := b.step(); slices.Contains(calls, writeMarks) {
+		t.Errorf("calls %v; want no mark, and another reconcile", calls)
 	}
 	b.offersOf(10)
 	b.settle()
@@ -120,13 +114,11 @@ func TestOfferLosesAgainstAChangeOfTheNode(t *testing.T) {
 }
 
 // Pods that come and go together cause one write, a second after the last one. Pods that need no
-// address lower the offer.
+// address lower the offer. Marks do not wait for that interval; the lower offer is written first.
 func TestOffersAreCoalesced(t *testing.T) {
 	b := offering(t)
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
-	if calls, err := b.reconcile(); err != nil || !slices.Equal(calls, []string{writeOffer}) {
-		t.Errorf("calls %v, %v; want the offer at once", calls, err)
-	}
+	b.writesOnlyOffer()
 	for _, name := range []string{"b", "c"} {
 		b.r.Pods.Set(podOn(name), fixtures.Noon())
 		result, err := b.r.Reconcile(t.Context(), fakeapi.RequestOf("n"))
@@ -136,54 +128,42 @@ func TestOffersAreCoalesced(t *testing.T) {
 	}
 	b.offersOf(9)
 	b.Clock.SetTime(b.Clock.Now().Add(time.Second))
-	if calls, err := b.reconcile(); err != nil || !slices.Equal(calls, []string{writeOffer}) {
-		t.Errorf("calls %v, %v; want one write", calls, err)
-	}
+	b.writesOnlyOffer()
 	b.offersOf(7)
-	b.callsNothing("at rest")
-}
-
-// Marks do not wait for the interval between offers; the lower offer is written first.
-func TestOfferForMarksDoesNotWait(t *testing.T) {
-	b := offering(t)
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
-	b.settle()
-	b.offersOf(9)
+	b.callsNothing("offered")
 	o, err := b.r.observe(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.must(err)
 	plans := []familyPlan{{Share: &o.Shares[0], plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.9", "10.0.0.10")}}}
 	if err := b.r.offer(t.Context(), o, plans, &outcome{}); err != nil || len(plans[0].plan.Mark) != 2 {
 		t.Errorf("%v, marks %v; want both marks", err, plans[0].plan.Mark)
 	}
-	b.offersOf(7)
+	b.offersOf(5)
 }
 
 // A kubelet that registers again may zero extended resources.
 func TestOfferIsRestored(t *testing.T) {
 	zero := corev1.ResourceList{v1alpha1.IPv4Resource: resource.MustParse("0")}
-	for name, mod := range map[string]func(*corev1.NodeStatus){
-		"both":        func(s *corev1.NodeStatus) { s.Capacity, s.Allocatable = zero.DeepCopy(), zero.DeepCopy() },
-		"capacity":    func(s *corev1.NodeStatus) { s.Capacity = zero.DeepCopy() },
-		"allocatable": func(s *corev1.NodeStatus) { s.Allocatable = zero.DeepCopy() },
-		"gone":        func(s *corev1.NodeStatus) { s.Capacity, s.Allocatable = nil, nil },
+	b := offering(t)
+	for _, mod := range []func(*corev1.NodeStatus){
+		func(s *corev1.NodeStatus) { s.Capacity, s.Allocatable = zero.DeepCopy(), zero.DeepCopy() },
+		func(s *corev1.NodeStatus) { s.Capacity = zero.DeepCopy() },
+		func(s *corev1.NodeStatus) { s.Allocatable = zero.DeepCopy() },
+		func(s *corev1.NodeStatus) { s.Capacity, s.Allocatable = nil, nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := offering(t)
-			b.changeStatus(mod)
-			if calls, err := b.reconcile(); err != nil || !slices.Equal(calls, []string{writeOffer}) {
-				t.Errorf("calls %v, %v; want the offer", calls, err)
-			}
-			b.offersOf(10)
-		})
+		b.changeStatus(mod)
+		b.writesOnlyOffer()
+		b.offersOf(10)
+		b.Clock.SetTime(b.Clock.Now().Add(time.Second))
 	}
 }
 
 // An operator without the flag withdraws the offers of an earlier one and leaves other
-// resources alone.
+// resources alone. A paused operator does not write to Nodes.
 func TestOfferIsWithdrawn(t *testing.T) {
 	b := offering(t)
+	b.r.Paused = true
+	b.r.Pods.Set(podOn("a"), fixtures.Noon())
+	b.callsNothing("paused")
 	b.changeStatus(func(s *corev1.NodeStatus) {
 		s.Capacity["example.org/gpu"] = resource.MustParse("2")
 		s.Capacity[v1alpha1.IPv6Resource] = resource.MustParse("7")
@@ -198,28 +178,6 @@ func TestOfferIsWithdrawn(t *testing.T) {
 	b.settled()
 }
 
-// A paused operator does not write to Nodes.
-func TestPausedOperatorKeepsOffers(t *testing.T) {
-	b := offering(t)
-	b.r.Paused = true
-	b.r.Pods.Set(podOn("a"), fixtures.Noon())
-	b.callsNothing("at rest")
-}
-
-// lagging is a cache that returns an older version of a Node.
-type lagging struct {
-	client.Reader
-	node *corev1.Node
-}
-
-func (l lagging) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	if node, ok := obj.(*corev1.Node); ok {
-		l.node.DeepCopyInto(node)
-		return nil
-	}
-	return l.Reader.Get(ctx, key, obj, opts...)
-}
-
 // The operator remembers its own last offer until the cache catches up.
 func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b := offering(t)
@@ -227,9 +185,12 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 	b.r.Pods.Set(podOn("a"), fixtures.Noon())
 	b.settle()
 	b.offersOf(9)
-	b.r.Cache = lagging{b.API, before}
+	b.r.Cache = readerFunc(func(obj client.Object) error { // a cache that has an older version
+		before.DeepCopyInto(obj.(*corev1.Node))
+		return nil
+	})
 	b.Clock.SetTime(b.Clock.Now().Add(time.Minute))
-	b.callsNothing("at rest")
+	b.callsNothing("the cache lags")
 	b.r.Pods.Delete(podOn("a").PodKey, b.Clock.Now())
 	b.settle()
 	b.offersOf(10)
@@ -238,27 +199,126 @@ func TestOfferIsNotWrittenTwice(t *testing.T) {
 // Nodes without an agent in crd mode that runs the family offer no address. A missing CiliumNode
 // does not lower an offer.
 func TestOfferOf(t *testing.T) {
-	reported := expand.State{Family: ipalloc.IPv4}
-	tests := map[string]struct {
+	reported, cn := []state.Share{{State: expand.State{Family: ipalloc.IPv4}}}, &ciliumnode.View{}
+	for name, test := range map[string]struct {
 		snapshot state.Snapshot
 		want     int
 		known    bool
 	}{
-		"no CiliumNode":       {state.Snapshot{Shares: []state.Share{{State: reported}}}, 0, false},
-		"nothing published":   {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: reported}}}, 0, true},
-		"another IPAM":        {state.Snapshot{CiliumNode: &ciliumnode.View{}, OtherIPAM: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
-		"adopted blocks":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Adopting: true, Shares: []state.Share{{State: reported}}}, scheduling.NoOffer, true},
-		"family not run":      {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{State: expand.State{FamilyDisabled: true}}}}, scheduling.NoOffer, true},
-		"no pool, no block":   {state.Snapshot{CiliumNode: &ciliumnode.View{}}, scheduling.NoOffer, true},
-		"of the other family": {state.Snapshot{CiliumNode: &ciliumnode.View{}, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
+		"no CiliumNode":       {state.Snapshot{Shares: reported}, 0, false},
+		"nothing published":   {state.Snapshot{CiliumNode: cn, Shares: reported}, 0, true},
+		"another IPAM":        {state.Snapshot{CiliumNode: cn, OtherIPAM: true, Shares: reported}, scheduling.NoOffer, true},
+		"adopted blocks":      {state.Snapshot{CiliumNode: cn, Adopting: true, Shares: reported}, scheduling.NoOffer, true},
+		"family not run":      {state.Snapshot{CiliumNode: cn, Shares: []state.Share{{State: expand.State{FamilyDisabled: true}}}}, scheduling.NoOffer, true},
+		"no pool, no block":   {state.Snapshot{CiliumNode: cn}, scheduling.NoOffer, true},
+		"of the other family": {state.Snapshot{CiliumNode: cn, Shares: []state.Share{{Family: ipalloc.IPv6}}}, scheduling.NoOffer, true},
+	} {
+		n, known := (&observation{Snapshot: &test.snapshot}).offerOf([]ipalloc.Family{ipalloc.IPv4}, nil, ipalloc.IPv4)
+		if n != test.want || known != test.known {
+			t.Errorf("%s: offers %d, known %t; want %d, %t", name, n, known, test.want, test.known)
+		}
 	}
-	families := []ipalloc.Family{ipalloc.IPv4}
-	for name, test := range tests {
+}
+
+// registered is a bed with node n, which has just registered with the shortage taint.
+func registered(t *testing.T, pool *v1alpha1.PodIPPool, families ...ipalloc.Family) *bed {
+	t.Helper()
+	node := fixtures.Node()
+	node.Spec.Taints = []corev1.Taint{{Key: "short", Effect: corev1.TaintEffectNoSchedule}}
+	b := newBed(t, node, pool)
+	b.r.ShortageTaint, b.r.OfferFamilies = "short", families
+	b.r.Unscheduled = scheduling.NewUnscheduled()
+	return b
+}
+
+// settleOffers is settle, past the interval between two offers.
+func (b *bed) settleOffers() {
+	b.T.Helper()
+	for range 3 {
+		b.settle()
+		b.Clock.SetTime(b.Clock.Now().Add(offerInterval))
+	}
+}
+
+// A Node keeps the taint that it registered with until it offers addresses; from then on it
+// offers them to all pods that wait for it.
+func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
+	at := -1 // the Node's offer when the taint goes
+	b.Before = func(call string) {
+		if call == "patch Node" {
+			at = scheduling.OfferIn(b.node().Status.Allocatable)[ipalloc.IPv4]
+		}
+	}
+	b.settleOffers()
+	if taints := b.node().Spec.Taints; len(taints) != 1 {
+		t.Fatalf("taints are %v before the agent has reported", taints)
+	}
+	b.reports("10.0.0.1")
+	for range 2 { // it offers its first block, and its reserve
+		b.Clock.SetTime(b.Clock.Now().Add(offerInterval))
+		b.step()
+	}
+	b.offersOf(4)
+	b.r.Unscheduled.(*scheduling.Unscheduled).SetNeeds(map[string]scheduling.NodeNeeds{"n": {Expected: [2]int{8}}})
+	b.settleOffers()
+	if taints := b.node().Spec.Taints; len(taints) > 0 || at < 8 {
+		t.Errorf("taints are %v; the Node offered %d addresses when its taint went, want 8 or more", taints, at)
+	}
+}
+
+// Without a block there is no offer, with any addresses of the agent's own.
+func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
+	for name, families := range map[string][]ipalloc.Family{"offers": {ipalloc.IPv4}, "no offers": nil} {
 		t.Run(name, func(t *testing.T) {
-			n, known := (&observation{Snapshot: &test.snapshot}).offerOf(families, nil, ipalloc.IPv4)
-			if n != test.want || known != test.known {
-				t.Errorf("offers %d, known %t; want %d, %t", n, known, test.want, test.known)
+			full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
+			b := registered(t, full, families...)
+			b.must(b.API.Create(t.Context(), foreignBlock("10.0.0.0/30")))
+			b.restart()
+			b.r.ShortageTaint, b.r.OfferFamilies = "short", families
+			b.settleOffers()
+			if taints := b.node().Spec.Taints; len(taints) != 1 {
+				t.Errorf("taints are %v", taints)
 			}
 		})
+	}
+}
+
+// foreignBlock is a block in service of another node.
+func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
+	block := inService(cidr)
+	block.Spec.NodeName = "other"
+	return block
+}
+
+// Where Nodes have no offers, one published address is enough.
+func TestTaintGoesWithFirstBlock(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
+	b.settleAt(time.Minute)
+	b.settle() // the published addresses have been read back
+	if taints := b.node().Spec.Taints; len(taints) > 0 || len(b.CiliumNode().Pool) == 0 {
+		t.Errorf("taints are %v, with %d addresses", taints, len(b.CiliumNode().Pool))
+	}
+}
+
+// Cilium does not run on such a Node, so its pods need no address from a pool.
+func TestOptedOutNodeLosesTaint(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
+	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
+	b.settle()
+	if taints := b.node().Spec.Taints; len(taints) > 0 {
+		t.Errorf("taints are %v", taints)
+	}
+}
+
+// An operator with a Pod that does not tolerate the taint takes it off a Node that is still short.
+func TestUntoleratedTaintIsRemoved(t *testing.T) {
+	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
+	b.r.SetsNoTaint = true
+	if err := b.r.setTaint(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, &shortage{unmet: true}); err != nil {
+		t.Fatal(err)
+	}
+	if taints := b.node().Spec.Taints; len(taints) > 0 {
+		t.Errorf("taints are %v", taints)
 	}
 }

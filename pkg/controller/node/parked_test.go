@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -42,11 +41,7 @@ func (b *bed) podAt(name, addr string, created time.Duration) {
 func (b *bed) later() []string {
 	b.T.Helper()
 	b.Clock.SetTime(b.Clock.Now().Add(time.Second))
-	calls, err := b.reconcile()
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	return fakeapi.WritesOf(calls)
+	return fakeapi.WritesOf(b.step())
 }
 
 // parked returns the CIDRs of node n that are parked.
@@ -55,12 +50,7 @@ func (b *bed) parked() []netip.Prefix { return b.CiliumNode().Parked() }
 // closedBy returns which run of an agent has closed the draining block.
 func (b *bed) closedBy() string {
 	b.T.Helper()
-	for _, block := range b.Blocks() {
-		if block.CIDR == fixtures.Prefix("10.0.0.4/30") {
-			return block.Closed.Agent
-		}
-	}
-	return ""
+	return b.block("10.0.0.4/30").Closed.Agent
 }
 
 // A draining block is parked, listed again, and recorded as closed.
@@ -102,32 +92,22 @@ func TestParks(t *testing.T) {
 	}
 }
 
-// Without the flag a draining block stays listed.
+// Without the flag a draining block stays listed, and a parked one is listed again.
 func TestParksNothingByDefault(t *testing.T) {
-	b := parkBed(t)
-	b.r.ParkBlocks = false
-	for range 5 {
-		b.later()
-	}
-	if len(b.parked()) > 0 || b.closedBy() != "" {
-		t.Errorf("parked %v, closed by %q", b.parked(), b.closedBy())
-	}
-}
-
-// An operator that does not park still lists parked blocks again.
-func TestUnparksWithoutTheFlag(t *testing.T) {
-	b := parkBed(t)
-	for len(b.parked()) == 0 {
-		b.later()
-	}
-	b.restart()
-	b.park("c")
-	b.r.ParkBlocks = false
-	for range 4 {
-		b.later()
-	}
-	if len(b.parked()) > 0 || b.closedBy() != "c" {
-		t.Errorf("parked %v, closed by %q", b.parked(), b.closedBy())
+	for closed, parked := range map[string]bool{"": false, "c": true} {
+		b := parkBed(t)
+		for parked && len(b.parked()) == 0 {
+			b.later()
+		}
+		b.restart()
+		b.park("c")
+		b.r.ParkBlocks = false
+		for range 5 {
+			b.later()
+		}
+		if len(b.parked()) > 0 || b.closedBy() != closed {
+			t.Errorf("parked %v, closed by %q, want %q", b.parked(), b.closedBy(), closed)
+		}
 	}
 }
 
@@ -177,14 +157,10 @@ func TestParksOneAtATime(t *testing.T) {
 		inService("10.0.0.0/30"), fixtures.BeingDeleted(inService("10.0.0.4/30")))
 	b.park("c")
 	b.podAt("blue", "10.8.0.1", -time.Hour)
-	was := 0
+	most := 0
 	for range 12 {
 		b.later()
-		if n := len(b.parked()); n > 1 {
-			t.Fatalf("%v are parked at once", b.parked())
-		} else if n > was {
-			was = n
-		}
+		most = max(most, len(b.parked()))
 	}
 	closed := 0
 	for _, block := range b.Blocks() {
@@ -192,49 +168,37 @@ func TestParksOneAtATime(t *testing.T) {
 			closed++
 		}
 	}
-	if was != 1 || closed != 2 {
-		t.Errorf("%d parked at most, %d blocks closed; want 1 and 2", was, closed)
+	if most != 1 || closed != 2 {
+		t.Errorf("%d parked at most, %d blocks closed; want 1 and 2", most, closed)
 	}
 }
 
 // Whichever write is the last one, or loses its response, the CIDR stays listed throughout, and the
 // block is closed in the end.
 func TestParkSurvivesEveryWrite(t *testing.T) {
-	for _, what := range []fakeapi.Fate{fakeapi.Refused, fakeapi.Unheard} {
-		for _, restart := range []bool{false, true} {
-			for fails := range 4 {
-				t.Run(fmt.Sprintf("write %d, fate %d, restart %t", fails, what, restart), func(t *testing.T) {
-					b := parkBed(t)
-					n := 0
-					b.Fate = func(string) fakeapi.Fate {
-						if n++; n == fails+1 {
-							return what
-						}
-						return fakeapi.Done
-					}
-					for failed := false; !failed; {
-						b.Clock.SetTime(b.Clock.Now().Add(time.Second))
-						_, err := b.reconcile()
-						failed = err != nil
-					}
-					if restart {
-						b.restart()
-						b.park("c")
-					}
-					for range 8 {
-						b.later()
-						if len(b.listed()) != 2 {
-							t.Fatalf("listed %v", b.listed())
-						}
-					}
-					if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
-						t.Errorf("closed by %q, parked %v", got, b.parked())
-					}
-					b.Check("at the end")
-				})
+	withEachWrite(t, 4, func(t *testing.T, fail func(*bed), restart bool) {
+		b := parkBed(t)
+		fail(b)
+		for failed := false; !failed; {
+			b.Clock.SetTime(b.Clock.Now().Add(time.Second))
+			_, err := b.reconcile()
+			failed = err != nil
+		}
+		if restart {
+			b.restart()
+			b.park("c")
+		}
+		for range 8 {
+			b.later()
+			if len(b.listed()) != 2 {
+				t.Fatalf("listed %v", b.listed())
 			}
 		}
-	}
+		if got := b.closedBy(); got != "c" || len(b.parked()) > 0 {
+			t.Errorf("closed by %q, parked %v", got, b.parked())
+		}
+		b.Check("at the end")
+	})
 }
 
 // A leader that was paused before it sent the patch cannot list a block again that the agent

@@ -2,9 +2,14 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 
+	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,8 +18,197 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
+	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
+
+// If an old mark exists for an address of a new block, the address is published only after the
+// mark is gone; with the mark, the agent assigns it to no pod.
+func TestReconcileClaimsUnderAnOldMark(t *testing.T) {
+	cn := bare()
+	cn.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{"10.0.0.1": "marked-for-release"}
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), cn)
+	b.settle()
+	b.publishes("10.0.0.2")
+	b.settleAt(fixtures.Defaults().Policy.AckTimeout)
+	b.publishes("10.0.0.1", "10.0.0.2")
+}
+
+// max-allocate can cut the last block in two.
+func TestReconcileClaimsWithinMaxAllocate(t *testing.T) {
+	cn := bare()
+	cn.Spec.IPAM.MaxAllocate = 3
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), cn)
+	b.settle()
+	b.publishes("10.0.0.1", "10.0.0.2", "10.0.0.5")
+}
+
+// If the block to claim already exists, unknown to the watch, it counts as ours only if it
+// belongs to this node, is in service, and is not about to leave.
+func TestReconcileClaimsABlockThatExists(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.PodIPBlock)
+		want   string // first address of the block that is published
+	}{
+		"ours, from a write whose answer was lost": {func(*v1alpha1.PodIPBlock) {}, "10.0.0.1"},
+		"another node's":  {func(k *v1alpha1.PodIPBlock) { k.Spec.NodeName = "m" }, "10.0.0.5"},
+		"of another pool": {func(k *v1alpha1.PodIPBlock) { k.Spec.PoolName = "q" }, "10.0.0.5"},
+		"ours, and draining": {
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.Draining, expand.Deleted, "x", fixtures.Noon())
+			}, "10.0.0.5",
+		},
+		"ours, and cooling down": {
+			func(k *v1alpha1.PodIPBlock) {
+				crd.SetBlockPhase(k, ipalloc.CoolingDown, expand.Returned, "x", fixtures.Noon())
+			}, "10.0.0.5",
+		},
+		"ours, and being deleted": {func(k *v1alpha1.PodIPBlock) { *k = *fixtures.BeingDeleted(k) }, "10.0.0.5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			existing := inService("10.0.0.0/30")
+			test.change(existing)
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"), bare(), existing)
+			b.Late = existing.Name
+			b.restart()
+			held, shown := b.r.Ledger, b.ReadBlock(existing)
+			b.once("get PodIPBlock", func() {
+				held.Upsert(shown)
+			})
+			b.step()
+			got := b.published()
+			if len(got) == 0 || !slices.Contains(got, test.want) || test.want == "10.0.0.5" && slices.Contains(got, "10.0.0.1") {
+				t.Errorf("published %v, want %s and what follows", got, test.want)
+			}
+		})
+	}
+}
+
+// A node with an exhausted pool is woken by any block freed from then on, even while it publishes its
+// new one; if it was woken in vain, by blocks freed while it looks.
+func TestReconcileListens(t *testing.T) {
+	starving := func(t *testing.T) (*bed, *[]string) {
+		b, woken := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare()), &[]string{}
+		b.pods(3)
+		b.r.Awaiting.Changed = func(nodes []string) { *woken = append(*woken, nodes...) }
+		return b, woken
+	}
+	t.Run("as it publishes", func(t *testing.T) {
+		b, woken := starving(t)
+		b.once("patch CiliumNode", func() { b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}) })
+		if b.step(); !slices.Equal(*woken, []string{"n"}) {
+			t.Errorf("woken: %v, want n", *woken)
+		}
+	})
+	t.Run("as it looks", func(t *testing.T) {
+		b, woken := starving(t)
+		b.settle()
+		if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{"n"}) {
+			t.Fatalf("the first block to come free wakes %v", got)
+		}
+		taken := b.r.Taken // which is called while the node's state is read
+		b.r.Taken = func(pool string, f ipalloc.Family) int {
+			*woken = append(*woken, b.r.Awaiting.Wake(ipalloc.IPv4, []string{pool})...)
+			return taken(pool, f)
+		}
+		if b.step(); !slices.Equal(*woken, []string{"n"}) {
+			t.Errorf("what comes free meanwhile wakes %v, want n once", *woken)
+		}
+	})
+}
+
+// A node with waiting pods, or without a block, precedes nodes that lack a reserve.
+func TestNodesThatStarveAreWokenFirst(t *testing.T) {
+	held, started := inService("10.0.0.0/30"), bare()
+	started.Spec.BootID = "boot"
+	for name, test := range map[string]struct {
+		block *v1alpha1.PodIPBlock
+		pods  int
+		first string
+	}{
+		"a reserve":          {held, 1, "before"},
+		"pods without any":   {held, 5, "n"},
+		"no block, no pods":  {foreignBlock("10.0.0.0/30"), 0, "n"},
+		"no block, but pods": {foreignBlock("10.0.0.0/30"), 2, "n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), started, test.block)
+			b.pods(test.pods)
+			b.r.Awaiting.Free = func(string, ipalloc.Family) uint64 { return 1 }
+			b.r.Awaiting.Set("before", true, false, [2][]*crd.Pool{{b.r.Pools.Get("p")}})
+			b.settle()
+			if got := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"p"}); !slices.Equal(got, []string{test.first}) {
+				t.Errorf("woken are %v, want %s", got, test.first)
+			}
+		})
+	}
+}
+
+// A claim with a lost response that is not tried again ends as soon as the API server reports that
+// there is no such block. Nodes that found the pool exhausted because of it then look again.
+func TestReconcileEndsTheDoubtAboutAClaim(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/30"), bare())
+	b.Fate = func(write string) fakeapi.Fate {
+		if write == "create PodIPBlock" {
+			return fakeapi.Refused // no watch event reports it
+		}
+		return fakeapi.Done
+	}
+	if _, err := b.reconcile(); err == nil || len(b.r.Ledger.UnknownClaims("n")) != 1 {
+		t.Fatalf("the failure went unnoticed, or it is in doubt about %v", b.r.Ledger.UnknownClaims("n"))
+	}
+	b.Fate = func(string) fakeapi.Fate { return fakeapi.Done }
+	b.must(b.API.Delete(t.Context(), fixtures.BeingDeleted(fixtures.Node())))
+	woken := 0
+	b.r.Ledger.Changed = func(freed, _ []netip.Prefix) { woken += len(freed) }
+	b.settle()
+	if got := b.r.Ledger.UnknownClaims("n"); len(got) != 0 || woken != 1 {
+		t.Errorf("still in doubt about %v, woken %d times", got, woken)
+	}
+	if n := b.r.Ledger.Free(ipalloc.Cut{Ranges: fixtures.Prefixes("10.0.0.0/30"), BlockBits: 30}); n != 1 {
+		t.Errorf("%d blocks are free, want 1", n)
+	}
+}
+
+// A block's update is conditional on the version of the decision. Objects from the cache share their
+// conditions with every reader, and the client decodes a response into the passed object without
+// clearing it first. So a live read needs an object of its own.
+func TestBlockObjectIsWhatWasDecidedOn(t *testing.T) {
+	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining))
+	old := b.object("10.0.0.0-30")
+	before, known := old.DeepCopy(), b.ReadBlock(old)
+	if _, err := b.r.Blocks.object(t.Context(), known); err != nil {
+		t.Error(err)
+	}
+	newer := b.object("10.0.0.0-30")
+	crd.SetBlockPhase(newer, ipalloc.InService, expand.None, "x", fixtures.Noon())
+	b.must(b.API.Status().Update(t.Context(), newer))
+	if obj, err := b.r.Blocks.object(t.Context(), known); err == nil {
+		t.Errorf("got version %s, decided on %s", obj.ResourceVersion, known.ResourceVersion)
+	}
+	answer, err := json.Marshal(newer)
+	b.must(err)
+	b.r.Blocks.Cache = readerFunc(func(obj client.Object) error { *obj.(*v1alpha1.PodIPBlock) = *old; return nil })
+	b.r.Blocks.Live = readerFunc(func(obj client.Object) error { return json.Unmarshal(answer, obj) })
+	got, err := b.r.Blocks.object(t.Context(), b.ReadBlock(newer))
+	b.must(err)
+	if diff := cmp.Diff(newer, got); diff != "" {
+		t.Errorf("block (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, old); diff != "" {
+		t.Errorf("the cache's object was written to (-want +got):\n%s", diff)
+	}
+}
+
+// readerFunc is a client.Reader of one object.
+type readerFunc func(obj client.Object) error
+
+func (f readerFunc) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	return f(obj)
+}
+
+func (f readerFunc) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // notInTime is a watch that delivers no event within the time that a claim waits.
 func notInTime(context.Context, types.UID) error { return context.DeadlineExceeded }

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
+)
+
+// ensureCiliumNode runs the step of a reconcile that creates or restores the CiliumNode.
+func (b *bed) ensureCiliumNode() {
+	b.T.Helper()
+	o, err := b.r.observe(b.T.Context(), "n")
+	b.must(err)
+	if next, err := b.r.ensureCiliumNode(b.T.Context(), o, &outcome{}); err != nil || next != nil {
+		b.T.Fatalf("%v, and nothing written: %t", err, next != nil)
+	}
+}
+
+// summary describes the blocks of all nodes and what node n's CiliumNode lists, publishes and
+// negotiates, without empty parts.
+func (b *bed) summary() string {
+	b.T.Helper()
+	var parts []string
+	part := func(name string, list []string) {
+		if len(list) > 0 {
+			parts = append(parts, name+" "+strings.Join(list, " "))
+		}
+	}
+	part("blocks", b.phases())
+	v := b.CiliumNode()
+	if v == nil {
+		return strings.Join(append(parts, "no CiliumNode"), "; ")
+	}
+	for _, pool := range []string{"", "blue"} {
+		var listed []string
+		if pool != "" && !b.Mode.ManyPools() {
+			continue
+		}
+		for _, cidr := range v.Of(pool).PodCIDRs {
+			listed = append(listed, cidr.String())
+		}
+		part(strings.TrimSpace("lists "+pool), listed)
+	}
+	if v.BlockAssignment == nil {
+		part("pool", b.published())
+	}
+	var entries []string
+	for addr, status := range v.Release {
+		entries = append(entries, fmt.Sprintf("%s=%s", addr, status))
+	}
+	slices.Sort(entries)
+	part("release", entries)
+	return strings.Join(parts, "; ")
+}
+
+func (b *bed) is(want string) {
+	b.T.Helper()
+	if got := b.summary(); got != want {
+		b.T.Errorf("it is\n  GOT %s\nwant\n  %s", got, want)
+	}
+}
+
+// scenario is Node n beside objects, and a summary of it after a reconcile.
+type scenario struct {
+	mode    ciliumnode.Mode
+	objects []client.Object // without a Node or a pool p, n and one of 10.0.0.0/28 are added
+	given   func(*bed)      // happens before the reconcile, or sets a hook
+	do      func(*bed)      // in place of the reconcile
+	settles bool            // reconciles until nothing is written
+	want    string
+	calls   string // must be among the calls; "": any
+}
+
+func runScenarios(t *testing.T, tests map[string]scenario) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			objects := slices.Clone(test.objects)
+			if !slices.ContainsFunc(objects, func(o client.Object) bool { _, is := o.(*corev1.Node); return is }) {
+				objects = append(objects, fixtures.Node())
+			}
+			if !slices.ContainsFunc(objects, func(o client.Object) bool { _, is := o.(*v1alpha1.PodIPPool); return is && o.GetName() == "p" }) {
+				objects = append(objects, fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
+			}
+			if test.mode == "" {
+				test.mode = ciliumnode.CRD
+			}
+			b := newBedIn(t, test.mode, objects...)
+			if test.given != nil {
+				test.given(b)
+			}
+			if test.do == nil {
+				test.do = func(b *bed) { b.step() }
+			}
+			test.do(b)
+			if test.calls != "" && !slices.Contains(b.Calls, test.calls) {
+				t.Errorf("calls %v, want %s", b.Calls, test.calls)
+			}
+			if test.settles {
+				b.settle()
+			}
+			b.is(test.want)
+		})
+	}
+}
+
+// using is a CiliumNode with addresses in use.
+func using(cn *ciliumv2.CiliumNode, addrs ...string) *ciliumv2.CiliumNode {
+	cn.Status.IPAM.Used = fixtures.AllocationMap(addrs...)
+	return cn
+}
