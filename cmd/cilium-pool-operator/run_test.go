@@ -16,24 +16,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-func TestRunExitCodes(t *testing.T) {
+func TestExitCodes(t *testing.T) {
+	nowhere := "--kubeconfig=" + kubeconfig(t, closedPort(t))
 	tests := map[string]struct {
 		args           []string
 		code           int
 		stdout, stderr string // texts that they must contain; "": empty
 	}{
-		"help":                {args: []string{"--help"}, code: 0, stdout: "Exit codes: 0 asked to stop"},
-		"short help":          {args: []string{"-h"}, code: 0, stdout: "--expand-threshold-percent"},
-		"version":             {args: []string{"--version"}, code: 0, stdout: "cilium-pool-operator dev ("},
-		"unknown flag":        {args: []string{"--nonsense"}, code: 2, stderr: "unknown flag: --nonsense\nSee cilium-pool-operator --help."},
-		"unreadable value":    {args: []string{"--node-workers=many"}, code: 2, stderr: `invalid argument "many" for "--node-workers"`},
-		"value out of range":  {args: []string{"--node-workers=0"}, code: 2, stderr: "--node-workers is 0: must be between 1 and 1024"},
-		"unexpected argument": {args: []string{"start"}, code: 2, stderr: `unexpected argument "start"`},
+		"help":                       {args: []string{"--help"}, code: 0, stdout: "Exit codes: 0 asked to stop"},
+		"short help":                 {args: []string{"-h"}, code: 0, stdout: "--expand-threshold-percent"},
+		"version":                    {args: []string{"--version"}, code: 0, stdout: "cilium-pool-operator dev ("},
+		"unknown flag":               {args: []string{"--nonsense"}, code: 2, stderr: "unknown flag: --nonsense\nSee cilium-pool-operator --help."},
+		"unreadable value":           {args: []string{"--node-workers=many"}, code: 2, stderr: `invalid argument "many" for "--node-workers"`},
+		"value out of range":         {args: []string{"--node-workers=0"}, code: 2, stderr: "--node-workers is 0: must be between 1 and 1024"},
+		"no API server":              {args: []string{nowhere, "--log-level=panic"}, code: 1},
+		"unexpected argument":        {args: []string{"start"}, code: 2, stderr: `unexpected argument "start"`},
+		"check: help":                {args: []string{"check", "--help"}, code: 0, stdout: "Exit codes: 0 nothing is wrong, 1 something is, 2 wrong command line"},
+		"check: unknown flag":        {args: []string{"check", "--nonsense"}, code: 2, stderr: "unknown flag: --nonsense\nSee cilium-pool-operator check --help."},
+		"check: unexpected argument": {args: []string{"check", "now"}, code: 2, stderr: `unexpected argument "now"`},
+		"check: output":              {args: []string{"check", "-o", "yaml"}, code: 2, stderr: "--output is yaml: must be text or json"},
+		"check: fail on":             {args: []string{"check", "--fail-on=info"}, code: 2, stderr: "--fail-on is info: must be warning or error"},
+		"check: again":               {args: []string{"check", "--again=0s"}, code: 2, stderr: "--again is 0s: must be between 1s and 1h0m0s"},
+		"check: watch for":           {args: []string{"check", "--watch-for=-1s"}, code: 2, stderr: "--watch-for is -1s"},
+		"check: stuck after":         {args: []string{"check", "--stuck-after=25h"}, code: 2, stderr: "--stuck-after is 25h0m0s"},
+		"check: cooldown":            {args: []string{"check", "--cooldown=-1s"}, code: 2, stderr: "--cooldown is -1s"},
+		"check: node-gone cooldown":  {args: []string{"check", "--node-gone-cooldown=-1s"}, code: 2, stderr: "--node-gone-cooldown is -1s"},
+		"check: max addresses":       {args: []string{"check", "--max-addresses-per-node=0"}, code: 2, stderr: "--max-addresses-per-node is 0: must be 1 to 8192"},
+		"check: agent selector":      {args: []string{"check", "--agent-selector=a=b=c"}, code: 2, stderr: "--agent-selector is a=b=c: must be a label selector"},
+		"check: unreachable":         {args: []string{"check", nowhere}, code: 2, stderr: "the cluster was not audited: cannot read from the API server at http://127.0.0.1"},
+		"check: no such context":     {args: []string{"check", nowhere, "--context=prod"}, code: 2, stderr: `no API server to talk to: context "prod" does not exist`},
+		"check: no such file":        {args: []string{"check", "--kubeconfig=none"}, code: 2, stderr: "give --kubeconfig or --context"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			if code := run(t.Context(), test.args, &stdout, &stderr); code != test.code {
+			if code := inTime(t, func() int { return run(t.Context(), test.args, &stdout, &stderr) }); code != test.code {
 				t.Errorf("exit code %d, want %d", code, test.code)
 			}
 			for got, want := range map[*bytes.Buffer]string{&stdout: test.stdout, &stderr: test.stderr} {
@@ -84,14 +101,6 @@ func inTime[T any](t *testing.T, f func() T) T {
 	case <-time.After(45 * time.Second):
 		t.Fatal("not done after 45 seconds")
 		panic("unreachable")
-	}
-}
-
-func TestRunWithoutAnAPIServer(t *testing.T) {
-	args := []string{"--kubeconfig", kubeconfig(t, closedPort(t)), "--log-level=error"}
-	code := inTime(t, func() int { return run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}) })
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
 	}
 }
 

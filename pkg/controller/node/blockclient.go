@@ -238,11 +238,6 @@ func (c *BlockClient) release(ctx context.Context, b crd.Block, obj *v1alpha1.Po
 	return nil
 }
 
-// inDoubt reports whether it is still unknown if an earlier claim of a family was written.
-func (c *BlockClient) inDoubt(node string, f ipalloc.Family) bool {
-	return slices.ContainsFunc(c.Ledger.UnknownClaims(node), func(p netip.Prefix) bool { return ipalloc.FamilyOf(p.Addr()) == f })
-}
-
 // cachedAlone waits until the watch has delivered the new blocks, and fails if another
 // block overlaps one of them.
 func (c *BlockClient) cachedAlone(ctx context.Context, created []crd.Block) error {

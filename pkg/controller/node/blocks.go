@@ -28,7 +28,8 @@ import (
 // two overlapping blocks, the later one always sees the earlier.
 func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, done *outcome) ([]netip.Addr, error) {
 	want := p.plan.Claim
-	if want.Addresses == 0 || want.Blocks == 0 || r.Blocks.inDoubt(o.Name, p.Family) {
+	inDoubt := func(cidr netip.Prefix) bool { return ipalloc.FamilyOf(cidr.Addr()) == p.Family }
+	if want.Addresses == 0 || want.Blocks == 0 || slices.ContainsFunc(r.Ledger.UnknownClaims(o.Name), inDoubt) {
 		return nil, nil
 	}
 	var created []crd.Block
@@ -51,7 +52,10 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		logHolder(ctx, "claimed", b, "NeedsAddresses")
 		r.Reporter.sendClaimed(o, p, b)
 		o.memory.first.note(o.CiliumNode, b.UID)
-		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), o.hasEntry)...)
+		addrs = append(addrs, slices.DeleteFunc(r.Publishable(o.CiliumNode.Of(p.CiliumPool), pool, b.CIDR), func(addr netip.Addr) bool {
+			_, stands := o.CiliumNode.Release[addr] // an entry of the handshake
+			return stands
+		})...)
 	}
 	missing, exhausted := want.Addresses-len(addrs), errors.Is(failed, ipalloc.ErrExhausted)
 	switch {
@@ -67,12 +71,6 @@ func (r *Reconciler) claim(ctx context.Context, o *observation, p *familyPlan, d
 		return nil, errors.Join(failed, err)
 	}
 	return addrs[:min(len(addrs), want.Room)], failed
-}
-
-// hasEntry reports whether an entry of the handshake stands for an address.
-func (o *observation) hasEntry(addr netip.Addr) bool {
-	_, stands := o.CiliumNode.Release[addr]
-	return stands
 }
 
 // setPhase moves an observed block to a phase, and sends the event of it. waits are those of the plan.

@@ -69,7 +69,7 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 	}
 	// Do not restore as foreign content CIDRs that another node holds by now, nor a block of this
 	// node that the watch delivered late.
-	if err := r.Blocks.readOverlapping(ctx, uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
+	if err := r.Blocks.readOverlapping(ctx, ipalloc.Uncovered(last.Named(), crd.CIDRs(o.Blocks))); err != nil {
 		return nil, err
 	}
 	without := append(crd.CIDRs(o.Blocks), crd.CIDRs(r.Ledger.NodeBlocks(o.Name))...)
@@ -107,17 +107,6 @@ func (r *Reconciler) recreate(ctx context.Context, o *observation, last *ciliumn
 		return nil, err
 	}
 	return nil, r.requestReport(ctx, o)
-}
-
-// uncovered returns the CIDRs of named that lie in none of blocks.
-func uncovered(named, blocks []netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range named {
-		if !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return ipalloc.Contains(b, p) }) {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // checkNode fails unless a live read shows a Node as observed. While the watch lags, the

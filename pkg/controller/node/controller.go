@@ -290,7 +290,8 @@ func (r *Reconciler) decide(ctx context.Context, o *observation) []familyPlan {
 	return plans
 }
 
-// forgetShares drops the memory of families and Cilium pools that no longer concern the node.
+// forgetShares drops the memory of families and Cilium pools that no longer concern the node: a block
+// that comes later must not be taken for an earlier one.
 func (r *Reconciler) forgetShares(o *observation) {
 	for _, f := range ipalloc.Families() {
 		runs := o.Runs(f)
@@ -302,12 +303,16 @@ func (r *Reconciler) forgetShares(o *observation) {
 	if o.CiliumNode != nil && !o.CiliumNode.Untouched() {
 		o.memory.first = firstBlocks{}
 	}
-	for _, gone := range o.memory.forgetShares(o) {
-		r.Metrics.waiting.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == gone })
-		for _, f := range ipalloc.Families() {
-			r.Events.Last.Changed(o.Name, planTopics[f]+gone, "")
+	o.memory.shares = slices.DeleteFunc(o.memory.shares, func(s shareState) bool {
+		if slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool }) {
+			return false
 		}
-	}
+		r.Metrics.waiting.forget(o.Name, func(share state.ShareKey) bool { return share.CiliumPool == s.ciliumPool })
+		for _, f := range ipalloc.Families() {
+			r.Events.Last.Changed(o.Name, planTopics[f]+s.ciliumPool, "")
+		}
+		return true
+	})
 }
 
 func reclaims(plan expand.Plan) (blocks []netip.Prefix) {

@@ -52,10 +52,18 @@ func (r *Reconciler) dryRun(ctx context.Context, o *observation) reconcile.Resul
 // difference decides as usual, for a node with blocks for all its CIDRs. Addresses they lack in the
 // pool are no difference: the old IPAM serves them.
 func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
-	if o.Node == nil {
-		return difference{free: notCoolingDown(o.Blocks)}, 0
+	d, again, now := difference{}, time.Duration(0), r.Clock.Now()
+	if o.Node == nil { // its blocks would cool down
+		for _, b := range o.Blocks {
+			if b.Phase != ipalloc.CoolingDown {
+				d.free++
+			}
+		}
+		return d, 0
 	}
-	d, again, now := difference{adopt: o.withoutBlock()}, time.Duration(0), r.Clock.Now()
+	if o.CiliumNode != nil {
+		d.adopt = len(ipalloc.Uncovered(o.CiliumNode.AssignedCIDRs(), crd.CIDRs(o.Blocks)))
+	}
 	for i := range o.Shares {
 		fo := &o.Shares[i]
 		if fo.Paused != "" || d.adopt > 0 {
@@ -79,23 +87,4 @@ func (r *Reconciler) difference(o *observation) (difference, time.Duration) {
 		}
 	}
 	return d, again
-}
-
-// notCoolingDown counts the blocks that would cool down, as their Node is gone.
-func notCoolingDown(blocks []crd.Block) int {
-	n := 0
-	for _, b := range blocks {
-		if b.Phase != ipalloc.CoolingDown {
-			n++
-		}
-	}
-	return n
-}
-
-// withoutBlock counts the CIDRs assigned to the node that none of its blocks holds.
-func (o *observation) withoutBlock() int {
-	if o.CiliumNode == nil {
-		return 0
-	}
-	return len(ipalloc.Uncovered(o.CiliumNode.AssignedCIDRs(), crd.CIDRs(o.Blocks)))
 }

@@ -98,19 +98,6 @@ func (n *nodeState) of(o *observation, share *state.Share) *expand.Memory {
 	return &n.shares[i].memory[share.Family]
 }
 
-// forgetShares drops the memory of Cilium pools that no longer concern a node: a block that comes
-// later must not be taken for an earlier one. It returns their names.
-func (n *nodeState) forgetShares(o *observation) (gone []string) {
-	n.shares = slices.DeleteFunc(n.shares, func(s shareState) bool {
-		concerns := slices.ContainsFunc(o.Shares, func(share state.Share) bool { return share.CiliumPool == s.ciliumPool })
-		if !concerns {
-			gone = append(gone, s.ciliumPool)
-		}
-		return !concerns
-	})
-	return gone
-}
-
 // noteParked records that a block of the node was parked.
 func (o *observation) noteParked(cidr netip.Prefix, parking expand.Parking) {
 	for i := range o.Shares {

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/scheduling"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
 )
 
@@ -73,21 +72,13 @@ func (m *Metrics) handshake(step string, n int) {
 	}
 }
 
-func (m *Metrics) short(node string, f ipalloc.Family, n int) {
-	if n == 0 {
-		m.shortages.DeleteLabelValues(node, f.String())
+// setUnless sets a series, or deletes it where n has the value that stands for no series.
+func setUnless(none int, g *prometheus.GaugeVec, n int, labels ...string) {
+	if n == none {
+		g.DeleteLabelValues(labels...)
 		return
 	}
-	m.shortages.WithLabelValues(node, f.String()).Set(float64(n))
-}
-
-// offers records the number of addresses of a family that a Node should offer.
-func (m *Metrics) offers(node string, f ipalloc.Family, n int) {
-	if n == scheduling.NoOffer {
-		m.offered.DeleteLabelValues(node, f.String())
-		return
-	}
-	m.offered.WithLabelValues(node, f.String()).Set(float64(n))
+	g.WithLabelValues(labels...).Set(float64(n))
 }
 
 // forget drops the series of a node and family that are no longer decided on.
@@ -103,15 +94,6 @@ func (m *Metrics) shadowed(node string, d difference) {
 	for what, n := range d.kinds() {
 		m.shadow.WithLabelValues(node, what).Set(float64(n))
 	}
-}
-
-// withoutPool records whether no pool selects a node.
-func (m *Metrics) withoutPool(node string, is bool) {
-	if !is {
-		m.unselected.DeleteLabelValues(node)
-		return
-	}
-	m.unselected.WithLabelValues(node).Set(1)
 }
 
 // waiting aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number

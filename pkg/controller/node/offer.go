@@ -41,22 +41,22 @@ func (r *Reconciler) offer(ctx context.Context, o *observation, plans []familyPl
 		return nil
 	}
 	is := o.memory.lastOffer(o.Node)
-	var change map[string]*string
+	change := map[string]any{} // nil: no offer
 	for _, f := range ipalloc.Families() {
 		n, known := o.offerOf(r.OfferFamilies, plans, f)
 		if !known {
 			continue
 		}
 		if len(r.OfferFamilies) > 0 {
-			r.Metrics.offers(o.Name, f, n)
+			setUnless(scheduling.NoOffer, r.Metrics.offered, n, o.Name, f.String())
 		}
 		if is.capacity[f] == n && is.allocatable[f] == n {
 			continue
 		}
-		if change == nil {
-			change = map[string]*string{}
+		change[string(state.OfferResource(f))] = nil
+		if n != scheduling.NoOffer {
+			change[string(state.OfferResource(f))] = strconv.Itoa(n)
 		}
-		change[string(state.OfferResource(f))] = quantity(n)
 	}
 	if len(change) == 0 {
 		return nil
@@ -100,28 +100,25 @@ func (o *observation) offerOf(families []ipalloc.Family, plans []familyPlan, f i
 	return expand.Offer(is, plan), true
 }
 
-func quantity(n int) *string {
-	if n == scheduling.NoOffer {
-		return nil
-	}
-	s := strconv.Itoa(n)
-	return &s
-}
-
 // writeOffer changes capacity and allocatable together: kubelets derive the one from the
 // other. The Node must not have changed since version. It returns the Node as written.
-func (r *Reporter) writeOffer(ctx context.Context, node, version string, change map[string]*string) (*corev1.Node, error) {
-	body, err := json.Marshal(map[string]any{
+func (r *Reporter) writeOffer(ctx context.Context, node, version string, change map[string]any) (*corev1.Node, error) {
+	return r.patchNodeStatus(ctx, node, "offer", types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"resourceVersion": version},
 		"status":   map[string]any{"capacity": change, "allocatable": change},
 	})
+}
+
+// patchNodeStatus patches the status of a Node, which may be gone, and returns the Node as written.
+func (r *Reporter) patchNodeStatus(ctx context.Context, node, operation string, kind types.PatchType, patch map[string]any) (*corev1.Node, error) {
+	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
 	}
 	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.MergePatchType, body))
-	if err := r.Shared.Wrote("Node", node, "offer", client.IgnoreNotFound(err)); err != nil {
-		return nil, fmt.Errorf("offering addresses of Node %s: %w", node, err)
+	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(kind, body))
+	if err := r.Shared.Wrote("Node", node, operation, client.IgnoreNotFound(err)); err != nil {
+		return nil, fmt.Errorf("writing the %s of Node %s: %w", operation, node, err)
 	}
 	return patched, nil
 }
@@ -153,16 +150,12 @@ func (o *observation) servesPods(families []ipalloc.Family, plans []familyPlan) 
 	}
 	for i := range plans {
 		p := &plans[i]
-		if !p.State.FamilyDisabled && (p.grows() || !o.provides(families, plans, p.Family)) {
+		grows := len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0 // by this plan
+		if !p.State.FamilyDisabled && (grows || !o.provides(families, plans, p.Family)) {
 			return false
 		}
 	}
 	return true
-}
-
-// grows reports whether the plan has just assigned addresses to the node.
-func (p *familyPlan) grows() bool {
-	return len(p.plan.Publish) > 0 || p.plan.Claim.Blocks > 0 && p.short == 0
 }
 
 // provides reports whether the node has addresses of a family for pods.

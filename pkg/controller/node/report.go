@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/event"
-	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/expand"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/state"
@@ -55,7 +54,11 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
-	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
+	withoutPool := 0
+	if unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }) {
+		withoutPool = 1
+	}
+	setUnless(0, r.Metrics.unselected, withoutPool, o.Name)
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
 		return nil
@@ -87,6 +90,10 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 // a block for it.
 func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *shortage) {
 	now := r.Clock.Now()
+	poolOf := func(w expand.Wait) string { // "" if the block is not known
+		b, _ := o.block(w.CIDR)
+		return b.Pool
+	}
 	var short [2]int
 	missed := o.replacing // the pools with free blocks that would help
 	for _, p := range plans {
@@ -94,9 +101,9 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 		if p.short > 0 && p.failed == nil && p.Paused == "" {
 			missed[p.Family] = append(missed[p.Family], p.Pools...)
 		}
-		r.Metrics.short(o.Name, p.Family, short[p.Family])
+		setUnless(0, r.Metrics.shortages, short[p.Family], o.Name, p.Family.String())
 		if p.Paused == "" {
-			r.Metrics.waiting.set(&p, o.Name, o.poolOf, now)
+			r.Metrics.waiting.set(&p, o.Name, poolOf, now)
 		}
 	}
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
@@ -156,15 +163,6 @@ func (p *familyPlan) unmet() int {
 
 // lacksFirstBlock reports whether the node waits for the first block of a family.
 func (p familyPlan) lacksFirstBlock() bool { return p.short > 0 && len(p.State.Blocks) == 0 }
-
-// poolOf returns the pool of a waiting block.
-func (o *observation) poolOf(w expand.Wait) string {
-	i := slices.IndexFunc(o.Blocks, func(b crd.Block) bool { return b.CIDR == w.CIDR })
-	if i < 0 {
-		return ""
-	}
-	return o.Blocks[i].Pool
-}
 
 func lacking(plans []familyPlan) *shortage {
 	var parts []string
@@ -297,26 +295,17 @@ func cooldowns(ledger *state.Ledger, plans []familyPlan) string {
 	return text
 }
 
-// adviceFor returns the advice about a shortage.
-func adviceFor(reason string) string {
-	switch reason {
-	case reasonPaused:
-		return "End the pause, or move pods away"
-	case reasonLimitReached:
-		return "Raise that limit, or move pods away"
-	case reasonBlockFull:
-		return "Move pods away; Nodes that need more addresses must join with a pool of larger blocks"
-	case reasonNoPool:
-		return "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
-			v1alpha1.OptOutLabel + "=true"
-	case reasonNotServed:
-		return "Add a pool that has it and selects this node, or correct what asks for it: Cilium's settings, or annotations of pods and namespaces"
-	case reasonWriteFails:
-		return "Let the operator's write pass, or correct the block that is named there"
-	case reasonRunsWithOther:
-		return "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation"
-	}
-	return "Add a CIDR to a pool of this node or another pool for it, or move pods away"
+// advice is the advice about a shortage, by its reason.
+var advice = map[string]string{
+	v1alpha1.NodePoolsExhausted: "Add a CIDR to a pool of this node or another pool for it, or move pods away",
+	reasonPaused:                "End the pause, or move pods away",
+	reasonLimitReached:          "Raise that limit, or move pods away",
+	reasonBlockFull:             "Move pods away; Nodes that need more addresses must join with a pool of larger blocks",
+	reasonNoPool: "Widen the nodeSelector of a pool, add a pool, or label the node; where Cilium does not run, set the label " +
+		v1alpha1.OptOutLabel + "=true",
+	reasonNotServed:     "Add a pool that has it and selects this node, or correct what asks for it: Cilium's settings, or annotations of pods and namespaces",
+	reasonWriteFails:    "Let the operator's write pass, or correct the block that is named there",
+	reasonRunsWithOther: "Drain and delete the Node; or, if the podCIDR is no other node's, write it into the Node's annotation",
 }
 
 // familyDisabled describes the families that pools offer the node and its agent does not run.

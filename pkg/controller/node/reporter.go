@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -153,7 +152,7 @@ func (r *Reporter) sendShortage(node *corev1.Node, lack *shortage, cooldowns fun
 	if lack.reason == reasonNoPool {
 		kind = event.ReasonNoPoolSelectsNode
 	}
-	r.Events.Send(node, kind, lack.reason, lack.message+cooldowns()+". "+adviceFor(lack.reason))
+	r.Events.Send(node, kind, lack.reason, lack.message+cooldowns()+". "+advice[lack.reason])
 }
 
 // sendOnce reports why to a Node when it changes; "": there is nothing to report.
@@ -238,16 +237,10 @@ func (r *Reporter) setNodeCondition(ctx context.Context, node *corev1.Node, lack
 		}
 		want.LastTransitionTime = is.LastTransitionTime
 	}
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
-	if err != nil {
-		return err
-	}
-	patched := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-	err = r.Client.Status().Patch(ctx, patched, client.RawPatch(types.StrategicMergePatchType, body))
-	if err := r.Shared.Wrote("Node", node.Name, "condition", client.IgnoreNotFound(err)); err != nil {
-		return fmt.Errorf("setting condition %s of Node %s: %w", v1alpha1.NodeAddressShortage, node.Name, err)
-	}
-	return nil
+	_, err := r.patchNodeStatus(ctx, node.Name, "condition", types.StrategicMergePatchType, map[string]any{
+		"status": map[string]any{"conditions": []corev1.NodeCondition{want}},
+	})
+	return err
 }
 
 // reportAwaited reports once that a node waits for its labels, or that it did for too long,
