@@ -36,23 +36,16 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 	for _, mode := range ciliumnode.Modes() {
 		for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 			t.Run(mode.String()+" "+string(effect), func(t *testing.T) {
-				zoned := zoned("10.1.0.0/28")
-				b := newBedIn(t, mode, uninitialized(effect), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned)
-				for range 2 {
-					calls, err := b.reconcile()
-					if writes := fakeapi.WritesOf(calls); err != nil || len(writes) > 0 {
-						t.Fatalf("writes %v, %v; want none before the labels are final", writes, err)
-					}
-				}
+				b := newBedIn(t, mode, uninitialized(effect), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
+				b.writesNothing("before the labels are final")
+				b.writesNothing("again")
 				if got := b.EventsOf(event.ReasonWaitsForLabels); len(got) != 1 || !strings.Contains(got[0], "node.cloudprovider.kubernetes.io/uninitialized") {
 					t.Errorf("events %q, want one that names the taint", got)
 				}
-				b.changeNode(func(n *corev1.Node) {
-					n.Labels, n.Spec.Taints = map[string]string{"zone": "z"}, nil
-				})
+				b.changeNode(func(n *corev1.Node) { n.Labels, n.Spec.Taints = map[string]string{"zone": "z"}, nil })
 				b.settle()
-				if len(b.Blocks()) == 0 || slices.ContainsFunc(b.Blocks(), func(k crd.Block) bool { return k.Pool != "z" }) {
-					t.Errorf("blocks %+v, want those of the zone's pool alone", b.Blocks())
+				if got := b.poolsOf(); !slices.Equal(got, []string{"z"}) {
+					t.Errorf("blocks of pools %v, want those of the zone's pool alone", got)
 				}
 				b.Check("at the end")
 			})

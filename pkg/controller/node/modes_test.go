@@ -50,6 +50,54 @@ func TestKubernetesFirstBlock(t *testing.T) {
 }
 
 // A Node that has a podCIDR keeps it: as a block if it fits a pool, and as a taken range otherwise.
+// A drain of it begins for nobody while the Node exists. A block that cools down is released while
+// its Node has another one, even if this process did not see the Node change since: no older patch
+// assigns a second one.
+func TestKubernetesLeavesWhatIsThere(t *testing.T) {
+	for name, test := range map[string]scenario{
+		"one of a pool":    {objects: []client.Object{nodeWith("10.0.0.4/30")}, want: "blocks 10.0.0.4/30 InService; lists 10.0.0.4/30"},
+		"one of no pool":   {objects: []client.Object{nodeWith("10.9.0.0/24")}, want: "lists 10.9.0.0/24"},
+		"of unlike length": {objects: []client.Object{nodeWith("10.0.0.0/29")}, want: "lists 10.0.0.0/29"},
+		"a block that is to go": {
+			objects: []client.Object{nodeWith("10.0.0.0/30"), fixtures.BeingDeleted(fixtures.BlockObject("10.0.0.0/30", ipalloc.Draining))},
+			want:    "blocks 10.0.0.0/30 Draining; lists 10.0.0.0/30",
+		},
+		"a second block goes": {
+			objects: []client.Object{nodeWith("10.0.0.4/30"), coolingDown("10.0.0.0/30"), inService("10.0.0.4/30")},
+			want:    "blocks 10.0.0.4/30 InService; lists 10.0.0.4/30",
+		},
+	} {
+		test.mode, test.given, test.do = ciliumnode.Kubernetes, (*bed).settle, func(b *bed) { b.settleAt(24 * time.Hour) }
+		runScenarios(t, map[string]scenario{name: test})
+	}
+}
+
+// A block that was never assigned to its Node is released while the Node exists, with a fence
+// in the Node itself, because the agent has no handshake. If the process dies after the fence,
+// the next one writes another.
+func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
+	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"),
+		inService("10.0.0.0/30"), fixtures.BeingDeleted(coolingDown("10.0.0.8/30")))
+	b.at(time.Hour)
+	for _, dies := range []bool{true, false} {
+		b.fenced()
+		b.Fate = func(write string) fakeapi.Fate {
+			if dies && write == "patch PodIPBlock" { // of the finalizer
+				return fakeapi.Refused
+			}
+			return fakeapi.Done
+		}
+		for range 3 {
+			if _, err := b.reconcile(); err != nil && !dies {
+				t.Fatal(err)
+			}
+		}
+		b.restart()
+	}
+	b.is("blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
+	b.settled()
+}
+
 func TestKubernetesNodeGone(t *testing.T) {
 	b := kubernetesBed(t, nodeWith("10.0.0.0/30"), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 	b.settle()
@@ -79,11 +127,8 @@ func TestKubernetesAgentRunsWithAnother(t *testing.T) {
 		fixtures.BeingDeleted(coolingDown(gone)))
 	b.settle()
 	b.settleAt(time.Hour)
-	if got := b.listed(); len(got) > 0 {
-		t.Errorf("the Node is assigned %v", got)
-	}
-	if b.has(gone) {
-		t.Errorf("block %s is left", gone)
+	if got := b.listed(); len(got) > 0 || b.has(gone) {
+		t.Errorf("the Node is assigned %v; block %s is left: %t", got, gone, b.has(gone))
 	}
 	if got := b.EventsOf(event.ReasonPodAddressShortage); len(got) != 1 || !strings.Contains(got[0], "runs with podCIDR 10.7.0.0/16") {
 		t.Errorf("events are %q, want one that names the podCIDR", got)
@@ -113,13 +158,10 @@ func (b *bed) changeAgent(podCIDR string) {
 // assigned.
 func TestKubernetesAgentMadeUpItsOwn(t *testing.T) {
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.CiliumNode("n", "", "10.7.0.0/16"))
-	calls, err := b.reconcile()
-	if diff := cmp.Diff([]string{"create PodIPBlock", "get CiliumNode"}, calls); diff != "" || err != nil {
-		t.Errorf("%v; calls (-want +got):\n%s", err, diff)
-	}
-	calls, err = b.reconcile()
-	if diff := cmp.Diff([]string{"get CiliumNode"}, calls); diff != "" || err != nil {
-		t.Errorf("then %v; calls (-want +got):\n%s", err, diff)
+	for _, want := range [][]string{{"create PodIPBlock", "get CiliumNode"}, {"get CiliumNode"}} {
+		if diff := cmp.Diff(want, b.step()); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
 	}
 }
 
