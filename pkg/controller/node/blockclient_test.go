@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	ipamtypes "github.com/cilium/cilium/pkg/ipam/types"
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/config"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/controller/common"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/crd"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
 	"github.com/cilium-pool/cilium-pool-operator/test/fakeapi"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
@@ -27,7 +28,7 @@ import (
 type pages struct {
 	client.Reader
 	t      *testing.T
-	blocks [][]string
+	blocks []string // of each page
 }
 
 func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
@@ -35,19 +36,12 @@ func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	if o.Limit != blocksPerPage {
 		p.t.Errorf("lists %d at a time, want %d", o.Limit, blocksPerPage)
 	}
-	at := 0
-	if o.Continue != "" {
-		var err error
-		if at, err = strconv.Atoi(o.Continue); err != nil {
-			return err
-		}
-	}
-	page := list.(*v1alpha1.PodIPBlockList)
-	for _, cidr := range p.blocks[at] {
+	page, at := list.(*v1alpha1.PodIPBlockList), len(o.Continue)
+	for _, cidr := range strings.Fields(p.blocks[at]) {
 		page.Items = append(page.Items, *inService(cidr))
 	}
 	if at+1 < len(p.blocks) {
-		page.Continue = strconv.Itoa(at + 1)
+		page.Continue = o.Continue + "x"
 	}
 	return nil
 }
@@ -55,16 +49,10 @@ func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.Li
 // Blocks from all pages enter the ledger if they overlap one of the CIDRs, and no others do.
 func TestReadOverlapping(t *testing.T) {
 	b := newBed(t)
-	b.r.Blocks.Live = pages{t: t, blocks: [][]string{{"10.0.0.0/30", "10.0.0.4/30"}, {"10.0.0.8/30"}, {}, {"10.0.0.12/30"}}}
-	if err := b.r.Blocks.readOverlapping(t.Context(), fixtures.Prefixes("10.0.0.4/32", "10.0.0.12/32")); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, k := range b.Ledger.NodeBlocks("n") {
-		got = append(got, k.CIDR.String())
-	}
-	if len(got) != 2 || got[0] != "10.0.0.4/30" || got[1] != "10.0.0.12/30" {
-		t.Errorf("blocks taken in are %v", got)
+	b.r.Blocks.Live = pages{t: t, blocks: []string{"10.0.0.0/30 10.0.0.4/30", "10.0.0.8/30", "", "10.0.0.12/30"}}
+	b.must(b.r.Blocks.readOverlapping(t.Context(), fixtures.Prefixes("10.0.0.4/32", "10.0.0.12/32")))
+	if diff := cmp.Diff(fixtures.Prefixes("10.0.0.4/30", "10.0.0.12/30"), crd.CIDRs(b.Ledger.NodeBlocks("n")), fixtures.CompareNetip()); diff != "" {
+		t.Errorf("blocks taken in (-want +got):\n%s", diff)
 	}
 }
 

@@ -98,53 +98,34 @@ func TestUnansweredMarks(t *testing.T) {
 
 // Claims and releases are counted by pool and by outcome.
 func TestClaimsAndReleases(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		prepare func(b *bed)
 		want    map[string]float64
 	}{
-		"claimed": {want: map[string]float64{"claims_total ipv4 p ok": 2}},
-		"refused": {
-			prepare: func(b *bed) {
-				b.Fate = func(write string) fakeapi.Fate {
-					if write == "create PodIPBlock" {
-						return fakeapi.Refused
-					}
-					return fakeapi.Done
-				}
-			},
-			want: map[string]float64{"claims_total ipv4 p error": 1},
-		},
+		"claimed": {func(*bed) {}, map[string]float64{"cilium_pool_claims_total ipv4 p ok": 2}},
+		"refused": {func(b *bed) { b.Fate = func(string) fakeapi.Fate { return fakeapi.Refused } }, map[string]float64{"cilium_pool_claims_total ipv4 p error": 1}},
 		"another node was first": {
-			prepare: func(b *bed) {
-				other := crd.NewBlock(fixtures.Prefix("10.0.0.0/30"), "p", "other", "other-uid")
+			func(b *bed) {
 				b.Blind = true
-				b.must(b.API.Create(b.T.Context(), other))
+				b.must(b.API.Create(b.T.Context(), foreignBlock("10.0.0.0/30")))
 				b.Blind = false
 			},
-			want: map[string]float64{"claims_total ipv4 p taken": 1, "claims_total ipv4 p ok": 1, "claims_total ipv4 p exhausted": 1},
+			map[string]float64{"cilium_pool_claims_total ipv4 p taken": 1, "cilium_pool_claims_total ipv4 p ok": 1, "cilium_pool_claims_total ipv4 p exhausted": 1},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, fixtures.Node(), publishing(fixtures.CiliumNode("n", "1")), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
-			if test.prepare != nil {
-				test.prepare(b)
-			}
+			b := newBed(t, fixtures.Node(), bare(), fixtures.PodIPPool("p", 1, "10.0.0.0/29"))
+			test.prepare(b)
 			_, _ = b.reconcile()
-			want := map[string]float64{}
-			for name, n := range test.want {
-				want["cilium_pool_"+name] = n
-			}
-			if diff := cmp.Diff(want, fakeapi.Series(t, b.Shared.Claims, b.Shared.Releases)); diff != "" {
+			if diff := cmp.Diff(test.want, fakeapi.Series(t, b.Shared.Claims, b.Shared.Releases)); diff != "" {
 				t.Errorf("series (-want +got):\n%s", diff)
 			}
 		})
 	}
 	b := resting(t)
 	b.settle()
-	got := fakeapi.Series(t, b.Shared.Releases)
-	if want := map[string]float64{"cilium_pool_releases_total ipv4 p Returned": 1}; !cmp.Equal(want, got) {
-		t.Errorf("releases: %v, want %v", got, want)
+	if diff := cmp.Diff(map[string]float64{"cilium_pool_releases_total ipv4 p Returned": 1}, fakeapi.Series(t, b.Shared.Releases)); diff != "" {
+		t.Errorf("releases (-want +got):\n%s", diff)
 	}
 }
 

@@ -267,18 +267,30 @@ func TestNodeKeepsTaintUntilItOffers(t *testing.T) {
 	}
 }
 
-// Without a block there is no offer, with any addresses of the agent's own.
-func TestNodeWithoutBlockKeepsTaint(t *testing.T) {
-	for name, families := range map[string][]ipalloc.Family{"offers": {ipalloc.IPv4}, "no offers": nil} {
+// Without a block there is no offer, with any addresses of the agent's own. Where Nodes have no
+// offers, one published address is enough. Where Cilium does not run, no pod needs an address.
+func TestShortageTaintOfANewNode(t *testing.T) {
+	without := func(b *bed) {
+		b.r.Ledger.Upsert(fixtures.Block("10.0.0.0/28", "q", "m", 1))
+	}
+	for name, test := range map[string]struct {
+		families []ipalloc.Family
+		given    func(*bed)
+		want     int
+	}{
+		"no block, with offers": {families: []ipalloc.Family{ipalloc.IPv4}, given: without, want: 1},
+		"no block":              {given: without, want: 1},
+		"a first block":         {given: func(*bed) {}},
+		"no Cilium": {families: []ipalloc.Family{ipalloc.IPv4}, given: func(b *bed) {
+			b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			full := fixtures.PodIPPool("p", 1, "10.0.0.0/30")
-			b := registered(t, full, families...)
-			b.must(b.API.Create(t.Context(), foreignBlock("10.0.0.0/30")))
-			b.restart()
-			b.r.ShortageTaint, b.r.OfferFamilies = "short", families
+			b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), test.families...)
+			test.given(b)
 			b.settleOffers()
-			if taints := b.node().Spec.Taints; len(taints) != 1 {
-				t.Errorf("taints are %v", taints)
+			if taints := b.node().Spec.Taints; len(taints) != test.want {
+				t.Errorf("taints are %v, want %d", taints, test.want)
 			}
 		})
 	}
@@ -289,26 +301,6 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 	block := inService(cidr)
 	block.Spec.NodeName = "other"
 	return block
-}
-
-// Where Nodes have no offers, one published address is enough.
-func TestTaintGoesWithFirstBlock(t *testing.T) {
-	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"))
-	b.settleAt(time.Minute)
-	b.settle() // the published addresses have been read back
-	if taints := b.node().Spec.Taints; len(taints) > 0 || len(b.CiliumNode().Pool) == 0 {
-		t.Errorf("taints are %v, with %d addresses", taints, len(b.CiliumNode().Pool))
-	}
-}
-
-// Cilium does not run on such a Node, so its pods need no address from a pool.
-func TestOptedOutNodeLosesTaint(t *testing.T) {
-	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/24"), ipalloc.IPv4)
-	b.changeNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.OptOutLabel: "true"} })
-	b.settle()
-	if taints := b.node().Spec.Taints; len(taints) > 0 {
-		t.Errorf("taints are %v", taints)
-	}
 }
 
 // An operator with a Pod that does not tolerate the taint takes it off a Node that is still short.
