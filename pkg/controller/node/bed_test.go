@@ -53,9 +53,7 @@ func (b *bed) restart() {
 func (b *bed) connect() {
 	b.T.Helper()
 	own, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	b.must(err)
 	b.r = &Reconciler{
 		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints())},
 		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
@@ -81,6 +79,14 @@ func (b *bed) reconcile() ([]string, error) {
 	b.Watch()
 	_, err := b.r.Reconcile(b.T.Context(), fakeapi.RequestOf("n"))
 	return b.Calls, err
+}
+
+// observe is the first step of a reconcile.
+func (b *bed) observe() *observation {
+	b.T.Helper()
+	o, err := b.r.observe(b.T.Context(), "n")
+	b.must(err)
+	return o
 }
 
 // step is a reconcile that must not fail.

@@ -204,10 +204,7 @@ func TestReconcileRepairs(t *testing.T) {
 func TestCiliumNodeOfGoneNodeIsNotRestored(t *testing.T) {
 	b := newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), inService("10.0.0.0/30"))
 	b.r.Ledger.RemoveCiliumNode(ciliumnode.NewView(lastSeen("node-uid")))
-	o, err := b.r.observe(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := b.observe()
 	o.Node = fixtures.Node() // as a cache has it that lags
 	if _, err := b.r.recreate(t.Context(), o, b.r.Ledger.LastCiliumNode("n"), &outcome{}); !errors.Is(err, errCacheBehind) || b.CiliumNode() != nil {
 		t.Errorf("%v, CiliumNode %v", err, b.CiliumNode())
@@ -239,10 +236,7 @@ func TestMemoryEndsWithAPause(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1", "10.0.0.2"),
 		inService("10.0.0.0/30"))
 	b.r.Paused = true
-	o, err := b.r.observe(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := b.observe()
 	b.memoryOf(o.uid(), ipalloc.IPv4).IdleSince = []time.Time{fixtures.Noon()}
 	b.r.decide(t.Context(), o)
 	if got := b.memoryOf(o.uid(), ipalloc.IPv4); len(got.IdleSince) > 0 {

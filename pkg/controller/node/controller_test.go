@@ -27,9 +27,7 @@ import (
 func TestReconcileFirstBlocks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	calls, err := b.reconcile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.must(err)
 	want := []string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
@@ -149,10 +147,7 @@ func TestDecideForFamiliesThatShareTheBudget(t *testing.T) {
 	b.agentSince(0)
 	b.r.Pacing = pacing.New(10, 0) // one at once
 	b.at(time.Hour)
-	o, err := b.r.observe(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := b.observe()
 	for _, f := range ipalloc.Families() {
 		b.memoryOf(o.uid(), f).IdleSince = []time.Time{fixtures.Noon()}
 	}

@@ -131,8 +131,7 @@ func TestOffersAreCoalesced(t *testing.T) {
 	b.writesOnlyOffer()
 	b.offersOf(7)
 	b.callsNothing("offered")
-	o, err := b.r.observe(t.Context(), "n")
-	b.must(err)
+	o := b.observe()
 	plans := []familyPlan{{Share: &o.Shares[0], plan: expand.Plan{Mark: fixtures.Addrs("10.0.0.9", "10.0.0.10")}}}
 	if err := b.r.offer(t.Context(), o, plans, &outcome{}); err != nil || len(plans[0].plan.Mark) != 2 {
 		t.Errorf("%v, marks %v; want both marks", err, plans[0].plan.Mark)
@@ -307,9 +306,7 @@ func foreignBlock(cidr string) *v1alpha1.PodIPBlock {
 func TestUntoleratedTaintIsRemoved(t *testing.T) {
 	b := registered(t, fixtures.PodIPPool("p", 1, "10.0.0.0/30"))
 	b.r.SetsNoTaint = true
-	if err := b.r.setTaint(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, &shortage{unmet: true}); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.r.setTaint(t.Context(), &observation{Snapshot: &state.Snapshot{Node: b.node()}}, nil, &shortage{unmet: true}))
 	if taints := b.node().Spec.Taints; len(taints) > 0 {
 		t.Errorf("taints are %v", taints)
 	}

@@ -217,9 +217,7 @@ func TestFamilyNotRunIsRemoved(t *testing.T) {
 				b.must(b.API.Create(t.Context(), test.late))
 			}
 			answered := fixtures.CiliumNode("n", "")
-			if err := b.API.Get(t.Context(), client.ObjectKeyFromObject(answered), answered); err != nil {
-				t.Fatal(err)
-			}
+			b.must(b.API.Get(t.Context(), client.ObjectKeyFromObject(answered), answered))
 			answered.Status.IPAM.ReleaseIPs[report] = "do-not-release"
 			b.must(b.API.Status().Update(t.Context(), answered))
 			b.settle()

@@ -183,9 +183,7 @@ func TestNodeConditionAtRest(t *testing.T) {
 		want int
 	}{{nil, 0}, {lack, 1}, {lack, 0}, {more, 1}, {more, 0}, {nil, 1}, {nil, 0}} {
 		b.Calls = nil
-		if err := b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack); err != nil {
-			t.Fatal(err)
-		}
+		b.must(b.r.Reporter.setNodeCondition(t.Context(), b.node(), step.lack))
 		if len(b.Calls) != step.want {
 			t.Errorf("step %d: writes %v, want %d", i, b.Calls, step.want)
 		}
@@ -202,9 +200,7 @@ func TestNodeTaintIsWrittenOnWhatWasSeen(t *testing.T) {
 	if err := b.r.Reporter.setNodeTaint(t.Context(), seen, "short", true); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	if err := b.r.Reporter.setNodeTaint(t.Context(), b.node(), "short", true); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.r.Reporter.setNodeTaint(t.Context(), b.node(), "short", true))
 	if taints := b.node().Spec.Taints; len(taints) != 2 {
 		t.Errorf("taints are %v", taints)
 	}

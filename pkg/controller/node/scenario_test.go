@@ -18,8 +18,7 @@ import (
 // ensureCiliumNode runs the step of a reconcile that creates or restores the CiliumNode.
 func (b *bed) ensureCiliumNode() {
 	b.T.Helper()
-	o, err := b.r.observe(b.T.Context(), "n")
-	b.must(err)
+	o := b.observe()
 	if next, err := b.r.ensureCiliumNode(b.T.Context(), o, &outcome{}); err != nil || next != nil {
 		b.T.Fatalf("%v, and nothing written: %t", err, next != nil)
 	}
