@@ -55,8 +55,11 @@ func (b *bed) connect() {
 	own, err := NewMetrics(prometheus.NewRegistry())
 	b.must(err)
 	b.r = &Reconciler{
-		Cluster: state.Cluster{Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute), Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints())},
-		Cache:   b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
+		Cluster: state.Cluster{
+			Ledger: b.Ledger, Pools: b.Pools, Defaults: b.Defaults(), Pods: state.NewPods(), Agents: state.NewAgents(time.Minute),
+			Awaiting: &state.Awaiting{}, Taken: b.Pressure.Taken, StartupTaints: state.SetOf(crd.DefaultStartupTaints()),
+		},
+		Cache: b.Cached(), Live: b.Live(), CiliumNodes: &ciliumnode.Client{Writer: b.API, Reader: b.Live(), Mode: b.Mode},
 		Blocks:   &BlockClient{Cache: b.Cached(), Live: b.Live(), Writer: b.API, Ledger: b.Ledger, Shared: b.Shared, Clock: b.Clock, WaitForCache: b.Ledger.WaitShown},
 		Reporter: &Reporter{Client: b.API, Events: b.Events, Shared: b.Shared, Clock: b.Clock, Cache: b.Cached(), Live: b.Live(), Ledger: b.Ledger},
 		Pacing:   b.Pacing, Pressure: b.Pressure,

@@ -61,22 +61,22 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 		return scenario{objects: append(objects, first), given: given, do: (*bed).ensureCiliumNode, want: "blocks " + want + "; release 233.252.0.1=marked-for-release"}
 	}
 	runScenarios(t, map[string]scenario{
-		"as it was seen":                  restored("10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second),
-		"with a block that drains":        restored("10.0.0.0/30 InService 10.0.0.4/30 Draining; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)),
-		"without a block that cools down": restored("10.0.0.0/30 InService 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", nil, coolingDown("10.0.0.4/30")),
-		"without a block whose object goes": restored("10.0.0.0/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", func(b *bed) {
+		"as it was seen":                  restored("10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second),
+		"with a block that drains":        restored("10.0.0.0/30 10.0.0.4/30 Draining; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, fixtures.BlockObject("10.0.0.4/30", ipalloc.Draining)),
+		"without a block that cools down": restored("10.0.0.0/30 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", nil, coolingDown("10.0.0.4/30")),
+		"without a block whose object goes": restored("10.0.0.0/30 10.0.0.8/30; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 172.16.0.1", func(b *bed) {
 			b.once("get PodIPBlock", func() { b.removeByForce("10.0.0.4-30") })
 		}, second, inService("10.0.0.8/30")),
-		"without what is another's now": restored("10.0.0.0/30 InService 10.0.0.4/30 InService 172.16.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
+		"without what is another's now": restored("10.0.0.0/30 10.0.0.4/30 172.16.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
 			b.must(b.API.Create(b.T.Context(), anothers.DeepCopy()))
 		}, second),
-		"without another's that the watch lacks": restored("10.0.0.0/30 InService 10.0.0.4/30 InService 172.16.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
+		"without another's that the watch lacks": restored("10.0.0.0/30 10.0.0.4/30 172.16.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5", func(b *bed) {
 			b.Blind = true
 			b.must(b.API.Create(b.T.Context(), anothers.DeepCopy()))
 		}, second),
-		"without a later block that overlaps": restored("10.0.0.0/29 InService 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second, inService("10.0.0.0/29")),
+		"without a later block that overlaps": restored("10.0.0.0/29 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 172.16.0.1", nil, second, inService("10.0.0.0/29")),
 		"listed, in multi-pool mode": {
-			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30 172.16.0.0/24",
+			want: "blocks 10.0.0.0/30 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30 172.16.0.0/24",
 			mode: ciliumnode.MultiPool, objects: []client.Object{first, coolingDown("10.0.0.4/30")},
 			given: func(b *bed) {
 				last := owned(fixtures.Pooled(9, "10.0.0.0/30", "10.0.0.4/30", "172.16.0.0/24"), "node-uid")
@@ -85,7 +85,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 			},
 		},
 		"listed, without what is another's now": {
-			want: "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30",
+			want: "blocks 10.0.0.0/30; lists 10.0.0.0/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.BluePool("10.8.0.0/28"), first}, do: (*bed).ensureCiliumNode,
 			given: func(b *bed) {
 				last := owned(fixtures.Listing("10.8.0.0/30"), "node-uid")
@@ -97,11 +97,11 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 		},
 		// The agent may still have every block the node holds, so all are listed, at any demand.
 		"forgotten, in multi-pool mode": {
-			want: "blocks 10.0.0.0/30 InService 10.0.0.12/30 CoolingDown 10.0.0.4/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30",
+			want: "blocks 10.0.0.0/30 10.0.0.12/30 CoolingDown 10.0.0.4/30 10.0.0.8/30; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30",
 			mode: ciliumnode.MultiPool, settles: true,
 			objects: []client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/27"), first, second, inService("10.0.0.8/30"), coolingDown("10.0.0.12/30")},
 		},
-		"not for a Node of another UID": {given: func(b *bed) { b.remembers(lastSeen("old-uid")) }, want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
+		"not for a Node of another UID": {given: func(b *bed) { b.remembers(lastSeen("old-uid")) }, want: "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
 		// If a block was removed by force with its CiliumNode, it is claimed again first.
 		"after its blocks": {
 			objects: []client.Object{first},
@@ -109,7 +109,7 @@ func TestCiliumNodeIsRestored(t *testing.T) {
 				b.remembers(lastSeen("node-uid"))
 				b.once("create CiliumNode", func() { b.block("10.0.0.4/30") })
 			},
-			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6 172.16.0.1; release 233.252.0.1=marked-for-release",
+			want: "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6 172.16.0.1; release 233.252.0.1=marked-for-release",
 		},
 	})
 }
@@ -176,7 +176,7 @@ func TestReconcileRepairs(t *testing.T) {
 	runScenarios(t, map[string]scenario{
 		"opted out": {objects: []client.Object{optedOut, inService("10.0.0.0/30")}, settles: true, want: "blocks 10.0.0.0/30 CoolingDown; no CiliumNode"},
 		"opted out, its CiliumNode not shown": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{optedOut, inService("10.0.0.0/30"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1")},
 			given: func(b *bed) {
 				b.r.Ledger.RemoveCiliumNode(b.r.Ledger.MissingCiliumNodes(nil, fakeapi.Latest)[0])
@@ -184,13 +184,13 @@ func TestReconcileRepairs(t *testing.T) {
 				b.Lags = true
 			},
 		},
-		"removed by force": {objects: []client.Object{removed}, settles: true, want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.4/30 192.168.0.0/24 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
+		"removed by force": {objects: []client.Object{removed}, settles: true, want: "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.4/30 192.168.0.0/24 10.0.0.0/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"},
 		"removed by force, and listed no more": {objects: []client.Object{removed}, given: func(b *bed) {
 			b.Lag()
 			b.agentWrites(`{"spec":{"ipam":{"podCIDRs":[],"pool":null}}}`)
 		}},
 		"removed by force, of two Cilium pools": {
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30 10.8.0.8/30; lists blue 10.0.0.8/30 10.8.0.0/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30 10.8.0.8/30; lists blue 10.0.0.8/30 10.8.0.0/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.BluePool("10.8.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30", "10.8.0.8/30")}, settles: true,
 			given: func(b *bed) {
 				b.agentWrites(`{"spec":{"ipam":{"pools":{"allocated":[{"pool":"blue","cidrs":["10.0.0.8/30","10.8.0.0/30"]},{"pool":"default","cidrs":["10.0.0.0/30","10.8.0.8/30"]}]}}}}`)

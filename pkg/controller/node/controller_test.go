@@ -57,7 +57,7 @@ func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 // Whichever write is the last one, or loses its response, the rules hold and the node ends up in
 // its right state.
 func TestReconcileSurvivesEveryWrite(t *testing.T) {
-	survivesEveryWrite(t, ciliumnode.CRD, 4, "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6")
+	survivesEveryWrite(t, ciliumnode.CRD, 4, "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6")
 }
 
 // A pool that cannot serve does not keep a node from another pool that selects it, at any

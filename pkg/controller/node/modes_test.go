@@ -38,7 +38,7 @@ func nodeWith(podCIDR string) *corev1.Node {
 // A Node gets one block, however many addresses its pool keeps free, and no CiliumNode: its
 // agent creates that.
 func TestKubernetesFirstBlock(t *testing.T) {
-	const want = "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30"
+	const want = "blocks 10.0.0.0/30; lists 10.0.0.0/30"
 	b := kubernetesBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	if diff := cmp.Diff([]string{"create PodIPBlock", "get CiliumNode", "patch Node"}, b.step()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
@@ -55,7 +55,7 @@ func TestKubernetesFirstBlock(t *testing.T) {
 // assigns a second one.
 func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 	for name, test := range map[string]scenario{
-		"one of a pool":    {objects: []client.Object{nodeWith("10.0.0.4/30")}, want: "blocks 10.0.0.4/30 InService; lists 10.0.0.4/30"},
+		"one of a pool":    {objects: []client.Object{nodeWith("10.0.0.4/30")}, want: "blocks 10.0.0.4/30; lists 10.0.0.4/30"},
 		"one of no pool":   {objects: []client.Object{nodeWith("10.9.0.0/24")}, want: "lists 10.9.0.0/24"},
 		"of unlike length": {objects: []client.Object{nodeWith("10.0.0.0/29")}, want: "lists 10.0.0.0/29"},
 		"a block that is to go": {
@@ -64,7 +64,7 @@ func TestKubernetesLeavesWhatIsThere(t *testing.T) {
 		},
 		"a second block goes": {
 			objects: []client.Object{nodeWith("10.0.0.4/30"), coolingDown("10.0.0.0/30"), inService("10.0.0.4/30")},
-			want:    "blocks 10.0.0.4/30 InService; lists 10.0.0.4/30",
+			want:    "blocks 10.0.0.4/30; lists 10.0.0.4/30",
 		},
 	} {
 		test.mode, test.given, test.do = ciliumnode.Kubernetes, (*bed).settle, func(b *bed) { b.settleAt(24 * time.Hour) }
@@ -94,7 +94,7 @@ func TestKubernetesReleasesWhatWasNotAssigned(t *testing.T) {
 		}
 		b.restart()
 	}
-	b.is("blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
 	b.settled()
 }
 
@@ -217,7 +217,7 @@ func TestKubernetesBlockThatTheNodeNamesWins(t *testing.T) {
 		t.Helper()
 		b.settle()
 		b.settleAfter(24 * time.Hour)
-		b.is("blocks " + assigned + " InService; lists " + assigned)
+		b.is("blocks " + assigned + "; lists " + assigned)
 		b.settled()
 	}
 	t.Run("while it drains", func(t *testing.T) {

@@ -36,7 +36,7 @@ func allocates(cidrs ...string) string {
 }
 
 func TestMultiPoolFirstBlocks(t *testing.T) {
-	const want = "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30"
+	const want = "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30"
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
 	if diff := cmp.Diff([]string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}, b.step()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
@@ -53,7 +53,7 @@ func TestMultiPoolFirstBlocks(t *testing.T) {
 func TestMultiPoolGrowsAsAsked(t *testing.T) {
 	b := poolBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"))
 	b.settle()
-	b.is("blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
 	b.agentWrites(`{"spec":{"ipam":{"pools":{"requested":[{"pool":"default","needed":{"ipv4-addrs":5}}]}}}}`)
 	b.settle()
 	b.listsOnly("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30")
@@ -68,11 +68,11 @@ func returned(t *testing.T) *bed {
 // A block that the agent returned cools down, and is released only after the CiliumNode has
 // changed since, whichever write is the last one.
 func TestMultiPoolReturnedBlockCoolsDown(t *testing.T) {
-	const left = "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30"
+	const left = "blocks 10.0.0.0/30; lists 10.0.0.0/30"
 	b := returned(t)
 	b.fenced()
 	b.settle()
-	b.is("blocks 10.0.0.0/30 InService 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30")
+	b.is("blocks 10.0.0.0/30 10.0.0.4/30 CoolingDown; lists 10.0.0.0/30")
 	b.settleAfter(time.Minute + time.Second)
 	if b.has("10.0.0.4/30") {
 		t.Errorf("it is still there: %+v", b.Blocks())
@@ -131,7 +131,7 @@ func TestMultiPoolTakenBackWhileItCoolsDown(t *testing.T) {
 			b.agentWrites(allocates("10.0.0.0/30", "10.0.0.4/30"))
 			b.settle()
 			b.settleAt(time.Hour)
-			b.is("blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30")
+			b.is("blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30")
 		})
 	}
 }
@@ -146,20 +146,23 @@ func TestMultiPool(t *testing.T) {
 	})
 	runScenarios(t, map[string]scenario{
 		"a block removed by force is recreated": {
-			want: "blocks 10.0.0.8/30 InService; lists 10.0.0.8/30",
+			want: "blocks 10.0.0.8/30; lists 10.0.0.8/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.Pooled(2, "10.0.0.8/30")},
 		},
 		"all CIDRs that CiliumNodes name, in any field, are taken": {
-			want: "blocks 10.0.0.12/30 InService; lists 10.0.0.12/30",
+			want: "blocks 10.0.0.12/30; lists 10.0.0.12/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{named},
 		},
 		// In a block that is listed whole no address can be withheld, so a block with a reserved
 		// address is not assigned, even if only the remainder is to be published.
-		"a reserved address keeps its block":   {mode: ciliumnode.MultiPool, objects: []client.Object{reserving}, want: "blocks 10.0.0.4/30 InService 10.0.0.8/30 InService; lists 10.0.0.4/30 10.0.0.8/30"},
-		"unless addresses are published alone": {objects: []client.Object{reserving}, want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30; pool 10.0.0.10 10.0.0.2 10.0.0.5 10.0.0.6 10.0.0.9"},
+		"a reserved address keeps its block": {mode: ciliumnode.MultiPool, objects: []client.Object{reserving}, want: "blocks 10.0.0.4/30 10.0.0.8/30; lists 10.0.0.4/30 10.0.0.8/30"},
+		"unless addresses are published alone": {
+			objects: []client.Object{reserving},
+			want:    "blocks 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30; lists 10.0.0.0/30 10.0.0.4/30 10.0.0.8/30; pool 10.0.0.10 10.0.0.2 10.0.0.5 10.0.0.6 10.0.0.9",
+		},
 		// The watch may lag behind another process's write.
 		"an old list is not believed": {
-			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService; lists 10.0.0.0/30 10.0.0.4/30",
+			want: "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30",
 			mode: ciliumnode.MultiPool, objects: []client.Object{fixtures.Pooled(2, "10.0.0.0/30"), inService("10.0.0.0/30"), inService("10.0.0.4/30")},
 			given: func(b *bed) {
 				b.Lag()
@@ -178,7 +181,7 @@ func TestMultiPoolReturnsAClaimNamedElsewhere(t *testing.T) {
 	b.settle()
 	b.listsOnly("10.0.0.0/30", "10.0.0.8/30")
 	b.settleAfter(time.Hour)
-	b.is("blocks 10.0.0.0/30 InService 10.0.0.8/30 InService; lists 10.0.0.0/30 10.0.0.8/30")
+	b.is("blocks 10.0.0.0/30 10.0.0.8/30; lists 10.0.0.0/30 10.0.0.8/30")
 }
 
 // blueBed is node n, with an agent that has its requests from the default pool, and a pool that
@@ -209,24 +212,24 @@ func TestCiliumPools(t *testing.T) {
 	mine := crd.NewBlock(fixtures.Prefix("10.8.0.0/30"), "blues", "n", "node-uid")
 	mine.UID = "uid-blue"
 	for name, test := range map[string]scenario{
-		"no agent requests it": {objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, want: "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30"},
+		"no agent requests it": {objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, want: "blocks 10.0.0.0/30; lists 10.0.0.0/30"},
 		"an agent requests it": {
 			objects: []client.Object{blue, fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService 10.8.0.4/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30",
 		},
 		"a full one takes from no other": {
 			objects: []client.Object{fixtures.BluePool("10.8.0.0/30"), fixtures.Pooled(2, "10.0.0.0/30"), first}, given: asks,
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
 		// Only the plan of a block's own Cilium pool reports why its drain has not begun. The plans of
 		// other pools would keep clearing it.
 		"a drain waits in one": {
 			objects: []client.Object{held, fixtures.Listing("10.8.0.0/30"), first, blueBlock("10.8.0.0/30")}, given: asks,
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService held; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/30 held; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
 		"a recreated CiliumNode lists the blocks of each": {
 			objects: []client.Object{fixtures.PodIPPool("p", 1, "10.0.0.0/27"), blue, first, inService("10.0.0.4/30"), mine},
-			want:    "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30 10.0.0.4/30; lists blue 10.8.0.0/30",
+			want:    "blocks 10.0.0.0/30 10.0.0.4/30 10.8.0.0/30; lists 10.0.0.0/30 10.0.0.4/30; lists blue 10.8.0.0/30",
 		},
 		// A recreated PodIPPool may serve another one: listed blocks stay where the agent has them.
 		"its pool serves another now": {
@@ -237,7 +240,7 @@ func TestCiliumPools(t *testing.T) {
 				b.r.Pools.Delete(green.Name)
 				b.r.Pools.Set(green)
 			},
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30",
 		},
 		// A block of an unknown Cilium pool is listed under none, not even the default one. It waits for
 		// the pod whose status names it, and delays nothing else. Its pods are no demand of the default
@@ -251,12 +254,12 @@ func TestCiliumPools(t *testing.T) {
 				b.settle()
 				b.at(time.Hour)
 			},
-			want: "blocks 10.0.0.0/30 InService 10.8.0.0/28 Draining; lists 10.0.0.0/30",
+			want: "blocks 10.0.0.0/30 10.8.0.0/28 Draining; lists 10.0.0.0/30",
 		},
 		"no pool of a block of a forgotten CiliumNode": {
 			objects: []client.Object{blueBlock("10.8.0.0/28")},
 			given:   func(b *bed) { b.r.Pods.Set(podOn("x", "10.8.0.1"), fixtures.Noon()) },
-			want:    "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService 10.8.0.0/28 Draining; lists 10.0.0.0/30 10.0.0.4/30",
+			want:    "blocks 10.0.0.0/30 10.0.0.4/30 10.8.0.0/28 Draining; lists 10.0.0.0/30 10.0.0.4/30",
 		},
 	} {
 		test.mode, test.settles = ciliumnode.MultiPool, true
@@ -283,7 +286,7 @@ func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
 	for range 2 {
 		b.agentWrites(asksBlue)
 		b.settle()
-		b.is("blocks 10.0.0.0/30 InService 10.8.0.0/30 InService 10.8.0.4/30 InService; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
+		b.is("blocks 10.0.0.0/30 10.8.0.0/30 10.8.0.4/30; lists 10.0.0.0/30; lists blue 10.8.0.0/30 10.8.0.4/30")
 		for _, k := range b.Blocks() {
 			if blue := k.Pool == "blues"; blue != strings.HasPrefix(k.Name, "10.8.") {
 				t.Errorf("block %s is of pool %s", k.Name, k.Pool)
@@ -291,9 +294,9 @@ func TestAgentRequestsACiliumPoolAgain(t *testing.T) {
 		}
 		b.agentWrites(returnsBlue)
 		b.settle()
-		b.is("blocks 10.0.0.0/30 InService 10.8.0.0/30 CoolingDown 10.8.0.4/30 CoolingDown; lists 10.0.0.0/30")
+		b.is("blocks 10.0.0.0/30 10.8.0.0/30 CoolingDown 10.8.0.4/30 CoolingDown; lists 10.0.0.0/30")
 		b.settleAfter(time.Hour)
-		b.is("blocks 10.0.0.0/30 InService; lists 10.0.0.0/30")
+		b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30")
 	}
 	b.agentWrites(asksBlue)
 	b.settle()

@@ -166,8 +166,8 @@ func TestFamilyNotRunIsNotClaimed(t *testing.T) {
 // In multi-pool mode an agent's requests show which families it runs.
 func TestFamilyNotRequestedIsNotClaimed(t *testing.T) {
 	for requested, want := range []string{ // of IPv4; 0: the agent has yet to request anything
-		"blocks 10.0.0.0/30 InService 10.0.0.4/30 InService fd00::/126 InService fd00::4/126 InService; lists 10.0.0.0/30 10.0.0.4/30 fd00::/126 fd00::4/126",
-		"blocks 10.0.0.0/30 InService; lists 10.0.0.0/30",
+		"blocks 10.0.0.0/30 10.0.0.4/30 fd00::/126 fd00::4/126; lists 10.0.0.0/30 10.0.0.4/30 fd00::/126 fd00::4/126",
+		"blocks 10.0.0.0/30; lists 10.0.0.0/30",
 	} {
 		b := poolBed(t, fixtures.Node(), fixtures.DualStack(), fixtures.Pooled(requested))
 		b.settle()

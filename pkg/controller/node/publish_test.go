@@ -227,11 +227,11 @@ func TestReconcilePublishes(t *testing.T) {
 	small, first := fixtures.PodIPPool("p", 1, "10.0.0.0/30"), inService("10.0.0.0/30")
 	runScenarios(t, map[string]scenario{
 		"no claim that overlaps": {
-			want:  "blocks 10.0.0.0/30 InService 10.0.0.8/30 InService",
+			want:  "blocks 10.0.0.0/30 10.0.0.8/30",
 			given: func(b *bed) { b.once("create PodIPBlock", func() { overlapped(b) }) },
 		},
 		"nothing that it may not list, found during the live read": {
-			want:    "blocks 10.0.0.0/30 InService",
+			want:    "blocks 10.0.0.0/30",
 			objects: []client.Object{small, bare(), first},
 			given:   func(b *bed) { b.once("get PodIPBlock", func() { overlapped(b) }) }, calls: "get PodIPBlock",
 		},
@@ -241,16 +241,16 @@ func TestReconcilePublishes(t *testing.T) {
 			given:   func(b *bed) { b.r.Ledger.Upsert(b.ReadBlock(first)) }, calls: "get PodIPBlock",
 		},
 		"nothing more of a listed block that overlaps, even in use": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{small, using(publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), "10.0.0.2"), first}, given: overlapped,
 		},
 		"nothing more of a published block that overlaps": {
-			want:    "blocks 10.0.0.0/30 InService; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{small, publishing(fixtures.CiliumNode("n", ""), "10.0.0.1"), first}, given: overlapped,
 		},
 		"nothing of a block that overlaps": {objects: []client.Object{small, bare(), first}, given: overlapped, want: "blocks 10.0.0.0/30 CoolingDown"},
 		"no longer a block that overlaps, which returns its addresses": {
-			want:    "blocks 10.0.0.0/30 InService 10.0.0.12/30 InService 10.0.0.8/30 InService; lists 10.0.0.8/30 10.0.0.12/30; pool 10.0.0.1 10.0.0.10 10.0.0.13 10.0.0.14 10.0.0.9; release 10.0.0.1=marked-for-release",
+			want:    "blocks 10.0.0.0/30 10.0.0.12/30 10.0.0.8/30; lists 10.0.0.8/30 10.0.0.12/30; pool 10.0.0.1 10.0.0.10 10.0.0.13 10.0.0.14 10.0.0.9; release 10.0.0.1=marked-for-release",
 			objects: []client.Object{using(publishing(fixtures.CiliumNode("n", "", "10.0.0.8/30"), "10.0.0.1", "10.0.0.9"), "10.0.0.9"), first, inService("10.0.0.8/30")},
 			given: func(b *bed) {
 				overlapped(b)
@@ -258,15 +258,15 @@ func TestReconcilePublishes(t *testing.T) {
 			},
 		},
 		"nothing that another CiliumNode names": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{small, bare(), publishing(fixtures.CiliumNode("m", ""), "10.0.0.2"), first},
 		},
 		"an address in use that another CiliumNode names": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2",
 			objects: []client.Object{small, using(bare(), "10.0.0.2"), publishing(fixtures.CiliumNode("m", ""), "10.0.0.2"), first},
 		},
 		"nothing of a claim that another names once it is shown": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{small},
 			given: func(b *bed) {
 				shown := b.r.Blocks.WaitForCache
@@ -278,12 +278,12 @@ func TestReconcilePublishes(t *testing.T) {
 			},
 		},
 		"nothing that another names during the live read": {
-			want:    "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1",
+			want:    "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1",
 			objects: []client.Object{small, bare(), first},
 			given:   func(b *bed) { b.once("get PodIPBlock", func() { namedByM(b) }) },
 		},
 		"no claim that is gone again": {
-			want: "blocks 10.0.0.0/30 InService 10.0.0.4/30 InService",
+			want: "blocks 10.0.0.0/30 10.0.0.4/30",
 			given: func(b *bed) {
 				b.r.Blocks.WaitForCache = func(_ context.Context, uid types.UID) error {
 					for _, k := range b.Blocks() {

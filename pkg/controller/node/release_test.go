@@ -237,7 +237,7 @@ func TestReconcileReleasesAfterTheCiliumNodeMoved(t *testing.T) {
 // The CiliumNode of a Node that reappears while the operator checks whether it is gone is left
 // alone, and so is one that an agent of a new Node takes over.
 func TestReconcileNodeGone(t *testing.T) {
-	const served = "blocks 10.0.0.0/30 InService; lists 10.0.0.0/30; pool 10.0.0.1"
+	const served = "blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1"
 	newCase := func(t *testing.T) *bed {
 		return newBed(t, fixtures.PodIPPool("p", 1, "10.0.0.0/28"), publishing(fixtures.CiliumNode("n", "", "10.0.0.0/30"), "10.0.0.1"), inService("10.0.0.0/30"))
 	}

@@ -28,7 +28,8 @@ func TestLacking(t *testing.T) {
 	}
 	east, west := fixtures.PoolOf(t, fixtures.PodIPPool("east", 1, "10.0.0.0/28")), fixtures.PoolOf(t, fixtures.PodIPPool("west", 1, "10.0.1.0/28"))
 	claim := func(n int) expand.Claim { return expand.Claim{Addresses: n, Blocks: 9} }
-	fixed := familyPlan{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}}
+	limited := expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}
+	fixed := familyPlan{Share: &state.Share{State: expand.State{BlockAssignment: &expand.BlockAssignment{SingleBlock: true}}}, plan: limited}
 	blue := familyPlan{Share: &state.Share{CiliumPool: "blue"}, plan: expand.Plan{Demand: 8, Claim: claim(8)}}
 	const exhausted = v1alpha1.NodePoolsExhausted
 	tests := map[string]struct {
@@ -41,15 +42,15 @@ func TestLacking(t *testing.T) {
 		"nothing decided":                        {},
 		"enough":                                 {plans: []familyPlan{v4(expand.Plan{Demand: 3, Capacity: 6})}},
 		"a claim that was met":                   {plans: []familyPlan{v4(expand.Plan{Demand: 5, Capacity: 2, Claim: claim(7)})}},
-		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "ipv4: 3 more addresses wanted and no pool that serves this node (east, west)"},
+		"only the reserve is lacking":            {[]familyPlan{v4(expand.Plan{Demand: 5, Capacity: 6, Claim: claim(3)}, east, west)}, [2]int{3, 0}, false, exhausted, "no pool that serves this node (east, west)"},
 		"pods wait":                              {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{6, 0}, true, exhausted, "ipv4: 6 more addresses wanted"},
 		"what was claimed suffices for the pods": {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Claim: claim(6)}, east)}, [2]int{4, 0}, false, exhausted, "ipv4: 4 more addresses wanted"},
-		"pods run on in blocks that have to go and cannot be replaced": {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted"},
-		"a limit":                 {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2})}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than"},
-		"the one block of a Node": {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has"},
-		"no pool at all":          {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)"},
-		"a pool of Cilium's":      {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
-		"each family for itself":  {[]familyPlan{v4(expand.Plan{Demand: 8, Capacity: 6, Shortage: 2}), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted"},
+		"pods run on in blocks that have to go":  {[]familyPlan{v4(expand.Plan{Demand: 8, ServedElsewhere: 8, Claim: claim(12)}, east)}, [2]int{12, 0}, false, exhausted, "ipv4: 12 more addresses wanted"},
+		"a limit":                                {[]familyPlan{v4(limited)}, [2]int{}, true, reasonLimitReached, "ipv4: 2 more addresses needed than"},
+		"the one block of a Node":                {[]familyPlan{fixed}, [2]int{}, true, reasonBlockFull, "ipv4: 2 more addresses needed than the block of this node has"},
+		"no pool at all":                         {[]familyPlan{v4(expand.Plan{Demand: 1, Claim: claim(6)})}, [2]int{6, 0}, true, exhausted, "(none)"},
+		"a pool of Cilium's":                     {[]familyPlan{blue}, [2]int{8, 0}, true, exhausted, "ipv4 of Cilium's pool blue: 8 more addresses wanted"},
+		"each family for itself":                 {[]familyPlan{v4(limited), v6(expand.Plan{Demand: 3, Capacity: 6, Claim: claim(1)})}, [2]int{0, 1}, true, exhausted, "allow; ipv6: 1 more addresses wanted"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func (b *bed) ensureCiliumNode() {
 }
 
 // summary describes the blocks of all nodes and what node n's CiliumNode lists, publishes and
-// negotiates, without empty parts.
+// negotiates, without empty parts. A block without a phase is in service.
 func (b *bed) summary() string {
 	b.T.Helper()
 	var parts []string
@@ -34,7 +34,11 @@ func (b *bed) summary() string {
 			parts = append(parts, name+" "+strings.Join(list, " "))
 		}
 	}
-	part("blocks", b.phases())
+	var blocks []string
+	for _, line := range b.phases() {
+		blocks = append(blocks, strings.Replace(line, " InService", "", 1))
+	}
+	part("blocks", blocks)
 	v := b.CiliumNode()
 	if v == nil {
 		return strings.Join(append(parts, "no CiliumNode"), "; ")
