@@ -24,18 +24,15 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
+// firstTwo is a node in crd mode with its first two blocks.
+const firstTwo = "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6"
+
 func TestReconcileFirstBlocks(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"))
-	calls, err := b.reconcile()
-	b.must(err)
-	want := []string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}
-	if diff := cmp.Diff(want, calls); diff != "" {
+	if diff := cmp.Diff([]string{"create CiliumNode", "create PodIPBlock", "create PodIPBlock", "patch CiliumNode"}, b.step()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	v := b.CiliumNode()
-	if len(v.Pool) != 4 || len(v.PodCIDRs) != 2 {
-		t.Errorf("pool %v, podCIDRs %v; want the four usable addresses of two blocks", v.Pool, v.PodCIDRs)
-	}
+	b.is(firstTwo)
 	b.Check("at the end")
 	b.settled()
 }
@@ -57,7 +54,7 @@ func TestReconcileWaitsUntilAllIsRead(t *testing.T) {
 // Whichever write is the last one, or loses its response, the rules hold and the node ends up in
 // its right state.
 func TestReconcileSurvivesEveryWrite(t *testing.T) {
-	survivesEveryWrite(t, ciliumnode.CRD, 4, "blocks 10.0.0.0/30 10.0.0.4/30; lists 10.0.0.0/30 10.0.0.4/30; pool 10.0.0.1 10.0.0.2 10.0.0.5 10.0.0.6")
+	survivesEveryWrite(t, ciliumnode.CRD, 4, firstTwo)
 }
 
 // A pool that cannot serve does not keep a node from another pool that selects it, at any
@@ -74,14 +71,8 @@ func TestReconcileServesBesideAPoolThatCannot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, fixtures.Node(), good.DeepCopy(), bad)
 			b.settle()
-			if v := b.CiliumNode(); v == nil || len(v.Pool) != 4 {
-				t.Fatalf("the CiliumNode is %+v, want four addresses", v)
-			}
-			for _, k := range b.Blocks() {
-				if k.Pool != "good" {
-					t.Errorf("block %s is of pool %s", k.CIDR, k.Pool)
-				}
-			}
+			b.is(firstTwo)
+			b.servesFrom("good")
 			b.settled()
 		})
 	}
@@ -96,9 +87,7 @@ func TestReconcileUnderAnInvalidPoolAlone(t *testing.T) {
 	b.startAgent()
 	b.pods(5)
 	b.settle()
-	if v := b.CiliumNode(); len(v.Pool) != 2 || !v.Lists(fixtures.Prefix("10.0.0.0/30")) {
-		t.Errorf("pool %v, podCIDRs %v", v.Pool, v.PodCIDRs)
-	}
+	b.is("blocks 10.0.0.0/30; lists 10.0.0.0/30; pool 10.0.0.1 10.0.0.2")
 	b.hasShortage(v1alpha1.NodePoolsExhausted)
 	b.reportsShortage("no pool that serves this node (p: invalid) has a free block")
 }
@@ -123,11 +112,9 @@ func TestDefinite(t *testing.T) {
 		"an unknown status error": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 599}}, false},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := definite(test.err); got != test.want {
-				t.Errorf("definite is %t", got)
-			}
-		})
+		if got := definite(test.err); got != test.want {
+			t.Errorf("%s: definite is %t", name, got)
+		}
 	}
 }
 

@@ -44,9 +44,7 @@ func TestFirstBlockAwaitsLabels(t *testing.T) {
 				}
 				b.changeNode(func(n *corev1.Node) { n.Labels, n.Spec.Taints = map[string]string{"zone": "z"}, nil })
 				b.settle()
-				if got := b.poolsOf(); !slices.Equal(got, []string{"z"}) {
-					t.Errorf("blocks of pools %v, want those of the zone's pool alone", got)
-				}
+				b.servesFrom("z")
 				b.Check("at the end")
 			})
 		}
@@ -167,30 +165,14 @@ func starts(router string) func(*ciliumv2.CiliumNode) {
 
 func labelled(n *corev1.Node) { n.Labels = map[string]string{"zone": "z"} }
 
-func (b *bed) poolsOf() []string {
-	b.T.Helper()
-	var names []string
-	for _, k := range b.Blocks() {
-		if k.Phase == ipalloc.InService && !slices.Contains(names, k.Pool) {
-			names = append(names, k.Pool)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 func TestFirstBlocksAreReplaced(t *testing.T) {
 	b := newBed(t, fixtures.Node(), fixtures.PodIPPool("p", 1, "10.0.0.0/28"), zoned("10.1.0.0/28"))
 	b.settle()
-	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
-		t.Fatalf("blocks in service are of pools %v, want p", got)
-	}
+	b.servesFrom("p")
 	first := b.Blocks()
 	b.changeNode(labelled)
 	b.settle()
-	if got := b.poolsOf(); !slices.Equal(got, []string{"z"}) {
-		t.Fatalf("blocks in service are of pools %v, want z: %+v", got, b.Blocks())
-	}
+	b.servesFrom("z")
 	v := b.CiliumNode()
 	for _, k := range first {
 		if is := b.block(k.CIDR.String()); is.Phase != ipalloc.Draining || is.Reason != expand.PoolChanged {
@@ -232,9 +214,7 @@ func TestFirstBlocksServeBesideThePoolThatRules(t *testing.T) {
 	b.settle()
 	b.changeNode(labelled)
 	b.settle()
-	if got := b.poolsOf(); !slices.Equal(got, []string{"p", "z"}) {
-		t.Errorf("blocks in service are of pools %v, want p and z", got)
-	}
+	b.servesFrom("p", "z")
 	if got := b.CiliumNode().PublishedIn(fixtures.Prefix("10.1.0.0/30")); len(got) == 0 {
 		t.Error("the block of z is not published")
 	}
@@ -251,9 +231,7 @@ func TestFirstBlocksWaitForThePoolThatRules(t *testing.T) {
 	b.settle()
 	b.changeNode(labelled)
 	b.settle()
-	if got := b.poolsOf(); !slices.Equal(got, []string{"p"}) {
-		t.Fatalf("blocks in service are of pools %v, want p", got)
-	}
+	b.servesFrom("p")
 	if woken := b.r.Awaiting.Wake(ipalloc.IPv4, []string{"z"}); !slices.Equal(woken, []string{"n"}) {
 		t.Errorf("a block of z that comes free wakes %v, want n", woken)
 	}

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cilium-pool/cilium-pool-operator/pkg/ciliumnode"
 	"github.com/cilium-pool/cilium-pool-operator/pkg/crd/v1alpha1"
+	"github.com/cilium-pool/cilium-pool-operator/pkg/ipalloc"
 	"github.com/cilium-pool/cilium-pool-operator/test/fixtures"
 )
 
@@ -120,4 +122,19 @@ func runScenarios(t *testing.T, tests map[string]scenario) {
 func using(cn *ciliumv2.CiliumNode, addrs ...string) *ciliumv2.CiliumNode {
 	cn.Status.IPAM.Used = fixtures.AllocationMap(addrs...)
 	return cn
+}
+
+// servesFrom fails the test unless the blocks in service are of these pools.
+func (b *bed) servesFrom(want ...string) {
+	b.T.Helper()
+	var got []string
+	for _, k := range b.Blocks() {
+		if k.Phase == ipalloc.InService && !slices.Contains(got, k.Pool) {
+			got = append(got, k.Pool)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.T.Errorf("pools that serve (-want +got):\n%s", diff)
+	}
 }
