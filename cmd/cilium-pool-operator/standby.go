@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// looksEvery is the interval between a standby's reads of the Lease.
-const looksEvery = 250 * time.Millisecond
+// pollInterval is the interval between a standby's reads of the Lease.
+const pollInterval = 250 * time.Millisecond
 
 // standbyLock is a lock whose Get, while this process is a standby, returns once the Lease
 // can be acquired: the holder has released it, or has not renewed it for its duration.
@@ -49,7 +49,7 @@ func (l *standbyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 			return &free, raw, nil
 		}
 		select {
-		case <-time.After(looksEvery):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return record, raw, nil // held by another
 		}

@@ -22,7 +22,7 @@ type Metrics struct {
 	shadow     *prometheus.GaugeVec
 	unselected *prometheus.GaugeVec
 	offered    *prometheus.GaugeVec
-	waiting    *waiting
+	drains     *drainMetrics
 }
 
 // NewMetrics registers the metrics with r.
@@ -36,9 +36,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		shadow:     common.Gauge("shadow_difference", "What the operator would do on a node if it did not run in shadow mode: adopt (CIDRs), claim (families), drain and free (blocks).", "node", "what"),
 		unselected: common.Gauge("node_without_pool", "1 while no PodIPPool selects a node, or none has a family that its agent runs. No series: it is served, or Cilium does not run there.", "node"),
 		offered:    common.Gauge("node_offered_addresses", "Addresses that a Node offers to pods that request one. No series: it does not offer any by a resource.", "node", "family"),
-		waiting:    newWaiting(),
+		drains:     newDrainMetrics(),
 	}
-	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.waiting)
+	return m, common.Register(r, m.decisions, m.steps, m.demand, m.capacity, m.shortages, m.shadow, m.unselected, m.offered, m.drains)
 }
 
 func (m *Metrics) decided(f ipalloc.Family, p expand.Plan) {
@@ -86,7 +86,7 @@ func (m *Metrics) forget(node string, f ipalloc.Family) {
 	for _, g := range []*prometheus.GaugeVec{m.demand, m.capacity, m.shortages, m.offered} {
 		g.DeleteLabelValues(node, f.String())
 	}
-	m.waiting.forget(node, func(share state.ShareKey) bool { return share.Family == f })
+	m.drains.forget(node, func(share state.ShareKey) bool { return share.Family == f })
 }
 
 // shadowed records the changes that the operator would make on a node.
@@ -96,17 +96,17 @@ func (m *Metrics) shadowed(node string, d difference) {
 	}
 }
 
-// waiting aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number
+// drainMetrics aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number
 // of series grows with pools and reasons, not with nodes.
-type waiting struct {
+type drainMetrics struct {
 	blocks, marks *prometheus.Desc
 
 	mu    sync.Mutex
-	nodes map[string]map[state.ShareKey]nodeWaiting // by node, none of them empty
+	nodes map[string]map[state.ShareKey]nodeDrains // by node, none of them empty
 }
 
-// nodeWaiting is the obstacles to one family of a node.
-type nodeWaiting struct {
+// nodeDrains is the obstacles to one family of a node.
+type nodeDrains struct {
 	blocks map[waitKey]int
 	// pool rules the node; its agent has answered no mark since unanswered.
 	pool       string
@@ -118,22 +118,22 @@ type waitKey struct {
 	reason expand.WaitReason
 }
 
-func newWaiting() *waiting {
-	return &waiting{
+func newDrainMetrics() *drainMetrics {
+	return &drainMetrics{
 		blocks: prometheus.NewDesc("cilium_pool_drain_wait_blocks", "Blocks that drain or must drain, by what they wait for: the reasons of the event DrainWaits.", []string{"pool", "family", "reason"}, nil),
 		marks:  prometheus.NewDesc("cilium_pool_mark_unanswered_timestamp_seconds", "Since when the agent of a node of the pool has not answered marks for release; the oldest. No series: all have answered.", []string{"pool", "family"}, nil),
-		nodes:  map[string]map[state.ShareKey]nodeWaiting{},
+		nodes:  map[string]map[state.ShareKey]nodeDrains{},
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (w *waiting) Describe(out chan<- *prometheus.Desc) {
+func (w *drainMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- w.blocks
 	out <- w.marks
 }
 
 // Collect implements prometheus.Collector.
-func (w *waiting) Collect(out chan<- prometheus.Metric) {
+func (w *drainMetrics) Collect(out chan<- prometheus.Metric) {
 	type series struct {
 		waitKey
 		family ipalloc.Family
@@ -162,8 +162,8 @@ func (w *waiting) Collect(out chan<- prometheus.Metric) {
 
 // set records the waits of a plan for one family of a node. poolOf returns the pool of the blocks
 // it names.
-func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
-	key, n := p.Key(node), nodeWaiting{pool: p.Ruling()}
+func (w *drainMetrics) set(p *familyPlan, node string, poolOf func(expand.Wait) string, now time.Time) {
+	key, n := p.Key(node), nodeDrains{pool: p.Ruling()}
 	asked, answered := marks(p.State, p.plan)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,7 +182,7 @@ func (w *waiting) set(p *familyPlan, node string, poolOf func(expand.Wait) strin
 		n.blocks[waitKey{poolOf(wait), wait.For}]++
 	}
 	if w.nodes[node] == nil {
-		w.nodes[node] = map[state.ShareKey]nodeWaiting{}
+		w.nodes[node] = map[state.ShareKey]nodeDrains{}
 	}
 	w.nodes[node][key] = n
 }
@@ -203,7 +203,7 @@ func marks(s expand.State, p expand.Plan) (asked, answered bool) {
 }
 
 // forget drops the waits of some shares of a node.
-func (w *waiting) forget(node string, which func(state.ShareKey) bool) {
+func (w *drainMetrics) forget(node string, which func(state.ShareKey) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key := range w.nodes[node] {
@@ -213,7 +213,7 @@ func (w *waiting) forget(node string, which func(state.ShareKey) bool) {
 	}
 }
 
-func (w *waiting) drop(node string, share state.ShareKey) {
+func (w *drainMetrics) drop(node string, share state.ShareKey) {
 	if delete(w.nodes[node], share); len(w.nodes[node]) == 0 {
 		delete(w.nodes, node)
 	}

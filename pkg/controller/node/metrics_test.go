@@ -19,7 +19,7 @@ import (
 
 // Drains' waits are summed per pool over all nodes; when a node goes, its share goes too.
 func TestDrainWaits(t *testing.T) {
-	w := newWaiting()
+	w := newDrainMetrics()
 	poolOf := func(wait expand.Wait) string {
 		return map[string]string{"10.0.0.0/30": "p", "10.9.0.0/30": "q"}[wait.CIDR.String()]
 	}
@@ -73,7 +73,7 @@ func TestUnansweredMarks(t *testing.T) {
 		{"of the other family alone", entries{"fd00::1": expand.Marked}, false, -1},
 		{"all is answered", entries{a.String(): expand.Ready}, false, -1},
 	}
-	w := newWaiting()
+	w := newDrainMetrics()
 	for i, step := range steps {
 		p := &familyPlan{Share: &state.Share{
 			Pools: []*crd.Pool{{Name: "p"}},
@@ -133,7 +133,7 @@ func TestClaimsAndReleases(t *testing.T) {
 // 3,125 nodes in 200 pools. The lock on the memory of nodes is held for the lookup of one node.
 func BenchmarkHolds(b *testing.B) {
 	const pools, nodes = 200, 3125
-	w, cidr := newWaiting(), fixtures.Prefix("10.0.0.0/28")
+	w, cidr := newDrainMetrics(), fixtures.Prefix("10.0.0.0/28")
 	set := func(i int) {
 		pool := fmt.Sprintf("pool-%d", i%pools)
 		plan := &familyPlan{Share: &state.Share{Pools: []*crd.Pool{{Name: pool}}}, plan: expand.Plan{Waits: []expand.Wait{{CIDR: cidr, For: expand.WaitPods}}}}

@@ -48,7 +48,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		r.Unscheduled.SetWithoutBlock(o.Name, slices.ContainsFunc(plans, familyPlan.lacksFirstBlock))
 	}
 	if o.Node == nil {
-		r.Metrics.waiting.forget(o.Name, func(state.ShareKey) bool { return true })
+		r.Metrics.drains.forget(o.Name, func(state.ShareKey) bool { return true })
 	}
 	if !r.Paused {
 		r.Reporter.reportAwaited(ctx, o)
@@ -103,7 +103,7 @@ func (r *Reconciler) reportPlans(o *observation, plans []familyPlan, lack *short
 		}
 		setUnless(0, r.Metrics.shortages, short[p.Family], o.Name, p.Family.String())
 		if p.Paused == "" {
-			r.Metrics.waiting.set(&p, o.Name, poolOf, now)
+			r.Metrics.drains.set(&p, o.Name, poolOf, now)
 		}
 	}
 	starves := lack != nil && lack.unmet || slices.ContainsFunc(plans, familyPlan.lacksFirstBlock)
