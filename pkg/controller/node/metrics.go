@@ -96,6 +96,15 @@ func (m *Metrics) shadowed(node string, d difference) {
 	}
 }
 
+// withoutPool records whether no pool selects a node.
+func (m *Metrics) withoutPool(node string, is bool) {
+	if !is {
+		m.unselected.DeleteLabelValues(node)
+		return
+	}
+	m.unselected.WithLabelValues(node).Set(1)
+}
+
 // drainMetrics aggregates the obstacles to the drains of all nodes by pool, on each scrape: the number
 // of series grows with pools and reasons, not with nodes.
 type drainMetrics struct {

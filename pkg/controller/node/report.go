@@ -54,11 +54,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, plans []familyP
 		r.Reporter.reportAwaited(ctx, o)
 	}
 	unselected := !o.OtherIPAM && o.Awaits == "" && r.Unselected(o.Node)
-	withoutPool := 0
-	if unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }) {
-		withoutPool = 1
-	}
-	setUnless(0, r.Metrics.unselected, withoutPool, o.Name)
+	r.Metrics.withoutPool(o.Name, unselected || slices.ContainsFunc(o.Unserved, func(u state.Unserved) bool { return u.OfAgent() && !u.AtRestart }))
 	if o.Node == nil || o.OtherIPAM || o.Awaits != "" {
 		r.Awaiting.Forget(o.Name)
 		return nil
