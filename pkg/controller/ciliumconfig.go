@@ -36,14 +36,13 @@ type ciliumConfigCheck struct {
 
 // Start checks until ctx ends. It is a manager's Runnable.
 func (c *ciliumConfigCheck) Start(ctx context.Context) error {
-	if err := c.cluster.Ledger.WaitReady(ctx); err != nil {
-		return nil // a shutdown is not a failure
+	if c.cluster.Ledger.WaitReady(ctx) == nil { // otherwise a shutdown, which is not a failure
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			if err := c.look(ctx); err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).WithName("cilium-config").Error(err, "reading Cilium's configuration; what was read last applies")
+			}
+		}, c.every)
 	}
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).WithName("cilium-config").Error(err, "reading Cilium's configuration; what was read last applies")
-		}
-	}, c.every)
 	return nil
 }
 

@@ -89,7 +89,9 @@ func (r *Reconciler) observe(ctx context.Context, name string) (*observation, er
 		}
 	}
 	for i := range o.Shares {
-		o.replaceFirst(&r.Cluster, &o.Shares[i])
+		if o.mayReplace(&o.Shares[i]) {
+			o.replaceFirst(&r.Cluster, &o.Shares[i])
+		}
 	}
 	return o, nil
 }
@@ -145,9 +147,6 @@ func (o *observation) mayReplace(fo *state.Share) bool {
 // them. If the agent was faster, its own address shows that, and the block stays.
 func (o *observation) replaceFirst(c *state.Cluster, fo *state.Share) {
 	s := &fo.State
-	if !o.mayReplace(fo) {
-		return
-	}
 	s.Fresh = o.CiliumNode.Untouched() && !c.Agents.Runs(o.Name)
 	for i := range s.Blocks {
 		b := &s.Blocks[i]

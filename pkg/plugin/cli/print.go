@@ -190,7 +190,7 @@ const watchEvery = 2 * time.Second
 func (e *Env) list(ctx context.Context, o *Flags, read func() (any, Table, error)) error {
 	var printed map[string]bool                // nil: nothing yet
 	aligned := printers.GetNewTabWriter(e.Out) // which remembers how wide columns were
-	for {
+	for more := true; more; more = e.Sleep(ctx, watchEvery) == nil {
 		rows, t, err := read()
 		if err != nil && printed != nil && ctx.Err() != nil {
 			return nil //nolint:nilerr // interrupted: that is how it ends
@@ -211,10 +211,8 @@ func (e *Env) list(ctx context.Context, o *Flags, read func() (any, Table, error
 		if err := aligned.Flush(); err != nil {
 			return err
 		}
-		if e.Sleep(ctx, watchEvery) != nil {
-			return nil // interrupted, too
-		}
 	}
+	return nil // interrupted, too
 }
 
 // WriteJSON writes v indented.
