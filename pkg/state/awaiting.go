@@ -140,25 +140,30 @@ func (a *Awaiting) wake(pools []poolFamily) (names []string) {
 func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	type place struct {
+		node string
+		*waiter
+	}
+	var line []place
+	room := free - min(free, a.woken[pool])
 	for name, w := range a.nodes {
-		if w.pools[pool] && !w.busy && w.looked < a.freed[pool] {
-			names = append(names, name)
+		if room > 0 && w.pools[pool] && !w.busy && w.looked < a.freed[pool] {
+			line = append(line, place{name, w})
 		}
 	}
-	slices.SortFunc(names, func(x, y string) int {
-		v, w := a.nodes[x], a.nodes[y]
+	slices.SortFunc(line, func(v, w place) int {
 		if v.starves != w.starves {
 			if v.starves {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(v.looked, w.looked), strings.Compare(x, y))
+		return cmp.Or(cmp.Compare(v.looked, w.looked), strings.Compare(v.node, w.node))
 	})
-	names = names[:min(uint64(len(names)), free-min(free, a.woken[pool]))]
-	for _, name := range names {
-		a.nodes[name].busy, a.nodes[name].wokenFor = true, pool
+	for _, w := range line[:min(uint64(len(line)), room)] {
+		w.busy, w.wokenFor = true, pool
 		a.woken[pool]++
+		names = append(names, w.node)
 	}
 	return names
 }
