@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -65,7 +64,7 @@ func Many(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("2^%d", bits.Len64(n)-1)
+	return fmt.Sprintf("2^%d", int(math.Log2(float64(n))))
 }
 
 // Text collects lines for users.

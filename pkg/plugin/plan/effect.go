@@ -146,8 +146,9 @@ func closedOf(c *cluster.Cluster, name string) []crd.Range {
 	var closed []crd.Range
 	for _, f := range ipalloc.Families() {
 		if pool := c.Pools.Get(name); pool != nil {
-			ranges, _ := pool.Ranges(f)
-			closed = append(closed, ranges.CIDRs...)
+			if ranges, ok := pool.Ranges(f); ok {
+				closed = append(closed, ranges.CIDRs...)
+			}
 		}
 	}
 	closed = slices.DeleteFunc(closed, func(r crd.Range) bool { return r.ClosedBy == "" })
