@@ -143,15 +143,7 @@ func (x *effect) noteClosed(before, after *cluster.Cluster) {
 
 // closedOf returns the CIDRs of a pool that an older one closes, sorted.
 func closedOf(c *cluster.Cluster, name string) []crd.Range {
-	var closed []crd.Range
-	for _, f := range ipalloc.Families() {
-		if pool := c.Pools.Get(name); pool != nil {
-			if ranges, ok := pool.Ranges(f); ok {
-				closed = append(closed, ranges.CIDRs...)
-			}
-		}
-	}
-	closed = slices.DeleteFunc(closed, func(r crd.Range) bool { return r.ClosedBy == "" })
+	closed := slices.DeleteFunc(c.Pools.Get(name).AllRanges(), func(r crd.Range) bool { return r.ClosedBy == "" })
 	slices.SortFunc(closed, func(a, b crd.Range) int { return a.CIDR.Compare(b.CIDR) })
 	return closed
 }
