@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,13 +27,16 @@ type command func(context.Context, *env, *script.Arguments) error
 
 // commands adds these commands to testscript's own and those of test/harness/script. Usage:
 //
-//	bed [native] [mode=M] [then=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
+//	bed [native] [mode=M] [then=M] [before=M] [values=FILE,…] [set=KEY=VALUE,…]   start network and control plane
 //	operator [soon] FLAG…   start our operator with the chart's rights, and check the rules from then on
 //	operator kill|churn|settle   kill it; kill it, or a second one, every few seconds; end that
 //	machine NAME [podcidr=CIDR]; register NAME; node NAME   namespaces; the Node; both, with a healthy agent
 //	agent kill|start|restart|wait|until NODE
 //	gate NODE shut|open; ready NODE   no answers about pods to the agent; its Pod claims to be Ready
 //	config before|moved; ipv6 NODE   switch IPv6 on or off
+//	cilium start|restart [mode=M]; mode M   Cilium's operator; all agents run in a mode
+//	rules watch [multi-pool]|end; killed [exits=N] [waits=D] LINE; roll NODE   see commands_migrate.go
+//	traffic GROUP…|end; preserved FILE [moved]   the same
 //	pods GROUP NODE COUNT [width=N] [retry] [silent] [refused=N] [namespace=N] [label=K=V] [annotation=K=V] [&]
 //	    no ADD may fail, unless retry; refused: so many may, for another reason than want of an address
 //	joined   wait for pods that were started with &
@@ -40,13 +45,14 @@ type command func(context.Context, *env, *script.Arguments) error
 //	has NODE GROUP…; lost NODE GROUP…   the agent has the pods at their addresses; count those it lost
 //	crash NODE GROUP…   kill operator and agent, start both, and check that the agent has the pods
 //	await|check NODE CONDITION…; never DURATION NODE CONDITION…   see holds in terms.go
-//	remember NODE; choose NODE GROUP; routes NODE OTHER; carry NODE FROM GROUP…; encrypted FROM GROUP
+//	remember NODE; choose NODE GROUP [any]; routes NODE OTHER; carry NODE FROM GROUP…; encrypted FROM GROUP
 //	mark NODE GROUP   mark the addresses of running pods for release, by hand
 //	event REASON OBJECT TEXT; exempt RULE SUBJECT TEXT; exempt end
 //	router NODE…; peers; routed [kept]; session NODE; order   the BGP router
 func commands() map[string]command {
 	return map[string]command{
-		"bed": cmdBed, "operator": cmdOperator,
+		"bed": cmdBed, "operator": cmdOperator, "cilium": cmdCilium, "mode": cmdMode, "rules": cmdRules,
+		"killed": cmdKilled, "roll": cmdRoll, "traffic": cmdTraffic, "preserved": cmdPreserved,
 		"machine": cmdMachine, "register": cmdRegister, "node": cmdNode, "agent": cmdAgent,
 		"gate": cmdGate, "ready": cmdReady, "config": cmdConfig, "ipv6": cmdIPv6,
 		"pods": cmdPods, "joined": cmdJoined, "report": cmdReport, "delete": cmdDelete, "split": cmdSplit,
@@ -60,7 +66,8 @@ func commands() map[string]command {
 
 func cmdBed(ctx context.Context, e *env, a *script.Arguments) error {
 	o := &e.options
-	o.Native, o.IPAM, o.Then = a.Take("native"), a.Value("mode", crdMode), a.Value("then", "")
+	before := a.Value("before", "")
+	o.Before, o.Native, o.IPAM, o.Then = before != "", a.Take("native"), a.Value("mode", cmp.Or(before, crdMode)), a.Value("then", "")
 	for _, v := range strings.Fields(strings.ReplaceAll(a.Value("values", ""), ",", " ")) {
 		o.Values = append(o.Values, "cilium-values-"+v+".yaml")
 	}
@@ -70,11 +77,17 @@ func cmdBed(ctx context.Context, e *env, a *script.Arguments) error {
 	if o.Then != "" {
 		o.Values, o.ThenValues = nil, o.Values
 	}
-	if o.IPAM != crdMode {
+	if e.moves() {
+		e.sandboxTime = sandboxTime // An agent in multi-pool mode looks the pod up first.
+	}
+	if o.IPAM != crdMode && !o.Before {
 		return e.startBeside(ctx, o.IPAM, o.Values...)
 	}
 	return e.start(ctx)
 }
+
+// moves reports whether the cluster moves between modes.
+func (e *env) moves() bool { return e.options.Before || e.options.Then == multiPoolMode }
 
 // soon returns flags that make a reclaim start within seconds. The handshake itself keeps its
 // defaults.
@@ -95,19 +108,30 @@ func cmdOperator(ctx context.Context, e *env, a *script.Arguments) (err error) {
 	if a.Take("soon") {
 		flags = soon()
 	}
-	if e.rules == nil {
+	if e.flags == nil {
 		go e.keepOperator(ctx)
-		carrier := map[string]func() whole.Carrier{multiPoolMode: whole.InPools, kubernetesMode: whole.OnNode}[e.options.IPAM]
-		if carrier == nil {
-			err = e.watch(ctx)
-		} else {
-			err = e.watchWhole(ctx, carrier())
-		}
-		if err != nil {
+		if err := e.watchFirst(ctx); err != nil {
 			return err
 		}
 	}
-	return e.runOperator(append(append(flags, a.Rest...), "--mode="+e.options.IPAM))
+	flags = append(flags, a.Rest...)
+	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--mode=") }) && !e.options.Before {
+		flags = append(flags, "--mode="+e.options.IPAM)
+	}
+	return e.runOperator(flags)
+}
+
+// watchFirst checks the rules from the first operator on, but for a cluster that it does not manage
+// yet.
+func (e *env) watchFirst(ctx context.Context) error {
+	if e.rules != nil || e.options.Before {
+		return nil
+	}
+	carrier := map[string]func() whole.Carrier{multiPoolMode: whole.InPools, kubernetesMode: whole.OnNode}[e.options.IPAM]
+	if carrier == nil {
+		return e.watch(ctx)
+	}
+	return e.watchWhole(ctx, carrier())
 }
 
 // runOperator kills the operator with SIGKILL, if there is one, and starts another one.

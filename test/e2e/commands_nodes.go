@@ -142,9 +142,9 @@ func cmdRemember(ctx context.Context, e *env, a *script.Arguments) (err error) {
 }
 
 // cmdChoose sets $CIDR and $BLOCK to a block that has pods but none of the agent's own
-// addresses.
+// addresses; with the word any it may have some if no other does.
 func cmdChoose(ctx context.Context, e *env, a *script.Arguments) error {
-	node := a.Word()
+	anyBlock, node := a.Take("any"), a.Word()
 	pods, err := e.groups(a)
 	if err != nil {
 		return err
@@ -157,6 +157,9 @@ func cmdChoose(ctx context.Context, e *env, a *script.Arguments) error {
 	i := slices.IndexFunc(all, func(c netip.Prefix) bool {
 		return countIn(pods, c.String()) > 0 && !slices.ContainsFunc(own, c.Contains)
 	})
+	if i < 0 && anyBlock {
+		i = slices.IndexFunc(all, func(c netip.Prefix) bool { return countIn(pods, c.String()) > 0 })
+	}
 	if i < 0 {
 		return fmt.Errorf("none of %v has pods, and none of %v", all, own)
 	}

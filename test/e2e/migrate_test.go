@@ -11,6 +11,7 @@ import (
 
 	ciliumv2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cilium-pool/cilium-pool-operator/test/cluster/page"
@@ -18,55 +19,37 @@ import (
 	"github.com/cilium-pool/cilium-pool-operator/test/harness"
 )
 
-// The scenarios run exactly the lines with kubectl of these pages.
-func TestMigrationCommands(t *testing.T) {
-	run, err := scripts.ReadFile("testdata/modes-pools.txtar")
-	harness.Must(t, err)
-	for page, want := range map[string][]string{
-		"../../docs/migration.md": migrateCommands(), "../../docs/modes.md": modeCommands(),
-	} {
-		var shown []string
-		for _, code := range fencesOf(t, page, "sh") {
-			for line := range strings.Lines(code) {
-				line, _, _ = strings.Cut(line, " #")
-				if line = strings.TrimSpace(line); strings.HasPrefix(line, "kubectl ") && !strings.Contains(string(run), "\nexec "+line+"\n") {
-					shown = append(shown, line)
+// The scripts run the lines with kubectl, and apply the CiliumNodeConfig, of these pages.
+func TestPagesAreRun(t *testing.T) {
+	for page, names := range map[string][]string{"migration": {"migrate"}, "modes": {"modes-move", "modes-pools"}} {
+		run := deleteAgent + "n1\n"
+		var want ciliumv2.CiliumNodeConfig
+		for _, name := range names {
+			text, err := scripts.ReadFile("testdata/" + name + ".txtar")
+			harness.Must(t, err)
+			run += string(text)
+			for _, f := range txtar.Parse(text).Files {
+				if f.Name == "old-ipam.yaml" {
+					harness.Must(t, yaml.Unmarshal(f.Data, &want))
 				}
 			}
 		}
-		slices.Sort(shown)
-		slices.Sort(want)
-		if diff := cmp.Diff(want, slices.Compact(shown)); diff != "" {
-			t.Errorf("%s shows other commands than the scenarios run (-run +shown):\n%s", page, diff)
+		filled := strings.NewReplacer("NODE:", "NODE:", "NODE", "n1", "BLOCK", "$BLOCK")
+		for _, code := range fencesOf(t, "../../docs/"+page+".md", "sh") {
+			for line := range strings.Lines(code) {
+				line, _, _ = strings.Cut(line, " #")
+				if line = filled.Replace(strings.TrimSpace(line)); strings.HasPrefix(line, "kubectl ") && !strings.Contains(run, line) {
+					t.Errorf("docs/%s.md shows a command that no script runs: %s", page, line)
+				}
+			}
 		}
-	}
-}
-
-// The scenarios apply the CiliumNodeConfigs of these pages.
-func TestMigrationHoldConfig(t *testing.T) {
-	for page, keys := range map[string]map[string]string{
-		"../../docs/migration.md": holdConfig("cluster-pool", false),
-		"../../docs/modes.md":     modeHoldConfig(map[string]string{"ipam": crdMode, "ipv4-range": "169.254.254.0/24", "ipv6-range": "100::/96", "mtu": "1500"}),
-	} {
-		var found bool
-		for _, code := range fencesOf(t, page, "yaml") {
-			var shown, run ciliumv2.CiliumNodeConfig
-			harness.Must(t, yaml.Unmarshal([]byte(code), &shown))
-			if shown.Kind != "CiliumNodeConfig" {
-				continue
-			}
-			data, err := holdManifest(keys)
-			if err != nil {
-				t.Fatal(err)
-			}
-			harness.Must(t, yaml.Unmarshal(data, &run))
-			if diff := cmp.Diff(run, shown); diff != "" {
-				t.Errorf("%s shows another CiliumNodeConfig (-run +shown):\n%s", page, diff)
-			}
-			found = true
-		}
-		if !found {
-			t.Errorf("%s shows no CiliumNodeConfig", page)
+		shown := slices.ContainsFunc(fencesOf(t, "../../docs/"+page+".md", "yaml"), func(code string) bool {
+			var c ciliumv2.CiliumNodeConfig
+			harness.Must(t, yaml.Unmarshal([]byte(code), &c))
+			return cmp.Equal(want, c)
+		})
+		if !shown {
+			t.Errorf("docs/%s.md shows another CiliumNodeConfig than %v", page, want.Spec)
 		}
 	}
 }

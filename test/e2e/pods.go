@@ -33,12 +33,6 @@ type crowd struct {
 	first  int // the number of the first
 }
 
-// load runs pods that a scenario needs but does not judge.
-func (e *env) load(ctx context.Context, n *bed.Node, count int) ([]*bed.Pod, error) {
-	pods, errs := e.runPods(ctx, n, "load", count, crowd{width: 4, retry: true})
-	return pods, errors.Join(errs...)
-}
-
 // runPods runs count pods, some at a time. It returns the pods that came up, in the order of
 // their names, and the errors of the others.
 func (e *env) runPods(ctx context.Context, n *bed.Node, prefix string, count int, c crowd) ([]*bed.Pod, []error) {

@@ -94,11 +94,7 @@ func runInside(ctx context.Context, o options) int {
 		out = io.MultiWriter(steps, named{o.inside, os.Stdout})
 	}
 	e := newEnv(chosen[0], o, out)
-	do := inGo()[o.inside]
-	if do == nil {
-		do = func(ctx context.Context, e *env) error { return e.script(ctx) }
-	}
-	switch err := do(ctx, e); {
+	switch err := e.script(ctx); {
 	case errors.Is(err, bed.ErrCannot):
 		e.Rows = append(e.Rows, script.Row{Scenario: e.scenario.Name, What: "not run", Figure: err.Error(), Result: script.Skipped})
 	case err != nil:

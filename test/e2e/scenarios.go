@@ -41,9 +41,9 @@ func scenarios() []script.Scenario {
 		{Name: "vacate-wireguard", File: "vacate"},
 		{Name: "vacate-kill"},
 		{Name: "unguarded"},
-		{Name: "migrate-cluster-pool", Apart: true, Alone: true},
-		{Name: "migrate-kubernetes", Apart: true, Alone: true},
-		{Name: "migrate-multi-pool", Apart: true, Alone: true},
+		{Name: "migrate-cluster-pool", Apart: true, Alone: true, File: "migrate"},
+		{Name: "migrate-kubernetes", Apart: true, Alone: true, File: "migrate"},
+		{Name: "migrate-multi-pool", Apart: true, Alone: true, File: "migrate"},
 		{Name: "modes-multi-pool", Apart: true, Alone: true},
 		{Name: "modes-multi-pool-dual", Apart: true, Alone: true, File: "modes-multi-pool"},
 		{Name: "modes-pools", Apart: true, Alone: true},
@@ -53,14 +53,6 @@ func scenarios() []script.Scenario {
 		{Name: "modes-bgp", Apart: true, Alone: true},
 		{Name: "modes-bgp-kubernetes", Apart: true, Alone: true, File: "modes-bgp"},
 		{Name: "modes-drain", Apart: true, Alone: true},
-	}
-}
-
-// inGo are the scenarios without a script.
-func inGo() map[string]func(context.Context, *env) error {
-	return map[string]func(context.Context, *env) error{
-		"migrate-cluster-pool": migrateClusterPool, "migrate-kubernetes": migrateKubernetes, "migrate-multi-pool": migrateMultiPool,
-		"modes-move": modesMove,
 	}
 }
 
@@ -92,6 +84,11 @@ type env struct {
 	remembered map[string]*ciliumv2.CiliumNode
 	settle     func() error                // ends the churn of operators
 	endExempt  func(context.Context) error // ends the exemption
+	cilium     *bed.Operator               // Cilium's own
+	unwatch    context.CancelFunc          // ends the watch of rules
+	traffic    *traffic
+	churn      *churn
+	rounds     int // of traffic
 	router     *bed.Router
 	peers      []*bed.Node
 	seen       int // the router's events when it last had every block

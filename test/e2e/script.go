@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -45,17 +46,10 @@ func (e *env) script(ctx context.Context) error {
 	}
 	err = r.Do(ctx)
 	stopped := e.stopOperators()
-	switch {
-	case err != nil:
+	if err := cmp.Or(err, stopped); err != nil {
 		return err
-	case stopped != nil:
-		return stopped
-	case e.rules == nil:
-		return nil
-	case e.whole != nil:
-		return e.judgeWhole(ctx)
 	}
-	return e.judgeRules(ctx)
+	return e.judge(ctx)
 }
 
 // node returns the node that the next word names.

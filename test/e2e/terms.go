@@ -145,6 +145,12 @@ func (s state) blocksThat(word, node string, within func(netip.Addr) bool) (int,
 	switch word {
 	case "blocks": // that the agent has
 		return of(append(whole.AssignedTo(s.cn), prefixesOf(s.cn)...))
+	case "listed": // in podCIDRs
+		return of(prefixesOf(s.cn))
+	case "inpools":
+		return of(whole.AssignedTo(s.cn))
+	case "roomy", "whole":
+		return s.listedThat(word), true
 	case "assigned": // to the Node
 		return of(whole.NodeCIDRs(s.node))
 	case "parked":
@@ -155,6 +161,14 @@ func (s state) blocksThat(word, node string, within func(netip.Addr) bool) (int,
 		return of(cooling)
 	}
 	return 0, false
+}
+
+// listedThat counts the blocks in podCIDRs with a free address (roomy), or with all addresses (whole).
+func (s state) listedThat(word string) int {
+	return countFunc(prefixesOf(s.cn), func(p netip.Prefix) bool {
+		published, used, err := count(s.cn, p.String())
+		return err == nil && (word == "roomy" && published > used || word == "whole" && published == wholeBlock(p.Bits(), p.Addr().Is4()))
+	})
 }
 
 // closedBy counts the blocks that an agent has closed.
