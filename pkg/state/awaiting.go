@@ -112,7 +112,7 @@ func (a *Awaiting) Looked(node string) {
 	}
 	w.busy, w.wokenFor = false, poolFamily{}
 	for pool := range w.pools {
-		if w.looked < a.freed[pool] {
+		if a.inLine(w, pool) {
 			pools = append(pools, pool)
 		}
 	}
@@ -127,6 +127,9 @@ func (a *Awaiting) Looked(node string) {
 // it afterwards, so the last of several sees the effects of all.
 func (a *Awaiting) wake(pools []poolFamily) (names []string) {
 	for _, pool := range pools {
+		if !a.mayWake(pool) { // spares the call of Free
+			continue
+		}
 		free := uint64(math.MaxUint64)
 		if a.Free != nil {
 			free = a.Free(pool.pool, pool.family)
@@ -134,6 +137,23 @@ func (a *Awaiting) wake(pools []poolFamily) (names []string) {
 		names = append(names, a.take(pool, free)...)
 	}
 	return names
+}
+
+func (a *Awaiting) mayWake(pool poolFamily) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.nodes {
+		if a.inLine(w, pool) {
+			return true
+		}
+	}
+	return false
+}
+
+// inLine reports whether a free block of a pool may wake a node: it has not looked since the pool's
+// last block was freed.
+func (a *Awaiting) inLine(w *waiter, pool poolFamily) bool {
+	return w.pools[pool] && !w.busy && w.looked < a.freed[pool]
 }
 
 // take marks the nodes to wake for a pool with so many free blocks, the first in line first.
@@ -147,7 +167,7 @@ func (a *Awaiting) take(pool poolFamily, free uint64) (names []string) {
 	var line []place
 	room := free - min(free, a.woken[pool])
 	for name, w := range a.nodes {
-		if room > 0 && w.pools[pool] && !w.busy && w.looked < a.freed[pool] {
+		if room > 0 && a.inLine(w, pool) {
 			line = append(line, place{name, w})
 		}
 	}
